@@ -1,0 +1,71 @@
+//! Time, real or set by hand. Nothing below `bindings` reads the system clock in another way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A source of wall-clock and monotonic time.
+pub trait Clock: Send + Sync {
+    /// Milliseconds since the Unix epoch; may jump either way.
+    fn wall_ms(&self) -> u64;
+    /// Time since some fixed moment; never goes back. For timeouts.
+    fn elapsed(&self) -> Duration;
+}
+
+/// A clock that many parts share.
+pub type SharedClock = Arc<dyn Clock>;
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose monotonic time starts now.
+    #[must_use]
+    pub fn shared() -> SharedClock {
+        Arc::new(Self { origin: Instant::now() })
+    }
+}
+
+impl Clock for SystemClock {
+    fn wall_ms(&self) -> u64 {
+        // Before 1970 there is no sensible answer; 0 keeps records valid.
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+}
+
+/// A clock that stands still until somebody moves it: wall and monotonic time advance together.
+#[derive(Debug)]
+pub struct ManualClock {
+    start_ms: u64,
+    elapsed_ms: AtomicU64,
+}
+
+impl ManualClock {
+    /// A clock standing at `wall_ms`.
+    #[must_use]
+    pub fn at(wall_ms: u64) -> Arc<Self> {
+        Arc::new(Self { start_ms: wall_ms, elapsed_ms: AtomicU64::new(0) })
+    }
+
+    /// Moves both times forward.
+    pub fn advance(&self, by: Duration) {
+        self.elapsed_ms.fetch_add(by.as_millis() as u64, Ordering::AcqRel);
+    }
+}
+
+impl Clock for ManualClock {
+    fn wall_ms(&self) -> u64 {
+        self.start_ms + self.elapsed_ms.load(Ordering::Acquire)
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_millis(self.elapsed_ms.load(Ordering::Acquire))
+    }
+}
