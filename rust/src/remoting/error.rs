@@ -1,0 +1,80 @@
+//! What can be wrong with bytes from a peer. Every one of these closes the connection: after a bad length or a
+//! header that cannot be read there is no place in the stream from which to go on, and no opaque to answer to.
+
+use thiserror::Error;
+
+/// The stream does not hold a frame this process accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum FrameError {
+    /// The length word is shorter than the header word it must cover.
+    #[error("frame length {length} is shorter than the 4 bytes of its header word")]
+    TooShort {
+        /// Value of the length word.
+        length: u32,
+    },
+    /// The frame, with its length word, is longer than the limit; a negative length ends here too.
+    #[error("frame of {frame_bytes} bytes is over the limit of {frame_bytes_max}")]
+    TooLong {
+        /// Size of the frame, with its length word.
+        frame_bytes: u64,
+        /// The limit in force.
+        frame_bytes_max: usize,
+    },
+    /// The header alone is longer than the limit.
+    #[error("header of {header_bytes} bytes is over the limit of {header_bytes_max}")]
+    HeaderTooLong {
+        /// Announced size of the header.
+        header_bytes: usize,
+        /// The limit in force.
+        header_bytes_max: usize,
+    },
+    /// The header is announced as longer than the frame around it.
+    #[error("header of {header_bytes} bytes does not fit its frame of {frame_bytes}")]
+    HeaderOverrun {
+        /// Announced size of the header.
+        header_bytes: usize,
+        /// Size of the frame, with its length word.
+        frame_bytes: usize,
+    },
+    /// The byte in front of the header length names no encoding.
+    #[error("unknown header encoding {0}")]
+    UnknownEncoding(u8),
+}
+
+/// A header that cannot be read. `at` is a position in the header, for the log line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum HeaderError {
+    /// The header ends inside a field.
+    #[error("header ends early, at byte {at}")]
+    Truncated {
+        /// Where more bytes were expected.
+        at: usize,
+    },
+    /// JSON that even a lenient reader cannot take.
+    #[error("header is not JSON at byte {at}")]
+    Syntax {
+        /// First byte that cannot be read.
+        at: usize,
+    },
+    /// A numeric field holds no 32-bit number.
+    #[error("header holds no 32-bit number at byte {at}")]
+    Number {
+        /// Start of the value.
+        at: usize,
+    },
+    /// A length inside a binary header leaves its enclosing block, or bytes are left over behind the last field.
+    #[error("header lengths do not add up at byte {at}")]
+    Length {
+        /// Where the length stands.
+        at: usize,
+    },
+    /// More extension fields than [`super::header::EXT_FIELDS_MAX`].
+    #[error("header has more extension fields than any client sends")]
+    TooManyFields,
+    /// Nested deeper than [`super::header::DEPTH_MAX`].
+    #[error("header is nested too deeply at byte {at}")]
+    TooDeep {
+        /// Where the nesting passes the bound.
+        at: usize,
+    },
+}
