@@ -1,0 +1,90 @@
+# Every command of this project; `make help` lists them. What is run here is what is run everywhere.
+#
+# One environment (.venv) and one build of the native half serve all of them: the tests run what a user would get.
+# `make build PROFILE=dev` builds it quicker and slower to run. Stamps in .venv say what is already done.
+
+PYTHON  ?= python3
+PROFILE ?= release
+VENV    := .venv
+BIN     := $(VENV)/bin
+NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
+STAGE   := scripts/stage
+MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
+
+export CARGO_TERM_COLOR ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check build spark test-rust test-python test-interop test-spark format wheel clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## set up, then a file goes in, is consumed, and comes out as a Spark DataFrame
+	@scripts/need python cc cargo java
+	@$(MAKE) --no-print-directory spark
+	$(BIN)/python examples/first_message.py examples/time-zones.tsv
+
+test: ## set up, then all tests: Rust, Python, other clients, Spark
+	@scripts/need python cc cargo
+	@scripts/need --optional java mvn go
+	@rm -rf target/reports
+	@$(STAGE) build $(MAKE) --no-print-directory spark
+	@$(STAGE) rust $(MAKE) --no-print-directory test-rust
+	@$(STAGE) python $(MAKE) --no-print-directory test-python
+	@$(STAGE) interop $(MAKE) --no-print-directory test-interop
+	@$(STAGE) spark $(MAKE) --no-print-directory test-spark
+	@scripts/report
+
+check: spark ## formatting, lints, types, the native stub against the binary, imports that point down
+	cargo fmt --all --check
+	cargo clippy --locked --all-targets --features python -- -D warnings
+	$(BIN)/ruff check python spark tests examples
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest rmqpy._native
+	$(BIN)/pytest -q tests/test_architecture.py
+
+build: $(VENV)/.native-$(PROFILE) ## .venv with rmqpy, its native half and the test tools
+
+spark: $(VENV)/.spark ## the same, with PySpark and the connector (PySpark is a download of 450 MB)
+
+test-rust: ## the core alone: cargo test, no Python around
+	cargo test --locked
+
+test-python: build ## everything seen from Python, without Spark and foreign clients
+	$(BIN)/pytest tests --ignore tests/interop --ignore tests/spark
+
+test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's broker (skipped where java, mvn or go is missing)
+	$(BIN)/pytest tests/interop
+
+test-spark: spark ## the Spark connector
+	$(BIN)/pytest tests/spark
+
+format: build ## rewrite the sources as the checks want them
+	cargo fmt --all
+	$(BIN)/ruff check --fix-only python spark tests examples
+
+wheel: $(VENV)/.tools ## the wheels of both distributions, in dist/
+	$(BIN)/maturin build --locked --release --out dist
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist ./spark
+
+clean: ## remove everything the commands above have made
+	rm -rf $(VENV) target dist python/rmqpy/_native*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@scripts/need python
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.tools: $(BIN)/python pyproject.toml
+	$(BIN)/pip install --quiet --group dev
+	@touch $@
+
+$(VENV)/.native-$(PROFILE): $(VENV)/.tools $(NATIVE)
+	@scripts/need cc cargo
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --locked $(MATURIN_PROFILE)
+	@rm -f $(VENV)/.native-*
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.native-$(PROFILE) spark/pyproject.toml
+	$(BIN)/pip install --quiet --editable ./spark
+	@touch $@

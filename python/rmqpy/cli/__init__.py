@@ -1,0 +1,91 @@
+"""The command line: one family of commands per file, imported when it is named.
+
+Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 usage, 3 cannot connect or timed
+out, 4 not found, 5 denied, 130 interrupted. Nothing of the client or the servers is imported before a command
+needs it: `rmqpy --version` costs click and little else.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from rmqpy import __version__
+
+#: Command → the line `rmqpy --help` shows. Each lives in a module of its name, as a click command called `command`.
+COMMANDS = {
+    "standalone": "Name server and broker in one process: all it takes to send a message.",
+    "namesrv": "A name server.",
+    "broker": "A broker, configured as Apache's: broker.conf and key=value.",
+    "produce": "Send messages: an argument, standard input, or the lines of a file.",
+    "consume": "Print the messages of a topic.",
+    "topic": "List, describe, create and delete topics.",
+    "version": "Version of rmqpy and of what it runs on.",
+}
+
+
+class _Lazy(click.Group):
+    """A group that imports a command when it is run or asked for help, not to list its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"rmqpy.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, 1)
+            ctx.fail(f"no command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="rmqpy")
+def root() -> None:
+    """RocketMQ without the JVM."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code. Errors are told in one line each, never as a traceback."""
+    try:
+        result = root.main(list(arguments) if arguments is not None else None, "rmqpy", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): no fault of ours, and nobody left to tell. The interpreter
+        # would still flush stdout at exit and complain; give it somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        from rmqpy.cli.exits import exit_code, told
+
+        if (code := exit_code(error)) is None:
+            raise
+        click.echo(f"Error: {told(error)}", err=True)
+        return code
+    return result if isinstance(result, int) else 0

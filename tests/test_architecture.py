@@ -1,0 +1,281 @@
+"""Imports point down.
+
+The rooms of this project stand on floors. Code in a room may use its own room and the ones below it: never a
+neighbour on the same floor, never one above. There is no list of exceptions; an import that does not fit is moved,
+or the map below (and the one in ARCHITECTURE.md) is changed on purpose.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RUST = ROOT / "rust" / "src"
+PYTHON = ROOT / "python" / "rmqpy"
+SPARK = ROOT / "spark" / "pyspark_rocketmq"
+
+#: Room of the Rust crate → the rooms it may use.
+RUST_BELOW: Mapping[str, frozenset[str]] = {
+    "positions": frozenset(),
+    "clock": frozenset(),
+    "message": frozenset({"positions", "clock"}),
+    "store": frozenset({"message", "positions", "clock"}),
+    "remoting": frozenset({"message", "positions", "clock"}),
+    "columns": frozenset({"store", "remoting", "message", "positions", "clock"}),
+    "dataplane": frozenset({"columns", "store", "remoting", "message", "positions", "clock"}),
+    "client": frozenset({"columns", "remoting", "message", "positions", "clock"}),
+    "bindings": frozenset(
+        {"dataplane", "client", "columns", "store", "remoting", "message", "positions", "clock"}
+    ),
+}
+
+_GROUND = frozenset({"config", "errors", "clock", "_native"})
+_WIRE = _GROUND | {"protocol", "message"}
+_PARTS = _WIRE | {"remoting"}
+_ROOTS = _PARTS | {"routing", "control", "client", "admin"}
+#: Room of the Python package → the rooms it may use. `__init__` hands out the public names of all of them.
+PYTHON_BELOW: Mapping[str, frozenset[str]] = {
+    "_native": frozenset(),
+    "errors": frozenset(),
+    "clock": frozenset(),
+    "config": frozenset({"errors"}),
+    "message": _GROUND,
+    "protocol": _GROUND | {"message"},
+    "remoting": _WIRE,
+    "routing": _PARTS,
+    "control": _PARTS,
+    "client": _PARTS,
+    "admin": _PARTS,
+    "namesrv": _ROOTS,
+    "broker": _ROOTS,
+    "server": _ROOTS | {"namesrv", "broker"},
+    "testing": _ROOTS | {"namesrv", "broker", "server"},
+    "cli": _ROOTS | {"namesrv", "broker", "server"},
+}
+
+#: The only files that may opt out of `deny(unsafe_code)`.
+UNSAFE = {"store/region.rs"}
+
+
+# --- Rust ---
+
+_NOT_CODE = re.compile(
+    r"//[^\n]*|/\*.*?\*/|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\])'|r(#*)\".*?\"\1", re.DOTALL
+)
+_RUST_TOKEN = re.compile(
+    r"\bmod\s+(?P<mod>\w+)\s*\{"
+    r"|(?P<open>\{)|(?P<close>\})"
+    r"|\bcrate\s*::\s*(?P<crate>\w+|\{)"
+    r"|(?P<supers>(?:\bsuper\s*::\s*)+)(?P<after>\w+|\{)"
+)
+
+
+def _first_names(group: str) -> Iterator[str]:
+    """The names at the top level of a `use` group: `{a::b, c::{d, e}}` gives a and c."""
+    depth = 0
+    for token in re.finditer(r"[{},]|(?<![\w:])\w+", group):
+        text = token.group()
+        if text == "{":
+            depth += 1
+        elif text == "}":
+            depth -= 1
+            if depth == 0:
+                return
+        elif text != "," and depth == 1:
+            yield text
+
+
+def rust_rooms_used(code: str, module: tuple[str, ...]) -> Iterator[str]:
+    """Names below the crate's root that `code`, the file of `module`, reaches by `crate::` or `super::`."""
+    code = _NOT_CODE.sub(" ", code)
+    nesting: list[str | None] = []
+    for token in _RUST_TOKEN.finditer(code):
+        if token["mod"]:
+            nesting.append(token["mod"])
+        elif token["open"]:
+            nesting.append(None)
+        elif token["close"]:
+            if nesting:
+                nesting.pop()
+        else:
+            target = token["crate"] or token["after"]
+            if token["supers"]:
+                here = len(module) + sum(name is not None for name in nesting)
+                if here - token["supers"].count("super") != 0:
+                    continue
+            if target == "{":
+                yield from _first_names(code[token.end() - 1 :])
+                nesting.append(None)
+            else:
+                yield target
+
+
+def rust_files() -> list[Path]:
+    return sorted(path for path in RUST.rglob("*.rs") if path.name != "lib.rs")
+
+
+def rust_module(path: Path) -> tuple[str, ...]:
+    parts = path.relative_to(RUST).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "mod" else parts
+
+
+@pytest.mark.parametrize(
+    ("code", "module", "expected"),
+    [
+        ("use crate::store::Store;", "dataplane", ["store"]),
+        ("use crate::{message::{self, record}, positions::QueueOffset};", "store", ["message", "positions"]),
+        ("fn f() { crate::remoting::frame::split(x) }", "store", ["remoting"]),
+        ("use super::super::remoting;", "store.log", ["remoting"]),
+        ("mod tests { use super::super::log; }", "store.log", []),
+        ("mod tests { use super::super::super::remoting; }", "store.log", ["remoting"]),
+        ('// crate::store\nlet a = "crate::client";', "message", []),
+        (
+            "use crate::{\n  clock::Clock, // crate::store\n  message,\n};\nuse crate::store;",
+            "x",
+            ["clock", "message", "store"],
+        ),
+    ],
+)
+def test_the_reader_of_rust_imports_sees(code: str, module: str, expected: list[str]) -> None:
+    assert list(rust_rooms_used(code, tuple(module.split(".")))) == expected
+
+
+def test_rust_modules_use_only_what_lies_below_them() -> None:
+    wrong = []
+    for path in rust_files():
+        module = rust_module(path)
+        allowed = RUST_BELOW[module[0]] | {module[0]}
+        for room in rust_rooms_used(path.read_text(encoding="utf-8"), module):
+            if room in RUST_BELOW and room not in allowed:
+                wrong.append(f"{path.relative_to(ROOT)} uses {room}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_mapped_region_may_opt_out_of_safe_rust() -> None:
+    opted_out = {
+        str(path.relative_to(RUST))
+        for path in rust_files()
+        if re.search(r"allow\(unsafe_code", path.read_text(encoding="utf-8"))
+    }
+    assert opted_out <= UNSAFE
+
+
+def test_only_the_bindings_know_python() -> None:
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in rust_files()
+        if rust_module(path)[0] != "bindings"
+        and "pyo3" in _NOT_CODE.sub(" ", path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong
+
+
+# --- Python ---
+
+
+def python_module(path: Path, root: Path) -> str:
+    parts = path.relative_to(root.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def python_files(root: Path) -> dict[str, Path]:
+    return {python_module(path, root): path for path in sorted(root.rglob("*.py"))}
+
+
+def python_imports(code: str, module: str, is_package: bool) -> Iterator[tuple[str, bool]]:
+    """Absolute names `code` imports, and whether at its top level; `from a import b` gives `a.b`."""
+    tree = ast.parse(code)
+    top_level = {id(node) for node in tree.body}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, id(node) in top_level
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                up = node.level - (1 if is_package else 0)
+                base = ".".join(parts[: len(parts) - up] + ([node.module] if node.module else []))
+            for alias in node.names:
+                yield f"{base}.{alias.name}", id(node) in top_level
+
+
+def imports_of(path: Path, module: str) -> list[tuple[str, bool]]:
+    return list(python_imports(path.read_text(encoding="utf-8"), module, path.name == "__init__.py"))
+
+
+def test_python_modules_use_only_what_lies_below_them() -> None:
+    wrong = []
+    for module, path in python_files(PYTHON).items():
+        if module == "rmqpy":
+            continue
+        room = module.split(".")[1]
+        allowed = PYTHON_BELOW[room] | {room}
+        for name, _ in imports_of(path, module):
+            parts = name.split(".")
+            # `from rmqpy import Producer` inside the package would go through the roof and down again.
+            if parts[0] == "rmqpy" and (len(parts) < 2 or parts[1] not in allowed | {"__version__"}):
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_two_python_modules_import_each_other() -> None:
+    files = python_files(PYTHON)
+    graph: dict[str, set[str]] = {}
+    for module, path in files.items():
+        graph[module] = set()
+        for name, is_top_level in imports_of(path, module):
+            if not is_top_level:
+                continue
+            target = name
+            while target and target not in files:
+                target = target.rpartition(".")[0]
+            # Importing `package.part` runs `package/__init__` first: that alone is no dependency on it.
+            if target and target != module and not module.startswith(f"{target}."):
+                graph[module].add(target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(error.args[1]))
+
+
+def test_only_the_package_itself_touches_its_native_half() -> None:
+    wrong = []
+    for root in (SPARK, ROOT / "examples"):
+        for module, path in python_files(root).items():
+            for name, _ in imports_of(path, module):
+                parts = name.split(".")
+                if parts[0] == "rmqpy" and any(part.startswith("_") for part in parts):
+                    wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+PURE = ("options", "offsets", "plan")
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_the_pure_part_of_the_connector_knows_neither_spark_nor_the_network(name: str) -> None:
+    path = SPARK / f"{name}.py"
+    module = f"pyspark_rocketmq.{name}"
+    outside = {target.split(".")[0] for target, _ in imports_of(path, module)}
+    assert not outside & {"pyspark", "pyarrow", "rmqpy", "socket", "asyncio"}
+
+
+# --- Both ---
+
+
+def test_every_module_says_what_it_owns() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in rust_files()
+        if not path.read_text(encoding="utf-8").startswith("//! ")
+    ]
+    for root in (PYTHON, SPARK):
+        for path in python_files(root).values():
+            if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))):
+                silent.append(str(path.relative_to(ROOT)))
+    assert not silent, "\n".join(silent)
