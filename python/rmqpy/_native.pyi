@@ -161,8 +161,9 @@ class Request:
     """One cold request, or one event, that went up to Python."""
 
     @property
-    def kind(self) -> Literal["request", "closed", "create_topic"]:
-        """`closed`: the connection is gone. `create_topic`: sends are parked until `Server.release` for `topic`."""
+    def kind(self) -> Literal["request", "closed", "create_topic", "create_group"]:
+        """`closed`: the connection is gone. `create_topic`, `create_group`: the first send to a topic, or pull of a
+        group, that does not exist; such requests are parked until `Server.release` for `name`, for 3 s at most."""
     @property
     def token(self) -> int:
         """Names this request in `Server.answer`; 0 for events."""
@@ -188,8 +189,8 @@ class Request:
     @property
     def body(self) -> bytes: ...
     @property
-    def topic(self) -> str:
-        """`create_topic` only; its `ext` has defaultTopic, queues and sysFlag."""
+    def name(self) -> str:
+        """What is to be created; empty for requests. `code` and `ext` are those of the first parked request."""
 
 #: token, response code, remark, header fields, body
 Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
@@ -222,8 +223,10 @@ class Server:
         remembered: equal bytes on that connection are answered natively from then on, until `forget_heartbeats`."""
     def push(self, connection: int, code: int, ext: Mapping[str, str], body: bytes = b"") -> bool:
         """Send a one-way request to a client; False when its connection is gone."""
-    def release(self, topic: str, code: int = 0, remark: str | None = None) -> None:
-        """Let parked sends to `topic` run again (code 0, its metadata published before), or refuse them."""
+    def release(
+        self, kind: Literal["create_topic", "create_group"], name: str, code: int = 0, remark: str | None = None
+    ) -> None:
+        """Let requests parked for `name` run again (code 0, its metadata published before), or refuse them."""
     def forget_heartbeats(self) -> None:
         """Make every client's next heartbeat come up again."""
     def heartbeat_age_ms(self, connection: int) -> int | None:
