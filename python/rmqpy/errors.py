@@ -1,0 +1,273 @@
+"""Every exception a user of rmqpy can meet.
+
+Owns the tree below and the one table from response codes to it. An exception keeps its facts as attributes
+and says in its text what to do next; each can be pickled, so that it survives the way back from an executor
+process.
+
+::
+
+    RocketMQError(Exception)                 .code .remark .broker .topic .retriable .hint
+    ├── ConfigError(ValueError)              a setting is missing, unknown or out of bounds
+    ├── ClosedError(RuntimeError)            the client, server or store is closed
+    ├── ForkedError(RuntimeError)            the object was made before fork() and belongs to the parent
+    ├── RequestTimeout(TimeoutError)         no answer in time; the server may still have acted
+    ├── ConnectError(ConnectionError)        no connection, or it broke while a request was under way
+    ├── DecodeError(ValueError)              bytes or fields that cannot be understood
+    ├── RouteError                           there is nowhere to send to
+    │   ├── NameServerUnreachable            no name server answers
+    │   ├── TopicNotFound                    the topic does not exist
+    │   └── NoWritableQueue                  the topic exists, none of its queues takes messages
+    ├── SendError                            .attempts: what was tried, in order
+    │   ├── NotStored                        a broker took the message and could not keep it
+    │   ├── BufferFull                       the client's own budget of unsent messages is used up
+    │   └── MessageTooLarge(ValueError)
+    ├── BrokerError                          a broker refused
+    │   ├── FlowControl                      it is busy: wait and repeat
+    │   ├── AuthError(PermissionError)       credentials, or the permission of topic or broker
+    │   ├── GroupNotFound                    the subscription group does not exist
+    │   ├── QueueLost                        another member of the group owns the queue now
+    │   ├── Unsupported                      this server does not serve that request
+    │   └── StoreError                       .path .position: the message store
+    └── TransactionError                     the transaction cannot be ended this way
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+
+class RocketMQError(Exception):
+    """Base of everything rmqpy raises on purpose."""
+
+    #: What a raised error keeps when the class is all that is known about it.
+    retriable: bool = False
+    hint: str | None = None
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int | None = None,
+        remark: str | None = None,
+        broker: str | None = None,
+        topic: str | None = None,
+        retriable: bool | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        #: The response code, where a server answered.
+        self.code = code
+        #: The server's own words.
+        self.remark = remark
+        #: Name or address of the server concerned.
+        self.broker = broker
+        self.topic = topic
+        #: Whether the same call may succeed later, or at another broker.
+        if retriable is not None:
+            self.retriable = retriable
+        #: What to do next, when there is something to do.
+        if hint is not None:
+            self.hint = hint
+
+    def __str__(self) -> str:
+        text = str(self.args[0]) if self.args else ""
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class ConfigError(RocketMQError, ValueError):
+    """A setting is missing, unknown or out of bounds."""
+
+
+class ClosedError(RocketMQError, RuntimeError):
+    """The client, server or store was closed before this call."""
+
+
+class ForkedError(RocketMQError, RuntimeError):
+    """The object was made before `fork()`: its connections belong to the parent process."""
+
+    hint = "make a new one in this process"
+
+
+class RequestTimeout(RocketMQError, TimeoutError):
+    """No answer in time. The server may have acted on the request all the same."""
+
+    retriable = True
+
+
+class ConnectError(RocketMQError, ConnectionError):
+    """No connection could be made, or it broke while a request was under way."""
+
+    retriable = True
+
+
+class DecodeError(RocketMQError, ValueError):
+    """Bytes, text or fields that cannot be understood."""
+
+
+class RouteError(RocketMQError):
+    """There is nowhere to send to, or to read from."""
+
+
+class NameServerUnreachable(RouteError):
+    """None of the configured name servers answers."""
+
+    retriable = True
+    hint = "check the addresses and that a name server runs there: rmqpy namesrv"
+
+
+class TopicNotFound(RouteError):
+    """The topic does not exist."""
+
+    hint = "create it: rmqpy topic create NAME"
+
+
+class NoWritableQueue(RouteError):
+    """The topic exists, but none of its queues takes messages."""
+
+    hint = "look at its permissions and brokers: rmqpy topic describe NAME"
+
+
+class SendError(RocketMQError):
+    """A message was not sent."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        attempts: Sequence[object] = (),
+        code: int | None = None,
+        remark: str | None = None,
+        broker: str | None = None,
+        topic: str | None = None,
+        retriable: bool | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(
+            message, code=code, remark=remark, broker=broker, topic=topic, retriable=retriable, hint=hint
+        )
+        #: What was tried, in order: one entry per broker asked.
+        self.attempts = tuple(attempts)
+
+
+class NotStored(SendError):
+    """A broker took the message and could not keep it: disk, memory or replica trouble."""
+
+    retriable = True
+
+
+class BufferFull(SendError):
+    """The client's own budget of messages under way is used up."""
+
+    retriable = True
+    hint = "send slower, or raise max_in_flight or max_buffered_bytes"
+
+
+class MessageTooLarge(SendError, ValueError):
+    """The message exceeds what brokers take, 4 MiB unless they are configured otherwise."""
+
+
+class BrokerError(RocketMQError):
+    """A broker refused the request."""
+
+
+class FlowControl(BrokerError):
+    """The broker is busy and protects itself."""
+
+    retriable = True
+    hint = "wait and send again, slower"
+
+
+class AuthError(BrokerError, PermissionError):
+    """Credentials, or the permission of a topic or broker, do not allow this."""
+
+
+class GroupNotFound(BrokerError):
+    """The subscription group does not exist and this broker does not create groups on first use."""
+
+
+class QueueLost(BrokerError):
+    """Another member of the group owns the queue now; what it had not committed will be delivered again."""
+
+
+class Unsupported(BrokerError):
+    """This server does not serve the request."""
+
+
+class StoreError(BrokerError):
+    """The message store: a file is damaged, the disk failed, or another process holds the lock."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str | None = None,
+        position: int | None = None,
+        code: int | None = None,
+        remark: str | None = None,
+        broker: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code, remark=remark, broker=broker, hint=hint)
+        #: The file concerned, and where in it, when there is one.
+        self.path = path
+        self.position = position
+
+
+class TransactionError(RocketMQError):
+    """The transaction is unknown, belongs to another group, or cannot be ended this way."""
+
+
+class _Meaning(NamedTuple):
+    kind: type[RocketMQError]
+    retriable: bool = False
+    hint: str | None = None
+
+
+#: Response codes that are errors, with what they mean to a caller. Codes that are results (a pull that found
+#: nothing, a send whose flush was slow) are decided where the request is made and never get here.
+_MEANINGS: Final[dict[int, _Meaning]] = {
+    1: _Meaning(BrokerError, retriable=True),  # SYSTEM_ERROR
+    2: _Meaning(FlowControl, retriable=True),  # SYSTEM_BUSY
+    3: _Meaning(Unsupported),  # REQUEST_CODE_NOT_SUPPORTED
+    4: _Meaning(TransactionError),  # TRANSACTION_FAILED
+    13: _Meaning(SendError, hint="check its size, its properties and the topic's name"),  # MESSAGE_ILLEGAL
+    14: _Meaning(NotStored, retriable=True),  # SERVICE_NOT_AVAILABLE
+    15: _Meaning(Unsupported),  # VERSION_NOT_SUPPORTED
+    16: _Meaning(AuthError),  # NO_PERMISSION
+    17: _Meaning(TopicNotFound),  # TOPIC_NOT_EXIST
+    23: _Meaning(BrokerError, hint="correct the filter expression"),  # SUBSCRIPTION_PARSE_FAILED
+    24: _Meaning(BrokerError, retriable=True),  # SUBSCRIPTION_NOT_EXIST: until the next heartbeat
+    25: _Meaning(BrokerError, retriable=True),  # SUBSCRIPTION_NOT_LATEST: until the next heartbeat
+    26: _Meaning(GroupNotFound),  # SUBSCRIPTION_GROUP_NOT_EXIST
+    203: _Meaning(TransactionError),  # TRANSACTION_STATE_GROUP_WRONG
+    204: _Meaning(BrokerError, retriable=True),  # NO_BUYER_ID
+    205: _Meaning(BrokerError, retriable=True),  # NOT_IN_CURRENT_UNIT
+    207: _Meaning(BrokerError, retriable=True),  # CONSUME_MSG_TIMEOUT
+    209: _Meaning(FlowControl, retriable=True),  # POLLING_FULL
+    212: _Meaning(BrokerError, retriable=True),  # BROKER_DISPATCH_NOT_COMPLETE
+    215: _Meaning(FlowControl, retriable=True),  # FLOW_CONTROL
+    1500: _Meaning(ConnectError, retriable=True),  # GO_AWAY
+}
+
+
+def from_response(
+    code: int, remark: str | None = None, *, broker: str | None = None, topic: str | None = None
+) -> RocketMQError:
+    """The exception for a refusing answer. A code without a row is a plain `BrokerError`.
+
+    >>> from_response(26, "no group named billing", broker="broker-a")
+    GroupNotFound('no group named billing (code 26 from broker-a)')
+    """
+    meaning = _MEANINGS.get(code, _Meaning(BrokerError))
+    origin = f"code {code} from {broker}" if broker else f"code {code}"
+    hint = meaning.hint
+    if meaning.kind is TopicNotFound and topic:
+        hint = f"create it: rmqpy topic create {topic}"
+    return meaning.kind(
+        f"{(remark or 'refused').strip()} ({origin})",
+        code=code,
+        remark=remark,
+        broker=broker,
+        topic=topic,
+        retriable=meaning.retriable,
+        hint=hint,
+    )

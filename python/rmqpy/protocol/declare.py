@@ -1,0 +1,235 @@
+"""Declarations: what a request and its reply look like on the wire, said once.
+
+::
+
+    @reply
+    class MaxOffset:
+        offset: int
+
+    @request(RequestCode.GET_MAX_OFFSET)
+    class GetMaxOffset(Request[MaxOffset]):
+        \"\"\"The position after the last readable entry of one queue.\"\"\"
+
+        topic: str
+        queue_id: int                       # "queueId" on the wire
+
+A server serves it with a `@handles(GetMaxOffset)` method, a client asks with `await
+peer.call(GetMaxOffset(...))`, and the type checker knows that both speak of a `MaxOffset`.
+
+The fields of a request or reply are header fields; one that is called `body` is the frame's body: `bytes`
+as they are, `str` as UTF-8, anything else as JSON. The members of a `@record` are members of a JSON object.
+Names become camelCase; `wire("clientID")` says otherwise. A field that is `None` is not sent, and one
+without a default must be there. Reading is as lenient as Java: numbers and booleans in strings, names in
+any case, unknown fields skipped.
+
+Pure, for any thread. Every failure to read is a `DecodeError` whose `code` is the response it deserves.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from types import NoneType
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
+
+from rmqpy.errors import DecodeError
+from rmqpy.protocol import fastjson, values
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+RequestT = TypeVar("RequestT", bound="Request[Any]")
+
+
+class Request(Generic[R_co]):
+    """Base of every request; the type argument is what a server answers, `None` for the bare code 0."""
+
+    __slots__ = ()
+    #: Set by `@request`.
+    code: ClassVar[RequestCode]
+    reply: ClassVar[type]
+
+
+class Outgoing(NamedTuple):
+    """A request or reply in the form in which it goes down to the native half.
+
+    Header fields that are absent (`None`) differ from none that are set (`{}`): Java sends `extFields` for
+    the second.
+    """
+
+    ext: dict[str, str] | None
+    body: bytes | None
+
+
+def wire(name: str, *, default: Any = MISSING, default_factory: Callable[[], Any] | None = None) -> Any:
+    """A field whose wire name is not its Python name in camelCase."""
+    options: dict[str, Any] = (
+        {"default": default} if default_factory is None else {"default_factory": default_factory}
+    )
+    return field(metadata={values.WIRE_NAME: name}, **options)
+
+
+def off_wire(*, default: Any) -> Any:
+    """A field that says something about its holder and does not travel."""
+    return field(default=default, metadata={values.OFF_WIRE: True})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, wire, off_wire))
+def request(code: RequestCode) -> Callable[[type[RequestT]], type[RequestT]]:
+    """Declare a request. The class names its reply: `class GetMaxOffset(Request[MaxOffset])`."""
+
+    def declared(kind: type[RequestT]) -> type[RequestT]:
+        base = next(
+            (
+                one
+                for one in getattr(kind, "__orig_bases__", ())
+                if getattr(one, "__origin__", None) is Request
+            ),
+            None,
+        )
+        if base is None:
+            raise TypeError(f"{kind.__name__} must derive from Request[...] and say what answers it")
+        made = dataclass(frozen=True, slots=True, kw_only=True)(kind)
+        made.code = code
+        made.reply = get_args(base)[0]
+        return made
+
+    return declared
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, wire, off_wire))
+def reply(kind: type[T]) -> type[T]:
+    """Declare an answer: header fields, and a body where it has one.
+
+    JSON in the body is written as fastjson does, integer keys bare. A reply with a field `is_strict: bool =
+    off_wire(default=False)` chooses, answer by answer.
+    """
+    return dataclass(frozen=True, slots=True, kw_only=True)(kind)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, wire, off_wire))
+def record(kind: type[T]) -> type[T]:
+    """Declare a JSON object."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(kind)
+
+
+# ---- frames --------------------------------------------------------------------------------------------
+
+
+def encode(message: Any) -> Outgoing:
+    """A request or reply as header fields and body; `None` is the empty reply."""
+    if message is None:
+        return Outgoing(None, None)
+    kind: type = type(message)
+    form = _form(kind)
+    ext = {name: _text(value) for name, value in values.write_members(form.header, message).items()}
+    body = None
+    if form.body is not None:
+        content = getattr(message, "body", None)
+        if content is not None:
+            body = form.body.write(content, bool(getattr(message, "is_strict", False)))
+    return Outgoing(ext if form.header else None, body)
+
+
+def decode(kind: type[T], ext: Mapping[str, str], body: bytes | None) -> T:
+    """Read a request or reply of this kind."""
+    of: type = kind
+    form = _form(of)
+    arguments = values.read_members(form.header, ext, "")
+    if form.body is not None:
+        if body:
+            arguments["body"] = form.body.read(body)
+        elif not form.body.has_default:
+            if form.body.empty is None:
+                raise DecodeError(f"{kind.__name__} needs a body", code=ResponseCode.SYSTEM_ERROR)
+            arguments["body"] = form.body.empty
+    return kind(**arguments)
+
+
+def decode_reply(ask: type[Request[T]], ext: Mapping[str, str], body: bytes | None) -> T:
+    """Read the answer with code 0 to a request of this kind."""
+    if ask.reply is NoneType:
+        return cast(T, None)
+    return cast(T, decode(ask.reply, ext, body))
+
+
+def read_json(kind: type[T], text: str | bytes) -> T:
+    """A declared record, or a list or map of them, from JSON text."""
+    return cast(T, values.rule(kind).read(fastjson.loads(text), ""))
+
+
+def json_tree(value: object) -> Any:
+    """A declared record as the dictionaries, lists and scalars that `fastjson.dumps` and `pretty` write."""
+    return values.rule(type(value)).write(value)
+
+
+class _Body(NamedTuple):
+    read: Callable[[bytes], Any]
+    write: Callable[[Any, bool], bytes]
+    has_default: bool
+    #: What an empty body is read as when the declaration does not say; `None`: it must not be empty.
+    empty: bytes | str | None
+
+
+class _Form(NamedTuple):
+    header: tuple[values.Member, ...]
+    body: _Body | None
+
+
+@cache
+def _form(kind: type) -> _Form:
+    for one in fields(kind):
+        if one.name == "body":
+            has_default = one.default is not MISSING or one.default_factory is not MISSING
+            return _Form(values.members(kind, but="body"), _body(get_type_hints(kind)["body"], has_default))
+    return _Form(values.members(kind), None)
+
+
+def _body(annotation: Any, has_default: bool) -> _Body:
+    alternatives = get_args(annotation) if NoneType in get_args(annotation) else (annotation,)
+    if bytes in alternatives:
+        return _Body(bytes, lambda content, strict: bytes(content), has_default, b"")
+    if str in alternatives:
+        return _Body(_utf8, lambda content, strict: _bytes(content), has_default, "")
+    rule = values.rule(annotation)
+    return _Body(
+        lambda body: rule.read(fastjson.loads(body), "body"),
+        lambda content, strict: _bytes(fastjson.dumps(rule.write(content), strict=strict)),
+        has_default,
+        None,
+    )
+
+
+def _utf8(body: bytes) -> str:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DecodeError(
+            f"the body is not UTF-8 at byte {error.start}", code=ResponseCode.SYSTEM_ERROR
+        ) from None
+
+
+def _bytes(text: str) -> bytes:
+    # As Java: half a surrogate pair, which a peer can smuggle in as an escape, becomes a question mark.
+    return text.encode("utf-8", "replace")
+
+
+def _text(value: Any) -> str:
+    """One header field. Every value is text on the wire: Go refuses a frame with a number in `extFields`."""
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+    raise TypeError(f"a header field cannot hold {type(value).__name__}")

@@ -1,0 +1,261 @@
+"""JSON as Java's fastjson writes and reads it.
+
+Two habits of fastjson are part of the protocol. Map keys that are not strings stand bare:
+`{0:"10.0.0.1:10911"}` and `{{"brokerName":"b","queueId":0,"topic":"t"}:7}`. And its reader takes single
+quotes, comments, trailing commas and unquoted names. `loads` accepts all of it; `dumps` writes the bare
+keys, or strict JSON where the reader needs it.
+
+Keys always come out of `loads` as text: an integer key as its digits, an object key as an `ObjectKey`,
+which is the object's own text.
+
+Pure functions, for any thread. Input is hostile: depth is bounded, and every failure is a `DecodeError`.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from json.encoder import encode_basestring as _quote
+from typing import Any, Final, NoReturn
+
+from rmqpy.errors import DecodeError
+from rmqpy.protocol.codes import ResponseCode
+
+#: What a document may nest. Real bodies need eight levels; the bound keeps a hostile one off our stack.
+DEPTH_MAX: Final = 64
+
+
+class ObjectKey(str):
+    """A map key that is itself an object, as compact JSON text."""
+
+    __slots__ = ()
+
+
+def loads(text: str | bytes) -> Any:
+    """Parse one document. Of duplicate keys the last one wins.
+
+    >>> loads("{0:'a', brokers:[1,2,],}")
+    {'0': 'a', 'brokers': [1, 2]}
+    """
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _unreadable(f"the text is not UTF-8 at byte {error.start}") from None
+    try:
+        return _STRICT.decode(text)
+    except RecursionError:
+        raise _unreadable("the JSON document is nested too deeply") from None
+    except ValueError:
+        return _Reader(text).document()
+
+
+def dumps(value: Any, *, strict: bool = False) -> str:
+    """Write compact text; members that are `None` are left out, as fastjson does.
+
+    >>> dumps({"brokerAddrs": {0: "10.0.0.1:10911"}, "zoneName": None})
+    '{"brokerAddrs":{0:"10.0.0.1:10911"}}'
+    >>> dumps({"brokerAddrs": {0: "10.0.0.1:10911"}}, strict=True)
+    '{"brokerAddrs":{"0":"10.0.0.1:10911"}}'
+
+    Strict text quotes every key and sorts map entries, as name servers do for clients that ask for it.
+    """
+    parts: list[str] = []
+    _write(value, strict, parts)
+    return "".join(parts)
+
+
+def pretty(value: Any) -> str:
+    """The layout of RocketMQ's configuration files: tabs, `"key":value`, no line feed at the end.
+
+    Integer keys are quoted here: every release of Java's reader takes them so.
+    """
+    return json.dumps(value, ensure_ascii=False, indent="\t", separators=(",", ":"))
+
+
+# ---- reading -------------------------------------------------------------------------------------------
+
+#: Most peers send plain JSON, and the standard parser is forty times as fast as ours.
+_STRICT: Final = json.JSONDecoder(strict=False)
+
+_SPACE: Final = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_BARE: Final = re.compile(r"[\w$.+-]+")
+_PLAIN_STRING: Final = {quote: re.compile(rf"[^{quote}\\]*") for quote in "\"'"}
+_NUMBER: Final = re.compile(r"-?\d{1,400}(\.\d{1,400})?([eE][+-]?\d{1,4})?\Z", re.ASCII)
+_WORDS: Final[dict[str, object]] = {"true": True, "false": False, "null": None, "NaN": float("nan")}
+_ESCAPES: Final = {
+    "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0",
+    '"': '"', "'": "'", "\\": "\\", "/": "/",
+}  # fmt: skip
+
+
+class _Reader:
+    """Recursive descent over one text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def document(self) -> Any:
+        value = self._value(0)
+        self._skip()
+        if self._at < len(self._text):
+            self._fail("nothing more")
+        return value
+
+    def _value(self, depth: int) -> Any:
+        if depth > DEPTH_MAX:
+            raise _unreadable("the JSON document is nested too deeply")
+        match self._peek():
+            case "{":
+                return self._object(depth)
+            case "[":
+                return self._array(depth)
+            case '"' | "'" as quote:
+                return self._string(quote)
+            case _:
+                return self._word()
+
+    def _object(self, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        self._at += 1
+        while self._peek() != "}":
+            key = self._key(depth)
+            self._expect(":")
+            found[key] = self._value(depth + 1)
+            if self._peek() == ",":
+                self._at += 1
+            elif self._peek() != "}":
+                self._fail("',' or '}'")
+        self._at += 1
+        return found
+
+    def _array(self, depth: int) -> list[Any]:
+        found: list[Any] = []
+        self._at += 1
+        while self._peek() != "]":
+            found.append(self._value(depth + 1))
+            if self._peek() == ",":
+                self._at += 1
+            elif self._peek() != "]":
+                self._fail("',' or ']'")
+        self._at += 1
+        return found
+
+    def _key(self, depth: int) -> str:
+        match self._peek():
+            case "{":
+                return ObjectKey(dumps(self._value(depth + 1)))
+            case '"' | "'" as quote:
+                return self._string(quote)
+            case _:
+                return self._bare("a key")
+
+    def _string(self, quote: str) -> str:
+        parts: list[str] = []
+        self._at += 1
+        while True:
+            plain = _PLAIN_STRING[quote].match(self._text, self._at)
+            assert plain is not None, "the pattern matches the empty string"
+            parts.append(plain.group())
+            self._at = plain.end() + 1
+            if plain.end() >= len(self._text):
+                self._fail(f"a closing {quote}")
+            if self._text[plain.end()] == quote:
+                return _paired("".join(parts))
+            parts.append(self._escape())
+
+    def _escape(self) -> str:
+        letter = self._text[self._at : self._at + 1]
+        width = {"u": 4, "x": 2}.get(letter)
+        if width is None:
+            self._at += 1
+            return _ESCAPES.get(letter) or self._fail("a known escape")
+        digits = self._text[self._at + 1 : self._at + 1 + width]
+        self._at += 1 + width
+        try:
+            return chr(int(digits, 16))
+        except ValueError:
+            self._fail(f"{width} hexadecimal digits")
+
+    def _word(self) -> object:
+        word = self._bare("a value")
+        if word in _WORDS:
+            return _WORDS[word]
+        if _NUMBER.match(word) is None:
+            self._fail("a number, true, false or null")
+        return int(word) if word.lstrip("-").isdigit() else float(word)
+
+    def _bare(self, wanted: str) -> str:
+        self._skip()
+        found = _BARE.match(self._text, self._at)
+        if found is None:
+            self._fail(wanted)
+        self._at = found.end()
+        return found.group()
+
+    def _peek(self) -> str:
+        self._skip()
+        return self._text[self._at : self._at + 1]
+
+    def _expect(self, sign: str) -> None:
+        if self._peek() != sign:
+            self._fail(repr(sign))
+        self._at += 1
+
+    def _skip(self) -> None:
+        space = _SPACE.match(self._text, self._at)
+        assert space is not None, "the pattern matches the empty string"
+        self._at = space.end()
+
+    def _fail(self, wanted: str) -> NoReturn:
+        near = self._text[max(0, self._at - 10) : self._at + 20]
+        raise _unreadable(f"not JSON at character {self._at}: expected {wanted} near {near!r}")
+
+
+def _unreadable(why: str) -> DecodeError:
+    return DecodeError(why, code=ResponseCode.SYSTEM_ERROR)
+
+
+def _paired(text: str) -> str:
+    """Join surrogates that were escaped one by one, as Java escapes characters beyond the first plane."""
+    if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+# ---- writing -------------------------------------------------------------------------------------------
+
+
+def _write(value: Any, strict: bool, parts: list[str]) -> None:
+    if isinstance(value, str):
+        parts.append(_quote(value))
+    elif value is None or isinstance(value, bool):
+        parts.append({None: "null", True: "true", False: "false"}[value])
+    elif isinstance(value, int):
+        parts.append(int.__repr__(value))
+    elif isinstance(value, float):
+        parts.append(repr(value))
+    elif isinstance(value, Mapping):
+        separator = "{"
+        for key, member in sorted(value.items()) if strict else value.items():
+            if member is None:
+                continue
+            parts.append(f"{separator}{_key_text(key, strict)}:")
+            _write(member, strict, parts)
+            separator = ","
+        parts.append("{}" if separator == "{" else "}")
+    elif isinstance(value, list | tuple | set | frozenset):
+        separator = "["
+        for element in value:
+            parts.append(separator)
+            _write(element, strict, parts)
+            separator = ","
+        parts.append("[]" if separator == "[" else "]")
+    else:
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _key_text(key: object, strict: bool) -> str:
+    if isinstance(key, str) and not (isinstance(key, ObjectKey) and not strict):
+        return _quote(key)
+    return f'"{key}"' if strict else str(key)

@@ -1,0 +1,53 @@
+"""What brokers and name servers say about topics: configuration, permission and the version of a table."""
+
+from dataclasses import field
+from enum import Enum, IntFlag
+
+from rmqpy.protocol.declare import record, wire
+
+
+class Permission(IntFlag):
+    """Bits of a topic's `perm`."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+    READ_WRITE = READ | WRITE
+
+
+class TopicFlag(IntFlag):
+    """Bits of `topicSysFlag`."""
+
+    UNIT = 1
+    UNIT_SUBSCRIPTION = 2
+
+
+class TopicFilterType(Enum):
+    """Whether a message of the topic may carry several tags."""
+
+    SINGLE_TAG = "SINGLE_TAG"
+    MULTI_TAG = "MULTI_TAG"
+
+
+@record
+class DataVersion:
+    """The version of a table. Two are equal when all three parts are, and only then is nothing copied."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+
+
+@record
+class TopicConfig:
+    """One topic of one broker."""
+
+    topic_name: str
+    read_queues: int = wire("readQueueNums", default=16)
+    write_queues: int = wire("writeQueueNums", default=16)
+    perm: int = Permission.READ_WRITE
+    order: bool = False
+    topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
+    topic_sys_flag: int = 0
+    attributes: dict[str, str] = field(default_factory=dict)

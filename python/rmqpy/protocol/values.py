@@ -1,0 +1,257 @@
+"""From declared Python types to wire values and back.
+
+Owns the rule for every type a declaration may use: `str`, `int`, `float`, `bool`, enumerations (by name),
+optional values, lists, tuples, sets, maps (keys may be text, integers or records), other records, and
+`object` for JSON that is passed on as it came. The rules of a class are worked out once, when it is first
+used.
+
+Reading takes what Java takes; writing is exact: a bool is `true`, an enum its name, `None` is left out.
+
+Pure, for any thread: two threads that work out the same rules at once get equal ones.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from rmqpy.errors import DecodeError
+from rmqpy.protocol import fastjson
+from rmqpy.protocol.codes import ResponseCode
+
+#: The metadata keys of a dataclass field: its wire name, and that it has none.
+WIRE_NAME: Final = "rmqpy.wire"
+OFF_WIRE: Final = "rmqpy.off_wire"
+
+
+class Rule(NamedTuple):
+    """How one type travels. `read` gets the value and where it stands, for the message of a failure."""
+
+    read: Callable[[Any, str], Any]
+    write: Callable[[Any], Any]
+    is_optional: bool = False
+    is_text: bool = False
+
+
+class Member(NamedTuple):
+    """One field of a declared class."""
+
+    attribute: str
+    wire: str
+    rule: Rule
+    default: Callable[[], Any] | None
+
+
+@cache
+def members(kind: type, *, but: str = "") -> tuple[Member, ...]:
+    """The fields of a declared class that travel, ordered by wire name as Java orders them."""
+    hints = get_type_hints(kind)
+    found = [
+        Member(
+            one.name, one.metadata.get(WIRE_NAME, camel_case(one.name)), rule(hints[one.name]), _default(one)
+        )
+        for one in fields(kind)
+        if OFF_WIRE not in one.metadata and one.name != but
+    ]
+    return tuple(sorted(found, key=lambda member: member.wire))
+
+
+def camel_case(name: str) -> str:
+    """`queue_id` is `queueId` on the wire."""
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def read_members(among: tuple[Member, ...], values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Constructor arguments by attribute. A name that is not there exactly is looked for in any case."""
+    found: dict[str, Any] = {}
+    folded: dict[str, Any] | None = None
+    for member in among:
+        value = values.get(member.wire)
+        if value is None and member.wire not in values and len(values) > len(found):
+            if folded is None:
+                folded = {name.lower(): value for name, value in values.items()}
+            value = folded.get(member.wire.lower())
+        if value is None or (value == "" and not member.rule.is_text):
+            if member.default is not None:
+                continue
+            if not member.rule.is_optional:
+                raise DecodeError(
+                    f"{path}the custom field <{member.wire}> is null", code=ResponseCode.SYSTEM_ERROR
+                )
+        found[member.attribute] = member.rule.read(value, f"{path}{member.wire}")
+    return found
+
+
+def rule(annotation: Any) -> Rule:
+    """The rule of a type; `TypeError` for one that declarations cannot use."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return _optional(annotation, arguments)
+    if origin in (list, tuple, set, frozenset):
+        return _sequence(origin, rule(arguments[0]))
+    if origin in (dict, Mapping):
+        return _map(arguments[0], rule(arguments[1]))
+    if annotation in _SCALARS:
+        return _SCALARS[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return _enumeration(annotation)
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return _record(annotation)
+    raise TypeError(f"a declaration cannot use {annotation!r}")
+
+
+def invalid(path: str, wanted: str, value: object) -> DecodeError:
+    """The failure of one value."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return DecodeError(f"{path} must be {wanted}, not {shown}", code=ResponseCode.INVALID_PARAMETER)
+
+
+# ---- scalars -------------------------------------------------------------------------------------------
+
+_INTEGER: Final = re.compile(r"\s*[+-]?\d{1,19}\s*", re.ASCII)
+
+
+def _read_text(value: Any, path: str) -> str:
+    match value:
+        case str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+    raise invalid(path, "text", value)
+
+
+def _read_integer(value: Any, path: str) -> int:
+    match value:
+        case int():
+            number = int(value)
+        case str() if _INTEGER.fullmatch(value):
+            number = int(value)
+        case float() if value.is_integer():
+            number = int(value)
+        case _:
+            raise invalid(path, "an integer", value)
+    if not (-(1 << 63) <= number < 1 << 63):
+        raise invalid(path, "an integer of 64 bits", value)
+    return number
+
+
+def _read_float(value: Any, path: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise invalid(path, "a number", value) from None
+
+
+def _read_bool(value: Any, path: str) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False}.get(str(value).strip().lower())
+    if known is None:
+        raise invalid(path, "true or false", value)
+    return known
+
+
+_SCALARS: Final[dict[Any, Rule]] = {
+    str: Rule(_read_text, str, is_text=True),
+    int: Rule(_read_integer, int),
+    float: Rule(_read_float, float),
+    bool: Rule(_read_bool, bool),
+    object: Rule(lambda value, path: value, lambda value: value, is_optional=True),
+}
+
+
+def _enumeration(kind: type[Enum]) -> Rule:
+    """By name in any case, or by ordinal, as fastjson reads one."""
+    by_name = {member.name.lower(): member for member in kind}
+    by_ordinal = list(kind)
+
+    def read(value: Any, path: str) -> Enum:
+        found = by_name.get(str(value).lower())
+        if found is None and str(value).isdecimal() and int(value) < len(by_ordinal):
+            found = by_ordinal[int(value)]
+        if found is None:
+            raise invalid(path, f"one of {', '.join(member.name for member in kind)}", value)
+        return found
+
+    return Rule(read, lambda member: member.name)
+
+
+# ---- compositions --------------------------------------------------------------------------------------
+
+
+def _optional(annotation: Any, arguments: tuple[Any, ...]) -> Rule:
+    inner = [argument for argument in arguments if argument is not NoneType]
+    if len(inner) != 1 or len(inner) == len(arguments):
+        raise TypeError(f"a declaration cannot use {annotation!r}: the only union is `X | None`")
+    read, write, _, is_text = rule(inner[0])
+    return Rule(
+        lambda value, path: None if value is None else read(value, path),
+        lambda value: None if value is None else write(value),
+        is_optional=True,
+        is_text=is_text,
+    )
+
+
+def _sequence(kind: Callable[[list[Any]], Any], element: Rule) -> Rule:
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, list):
+            raise invalid(path, "a list", value)
+        return kind([element.read(one, f"{path}[{index}]") for index, one in enumerate(value)])
+
+    return Rule(read, lambda value: [element.write(one) for one in value])
+
+
+def _map(key_type: Any, member: Rule) -> Rule:
+    read_key, write_key = _key(key_type)
+
+    def read(value: Any, path: str) -> dict[Any, Any]:
+        if not isinstance(value, dict):
+            raise invalid(path, "an object", value)
+        return {read_key(key, path): member.read(one, f"{path}.{key}") for key, one in value.items()}
+
+    return Rule(read, lambda value: {write_key(key): member.write(one) for key, one in value.items()})
+
+
+def _key(kind: Any) -> tuple[Callable[[str, str], Any], Callable[[Any], Any]]:
+    if kind is str:
+        return lambda key, path: key, str
+    if kind is int:
+        return _read_integer, int
+    inner = rule(kind)
+    return (
+        lambda key, path: inner.read(fastjson.loads(key), path),
+        lambda key: fastjson.ObjectKey(fastjson.dumps(inner.write(key))),
+    )
+
+
+def _record(kind: type) -> Rule:
+    # `members` is asked inside, so that a record may contain itself.
+    def read(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise invalid(path, "an object", value)
+        return kind(**read_members(members(kind), value, f"{path}."))
+
+    return Rule(read, lambda value: write_members(members(kind), value))
+
+
+def write_members(among: tuple[Member, ...], holder: object) -> dict[str, Any]:
+    """Wire names and values of an instance; what is `None` is left out."""
+    written: dict[str, Any] = {}
+    for member in among:
+        value = getattr(holder, member.attribute)
+        if value is not None:
+            written[member.wire] = member.rule.write(value)
+    return written
+
+
+def _default(one: Field[Any]) -> Callable[[], Any] | None:
+    if one.default_factory is not MISSING:
+        return one.default_factory
+    if one.default is not MISSING:
+        return lambda: one.default
+    return None

@@ -1,0 +1,335 @@
+"""From the native server's upcalls to handler methods, and their answers back down.
+
+Owns the table from request codes to handlers of one server, and the asyncio reader on the native file
+descriptor. A wake-up takes up to `TAKE_MAX` requests; everything that is answered without waiting goes down
+as one batch.
+
+Invariant: every two-way request gets exactly one answer, a one-way request none, whatever the handler does.
+Threads: the event loop's only. Handlers may be `def` (answered within the wake-up, in order of arrival) or
+`async def` (a task each, at most `TASKS_MAX` at a time; beyond that the native ring fills and refuses).
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+
+from rmqpy._native import Answer, Server
+from rmqpy._native import Request as Upcall
+from rmqpy.errors import RocketMQError
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol.declare import Request, decode, encode
+
+log = logging.getLogger(__name__)
+
+#: Upcalls per wake-up: enough to make the crossing cheap, few enough that timers stay punctual.
+TAKE_MAX: Final = 256
+#: Handlers that wait for something at the same time.
+TASKS_MAX: Final = 1024
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and how. A handler that cares takes it as its second argument."""
+
+    connection: int
+    peer: str
+    version: int
+    language: str
+    is_vip: bool = False
+    is_oneway: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """Event: the connection is gone and nothing more comes from it. Any number of handlers may take it."""
+
+    connection: int
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWanted:
+    """Event: sends to a topic that does not exist are parked until `Server.release` is called for it."""
+
+    topic: str
+    default_topic: str
+    queues: int
+    sys_flag: int
+
+
+Event = ConnectionClosed | TopicWanted
+
+
+class Refused(Exception):  # noqa: N818, a reply and not a failure of this process
+    """Raised by a handler to answer with another code than 0, and header fields where the code has some."""
+
+    def __init__(self, code: ResponseCode, remark: str, reply: object | None = None) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.reply = reply
+
+
+class _Handles(Protocol[R]):
+    @overload
+    def __call__(self, method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]: ...
+    @overload
+    def __call__(self, method: Callable[P, R]) -> Callable[P, R]: ...
+
+
+@overload
+def handles(ask: type[Request[R]]) -> _Handles[R]: ...
+@overload
+def handles(ask: type[Event]) -> _Handles[None]: ...
+def handles(ask: Any) -> Any:
+    """Mark a method as the handler of a request or event: `(self, ask)` or `(self, ask, caller)`."""
+
+    def mark(method: Callable[P, R]) -> Callable[P, R]:
+        _, first, *rest = inspect.signature(method).parameters.values()
+        if first.annotation not in (ask, inspect.Parameter.empty) or len(rest) > 1:
+            raise TypeError(f"{method.__qualname__} must take (self, ask: {ask.__name__}[, caller])")
+        method.__rmqpy_handles__ = _Mark(ask, bool(rest))  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class _Mark(NamedTuple):
+    ask: type
+    wants_caller: bool
+
+
+class _Handler(NamedTuple):
+    ask: type[Any]
+    call: Callable[..., Any]
+    wants_caller: bool
+
+
+class Endpoint:
+    """A native server and the handlers behind it.
+
+    `hot` are the codes the native half answers itself; `role` names the process in refusals. Usage::
+
+        endpoint = Endpoint(server, (TopicHandlers(...), OffsetHandlers(...)), role="broker", hot=HOT_CODES)
+        endpoint.start()
+        ...
+        await endpoint.stop()
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        handlers: Sequence[object],
+        *,
+        role: str,
+        hot: Collection[RequestCode] = (),
+    ) -> None:
+        self._server = server
+        self._role = role
+        self._hot = frozenset(hot)
+        self._requests: dict[int, _Handler] = {}
+        self._events: dict[type, list[_Handler]] = {ConnectionClosed: [], TopicWanted: []}
+        self._answers: list[Answer] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_reading = False
+        self._is_flush_due = False
+        for handler in handlers:
+            self._add(handler)
+
+    def table(self) -> dict[RequestCode, str]:
+        """Every request code and what becomes of it: the handler's name, "native" or "not served"."""
+        return {
+            code: self._requests[code].call.__qualname__
+            if code in self._requests
+            else ("native" if code in self._hot else "not served")
+            for code in RequestCode
+        }
+
+    def start(self) -> None:
+        """Begin to serve on the running loop. Connections may be accepted before; their requests wait."""
+        self._loop = asyncio.get_running_loop()
+        self._resume()
+
+    async def stop(self, grace_ms: int = 2_000) -> None:
+        """Stop the native server, which lets replies drain; then cancel handlers that still wait."""
+        if self._loop is None:
+            return
+        await self._loop.run_in_executor(None, self._server.stop, grace_ms)
+        self._pause()
+        self._loop = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- taking ----
+
+    def _wake(self) -> None:
+        for upcall in self._server.take(TAKE_MAX):
+            if upcall.kind == "request":
+                self._request(upcall)
+            else:
+                self._event(upcall)
+        self._flush()
+        if len(self._tasks) >= TASKS_MAX:
+            self._pause()
+
+    def _request(self, upcall: Upcall) -> None:
+        handler = self._requests.get(upcall.code)
+        if handler is None:
+            remark = self._unsupported(upcall.code)
+            self._answer(upcall, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            return
+        try:
+            ask = decode(handler.ask, upcall.ext, upcall.body)
+            result = handler.call(ask, _caller(upcall)) if handler.wants_caller else handler.call(ask)
+        except Exception as error:
+            self._refuse(upcall, error)
+            return
+        if inspect.isawaitable(result):
+            self._spawn(self._finish(upcall, result))
+        else:
+            self._succeed(upcall, result)
+
+    async def _finish(self, upcall: Upcall, result: Awaitable[object]) -> None:
+        try:
+            reply = await result
+        except asyncio.CancelledError:
+            self._answer(upcall, ResponseCode.SYSTEM_ERROR, f"the {self._role} is stopping")
+            raise
+        except Exception as error:
+            self._refuse(upcall, error)
+        else:
+            self._succeed(upcall, reply)
+        finally:
+            self._flush_soon()
+
+    def _event(self, upcall: Upcall) -> None:
+        event: Event
+        if upcall.kind == "closed":
+            event = ConnectionClosed(upcall.connection, upcall.peer)
+        else:
+            ext = upcall.ext
+            event = TopicWanted(
+                upcall.topic, ext["defaultTopic"], int(ext["queues"]), int(ext.get("sysFlag", "0"))
+            )
+        for handler in self._events[type(event)]:
+            try:
+                result = handler.call(event)
+            except Exception:
+                log.exception("%s failed on %r", handler.call.__qualname__, event)
+                continue
+            if inspect.isawaitable(result):
+                self._spawn(_logged(result, event))
+
+    # ---- answering ----
+
+    def _succeed(self, upcall: Upcall, reply: object | None) -> None:
+        try:
+            ext, body = encode(reply)
+        except Exception as error:
+            self._refuse(upcall, error)
+            return
+        self._answer(upcall, ResponseCode.SUCCESS, ext=ext, body=body)
+
+    def _refuse(self, upcall: Upcall, error: Exception) -> None:
+        if isinstance(error, Refused):
+            ext, body = encode(error.reply)
+            self._answer(upcall, error.code, error.remark, ext, body)
+        elif isinstance(error, RocketMQError) and error.code is not None:
+            self._answer(upcall, error.code, str(error))
+        else:
+            log.exception("request %d from %s failed", upcall.code, upcall.peer, exc_info=error)
+            self._answer(upcall, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def _answer(
+        self,
+        upcall: Upcall,
+        code: int,
+        remark: str | None = None,
+        ext: dict[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> None:
+        if not upcall.is_oneway:
+            self._answers.append((upcall.token, int(code), remark, ext, body))
+
+    def _flush_soon(self) -> None:
+        # Tasks that end in the same turn of the loop share one batch.
+        if not self._is_flush_due and self._loop is not None:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        if self._answers:
+            batch, self._answers = self._answers, []
+            self._server.answer(batch)
+
+    def _unsupported(self, code: int) -> str:
+        remark = f" request type {code} not supported"
+        if code in RequestCode.__members__.values():
+            remark += f": {RequestCode(code).name} is not served by this {self._role}"
+        return remark
+
+    # ---- flow ----
+
+    def _spawn(self, work: Any) -> None:
+        assert self._loop is not None, "requests are taken between start and stop only"
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._is_reading and len(self._tasks) < TASKS_MAX // 2:
+            self._resume()
+
+    def _resume(self) -> None:
+        if self._loop is not None and not self._is_reading:
+            self._loop.add_reader(self._server.fileno(), self._wake)
+            self._is_reading = True
+
+    def _pause(self) -> None:
+        if self._loop is not None and self._is_reading:
+            self._loop.remove_reader(self._server.fileno())
+            self._is_reading = False
+
+    # ---- building ----
+
+    def _add(self, holder: object) -> None:
+        for mark, method in _marked(holder):
+            handler = _Handler(mark.ask, method, mark.wants_caller)
+            if mark.ask in self._events:
+                self._events[mark.ask].append(handler)
+                continue
+            code: RequestCode = handler.ask.code
+            if code in self._requests:
+                other = self._requests[code].call.__qualname__
+                raise TypeError(f"{code.name} is handled by {other} and by {method.__qualname__}")
+            self._requests[code] = handler
+
+
+def _marked(holder: object) -> Iterator[tuple[_Mark, Callable[..., Any]]]:
+    for name in dir(type(holder)):
+        mark = getattr(getattr(type(holder), name), "__rmqpy_handles__", None)
+        if mark is not None:
+            yield mark, getattr(holder, name)
+
+
+def _caller(upcall: Upcall) -> Caller:
+    return Caller(
+        upcall.connection, upcall.peer, upcall.version, upcall.language, upcall.is_vip, upcall.is_oneway
+    )
+
+
+async def _logged(work: Awaitable[object], event: Event) -> None:
+    try:
+        await work
+    except Exception:
+        log.exception("an event handler failed on %r", event)
