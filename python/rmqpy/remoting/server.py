@@ -12,7 +12,7 @@ Threads: the event loop's only. Handlers may be `def` (answered within the wake-
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
@@ -55,15 +55,26 @@ class ConnectionClosed:
 
 @dataclass(frozen=True, slots=True)
 class TopicWanted:
-    """Event: sends to a topic that does not exist are parked until `Server.release` is called for it."""
+    """Event: sends to a topic that does not exist are parked until `Server.release("create_topic", name)`."""
 
-    topic: str
-    default_topic: str
-    queues: int
-    sys_flag: int
+    name: str
+    #: The first parked request: its code and its header fields as they came.
+    code: int
+    ext: Mapping[str, str]
+    peer: str
 
 
-Event = ConnectionClosed | TopicWanted
+@dataclass(frozen=True, slots=True)
+class GroupWanted:
+    """Event: pulls of a group that does not exist are parked until `Server.release("create_group", name)`."""
+
+    name: str
+    code: int
+    ext: Mapping[str, str]
+    peer: str
+
+
+Event = ConnectionClosed | TopicWanted | GroupWanted
 
 
 class Refused(Exception):  # noqa: N818, a reply and not a failure of this process
@@ -134,7 +145,7 @@ class Endpoint:
         self._role = role
         self._hot = frozenset(hot)
         self._requests: dict[int, _Handler] = {}
-        self._events: dict[type, list[_Handler]] = {ConnectionClosed: [], TopicWanted: []}
+        self._events: dict[type, list[_Handler]] = {ConnectionClosed: [], TopicWanted: [], GroupWanted: []}
         self._answers: list[Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -212,13 +223,13 @@ class Endpoint:
 
     def _event(self, upcall: Upcall) -> None:
         event: Event
-        if upcall.kind == "closed":
-            event = ConnectionClosed(upcall.connection, upcall.peer)
-        else:
-            ext = upcall.ext
-            event = TopicWanted(
-                upcall.topic, ext["defaultTopic"], int(ext["queues"]), int(ext.get("sysFlag", "0"))
-            )
+        match upcall.kind:
+            case "create_topic":
+                event = TopicWanted(upcall.name, upcall.code, upcall.ext, upcall.peer)
+            case "create_group":
+                event = GroupWanted(upcall.name, upcall.code, upcall.ext, upcall.peer)
+            case _:
+                event = ConnectionClosed(upcall.connection, upcall.peer)
         for handler in self._events[type(event)]:
             try:
                 result = handler.call(event)
