@@ -1,1 +1,17 @@
-//! Placeholder: see the owner of this module.
+//! What a message is, on disk and on the wire: the same bytes.
+//!
+//! `record` is the unit of the log and of every pull; `properties`, `batch`, `id`, `tag`, `sysflag` and
+//! `compression` are its parts. Everything here is a pure function of bytes: no I/O, no clock, no locks; any thread.
+//!
+//! Invariant: decoders borrow, check every length before they use it, and never panic on bytes from outside.
+
+pub mod batch;
+pub mod compression;
+pub mod error;
+pub mod id;
+pub mod properties;
+pub mod record;
+pub mod sysflag;
+pub mod tag;
+
+pub use error::{BatchError, CompressionError, IdError, RecordError};

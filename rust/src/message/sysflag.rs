@@ -1,0 +1,89 @@
+//! The bits of a message's system flag.
+
+/// Body is compressed.
+pub const COMPRESSED: i32 = 0x1;
+/// More than one tag; no broker or client acts on it.
+pub const MULTI_TAGS: i32 = 0x2;
+/// The two bits of the transaction state; 0 is an ordinary message.
+pub const TRANSACTION_MASK: i32 = 0xC;
+/// A half message.
+pub const PREPARED: i32 = 0x4;
+/// The copy that a commit makes visible.
+pub const COMMIT: i32 = 0x8;
+/// A rolled back half.
+pub const ROLLBACK: i32 = 0xC;
+/// The born host takes 16 address bytes instead of 4.
+pub const BORN_HOST_V6: i32 = 0x10;
+/// The store host takes 16 address bytes instead of 4.
+pub const STORE_HOST_V6: i32 = 0x20;
+/// The body is an inner batch that the consumer must unwrap.
+pub const NEEDS_UNWRAP: i32 = 0x40;
+/// One record carries many messages.
+pub const INNER_BATCH: i32 = 0x80;
+/// The three bits of the compression type.
+pub const COMPRESSION_MASK: i32 = 0x700;
+
+/// What of a client's flag is stored.
+///
+/// The address bits decide how the record is laid out; from a client they are lies sooner or later. An original
+/// broker stores them as they come, and a send with `0x30` over IPv4 leaves a record nobody can parse.
+#[must_use]
+pub const fn from_client(sys_flag: i32) -> i32 {
+    sys_flag & (COMPRESSED | MULTI_TAGS | TRANSACTION_MASK | COMPRESSION_MASK)
+}
+
+/// How a body is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// RFC 1950; the only one Go and C++ clients read, and what a zero type means.
+    Zlib,
+    /// LZ4 frame format, independent blocks.
+    Lz4,
+    /// Zstandard frame.
+    Zstd,
+}
+
+impl Compression {
+    /// The type that the flag bits name, whether or not the body is compressed.
+    #[must_use]
+    pub const fn from_sys_flag(sys_flag: i32) -> Option<Self> {
+        match (sys_flag & COMPRESSION_MASK) >> 8 {
+            0 | 3 => Some(Self::Zlib),
+            1 => Some(Self::Lz4),
+            2 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// The bits of a body compressed this way.
+    #[must_use]
+    pub const fn sys_flag(self) -> i32 {
+        COMPRESSED
+            | match self {
+                Self::Zlib => 0x300,
+                Self::Lz4 => 0x100,
+                Self::Zstd => 0x200,
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_cannot_set_address_or_inner_batch_bits() {
+        assert_eq!(from_client(0x30), 0);
+        assert_eq!(from_client(-1), 0x70F);
+        assert_eq!(from_client(0x301 | PREPARED), 0x305);
+    }
+
+    #[test]
+    fn every_compression_finds_itself_in_its_own_bits() {
+        for kind in [Compression::Zlib, Compression::Lz4, Compression::Zstd] {
+            assert_eq!(Compression::from_sys_flag(kind.sys_flag()), Some(kind));
+        }
+        assert_eq!(Compression::from_sys_flag(COMPRESSED), Some(Compression::Zlib));
+        assert_eq!(Compression::from_sys_flag(0x401), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Tags and keys as numbers: the hash that ConsumeQueue and Index store, and the filter of a subscription.
+
+use super::properties::{self, name};
+
+/// Java's `String.hashCode` of UTF-8 text: `h = 31 h + unit` over UTF-16 units, wrapping.
+#[must_use]
+pub fn java_hash(text: &[u8]) -> i32 {
+    hash_on(0, text)
+}
+
+/// Goes on from the hash of what stood before `text`.
+fn hash_on(hash: i32, text: &[u8]) -> i32 {
+    let step = |hash: i32, unit: i32| hash.wrapping_mul(31).wrapping_add(unit);
+    if text.is_ascii() {
+        return text.iter().fold(hash, |hash, &byte| step(hash, i32::from(byte)));
+    }
+    text.utf8_chunks().fold(hash, |hash, chunk| {
+        let hash = chunk.valid().encode_utf16().fold(hash, |hash, unit| step(hash, i32::from(unit)));
+        // Java reads a broken sequence as U+FFFD.
+        if chunk.invalid().is_empty() { hash } else { step(hash, 0xFFFD) }
+    })
+}
+
+/// What ConsumeQueue stores of a message's tag: its hash, sign-extended; 0 without a tag.
+#[must_use]
+pub fn tags_code(properties: &[u8]) -> i64 {
+    properties::get(properties, name::TAGS).map_or(0, |tag| i64::from(java_hash(tag)))
+}
+
+/// What Index stores of a business key or UNIQ_KEY: `topic#key`.
+#[must_use]
+pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
+    positive(hash_on(hash_on(java_hash(topic), b"#"), key))
+}
+
+/// What Index stores of a tag: `topic#T#tag`.
+#[must_use]
+pub fn tag_key_hash(topic: &[u8], tag: &[u8]) -> i32 {
+    positive(hash_on(hash_on(java_hash(topic), b"#T#"), tag))
+}
+
+/// The absolute value; the one number that has none becomes 0.
+const fn positive(hash: i32) -> i32 {
+    match hash.checked_abs() {
+        Some(hash) => hash,
+        None => 0,
+    }
+}
+
+/// Which tags a subscription takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TagFilter {
+    /// Everything.
+    All,
+    /// One of these, each with its hash.
+    Tags(Box<[(i32, Box<str>)]>),
+}
+
+impl TagFilter {
+    /// Reads `*`, nothing at all, or `A || B`.
+    #[must_use]
+    pub fn parse(expression: &str) -> Self {
+        if expression == "*" {
+            return Self::All;
+        }
+        let tags = expression.split("||").map(str::trim).filter(|tag| !tag.is_empty());
+        let tags: Box<[_]> = tags.map(|tag| (java_hash(tag.as_bytes()), tag.into())).collect();
+        if tags.is_empty() { Self::All } else { Self::Tags(tags) }
+    }
+
+    /// Whether a ConsumeQueue entry may match. A hash may match by chance; [`matches_tag`](Self::matches_tag) decides.
+    #[must_use]
+    pub fn matches_code(&self, tags_code: i64) -> bool {
+        match self {
+            Self::All => true,
+            // The original compares 32 bits of the code.
+            Self::Tags(tags) => tags.iter().any(|(hash, _)| *hash == tags_code as i32),
+        }
+    }
+
+    /// Whether a message with this tag is wanted.
+    #[must_use]
+    pub fn matches_tag(&self, tag: Option<&[u8]>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Tags(tags) => tag.is_some_and(|tag| tags.iter().any(|(_, own)| own.as_bytes() == tag)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_java() {
+        let check = |text: &str, expected| assert_eq!(java_hash(text.as_bytes()), expected, "{text}");
+        check("", 0);
+        check("TagA", 2_598_919);
+        check("TagB", 2_598_920);
+        check("订单创建-order_created", 818_240_476);
+        check("polygenelubricants", i32::MIN);
+        // A character outside the basic plane is two units: U+1F600 = D83D DE00.
+        check("\u{1F600}", 0xD83D * 31 + 0xDE00);
+        check(
+            "{\"clientID\":\"\",\"consumerDataSet\":[],\"heartbeatFingerprint\":0,\
+             \"producerDataSet\":[{\"groupName\":\"pg\"}],\"withoutSub\":false}",
+            941_838_008,
+        );
+    }
+
+    #[test]
+    fn index_hashes_are_never_negative() {
+        assert_eq!(tag_key_hash(b"T1", b"TagA"), 1_433_669_564);
+        assert_eq!(key_hash(b"T", b"k"), java_hash(b"T#k").abs());
+        assert_eq!(positive(i32::MIN), 0);
+        assert_eq!(positive(-5), 5);
+    }
+
+    #[test]
+    fn a_missing_tag_has_code_zero_and_a_negative_hash_is_sign_extended() {
+        assert_eq!(tags_code(b"KEYS\x01k\x02"), 0);
+        assert_eq!(tags_code(b"TAGS\x01polygenelubricants\x02"), i64::from(i32::MIN));
+    }
+
+    #[test]
+    fn a_filter_takes_any_of_its_tags() {
+        let filter = TagFilter::parse(" TagA||TagB || ");
+        assert!(filter.matches_code(2_598_919) && filter.matches_code(2_598_920));
+        assert!(!filter.matches_code(0));
+        assert!(filter.matches_tag(Some(b"TagB")));
+        assert!(!filter.matches_tag(Some(b"Tag")) && !filter.matches_tag(None));
+        for all in ["*", "", "  ", "||"] {
+            assert_eq!(TagFilter::parse(all), TagFilter::All, "{all:?}");
+        }
+        assert_ne!(TagFilter::parse("*||A"), TagFilter::All);
+    }
+
+    #[test]
+    fn equal_hashes_of_different_tags_are_told_apart_by_the_tag() {
+        let filter = TagFilter::parse("Aa");
+        assert!(filter.matches_code(i64::from(java_hash(b"BB"))));
+        assert!(!filter.matches_tag(Some(b"BB")));
+    }
+}
