@@ -50,6 +50,9 @@ def load(path: Path, parse: Callable[[str], T]) -> T | None:
         except ValueError as error:
             log.warning("%s cannot be read: %s", candidate, error)
             failure = failure or error
+            if candidate == path:
+                # Out of the way, or the next `save` would put it in the place of the good backup.
+                path.replace(_beside(path, ".damaged"))
     if failure is not None:
         raise ConfigError(
             f"neither {path} nor its backup can be read: {failure}",

@@ -3,7 +3,7 @@
 from dataclasses import field
 from enum import Enum, IntFlag
 
-from rmqpy.protocol.declare import record, wire
+from rmqpy.protocol.declare import record
 
 
 class Permission(IntFlag):
@@ -43,11 +43,22 @@ class DataVersion:
 class TopicConfig:
     """One topic of one broker."""
 
-    topic_name: str
-    read_queues: int = wire("readQueueNums", default=16)
-    write_queues: int = wire("writeQueueNums", default=16)
+    topic_name: str = ""
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
     perm: int = Permission.READ_WRITE
     order: bool = False
     topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
     topic_sys_flag: int = 0
     attributes: dict[str, str] = field(default_factory=dict)
+
+
+@record
+class TopicTable:
+    """All topics of a broker: the body of answers and registrations. The last three speak of static topics."""
+
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    mapping_data_version: DataVersion | None = None
+    topic_queue_mapping_detail_map: dict[str, object] | None = None
+    topic_queue_mapping_info_map: dict[str, object] | None = None

@@ -1,0 +1,70 @@
+"""The name server's key-value configuration, and its own."""
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, reply, request
+from rmqpy.protocol.requests.registration import KvTable
+
+
+@request(RequestCode.PUT_KV_CONFIG)
+class PutKv(Request[None]):
+    """Set one value."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+@reply
+class KvFound:
+    """The value, absent in the answer 22."""
+
+    value: str | None = None
+
+
+@request(RequestCode.GET_KV_CONFIG)
+class GetKv(Request[KvFound]):
+    """One value; 22 when there is none."""
+
+    namespace: str
+    key: str
+
+
+@request(RequestCode.DELETE_KV_CONFIG)
+class DeleteKv(Request[None]):
+    """Remove one value; it need not exist."""
+
+    namespace: str
+    key: str
+
+
+@reply
+class KvListFound:
+    """All values of a namespace."""
+
+    body: KvTable
+
+
+@request(RequestCode.GET_KVLIST_BY_NAMESPACE)
+class GetKvList(Request[KvListFound]):
+    """All values of a namespace; 22 when it does not exist."""
+
+    namespace: str
+
+
+@reply
+class NameServerConfigFound:
+    """Properties text."""
+
+    body: str
+
+
+@request(RequestCode.GET_NAMESRV_CONFIG)
+class GetNameServerConfig(Request[NameServerConfigFound]):
+    """All settings of the name server."""
+
+
+@request(RequestCode.UPDATE_NAMESRV_CONFIG)
+class UpdateNameServerConfig(Request[None]):
+    """Change settings: properties text."""
+
+    body: str

@@ -1,0 +1,200 @@
+"""Between brokers and name servers: registering, leaving, signs of life."""
+
+import json
+import zlib
+from typing import Final, NamedTuple
+
+from rmqpy.errors import DecodeError
+from rmqpy.protocol import fastjson
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol.declare import Request, json_tree, read_json, record, reply, request, wire
+from rmqpy.protocol.topics import DataVersion, TopicConfig, TopicFilterType, TopicTable
+
+#: A compressed registration may not unfold to more; 50,000 topics take about 10 MiB.
+UNPACKED_BYTES_MAX: Final = 64 << 20
+#: Brokers before 3.0.11 send the topic table alone.
+_VERSION_WITH_FILTER_SERVERS: Final = 37
+
+
+@record
+class KvTable:
+    """The entries of one namespace of the name server's key-value configuration."""
+
+    table: dict[str, str]
+
+
+@reply
+class Registered:
+    """For a slave, where its master is; the order topics, where there are any."""
+
+    master_addr: str | None = None
+    ha_server_addr: str | None = None
+    body: KvTable | None = None
+
+
+@request(RequestCode.REGISTER_BROKER)
+class RegisterBroker(Request[Registered]):
+    """A broker's whole table, or after that also a single changed topic. `Registration` is what the body holds."""
+
+    cluster_name: str
+    broker_name: str
+    broker_addr: str
+    broker_id: int
+    ha_server_addr: str
+    #: How long the name server believes in the broker without hearing from it; absent: 120 s.
+    heartbeat_timeout_millis: int | None = None
+    #: Absent: a broker that is too old to act for its master.
+    enable_acting_master: bool | None = None
+    compressed: bool = False
+    #: CRC-32 of the body without its sign bit; 0 is not checked.
+    body_crc32: int = 0
+    zone_name: str | None = wire("__ZONE_NAME", default=None)
+    body: bytes = b""
+
+
+@request(RequestCode.UNREGISTER_BROKER)
+class UnregisterBroker(Request[None]):
+    """A broker leaves on purpose."""
+
+    cluster_name: str
+    broker_name: str
+    broker_addr: str
+    broker_id: int
+
+
+@request(RequestCode.BROKER_HEARTBEAT)
+class BrokerHeartbeat(Request[None]):
+    """A sign of life without a table."""
+
+    cluster_name: str
+    broker_name: str
+    broker_addr: str
+
+
+@reply
+class VersionCompared:
+    """Whether the name server's table differs, and its version where it knows the broker."""
+
+    changed: bool
+    body: DataVersion | None = None
+
+
+@request(RequestCode.QUERY_DATA_VERSION)
+class QueryDataVersion(Request[VersionCompared]):
+    """Is it necessary to register again? Also a sign of life."""
+
+    cluster_name: str
+    broker_name: str
+    broker_addr: str
+    broker_id: int
+    body: DataVersion
+
+
+@record
+class Registration:
+    """The body of `RegisterBroker`."""
+
+    topic_config_serialize_wrapper: TopicTable
+    filter_server_list: list[str] | None = None
+
+
+class PackedBody(NamedTuple):
+    """A body and its checksum: two fields of one request that must agree."""
+
+    body: bytes
+    body_crc32: int
+
+
+def pack(topics: TopicTable) -> PackedBody:
+    """The body a broker sends: `RegisterBroker(..., **pack(topics)._asdict())`."""
+    tree = json_tree(Registration(topic_config_serialize_wrapper=topics, filter_server_list=[]))
+    body = fastjson.dumps(tree).encode("utf-8", "replace")
+    return PackedBody(body, checksum(body))
+
+
+def checksum(body: bytes) -> int:
+    """CRC-32 as Java keeps it in an `int`, without the sign."""
+    return zlib.crc32(body) & 0x7FFF_FFFF
+
+
+def unpack(ask: RegisterBroker, version: int) -> Registration:
+    """What a registration of a broker of this version says. Raises `DecodeError`."""
+    if not ask.body:
+        return Registration(topic_config_serialize_wrapper=TopicTable())
+    if ask.compressed:
+        return _unfold(ask.body)
+    if version < _VERSION_WITH_FILTER_SERVERS:
+        return Registration(topic_config_serialize_wrapper=read_json(TopicTable, ask.body))
+    return read_json(Registration, ask.body)
+
+
+# ---- compressed bodies -------------------------------------------------------------------------------------
+# zlib over: version, count, topics as `name read write perm filterType {attributes}`, filter servers. Each part
+# but the count is preceded by its length. Mappings of static topics follow; they are not read.
+
+
+def _unfold(body: bytes) -> Registration:
+    parts = _Parts(_inflate(body))
+    version = read_json(DataVersion, parts.text())
+    topics = [_topic(parts.text()) for _ in range(parts.count())]
+    filter_servers = read_json(list[str], parts.text())
+    table = TopicTable(data_version=version, topic_config_table={topic.topic_name: topic for topic in topics})
+    return Registration(topic_config_serialize_wrapper=table, filter_server_list=filter_servers)
+
+
+def _inflate(body: bytes) -> bytes:
+    inflate = zlib.decompressobj()
+    try:
+        unpacked = inflate.decompress(body, UNPACKED_BYTES_MAX)
+    except zlib.error as error:
+        raise _malformed(str(error)) from None
+    if not inflate.eof:
+        raise _malformed("it is cut off or unfolds to too much")
+    return unpacked
+
+
+class _Parts:
+    """The parts of an inflated body, taken one after the other."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._at = 0
+
+    def count(self) -> int:
+        """A number of elements: no more than there are bytes left."""
+        count = int.from_bytes(self._take(4), "big")
+        if count > len(self._content) - self._at:
+            raise _malformed("a count exceeds the body")
+        return count
+
+    def text(self) -> str:
+        try:
+            return self._take(self.count()).decode("utf-8")
+        except UnicodeDecodeError:
+            raise _malformed("a text is not UTF-8") from None
+
+    def _take(self, size: int) -> bytes:
+        taken = self._content[self._at : self._at + size]
+        if len(taken) < size:
+            raise _malformed("it ends too early")
+        self._at += size
+        return taken
+
+
+def _topic(line: str) -> TopicConfig:
+    try:
+        name, reads, writes, perm, filter_type, *attributes = line.split(" ", 5)
+        return TopicConfig(
+            topic_name=name,
+            read_queue_nums=int(reads),
+            write_queue_nums=int(writes),
+            perm=int(perm),
+            topic_filter_type=TopicFilterType[filter_type],
+            attributes=json.loads(attributes[0]) if attributes else {},
+        )
+    except (ValueError, KeyError):
+        raise _malformed(f"no topic in {line[:80]!r}") from None
+
+
+def _malformed(why: str) -> DecodeError:
+    return DecodeError(f"the compressed registration is malformed: {why}", code=ResponseCode.SYSTEM_ERROR)

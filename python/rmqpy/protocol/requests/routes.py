@@ -1,0 +1,207 @@
+"""Where topics and brokers are: what clients, tools and brokers ask a name server."""
+
+from dataclasses import field
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, off_wire, record, reply, request, wire
+
+
+@record
+class QueueData:
+    """The queues of one topic at one broker."""
+
+    broker_name: str
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+@record
+class BrokerData:
+    """A group of brokers under one name: 0 is the master, all others are slaves."""
+
+    broker_name: str
+    cluster: str = ""
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+@record
+class TopicRoute:
+    """Everything a client needs to reach a topic. Go reads the first two without looking whether they exist."""
+
+    queue_datas: list[QueueData] = field(default_factory=list)
+    broker_datas: list[BrokerData] = field(default_factory=list)
+    filter_server_table: dict[str, list[str]] = field(default_factory=dict)
+    #: `broker-a:4;broker-b:4`: an order topic's queues, which then replace `queue_datas` in producers.
+    order_topic_conf: str | None = None
+    #: Static topics only.
+    topic_queue_mapping_by_broker: dict[str, object] | None = None
+
+
+@reply
+class RouteFound:
+    """A route. Old clients need integer keys bare, new ones and strict readers quoted."""
+
+    body: TopicRoute
+    is_strict: bool = off_wire(default=False)
+
+
+@request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+class GetRoute(Request[RouteFound]):
+    """The route of a topic; 17 when there is none."""
+
+    topic: str
+    accept_standard_json_only: bool | None = None
+    zone_mode: bool | None = wire("__ZONE_MODE", default=None)
+    zone_name: str | None = wire("__ZONE_NAME", default=None)
+
+
+@record
+class ClusterInfo:
+    """All groups of brokers, and their names by cluster."""
+
+    broker_addr_table: dict[str, BrokerData]
+    cluster_addr_table: dict[str, list[str]]
+
+
+@reply
+class ClusterInfoFound:
+    """Integer keys stand bare here, whoever asks."""
+
+    body: ClusterInfo
+
+
+@request(RequestCode.GET_BROKER_CLUSTER_INFO)
+class GetClusterInfo(Request[ClusterInfoFound]):
+    """All brokers the name server knows."""
+
+
+@record
+class BrokerMembers:
+    """The living members of one group."""
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str]
+
+
+@record
+class BrokerMemberGroup:
+    """The envelope of `BrokerMembers`."""
+
+    broker_member_group: BrokerMembers
+
+
+@reply
+class BrokerMembersFound:
+    """Empty for a group that is not known."""
+
+    body: BrokerMemberGroup
+
+
+@request(RequestCode.GET_BROKER_MEMBER_GROUP)
+class GetBrokerMembers(Request[BrokerMembersFound]):
+    """The members of one group."""
+
+    cluster_name: str
+    broker_name: str
+
+
+# ---- topics ------------------------------------------------------------------------------------------------
+
+
+@record
+class TopicList:
+    """Names of topics."""
+
+    topic_list: list[str]
+    broker_addr: str | None = None
+
+
+@reply
+class TopicsFound:
+    """Names of topics."""
+
+    body: TopicList
+
+
+@request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+class GetAllTopics(Request[TopicsFound]):
+    """Every topic with a route."""
+
+
+@request(RequestCode.GET_TOPICS_BY_CLUSTER)
+class GetTopicsByCluster(Request[TopicsFound]):
+    """The topics that have a queue in one cluster."""
+
+    cluster: str
+
+
+@request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+class GetSystemTopics(Request[TopicsFound]):
+    """The names of clusters and brokers, which are topics too, and the address of some broker."""
+
+
+@request(RequestCode.GET_UNIT_TOPIC_LIST)
+class GetUnitTopics(Request[TopicsFound]):
+    """Topics of a deployment unit."""
+
+
+@request(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
+class GetUnitSubscribedTopics(Request[TopicsFound]):
+    """Topics that a deployment unit subscribes to."""
+
+
+@request(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
+class GetUnitSubscribedCommonTopics(Request[TopicsFound]):
+    """Topics that a deployment unit subscribes to and that are not of a unit themselves."""
+
+
+@request(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
+class RegisterTopic(Request[None]):
+    """Add the queues of one topic at brokers that are registered."""
+
+    topic: str
+    body: TopicRoute
+
+
+@request(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+class DeleteTopic(Request[None]):
+    """Forget a topic, everywhere or in one cluster. A broker that still has it brings it back."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+# ---- permission --------------------------------------------------------------------------------------------
+
+
+@reply
+class WritePermissionWiped:
+    """How many topics the broker has."""
+
+    wipe_topic_count: int
+
+
+@request(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
+class WipeWritePermission(Request[WritePermissionWiped]):
+    """Let no client send to a broker, until it registers another table."""
+
+    broker_name: str
+
+
+@reply
+class WritePermissionAdded:
+    """How many topics the broker has."""
+
+    add_topic_count: int
+
+
+@request(RequestCode.ADD_WRITE_PERM_OF_BROKER)
+class AddWritePermission(Request[WritePermissionAdded]):
+    """Let clients send to a broker again."""
+
+    broker_name: str
