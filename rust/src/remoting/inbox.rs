@@ -1,0 +1,243 @@
+//! What a connection has read and not yet handled.
+//!
+//! Owns one buffer: frames are parsed where they were read, what is left of the last one moves to the front. It is
+//! small while idle, grows with the traffic to a size every connection may have, and beyond that only for one large
+//! frame, as its bytes really come, after the whole frame was reserved on a budget all connections share.
+//!
+//! Invariant: `start <= end <= buffer.len()`; a frame that announces much and sends little costs what it sent.
+//! Threads: the connection's I/O thread.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use arrayvec::ArrayVec;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+use super::error::FrameError;
+use super::frame::{self, Frame, FrameLimits};
+use super::limits::{BURST_FRAMES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, READ_BYTES_MAX};
+
+/// The shared budget counts in pages: its permits are 32 bit.
+const PAGE_BYTES: usize = 4 << 10;
+
+/// Memory for frames that no ordinary buffer holds; first come, first served.
+#[derive(Debug, Clone)]
+pub(super) struct LargeFrames {
+    pages: Arc<Semaphore>,
+}
+
+impl LargeFrames {
+    /// At least one frame of the largest size always fits.
+    pub fn new(bytes_max: usize, limits: &FrameLimits) -> Self {
+        let pages = bytes_max.max(limits.frame_bytes_max).div_ceil(PAGE_BYTES);
+        Self { pages: Arc::new(Semaphore::new(pages.min(Semaphore::MAX_PERMITS))) }
+    }
+
+    fn reserve(&self, bytes: usize) -> Reservation {
+        let pages = u32::try_from(bytes.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
+        Box::pin(Arc::clone(&self.pages).acquire_many_owned(pages))
+    }
+}
+
+type Reservation = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>>>>;
+
+/// The read buffer of one connection.
+pub(super) struct Inbox {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    limits: FrameLimits,
+    large: LargeFrames,
+    waiting: Option<Reservation>,
+    reserved: Option<OwnedSemaphorePermit>,
+    /// Size of the frame that begins at `start`, once its length is known.
+    open_bytes: usize,
+    /// The last read filled the buffer: there was probably more.
+    was_full: bool,
+    /// The most that was in the buffer since `settle`.
+    peak: usize,
+}
+
+impl Inbox {
+    pub fn new(limits: FrameLimits, large: LargeFrames) -> Self {
+        Self {
+            buffer: vec![0; INBOX_BYTES_IDLE],
+            start: 0,
+            end: 0,
+            limits,
+            large,
+            waiting: None,
+            reserved: None,
+            open_bytes: 0,
+            was_full: false,
+            peak: 0,
+        }
+    }
+
+    /// Whether the first bytes of a frame wait for the rest.
+    pub fn is_open(&self) -> bool {
+        self.start < self.end
+    }
+
+    /// Whether the open frame waits for memory, not for its sender.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Whether `settle` could give something back.
+    pub fn is_swollen(&self) -> bool {
+        self.buffer.len() > INBOX_BYTES_IDLE
+    }
+
+    /// Reads once, as much as there is and fits; 0 is the end of the stream.
+    ///
+    /// Call it when `frames` has nothing complete left; what it returned was handled.
+    pub fn poll_read<R: AsyncRead + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_room(cx));
+        let until = self.buffer.len().min(self.end + READ_BYTES_MAX);
+        let Some(room) = self.buffer.get_mut(self.end..until) else { return Poll::Ready(Ok(0)) };
+        let mut read = ReadBuf::new(room);
+        ready!(Pin::new(from).poll_read(cx, &mut read))?;
+        let count = read.filled().len();
+        self.end += count;
+        self.was_full = self.end == self.buffer.len();
+        self.peak = self.peak.max(self.end);
+        Poll::Ready(Ok(count))
+    }
+
+    /// The complete frames at the front, at most a burst. With fewer than a burst, more bytes are needed for the
+    /// next one. `handled` says how far they went.
+    pub fn frames<'a>(&'a self, into: &mut ArrayVec<Frame<'a>, BURST_FRAMES_MAX>) -> Extent {
+        let mut extent = Extent::default();
+        while !into.is_full() {
+            let rest = self.buffer.get(self.start + extent.bytes..self.end).unwrap_or_default();
+            match frame::split(rest, &self.limits) {
+                Ok(Some((frame, size))) => {
+                    into.push(frame);
+                    extent.bytes += size;
+                }
+                Ok(None) => {
+                    match open_bytes(rest, &self.limits) {
+                        Ok(size) => extent.open_bytes = size,
+                        Err(error) => extent.error = Some(error),
+                    }
+                    break;
+                }
+                Err(error) => {
+                    extent.error = Some(error);
+                    break;
+                }
+            }
+        }
+        extent
+    }
+
+    /// Forgets the frames that were handled.
+    pub fn handled(&mut self, extent: Extent) {
+        self.start += extent.bytes;
+        self.open_bytes = extent.open_bytes;
+        debug_assert!(self.start <= self.end, "handled what was not read");
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Gives back what was not used since the last call, all but the size of an idle buffer.
+    pub fn settle(&mut self) {
+        let wanted = self.peak.max(self.end).next_power_of_two().clamp(INBOX_BYTES_IDLE, self.buffer.len());
+        self.peak = self.end - self.start;
+        if wanted < self.buffer.len() {
+            self.resize(wanted);
+            if wanted <= INBOX_BYTES_HOT {
+                self.reserved = None;
+            }
+        }
+    }
+
+    /// Reads and forgets, until the end of the stream.
+    pub fn poll_discard<R: AsyncRead + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut R,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let mut read = ReadBuf::new(&mut self.buffer);
+            ready!(Pin::new(&mut *from).poll_read(cx, &mut read))?;
+            if read.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Makes room for the next read: more where the last one filled the buffer, a lot where a large frame is open.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.was_full && self.buffer.len() < INBOX_BYTES_HOT {
+            self.resize((self.buffer.len() * 4).min(INBOX_BYTES_HOT));
+            self.was_full = false;
+        } else if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.end < self.buffer.len() {
+            return Poll::Ready(());
+        }
+        if self.reserved.as_ref().is_none_or(|pages| pages.num_permits() * PAGE_BYTES < self.open_bytes) {
+            // The whole frame at once, and nothing kept while waiting: two that hold a part would wait for ever.
+            self.reserved = None;
+            let waiting = self.waiting.get_or_insert_with(|| self.large.reserve(self.open_bytes));
+            let granted = ready!(waiting.as_mut().poll(cx));
+            self.waiting = None;
+            // The budget is never closed; were it, there would be nothing to wait for.
+            self.reserved = granted.ok();
+        }
+        self.resize((self.buffer.len() * 2).min(self.open_bytes).max(self.end + 1));
+        Poll::Ready(())
+    }
+
+    fn resize(&mut self, size: usize) {
+        // A new zeroed buffer rather than `resize`: its untouched pages cost nothing.
+        let mut buffer = vec![0; size];
+        let held = self.start..self.end;
+        self.end -= self.start;
+        self.start = 0;
+        if let (Some(to), Some(from)) = (buffer.get_mut(..self.end), self.buffer.get(held)) {
+            to.copy_from_slice(from);
+        }
+        self.buffer = buffer;
+    }
+}
+
+/// How far a burst of frames went, and what is known of the frame after it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Extent {
+    bytes: usize,
+    /// Its size; 0 while unknown.
+    open_bytes: usize,
+    /// Why it will never be one. Those before it are whole and were sent first, so they are handled first.
+    pub error: Option<FrameError>,
+}
+
+/// Size of the incomplete frame at the front of `bytes`; 0 when even its length is incomplete.
+fn open_bytes(bytes: &[u8], limits: &FrameLimits) -> Result<usize, FrameError> {
+    if let Some(size) = frame::size(bytes, limits)? {
+        return Ok(size);
+    }
+    // The first byte alone tells a TLS hello, a PROXY line or a browser from a frame: as the top of a length, it
+    // would be far too long. Waiting for three more would leave half a connection open.
+    let least = bytes.first().map_or(0, |top| u64::from(*top) << 24);
+    if least > limits.frame_bytes_max as u64 {
+        let frame_bytes_max = limits.frame_bytes_max;
+        return Err(FrameError::TooLong { frame_bytes: least, frame_bytes_max });
+    }
+    Ok(0)
+}

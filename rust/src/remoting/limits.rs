@@ -1,0 +1,93 @@
+//! The bounds of the network, each with its reason. A connection that meets one waits or is closed; none grows.
+
+use std::time::Duration;
+
+use super::frame::FrameLimits;
+
+/// Frames handed to the service at once: what one hold of the put lock may cost the other connections.
+pub const BURST_FRAMES_MAX: usize = 64;
+/// Bytes of one read, and so of one turn of a connection before the others of its thread have theirs.
+pub(super) const READ_BYTES_MAX: usize = 256 << 10;
+/// Frames of one turn.
+pub(super) const TURN_FRAMES_MAX: usize = 512;
+/// Read buffer of an idle connection: 10,000 of them cost 40 MiB.
+pub(super) const INBOX_BYTES_IDLE: usize = 4 << 10;
+/// Read buffer of a busy connection. Only a frame larger than this makes it grow further, on the shared budget.
+pub(super) const INBOX_BYTES_HOT: usize = 256 << 10;
+/// Replies of a turn that are worth a write before the turn ends.
+pub(super) const WRITE_BYTES_EAGER: usize = 64 << 10;
+/// What must come of an open frame in every `ServerOptions::open_frame`: a byte now and then must not hold a buffer
+/// for ever.
+pub(super) const OPEN_FRAME_BYTES_MIN: u64 = 1 << 10;
+/// How long a stopping server waits for a peer to take notice, so that its unread bytes do not turn the close into
+/// a reset that destroys the last replies.
+pub(super) const LINGER: Duration = Duration::from_millis(250);
+/// Pause of an acceptor that ran out of file descriptors.
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections the kernel may hold before they are accepted: clients reconnect all at once after a restart.
+pub(super) const BACKLOG: i32 = 1024;
+
+/// What a `Server` may use.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// I/O threads; 0 takes one up to seven cores, then one for every four, four at most: two busy cores are left to
+    /// the flush and to the clients' own work on small machines.
+    pub io_threads: usize,
+    /// A connection that neither read nor wrote for this long is closed.
+    pub idle: Duration,
+    /// A connection whose first frame is not complete after this long is closed.
+    pub first_frame: Duration,
+    /// While a frame is open, 1 KiB of it must come in every interval of this length.
+    pub open_frame: Duration,
+    /// Connections beyond are closed as they are accepted.
+    pub connections_max: usize,
+    /// Connections of one address beyond are closed as they are accepted.
+    pub connections_per_address_max: usize,
+    /// What one frame may be.
+    pub frame: FrameLimits,
+    /// Bytes waiting for one peer above which nothing more is read from it.
+    pub outbox_bytes_max: usize,
+    /// The same for all peers together: beyond it, a connection reads only when nothing waits for its peer.
+    pub outboxes_bytes_max: usize,
+    /// Memory of all frames too large for a busy read buffer; the next such frame waits, unread, for its turn.
+    pub large_frames_bytes_max: usize,
+    /// Events that may wait for one connection.
+    pub events_max: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            io_threads: 0,
+            // As the original, which closes after 120 s too; clients send a heartbeat every 30 s.
+            idle: Duration::from_secs(120),
+            first_frame: Duration::from_secs(30),
+            open_frame: Duration::from_secs(10),
+            connections_max: 10_000,
+            // No bound of its own: behind a translated address may be a whole company.
+            connections_per_address_max: usize::MAX,
+            frame: FrameLimits::default(),
+            outbox_bytes_max: 1 << 20,
+            outboxes_bytes_max: 64 << 20,
+            large_frames_bytes_max: 64 << 20,
+            events_max: 4096,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// How many I/O threads these options mean on this machine.
+    #[must_use]
+    pub fn io_threads(&self) -> usize {
+        match self.io_threads {
+            0 => std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).clamp(1, 4)),
+            asked => asked,
+        }
+    }
+
+    /// How often connections are looked at: often enough that a timeout is late by an eighth at most.
+    pub(super) fn sweep_interval(&self) -> Duration {
+        (self.idle.min(self.first_frame).min(self.open_frame) / 8)
+            .clamp(Duration::from_millis(5), Duration::from_secs(1))
+    }
+}

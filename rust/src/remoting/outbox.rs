@@ -1,0 +1,205 @@
+//! What a connection still has to write.
+//!
+//! Owns replies as one run of bytes with shared slices (say, of the log) spliced in where they belong. Nothing is
+//! copied to bring them together: the kernel gathers them in one vectored write.
+//!
+//! Invariant: bytes leave in the order they were added; `pending_bytes` is what was added and not yet written.
+//! Steady state allocates nothing: both containers keep their capacity, and what a burst added is usually gone
+//! with the write that ends it.
+//! Threads: the connection's I/O thread.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::Bytes;
+
+/// Slices up to this size are copied: cheaper than a vector of the gather list, and they pin no segment.
+const COPY_BYTES_MAX: usize = 512;
+/// Gather list of one write. The kernel takes 1,024; a burst of pulls needs two for each.
+pub(super) const GATHER_MAX: usize = 64;
+/// Written bytes at the front of `text` worth moving the rest for.
+const COMPACT_BYTES_MIN: usize = 64 << 10;
+
+/// Replies and requests waiting to be written to one peer.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    text: Vec<u8>,
+    /// How much of `text` is written.
+    text_written: usize,
+    /// Slices, each with the position in `text` it comes before.
+    splices: VecDeque<Splice>,
+    splice_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Splice {
+    at: usize,
+    slice: Bytes,
+}
+
+impl Outbox {
+    /// An empty one; allocates when first used.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Append a frame here. What is already in it belongs to earlier frames and stays as it is.
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// Appends a slice without copying it, unless it is tiny.
+    pub fn splice(&mut self, slice: Bytes) {
+        if slice.len() <= COPY_BYTES_MAX {
+            self.text.extend_from_slice(&slice);
+        } else {
+            self.splice_bytes += slice.len();
+            self.splices.push_back(Splice { at: self.text.len(), slice });
+        }
+    }
+
+    /// How many bytes wait to be written.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.text.len().saturating_sub(self.text_written) + self.splice_bytes
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pending_bytes() == 0
+    }
+
+    /// Memory held of our own; slices belong to whoever shares them.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.text.capacity()
+    }
+
+    /// Fills `list` from the front with what waits, in order; how many entries were filled.
+    pub(super) fn gather<'a>(&'a self, list: &mut [IoSlice<'a>; GATHER_MAX]) -> usize {
+        let mut filled = 0;
+        let mut from = self.text_written;
+        let mut put = |bytes: &'a [u8]| {
+            if bytes.is_empty() {
+                return true;
+            }
+            let Some(entry) = list.get_mut(filled) else { return false };
+            *entry = IoSlice::new(bytes);
+            filled += 1;
+            true
+        };
+        for splice in &self.splices {
+            if !put(self.text.get(from..splice.at).unwrap_or_default()) || !put(&splice.slice) {
+                return filled;
+            }
+            from = splice.at;
+        }
+        put(self.text.get(from..).unwrap_or_default());
+        filled
+    }
+
+    /// Forgets the first `count` pending bytes: they are written.
+    pub(super) fn advance(&mut self, mut count: usize) {
+        debug_assert!(count <= self.pending_bytes(), "wrote more than there was");
+        while let Some(front) = self.splices.front_mut() {
+            let before = front.at.saturating_sub(self.text_written).min(count);
+            self.text_written += before;
+            count -= before;
+            if front.at > self.text_written {
+                break;
+            }
+            let part = front.slice.len().min(count);
+            bytes::Buf::advance(&mut front.slice, part);
+            self.splice_bytes -= part;
+            count -= part;
+            if !front.slice.is_empty() {
+                break;
+            }
+            self.splices.pop_front();
+        }
+        self.text_written += count;
+        self.tidy();
+    }
+
+    /// Gives the memory of an idle connection back.
+    pub(super) fn shrink(&mut self) {
+        if self.is_empty() {
+            *self = Self::new();
+        }
+    }
+
+    fn tidy(&mut self) {
+        if self.splices.is_empty() && self.text_written == self.text.len() {
+            self.text.clear();
+            self.text_written = 0;
+        } else if self.text_written >= COMPACT_BYTES_MIN && self.text_written * 2 >= self.text.len() {
+            self.text.drain(..self.text_written);
+            for splice in &mut self.splices {
+                splice.at -= self.text_written;
+            }
+            self.text_written = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drained_in_steps(outbox: &mut Outbox, step: usize) -> Vec<u8> {
+        let mut written = Vec::new();
+        while !outbox.is_empty() {
+            let mut list = [IoSlice::new(&[]); GATHER_MAX];
+            let filled = outbox.gather(&mut list);
+            assert!(filled > 0, "what is pending can be gathered");
+            let gathered: Vec<u8> = list[..filled].iter().flat_map(|slice| slice.to_vec()).collect();
+            let count = gathered.len().min(step);
+            written.extend_from_slice(&gathered[..count]);
+            outbox.advance(count);
+        }
+        written
+    }
+
+    #[test]
+    fn bytes_and_slices_leave_in_the_order_they_were_added_whatever_the_socket_takes() {
+        for step in [1, 7, 512, 513, 4096, 1 << 20] {
+            let mut outbox = Outbox::new();
+            let mut expected = Vec::new();
+            for round in 0..200_usize {
+                let text = vec![round as u8; round % 40];
+                outbox.bytes().extend_from_slice(&text);
+                expected.extend_from_slice(&text);
+                // Sizes on both sides of the copying limit, and empty ones.
+                let slice = vec![!(round as u8); (round * 37) % 1500];
+                outbox.splice(Bytes::from(slice.clone()));
+                expected.extend_from_slice(&slice);
+            }
+            assert_eq!(outbox.pending_bytes(), expected.len());
+            assert_eq!(drained_in_steps(&mut outbox, step), expected, "step {step}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_while_a_reader_is_slow_does_not_keep_what_was_written() {
+        let mut outbox = Outbox::new();
+        for _ in 0..10_000 {
+            outbox.bytes().extend_from_slice(&[7; 1000]);
+            let pending = outbox.pending_bytes();
+            // The reader stays a little behind, for ever.
+            outbox.advance(pending.saturating_sub(100));
+        }
+        assert!(outbox.held_bytes() < 1 << 20, "holds {} bytes", outbox.held_bytes());
+    }
+
+    #[test]
+    fn an_idle_outbox_gives_its_memory_back() {
+        let mut outbox = Outbox::new();
+        outbox.bytes().resize(1 << 20, 0);
+        outbox.shrink();
+        assert!(outbox.held_bytes() >= 1 << 20, "what is pending stays");
+        outbox.advance(1 << 20);
+        outbox.shrink();
+        assert_eq!(outbox.held_bytes(), 0);
+    }
+}

@@ -1,0 +1,80 @@
+//! What a server does with frames: the one trait between the network and everything above it.
+//!
+//! Threads: every method runs on the I/O thread of the connection, one at a time for one connection, and must not
+//! block: whoever waits there, all connections of that thread wait for. A panic closes its connection only.
+
+use std::sync::Arc;
+
+use super::error::{FrameError, HeaderError};
+use super::frame::Frame;
+use super::link::Link;
+use super::outbox::Outbox;
+
+/// Serves the connections of a `Server`.
+pub trait Service: Send + Sync + 'static {
+    /// What is remembered for one connection. It lives on that connection's I/O thread and never leaves it.
+    type Session: 'static;
+    /// What other threads may post to a connection through its `Link`.
+    type Event: Send + 'static;
+
+    /// A connection was accepted.
+    fn open(&self, link: Arc<Link<Self::Event>>) -> Self::Session;
+
+    /// Complete frames in the order they came, at most `BURST_FRAMES_MAX`. What is appended to `out` is written
+    /// when it returns.
+    ///
+    /// # Errors
+    /// Closes the connection; replies already in `out` get one chance to be written.
+    fn burst(&self, session: &mut Self::Session, frames: &[Frame<'_>], out: &mut Outbox)
+    -> Result<(), Close>;
+
+    /// One posted event.
+    ///
+    /// # Errors
+    /// As `burst`.
+    fn event(&self, session: &mut Self::Session, event: Self::Event, out: &mut Outbox) -> Result<(), Close>;
+
+    /// Whether nothing is owed to this peer. A stopping server waits, within its grace, until this is so.
+    fn is_settled(&self, session: &Self::Session) -> bool {
+        let _ = session;
+        true
+    }
+
+    /// The connection is gone; called once for every `open` that returned.
+    fn close(&self, session: Self::Session);
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Close {
+    /// The peer closed it, or the network did.
+    Peer,
+    /// What came is no frame.
+    Frame(FrameError),
+    /// A frame's header cannot be read.
+    Header(HeaderError),
+    /// The peer broke another rule; the text says which.
+    Protocol(&'static str),
+    /// Neither read nor written for too long.
+    Idle,
+    /// A frame was begun and not continued, or none ever came.
+    Slow,
+    /// Somebody here asked for it, through the link.
+    Asked,
+    /// The server stops.
+    Stopped,
+    /// The service panicked.
+    Panicked,
+}
+
+impl From<FrameError> for Close {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}
+
+impl From<HeaderError> for Close {
+    fn from(error: HeaderError) -> Self {
+        Self::Header(error)
+    }
+}

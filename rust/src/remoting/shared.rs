@@ -1,0 +1,188 @@
+//! What all I/O threads of a server share: who is connected, how many may be, and what they hold together.
+//!
+//! Invariant: whoever holds an `Admission` is counted, and counted once.
+//! Threads: any. The map is locked to open, find and close a connection, never for a frame.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::inbox::LargeFrames;
+use super::limits::ServerOptions;
+use super::link::{Link, LinkId};
+use super::service::Close;
+
+pub(super) struct Shared<E> {
+    links: RwLock<HashMap<LinkId, Arc<Link<E>>>>,
+    last_id: AtomicU64,
+    events_max: usize,
+    doors: Arc<Doors>,
+    pending_bytes: AtomicUsize,
+    pub large_frames: LargeFrames,
+    ended: Ended,
+}
+
+/// Who may come in.
+struct Doors {
+    connections_max: usize,
+    connections_per_address_max: usize,
+    /// How many are in, by address.
+    inside: Mutex<Inside>,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inside {
+    count: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// The right to be connected; gives the place back when dropped.
+pub(super) struct Admission {
+    doors: Arc<Doors>,
+    address: IpAddr,
+}
+
+#[derive(Default)]
+struct Ended {
+    by_peer: AtomicU64,
+    broken: AtomicU64,
+    idle: AtomicU64,
+    slow: AtomicU64,
+    panicked: AtomicU64,
+}
+
+/// Counters of a server, taken at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerStatistics {
+    /// Connections open now.
+    pub connections: usize,
+    /// Connections accepted and admitted so far.
+    pub accepted: u64,
+    /// Connections closed at the door, because there were too many.
+    pub refused: u64,
+    /// Connections that their peer closed.
+    pub closed_by_peer: u64,
+    /// Connections closed because what came was no frame, or no header, or broke another rule.
+    pub closed_broken: u64,
+    /// Connections closed after silence.
+    pub closed_idle: u64,
+    /// Connections closed because a frame did not come on.
+    pub closed_slow: u64,
+    /// Connections lost to a panic of the service.
+    pub panics: u64,
+    /// Bytes that wait for peers which do not take them.
+    pub pending_bytes: usize,
+}
+
+impl<E: Send + 'static> Shared<E> {
+    pub fn new(options: &ServerOptions) -> Self {
+        let doors = Doors {
+            connections_max: options.connections_max,
+            connections_per_address_max: options.connections_per_address_max,
+            inside: Mutex::default(),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        };
+        Self {
+            links: RwLock::default(),
+            last_id: AtomicU64::new(0),
+            events_max: options.events_max,
+            doors: Arc::new(doors),
+            pending_bytes: AtomicUsize::new(0),
+            large_frames: LargeFrames::new(options.large_frames_bytes_max, &options.frame),
+            ended: Ended::default(),
+        }
+    }
+
+    /// A place for a connection from this address, if there is one.
+    pub fn admit(&self, address: IpAddr) -> Option<Admission> {
+        let doors = &self.doors;
+        let mut inside = doors.inside.lock();
+        let from_address = inside.by_address.get(&address).copied().unwrap_or(0);
+        if inside.count >= doors.connections_max || from_address >= doors.connections_per_address_max {
+            doors.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        inside.count += 1;
+        inside.by_address.insert(address, from_address + 1);
+        doors.accepted.fetch_add(1, Ordering::Relaxed);
+        Some(Admission { doors: Arc::clone(doors), address })
+    }
+
+    /// A new connection's handle, to be found from now on.
+    pub fn link(&self, peer: SocketAddr, local: SocketAddr, is_vip: bool) -> Arc<Link<E>> {
+        let id = LinkId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
+        let link = Arc::new(Link::new(id, peer, local, is_vip, self.events_max));
+        self.links.write().insert(id, Arc::clone(&link));
+        link
+    }
+
+    pub fn find(&self, id: LinkId) -> Option<Arc<Link<E>>> {
+        self.links.read().get(&id).cloned()
+    }
+
+    /// The connection ended.
+    pub fn forget(&self, id: LinkId, why: Close) {
+        let counter = match why {
+            Close::Peer => Some(&self.ended.by_peer),
+            Close::Frame(_) | Close::Header(_) | Close::Protocol(_) => Some(&self.ended.broken),
+            Close::Idle => Some(&self.ended.idle),
+            Close::Slow => Some(&self.ended.slow),
+            Close::Panicked => Some(&self.ended.panicked),
+            Close::Asked | Close::Stopped => None,
+        };
+        if let Some(counter) = counter {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        let link = self.links.write().remove(&id);
+        if let Some(link) = link {
+            link.end();
+        }
+    }
+
+    /// What waits in all outboxes together. A hint: each connection adds its part when it falls behind.
+    pub fn pending_bytes(&self) -> usize {
+        self.pending_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn count_pending(&self, before: usize, now: usize) {
+        if now >= before {
+            self.pending_bytes.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            self.pending_bytes.fetch_sub(before - now, Ordering::Relaxed);
+        }
+    }
+
+    pub fn statistics(&self) -> ServerStatistics {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ServerStatistics {
+            connections: self.doors.inside.lock().count,
+            accepted: read(&self.doors.accepted),
+            refused: read(&self.doors.refused),
+            closed_by_peer: read(&self.ended.by_peer),
+            closed_broken: read(&self.ended.broken),
+            closed_idle: read(&self.ended.idle),
+            closed_slow: read(&self.ended.slow),
+            panics: read(&self.ended.panicked),
+            pending_bytes: self.pending_bytes(),
+        }
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let mut inside = self.doors.inside.lock();
+        inside.count -= 1;
+        if let Some(count) = inside.by_address.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                inside.by_address.remove(&self.address);
+            }
+        }
+    }
+}

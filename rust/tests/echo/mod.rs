@@ -1,0 +1,204 @@
+//! A service small enough to be right at a glance, and a plain socket to talk to it; for the network tests.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rmqpy::remoting::codes::flag;
+use rmqpy::remoting::frame::{self, Encoding, Frame, FrameLimits};
+use rmqpy::remoting::header::{Header, HeaderWriter};
+use rmqpy::remoting::{Close, Link, Outbox, Server, ServerOptions, Service};
+
+/// Answer the body as it is.
+pub const ECHO: i32 = 1;
+/// Answer as many bytes as the ext field `size` says, spliced, not copied.
+pub const BULK: i32 = 2;
+/// Answer the number of frames in this burst, as ext field `burst`.
+pub const BURST: i32 = 3;
+/// Keep the link and the opaque in `Echo::parked`; whoever posts to it answers.
+pub const PARK: i32 = 4;
+/// Panic.
+pub const PANIC: i32 = 5;
+/// Close the connection.
+pub const QUIT: i32 = 6;
+
+/// Longest that anything here is waited for; nothing takes this long unless it is broken.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Default)]
+pub struct Echo {
+    pub parked: Mutex<Vec<(Arc<Link<i32>>, i32)>>,
+    pub opened: AtomicUsize,
+    pub closed: AtomicUsize,
+    pub handled: AtomicUsize,
+    pub events: AtomicUsize,
+}
+
+pub struct Session {
+    link: Arc<Link<i32>>,
+    header: Header,
+    parked: usize,
+}
+
+impl Service for Echo {
+    type Session = Session;
+    /// The opaque of a parked request to answer.
+    type Event = i32;
+
+    fn open(&self, link: Arc<Link<i32>>) -> Session {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        Session { link, header: Header::new(), parked: 0 }
+    }
+
+    fn burst(&self, session: &mut Session, frames: &[Frame<'_>], out: &mut Outbox) -> Result<(), Close> {
+        for frame in frames {
+            session.header.decode(frame)?;
+            self.handled.fetch_add(1, Ordering::SeqCst);
+            let opaque = session.header.opaque;
+            match session.header.code {
+                ECHO => reply(out, opaque, frame.body),
+                BULK => {
+                    let size = session.header.get("size").and_then(|size| size.parse().ok()).unwrap_or(0);
+                    response(out, opaque).finish(size).unwrap();
+                    out.splice(Bytes::from(vec![b'b'; size]));
+                }
+                BURST => {
+                    let mut writer = response(out, opaque);
+                    writer.ext_u64("burst", frames.len() as u64);
+                    writer.finish(0).unwrap();
+                }
+                PARK => {
+                    session.parked += 1;
+                    self.parked.lock().push((Arc::clone(&session.link), opaque));
+                }
+                PANIC => panic!("asked to"),
+                QUIT => return Err(Close::Protocol("asked to")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&self, session: &mut Session, opaque: i32, out: &mut Outbox) -> Result<(), Close> {
+        self.events.fetch_add(1, Ordering::SeqCst);
+        session.parked -= 1;
+        reply(out, opaque, b"released");
+        Ok(())
+    }
+
+    fn is_settled(&self, session: &Session) -> bool {
+        session.parked == 0
+    }
+
+    fn close(&self, _: Session) {
+        self.closed.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn response(out: &mut Outbox, opaque: i32) -> HeaderWriter<'_> {
+    HeaderWriter::begin(out.bytes(), Encoding::Json, 0, opaque, flag::RESPONSE, None)
+}
+
+fn reply(out: &mut Outbox, opaque: i32, body: &[u8]) {
+    response(out, opaque).finish(body.len()).unwrap();
+    out.bytes().extend_from_slice(body);
+}
+
+/// A server that echoes, and its address.
+pub fn serve(options: ServerOptions) -> (Server<Echo>, Arc<Echo>, SocketAddr) {
+    let echo = Arc::new(Echo::default());
+    let server = Server::start(Arc::clone(&echo), options).unwrap();
+    let address = server.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+    (server, echo, address)
+}
+
+/// One whole request frame.
+pub fn request(code: i32, opaque: i32, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = HeaderWriter::begin(&mut out, Encoding::Json, code, opaque, 0, None);
+    for (name, value) in ext {
+        writer.ext(name, value);
+    }
+    writer.finish(body.len()).unwrap();
+    out.extend_from_slice(body);
+    out
+}
+
+/// An answer as a test looks at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub opaque: i32,
+    pub ext: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// A plain blocking client.
+pub struct Peer {
+    pub socket: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Peer {
+    pub fn connect(to: SocketAddr) -> Self {
+        let socket = TcpStream::connect(to).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_nodelay(true).unwrap();
+        Self { socket, read: Vec::new() }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    /// The next answer; `None` when the server closed the connection.
+    pub fn answer(&mut self) -> Option<Answer> {
+        loop {
+            if let Some((frame, size)) = frame::split(&self.read, &FrameLimits::default()).unwrap() {
+                let mut header = Header::new();
+                header.decode(&frame).unwrap();
+                assert!(header.is_response());
+                let ext = header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+                let answer = Answer { opaque: header.opaque, ext, body: frame.body.to_vec() };
+                self.read.drain(..size);
+                return Some(answer);
+            }
+            let mut buffer = vec![0; 64 << 10];
+            match self.socket.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(count) => self.read.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    /// Asks and expects to be echoed.
+    pub fn echoes(&mut self, opaque: i32) {
+        self.send(&request(ECHO, opaque, &[], b"hello"));
+        let answer = self.answer().expect("an open connection");
+        assert_eq!((answer.opaque, answer.body.as_slice()), (opaque, b"hello".as_slice()));
+    }
+}
+
+/// Waits until a condition of another thread is true.
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < until, "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Private memory of this process, in bytes.
+pub fn private_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib << 10
+}
