@@ -8,9 +8,9 @@
 //! *Architecture invariant*: imports point down, and siblings do not import each other — `store` knows no frames,
 //! `remoting` knows no files. Only `store::region` may use `unsafe`.
 
+pub mod client;
 pub mod clock;
 pub mod columns;
-pub mod client;
 pub mod dataplane;
 pub mod message;
 pub mod positions;
