@@ -1,0 +1,307 @@
+"""Configuration of the broker: the keys of `broker.conf` that this broker serves, and how the file is read.
+
+One file holds the settings of broker and store. Reading it sorts every key into one of four: served, known and
+harmless to ignore (reported), known and dangerous to ignore (refused), unknown (reported with the nearest name).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from rmqpy.config import known, properties
+from rmqpy.config.keys import Settings, key, nearest
+from rmqpy.config.store import StoreConfig
+from rmqpy.errors import ConfigError
+
+LOOPBACK = "127.0.0.1"
+ANY_HOST = "0.0.0.0"
+
+#: Name servers forget a broker after 120 s; less than 10 s only makes traffic. Apache's bounds.
+REGISTER_PERIOD_MS_MIN = 10_000
+REGISTER_PERIOD_MS_MAX = 60_000
+
+#: Apache may keep the log in folders of its own; here messages written elsewhere would not be found.
+_COMMIT_LOG = "storePathCommitLog"
+
+
+def _host_name() -> str:
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BrokerConfig(Settings):
+    """Who the broker is, where it listens, and what it lets clients do."""
+
+    # Identity and network.
+    cluster: str = key("brokerClusterName", "DefaultCluster", "The cluster this broker belongs to.")
+    name: str = key("brokerName", _host_name, "Its name in routes; clients address queues by it.")
+    role: str = key(
+        "brokerRole",
+        "ASYNC_MASTER",
+        "A broker without replicas; slaves and masters that wait for slaves are not served.",
+        choices=("ASYNC_MASTER",),
+    )
+    region: str = key("regionId", "DefaultRegion", "Region written into messages and told to senders.")
+    bind_address: str = key(
+        "bindAddress", "", "Address to listen on; empty: loopback, or any with brokerIP1."
+    )
+    advertised_address: str = key("brokerIP1", "", "Address clients are told; empty: the one listened on.")
+    replica_address: str = key("brokerIP2", "", "Address replicas are told; empty: that of the clients.")
+    listen_port: int = key(
+        "listenPort", 10911, "Main port; 0 takes a free one. The VIP port is two below.", low=0, high=65_535
+    )
+    replica_port: int = key(
+        "haListenPort", 0, "Port told to replicas; 0: one above the main port.", low=0, high=65_535
+    )
+    namesrv: str = key("namesrvAddr", "", "Name servers as host:port, separated by semicolons.")
+    idle_seconds: int = key(
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "A connection with no traffic for so long is closed.",
+        unit="seconds",
+        low=1,
+        high=86_400,
+    )
+    permission: int = key(
+        "brokerPermission",
+        6,
+        "2 lets clients write, 4 read; registered with every topic.",
+        low=0,
+        high=7,
+        changeable=True,
+    )
+
+    # Registration.
+    register_period_ms: int = key(
+        "registerNameServerPeriod",
+        30_000,
+        "How often the broker tells name servers it lives; kept within 10 s and 60 s.",
+        unit="ms",
+        low=1,
+    )
+    register_timeout_ms: int = key(
+        "registerBrokerTimeoutMills",
+        24_000,
+        "How long one name server may take.",
+        unit="ms",
+        low=100,
+        high=120_000,
+    )
+
+    # Topics.
+    auto_create_topics: bool = key("autoCreateTopicEnable", True, "A send to an unknown topic creates it.")
+    default_queues: int = key(
+        "defaultTopicQueueNums", 8, "Queues of the template for created topics.", low=1, high=1_024
+    )
+    is_cluster_topic_open: bool = key(
+        "clusterTopicEnable", True, "Clients may use the topic named as the cluster."
+    )
+    is_broker_topic_open: bool = key(
+        "brokerTopicEnable", True, "Clients may use the topic named as the broker."
+    )
+    has_trace_topic: bool = key(
+        "traceTopicEnable", False, "Create the topic clients write message traces to."
+    )
+    trace_topic: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "Name of that topic.")
+    trace_on: bool = key("traceOn", True, "What senders are told about tracing.")
+    guards_system_topics: bool = key(
+        "validateSystemTopicWhenUpdateTopic",
+        True,
+        "Administrators cannot change system topics.",
+        changeable=True,
+    )
+    allows_mixed_topics: bool = key(
+        "enableMixedMessageType", False, "Topics may be of the type MIXED.", changeable=True
+    )
+    clears_retry_topics: bool = key(
+        "clearRetryTopicWhenDeleteTopic",
+        True,
+        "Deleting a topic deletes the POP retry topics made from it.",
+        changeable=True,
+    )
+    revive_queues: int = key(
+        "reviveQueueNum", 8, "Queues of the topic that POP checkpoints use.", low=1, high=64
+    )
+    pages_metadata: bool = key(
+        "enableSplitMetadata", True, "Long topic and group lists are answered in pages."
+    )
+    metadata_page: int = key(
+        "splitMetadataSize", 2_000, "Entries of one page.", low=1, high=100_000, changeable=True
+    )
+
+    # Groups and consumers.
+    auto_create_groups: bool = key(
+        "autoCreateSubscriptionGroup",
+        True,
+        "An unknown consumer group is created on first use.",
+        changeable=True,
+    )
+    creates_system_groups: bool = key(
+        "enableCreateSysGroup",
+        True,
+        "That holds for groups named CID_RMQ_SYS_… in any case.",
+        changeable=True,
+    )
+    notifies_members: bool = key(
+        "notifyConsumerIdsChangedEnable", True, "Members are told when others join or leave.", changeable=True
+    )
+    client_expiry_ms: int = key(
+        "channelExpiredTimeout", 120_000, "A client silent for so long is dropped.", unit="ms", low=1_000
+    )
+    offsets_interval_ms: int = key(
+        "flushConsumerOffsetInterval", 5_000, "How often committed offsets are saved.", unit="ms", low=100
+    )
+    long_polling: bool = key("longPollingEnable", True, "Pulls that find nothing wait for a message.")
+    short_polling_ms: int = key(
+        "shortPollingTimeMills",
+        1_000,
+        "How long they wait without long polling.",
+        unit="ms",
+        low=1,
+        high=60_000,
+    )
+    pull_messages_max: int = key(
+        "pullMessagesMax",
+        1_024,
+        "Most messages one pull may ask for. Apache's broker has no such key.",
+        low=1,
+        high=32_768,
+    )
+    pull_bytes_max: int = key(
+        "pullBytesMax",
+        4 << 20,
+        "Most bytes one pull may ask for. Apache's broker has no such key.",
+        unit="bytes",
+        low=1_024,
+        high=15 << 20,
+    )
+
+    store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.name or not self.cluster:
+            raise ConfigError("brokerName and brokerClusterName must not be empty")
+        for address in self.name_servers:
+            host, colon, port = address.rpartition(":")
+            if not (host and colon and port.isdigit() and int(port) < 65_536):
+                raise ConfigError(f"namesrvAddr: {address!r} is not host:port")
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """Addresses of all name servers."""
+        return tuple(part.strip() for part in self.namesrv.split(";") if part.strip())
+
+    @property
+    def listen_host(self) -> str:
+        """Where to listen: loopback until the configuration names another address."""
+        if self.bind_address:
+            return self.bind_address
+        if self.advertised_address in ("", LOOPBACK, "localhost"):
+            return LOOPBACK
+        # The advertised address may belong to a router in front, so it cannot be bound itself.
+        return ANY_HOST
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines can connect."""
+        return not (self.listen_host.startswith("127.") or self.listen_host in ("localhost", "::1"))
+
+    @property
+    def advertised_host(self) -> str:
+        """What clients are told to connect to."""
+        if self.advertised_address:
+            return self.advertised_address
+        return _first_address() if self.listen_host == ANY_HOST else self.listen_host
+
+    @property
+    def register_interval_ms(self) -> int:
+        """The registration period within its bounds."""
+        return min(max(self.register_period_ms, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX)
+
+    def change(self, given: Mapping[str, str]) -> Self:
+        """As `Settings.change`, for the keys of broker and store; any other key is refused."""
+        for wire in given:
+            if wire not in self.declared() and wire not in StoreConfig.declared():
+                raise ConfigError(f"{wire} is not a setting that can be changed here")
+        return dataclasses.replace(super().change(given), store=self.store.change(given))
+
+    def write(self) -> dict[str, str]:
+        """Every key of broker and store with its value."""
+        return super().write() | self.store.write()
+
+
+class Reading(NamedTuple):
+    """A configuration and what its reader should be told, one line each."""
+
+    config: BrokerConfig
+    notices: list[str]
+
+
+def load(path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> Reading:
+    """Read `broker.conf`; entries of `overrides` (wire names) win over the file.
+
+    Raises `ConfigError` for a file that cannot be read, a value out of bounds, and a setting that is dangerous to
+    ignore; its text names them all.
+    """
+    given: dict[str, str] = {}
+    if path is not None:
+        try:
+            given = properties.parse(properties.decode(Path(path).read_bytes()))
+        except (OSError, properties.PropertiesError) as error:
+            raise ConfigError(f"{path}: {error}") from error
+    return read(given | dict(overrides or {}))
+
+
+def read(given: Mapping[str, str]) -> Reading:
+    """Sort the entries of a file: a configuration from those served, a sentence for each of the others."""
+    served = BrokerConfig.declared().keys() | StoreConfig.declared().keys()
+    # Refusals come first: a value such as brokerRole=SLAVE deserves its reason, not only the list of choices.
+    refusals = [sentence for wire in given if (sentence := known.refusal(wire, given[wire]))]
+    if refusals:
+        raise ConfigError("cannot start with these settings:\n  " + "\n  ".join(refusals))
+    store = StoreConfig.read(given)
+    if _COMMIT_LOG in given and not _is_path(given[_COMMIT_LOG], store.folder, "commitlog"):
+        raise ConfigError(
+            f"{_COMMIT_LOG}={given[_COMMIT_LOG]}: the commit log lies in {store.folder}/commitlog"
+        )
+    config = dataclasses.replace(BrokerConfig.read(given), store=store)
+    notices = [
+        sentence
+        for wire, value in given.items()
+        if wire not in served and (sentence := _notice(wire, value, store.folder, served))
+    ]
+    return Reading(config, notices)
+
+
+def _notice(wire: str, value: str, root: str, served: set[str]) -> str | None:
+    if wire in known.DERIVED_PATHS:
+        derived = known.DERIVED_PATHS[wire]
+        if _is_path(value, root, derived):
+            return None
+        return f"{wire}={value} is ignored: this broker uses {os.path.join(root, derived)}"
+    if wire in known.HARMLESS:
+        return f"{wire}={value} is ignored: {known.HARMLESS[wire]}"
+    if known.is_guarded(wire) or wire == _COMMIT_LOG:
+        return None
+    close = nearest(wire, served | known.HARMLESS.keys())
+    return f"unknown key {wire} is ignored" + (f": did you mean {close}?" if close else "")
+
+
+def _is_path(value: str, root: str, below: str) -> bool:
+    return os.path.abspath(os.path.expanduser(value)) == os.path.join(root, below)
+
+
+def _first_address() -> str:
+    """This machine's address on the way to the outside; asking for a route sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address reserved for documentation
+            return str(probe.getsockname()[0])
+        except OSError:
+            return LOOPBACK

@@ -1,0 +1,134 @@
+"""Settings: how a role's dataclass, its properties file and an online change speak of the same thing.
+
+Owns the declaration of a key (its name in the file, unit, bounds, one sentence, whether it may change while
+the process runs) and the way from text to a checked value and back. A configuration is a frozen dataclass whose
+fields are made with `key`; a change makes a new one, and no value out of bounds exists however it was made.
+Pure, callable from any thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, get_type_hints
+
+from rmqpy.errors import ConfigError
+
+_KEY = "rmqpy.key"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Key:
+    """What a field is called in the file and what it may hold."""
+
+    wire: str
+    doc: str
+    unit: str
+    low: int | None
+    high: int | None
+    choices: tuple[str, ...]
+    is_changeable: bool
+
+
+def key(
+    wire: str,
+    default: bool | int | str | Callable[[], str],
+    doc: str,
+    *,
+    unit: str = "",
+    low: int | None = None,
+    high: int | None = None,
+    choices: tuple[str, ...] = (),
+    changeable: bool = False,
+) -> Any:
+    """Declare a setting: a bool, an int from `low` to `high`, or a string, one of `choices` where there are any.
+
+    A callable `default` is asked when the configuration is made.
+    """
+    metadata = {_KEY: Key(wire, doc, unit, low, high, choices, changeable)}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What every configuration can do."""
+
+    def __post_init__(self) -> None:
+        for wire, (name, declaration) in self.declared().items():
+            _check(wire, declaration, getattr(self, name))
+
+    @classmethod
+    def declared(cls) -> dict[str, tuple[str, Key]]:
+        """Field and declaration of every key, by its name in the file."""
+        return {
+            field.metadata[_KEY].wire: (field.name, field.metadata[_KEY])
+            for field in dataclasses.fields(cls)
+            if _KEY in field.metadata
+        }
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Self:
+        """A configuration from the entries of a file; what other roles declare is left alone.
+
+        Raises `ConfigError` naming the key, the value and what was expected.
+        """
+        return cls(**cls._values(given))
+
+    def change(self, given: Mapping[str, str]) -> Self:
+        """The same configuration with these keys set; keys of other roles are left alone.
+
+        Raises `ConfigError` for a bad value, and for a key that may not change while the process runs.
+        """
+        for wire in given:
+            if wire in self.declared() and not self.declared()[wire][1].is_changeable:
+                raise ConfigError(f"{wire} can only be set in the file: it takes effect at the next start")
+        return dataclasses.replace(self, **self._values(given))
+
+    def write(self) -> dict[str, str]:
+        """Every key with its value as a file would hold it."""
+        return {wire: _text(getattr(self, name)) for wire, (name, _) in self.declared().items()}
+
+    @classmethod
+    def _values(cls, given: Mapping[str, str]) -> dict[str, Any]:
+        kinds = get_type_hints(cls)
+        return {
+            name: _value(wire, kinds[name], given[wire])
+            for wire, (name, _) in cls.declared().items()
+            if wire in given
+        }
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known key that a misspelt one was probably meant to be."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.8)
+    return by_lower[close[0]] if close else None
+
+
+def _check(wire: str, declaration: Key, value: bool | int | str) -> None:
+    if declaration.choices and value not in declaration.choices:
+        raise ConfigError(f"{wire}={value}: must be one of {', '.join(declaration.choices)}")
+    low, high = declaration.low, declaration.high
+    if isinstance(value, int) and not ((low is None or low <= value) and (high is None or value <= high)):
+        bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+        raise ConfigError(f"{wire}={value}: must be {bounds} {declaration.unit}".rstrip())
+
+
+def _value(wire: str, kind: type, text: str) -> bool | int | str:
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{wire}={text}: must be true or false")
+        return text.lower() == "true"
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{wire}={text}: must be a whole number") from None
+    return text
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

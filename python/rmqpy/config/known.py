@@ -1,0 +1,225 @@
+"""Keys of Apache's `broker.conf` that this broker does not serve, and what becomes of them.
+
+Owns two tables. `HARMLESS`: without the key the broker keeps every promise, so it starts and says so. Guarded: with
+another value than the listed ones the operator asked for something that would silently not happen, such as
+access control or a replica, so the broker refuses to start. No key is in two tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+_ENGINE = "threads, queues and buffers are sized by the engine"
+_FLOW = "the engine bounds its queues and answers 'busy' by itself"
+_RETENTION = "expired files are not deleted yet"
+_POP = "POP consumption is not served yet"
+_TIMER = "delayed and timed messages are not served yet"
+_TRANSACTION = "transactions are not served yet"
+_SLAVES = "replicas are not served yet"
+_FILTER = "SQL92 filters are not served yet; subscriptions that use them are refused"
+_AUTH = "access control is not served yet"
+_METRICS = "metrics are not exported yet"
+_LITE = "lite and multi-dispatch topics are not served"
+
+_HARMLESS: Final = (
+    (
+        _ENGINE,
+        """serverWorkerThreads serverSelectorThreads serverCallbackExecutorThreads serverOnewaySemaphoreValue
+        serverAsyncSemaphoreValue serverSocketSndBufSize serverSocketRcvBufSize writeBufferHighWaterMark
+        writeBufferLowWaterMark serverSocketBacklog useEpollNativeSelector serverPooledByteBufAllocatorEnable
+        enableShutdownGracefully shutdownWaitTimeSeconds clientWorkerThreads clientCallbackExecutorThreads
+        clientOnewaySemaphoreValue clientAsyncSemaphoreValue clientCloseSocketIfTimeout
+        clientChannelMaxIdleTimeSeconds connectTimeoutMillis channelNotActiveInterval
+        sendMessageThreadPoolNums putMessageFutureThreadPoolNums pullMessageThreadPoolNums
+        litePullMessageThreadPoolNums ackMessageThreadPoolNums processReplyMessageThreadPoolNums
+        queryMessageThreadPoolNums adminBrokerThreadPoolNums clientManageThreadPoolNums
+        consumerManageThreadPoolNums heartbeatThreadPoolNums endTransactionThreadPoolNums
+        loadBalanceProcessorThreadPoolNums recoverThreadPoolNums
+        sendThreadPoolQueueCapacity putThreadPoolQueueCapacity pullThreadPoolQueueCapacity
+        litePullThreadPoolQueueCapacity ackThreadPoolQueueCapacity replyThreadPoolQueueCapacity
+        queryThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
+        heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity
+        loadBalanceThreadPoolQueueCapacity transferMsgByHeap warmMapedFileEnable useReentrantLockWhenPutMessage
+        dataReadAheadEnable asyncSendEnable isolateLogEnable recoverConcurrently commitLogRecoverMaxNum
+        checkCRCOnRecover checkCommitLogOffsetOnRecover maxStatsIdleTimeInMinutes enableDetailStat""",
+    ),
+    (
+        _FLOW,
+        """brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue waitTimeMillsInLitePullQueue
+        waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue waitTimeMillsInAckQueue
+        waitTimeMillsInAdminBrokerQueue osPageCacheBusyTimeOutMills disableConsumeIfConsumerReadSlowly
+        consumerFallbehindThreshold enableNetWorkFlowControl coldDataFlowControlEnable coldCtrStrategyEnable
+        usePIDColdCtrStrategy cgColdReadThreshold globalColdReadThreshold""",
+    ),
+    (
+        _RETENTION,
+        """deleteWhen fileReservedTime diskMaxUsedSpaceRatio diskSpaceWarningLevelRatio
+        diskSpaceCleanForciblyRatio cleanFileForciblyEnable deleteCommitLogFilesInterval
+        deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly redeleteHangedFileInterval
+        deleteFileBatchMax cleanResourceInterval""",
+    ),
+    (
+        "the flush is bounded by time in both modes, see flushIntervalCommitLog",
+        """flushCommitLogTimed flushCommitLogLeastPages flushCommitLogThoroughInterval commitIntervalCommitLog
+        commitCommitLogLeastPages commitCommitLogThoroughInterval transientStorePoolEnable transientStorePoolSize
+        fastFailIfNoBufferInStorePool syncFlushTimeout putMessageTimeout flushIntervalConsumeQueue
+        flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval writeWithoutMmap""",
+    ),
+    (
+        "pulls take what they ask for, up to pullMessagesMax and pullBytesMax",
+        """maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk
+        maxTransferCountOnMessageInDisk pullBatchMaxMessageCount accessMessageInMemoryMaxRatio
+        litePullMessageEnable""",
+    ),
+    (
+        "every registration is complete and in one piece",
+        """forceRegister compressedRegister enableSplitRegistration splitRegistrationSize
+        enableSingleTopicRegister enableRegisterProducer""",
+    ),
+    ("a broker with the role ASYNC_MASTER is broker 0", "brokerId"),
+    ("name servers are those of namesrvAddr", "rmqAddressServerDomain rmqAddressServerSubGroup"),
+    ("name servers are those of namesrvAddr", "updateNameServerAddrPeriod fetchNamesrvAddrInterval"),
+    (
+        _SLAVES,
+        """haMasterAddress haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize slaveTimeout
+        haMaxGapNotInSync haSlaveFallbehindMax enableAutoInSyncReplicas haFlowControlEnable
+        maxHaTransferByteInSecond offsetCheckInSlave slaveReadEnable enableRemoteEscape skipPreOnline
+        lockInStrictMode compatibleWithOldNameSrv controllerAddr fetchControllerAddrByDnsLookup
+        brokerElectionPriority dLegerGroup dLegerPeers dLegerSelfId brokerHeartbeatInterval
+        brokerNotActiveTimeoutMillis sendHeartbeatTimeoutMillis storePathEpochFile storePathBrokerIdentity""",
+    ),
+    (
+        "changes of a group are told to its members at once and expired members leave after channelExpiredTimeout",
+        "realTimeNotifyConsumerChange subscriptionExpiredTimeout",
+    ),
+    ("offsets are always reset on the server's side", "useServerSideResetOffset"),
+    (
+        "broadcast consumers keep their offsets themselves",
+        "enableBroadcastOffsetStore broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond",
+    ),
+    (
+        _FILTER,
+        """enablePropertyFilter enableCalcFilterBitMap filterSupportRetry expectConsumerNumUseFilter
+        maxErrorRateOfBloomFilter filterDataCleanTimeSpan bitMapLengthConsumeQueueExt
+        mappedFileSizeConsumeQueueExt filterServerNums""",
+    ),
+    (
+        _POP,
+        """reviveInterval reviveMaxSlow reviveScanTime enablePopBufferMerge popCkStayBufferTime
+        popCkStayBufferTimeOut popCkMaxBufferSize popCkOffsetMaxQueueSize popPollingSize popPollingMapSize
+        maxPopPollingSize popFromRetryProbability enableRetryTopicV2 retrieveMessageFromPopRetryTopicV1
+        popInflightMessageThreshold enablePopMessageThreshold popConsumerKVServiceInit popConsumerKVServiceEnable
+        enablePopBatchAck enablePopLog popResponseReturnActualRetryTopic useSeparateRetryQueue appendAckAsync
+        appendCkAsync popReviveMaxAttemptTimes popReviveSkipIfGroupAbsent popFromRetryProbabilityForPriority
+        serverLoadBalancerEnable defaultPopShareQueueNum""",
+    ),
+    (
+        _TIMER,
+        """messageDelayLevel flushDelayOffsetInterval enableScheduleAsyncDeliver timerWheelEnable
+        timerPrecisionMs timerMaxDelaySec timerRollWindowSlot mappedFileSizeTimerLog timerGetMessageThreadNum
+        timerPutMessageThreadNum timerCongestNumEachSlot timerStopEnqueue timerStopDequeue timerCheckMetricsWhen
+        timerRocksDBEnable timerInterceptDelayLevel timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
+        recallMessageEnable allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey""",
+    ),
+    (
+        _TRANSACTION,
+        """transactionTimeOut transactionCheckMax transactionCheckInterval transactionOpMsgMaxSize
+        transactionOpBatchInterval transactionMetricFlushInterval rejectTransactionMessage transRocksDBEnable
+        transWriteOriginTransHalfEnable""",
+    ),
+    ("request and reply are not served yet", "storeReplyMessageEnable"),
+    (
+        _AUTH,
+        """authenticationProvider authorizationProvider authenticationMetadataProvider
+        authorizationMetadataProvider authenticationStrategy authorizationStrategy authenticationWhitelist
+        authorizationWhitelist initAuthenticationUser innerClientAuthenticationCredentials userCacheMaxNum
+        userCacheExpiredSecond userCacheRefreshSecond aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond
+        statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond
+        statefulAuthorizationCacheMaxNum statefulAuthorizationCacheExpiredSecond""",
+    ),
+    (
+        _METRICS,
+        """metricsExporterType metricsPromExporterPort metricsPromExporterHost metricsGrpcExporterTarget
+        metricsGrpcExporterHeader metricGrpcExporterTimeOutInMills metricGrpcExporterIntervalInMills
+        metricLoggingExporterIntervalInMills metricsLabel metricsInDelta metricsOtelCardinalityLimit
+        estimateAccumulation sampleCountThreshold maxConsumeQueueScan""",
+    ),
+    (
+        _LITE,
+        """maxLmqConsumeQueueNum enableLmqQuota enableLiteEventMode maxLiteSubscriptionCount liteTtlCheckInterval
+        minLiteTTl liteSubscriptionCheckTimeoutMills combineCQUseRocksdbForLmq priorityOrderAsc""",
+    ),
+    (
+        "compacted topics are not served yet",
+        """enableCompaction compactionThreadNum compactionScheduleInternal maxOffsetMapSize""",
+    ),
+    (
+        "the index is kept in its files",
+        """indexFileWriteEnable indexFileReadEnable indexRocksDBEnable useSeparateStorePathForRocksdbCQ""",
+    ),
+    ("only listed keys can be changed online", "configBlackList"),
+    ("the broker needs no home folder", "rocketmqHome brokerConfigPath"),
+    ("names of topics may have 127 characters", "maxTopicLength"),
+    ("statistics of deleted topics and groups are dropped", "autoDeleteUnusedStats enableCleanExpiredOffset"),
+)
+
+#: Key to the reason why ignoring it does no harm.
+HARMLESS: Final[Mapping[str, str]] = {name: reason for reason, names in _HARMLESS for name in names.split()}
+
+#: Paths of old sample files; this broker derives them from the root.
+DERIVED_PATHS: Final[Mapping[str, str]] = {
+    "storePathConsumeQueue": "consumequeue",
+    "storePathIndex": "index",
+    "storeCheckpoint": "checkpoint",
+    "abortFile": "abort",
+}
+
+
+class _Guard(NamedTuple):
+    safe: tuple[str, ...]
+    reason: str
+
+
+_OFF = ("false",)
+_NONE = ("",)
+_ONE = ("0", "1")
+_GUARDED: Final = (
+    (_OFF, "access control is not served yet and would silently be off",
+     "aclEnable authenticationEnabled authorizationEnabled migrateAuthFromV1Enabled"),
+    (("disabled", "permissive"), "TLS is not served yet", "tls.server.mode"),
+    (_OFF, "TLS is not served yet", "tls.enable useTLS"),
+    (("ASYNC_MASTER",), "replicas are not served yet: only a master that waits for none", "brokerRole"),
+    (_ONE, "replicas are not served yet, so no answer can promise them",
+     "totalReplicas inSyncReplicas minInSyncReplicas"),
+    (_OFF, "replicas are not served yet",
+     "allAckInSyncStateSet duplicationEnable enableSlaveActingMaster enableControllerMode enableDLegerCommitLog"),
+    (_OFF, "name servers are those of namesrvAddr", "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup"),
+    (("default",), "only Apache's default file layout is served", "storeType"),
+    (("v1",), "metadata is kept in JSON files", "configManagerVersion"),
+    (_OFF, "metadata is kept in JSON files", "useSingleRocksDBForAllConfigs persistConsumerOffsetIncrementally"),
+    (_OFF, "the queue files would get another meaning", "enableConsumeQueueExt"),
+    (_OFF, "messages would not be dispatched to their queues", "enableLmq enableMultiDispatch"),
+    (_OFF, "consumers could not be refused", "rejectPullConsumerEnable"),
+    (("PULL",), "POP consumption is not served yet", "defaultMessageRequestMode"),
+    (("0",), "sends cannot be refused until a time", "startAcceptSendRequestTimeStamp"),
+    (_NONE, "the commit log lies in one folder below the root", "readOnlyCommitLogStorePaths"),
+    (_NONE, "plug-ins are Java classes", "messageStorePlugIn"),
+)  # fmt: skip
+
+_GUARDS: Final[Mapping[str, _Guard]] = {
+    name: _Guard(safe, reason) for safe, reason, names in _GUARDED for name in names.split()
+}
+
+
+def is_guarded(wire: str) -> bool:
+    """Whether some value of this key is refused."""
+    return wire in _GUARDS
+
+
+def refusal(wire: str, value: str) -> str | None:
+    """Why the broker must not start with this setting; None when it may."""
+    guard = _GUARDS.get(wire)
+    if guard is None or value.strip().lower() in (safe.lower() for safe in guard.safe):
+        return None
+    return f"{wire}={value}: {guard.reason}"

@@ -1,0 +1,154 @@
+"""Java properties text: what `broker.conf` and `namesrv.conf` are written in.
+
+Owns the syntax and nothing else: comments, the three separators, escapes, continuation lines, the last of
+several equal keys wins. Pure functions, callable from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANK = " \t\f"
+
+
+class PropertiesError(ValueError):
+    """The text is no properties text; `line` counts from 1."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}")
+        self.line = line
+
+
+class Entry(NamedTuple):
+    """One `key=value` and where it stands: its first line, and the span of text it takes without its line end."""
+
+    key: str
+    value: str
+    line: int
+    start: int
+    end: int
+
+
+def decode(data: bytes) -> str:
+    """File bytes as text: UTF-8 where it is valid, else Latin-1, which is what Java reads."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def parse(text: str) -> dict[str, str]:
+    """Keys and values; blanks around a value are dropped, as no setting means them."""
+    return {entry.key: entry.value.strip() for entry in entries(text)}
+
+
+def entries(text: str) -> Iterator[Entry]:
+    """Every entry in the order of the file, equal keys included."""
+    position, number = 0, 1
+    while position < len(text):
+        start, first = position, number
+        logical = ""
+        while True:
+            line, position = _natural_line(text, position)
+            number += 1
+            line = line.lstrip(_BLANK)
+            if not logical and line[:1] in ("#", "!", ""):
+                break
+            if not _is_continued(line):
+                logical += line
+                break
+            logical += line[:-1]
+            if position >= len(text):
+                break
+        if logical:
+            key, value = _split(logical, first)
+            yield Entry(key, value, first, start, _without_line_end(text, start, position))
+
+
+def replace(text: str, changes: Mapping[str, str]) -> str:
+    """The same text with these keys set: entries are rewritten in place, new ones appended, the rest kept."""
+    found = {entry.key: entry for entry in entries(text)}
+    edits = sorted(
+        (found[key] for key in changes if key in found), key=lambda entry: entry.start, reverse=True
+    )
+    for entry in edits:
+        text = text[: entry.start] + line(entry.key, changes[entry.key]) + text[entry.end :]
+    added = [line(key, value) for key, value in changes.items() if key not in found]
+    if added and text and not text.endswith(("\n", "\r")):
+        text += "\n"
+    return text + "".join(f"{entry}\n" for entry in added)
+
+
+def line(key: str, value: str) -> str:
+    """One entry, escaped so that `parse` reads it back."""
+    return f"{_escape(key, ' =:#!')}={_escape(value, '')}"
+
+
+def _natural_line(text: str, start: int) -> tuple[str, int]:
+    """The line that begins at `start` without its end, and where the next one begins."""
+    end = start
+    while end < len(text) and text[end] not in "\r\n":
+        end += 1
+    following = end + (2 if text.startswith("\r\n", end) else 1)
+    return text[start:end], min(following, len(text))
+
+
+def _without_line_end(text: str, start: int, end: int) -> int:
+    while end > start and text[end - 1] in "\r\n":
+        end -= 1
+    return end
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(logical: str, number: int) -> tuple[str, str]:
+    end = 0
+    while end < len(logical) and logical[end] not in "=: \t\f":
+        end += 2 if logical[end] == "\\" else 1
+    end = min(end, len(logical))
+    rest = logical[end:].lstrip(_BLANK)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANK)
+    return _unescape(logical[:end], number), _unescape(rest, number)
+
+
+def _unescape(text: str, number: int) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        position += 1
+        if char != "\\":
+            out.append(char)
+            continue
+        escaped = text[position : position + 1]
+        position += 1
+        if escaped == "u":
+            digits = text[position : position + 4]
+            position += 4
+            if len(digits) != 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                raise PropertiesError(number, f"\\u needs four hexadecimal digits, not {digits!r}")
+            out.append(chr(int(digits, 16)))
+        else:
+            out.append(_ESCAPES.get(escaped, escaped))
+    joined = "".join(out)
+    # Characters beyond the 16-bit range are written as two escapes; join the halves.
+    return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _escape(text: str, special: str) -> str:
+    out: list[str] = []
+    for index, char in enumerate(text):
+        if char == "\\" or char in special or (index == 0 and char == " "):
+            out.append("\\" + char)
+        elif char in "\t\n\r\f":
+            out.append({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}[char])
+        else:
+            out.append(char)
+    return "".join(out)

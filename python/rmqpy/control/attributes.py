@@ -1,0 +1,98 @@
+"""Attributes of topics and groups: which there are, what they may hold, how a change is written.
+
+A change is a list such as `+message.type=FIFO,-reserve.time`; what is stored has no signs. Pure; any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class Attribute(NamedTuple):
+    """One attribute: its values are a choice, a range of numbers, or, with neither, any text."""
+
+    choices: tuple[str, ...] = ()
+    low: int | None = None
+    high: int = _INT64_MAX
+    is_changeable: bool = True
+
+
+MESSAGE_TYPE: Final = "message.type"
+
+TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    MESSAGE_TYPE: Attribute(
+        ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", "LITE")
+    ),
+    "queue.type": Attribute(("SimpleCQ", "BatchCQ"), is_changeable=False),
+    "cleanup.policy": Attribute(("DELETE", "COMPACTION"), is_changeable=False),
+    "reserve.time": Attribute(low=-1),
+    "lite.topic.expiration": Attribute(low=-1, high=43_200),
+}
+
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    "priority.factor": Attribute(low=0, high=100),
+    "lite.bind.topic": Attribute(),
+    "lite.sub.model": Attribute(("Shared", "Exclusive")),
+    "lite.sub.wildcard": Attribute(),
+    "lite.sub.client.quota": Attribute(low=0),
+    "lite.sub.client.max.event.cnt": Attribute(low=10),
+    "lite.sub.reset.offset.exclusive": Attribute(("true", "false")),
+    "lite.sub.reset.offset.unsubscribe": Attribute(("true", "false")),
+}
+
+
+class AttributeChangeError(ValueError):
+    """The whole change is refused; the text says why."""
+
+
+def parse(text: str) -> dict[str, str]:
+    """`+a=1,-b` as signed names and values."""
+    changes: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        if name in changes:
+            raise AttributeChangeError(f"key duplication: {name}")
+        changes[name] = value
+    return changes
+
+
+def apply(
+    known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
+) -> dict[str, str]:
+    """The attributes after a change; `current` is None for a topic or group that is being created."""
+    result = dict(current or {})
+    for signed, value in changes.items():
+        sign, name = signed[:1], signed[1:]
+        attribute = known.get(name)
+        if sign not in ("+", "-"):
+            raise AttributeChangeError(f"the attribute {signed} needs a sign: +{signed}=value or -{signed}")
+        if attribute is None:
+            raise AttributeChangeError(f"unsupported key: {name}")
+        if current is None and sign == "-":
+            raise AttributeChangeError(f"only add attribute is supported while creating, key: {name}")
+        if current is not None and not attribute.is_changeable and result.get(name) != value:
+            raise AttributeChangeError(f"attempt to update an unchangeable attribute, key: {name}")
+        if sign == "-":
+            if name not in result:
+                raise AttributeChangeError(f"attempt to delete a nonexistent key: {name}")
+            del result[name]
+        else:
+            _check(name, attribute, value)
+            result[name] = value
+    return result
+
+
+def _check(name: str, attribute: Attribute, value: str) -> None:
+    if attribute.choices:
+        if value not in attribute.choices:
+            raise AttributeChangeError(f"{name}={value}: must be one of {', '.join(attribute.choices)}")
+    elif attribute.low is not None:
+        try:
+            number = int(value)
+        except ValueError:
+            raise AttributeChangeError(f"{name}={value}: must be a whole number") from None
+        if not (attribute.low <= number <= attribute.high):
+            raise AttributeChangeError(f"{name}={value}: must be from {attribute.low} to {attribute.high}")

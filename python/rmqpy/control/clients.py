@@ -1,0 +1,209 @@
+"""Who is connected: the members of consumer groups and of producer groups.
+
+Owns both registries. Invariant: a connection that is gone is in neither. The data plane gets a copy of what each
+consumer group subscribes to, as pulls that carry no subscription are checked against it. Members of a group that
+changed are told in the same turn of the event loop, once however many changes the turn brought.
+Threads: the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from rmqpy.protocol.requests.clients import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+
+
+class SubscriptionSink(Protocol):
+    """The part of the data plane's metadata that holds subscriptions."""
+
+    def put_subscriptions(
+        self, group: str, *, is_broadcast: bool, subscriptions: Iterable[tuple[str, str, str, int]]
+    ) -> None: ...
+    def remove_subscriptions(self, group: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One client on one connection."""
+
+    connection: int
+    client_id: str
+    peer: str
+    language: str
+    version: int
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a group and what the last heartbeat of any of them said about it."""
+
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    members: dict[int, Member] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    #: Of the last heartbeat of version 2.
+    fingerprint: int | None = None
+
+    @property
+    def client_ids(self) -> list[str]:
+        """Each client once, oldest first."""
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+
+class Consumers:
+    """All consumer groups with a member."""
+
+    def __init__(self, sink: SubscriptionSink, tell: Callable[[str, Collection[int]], None]) -> None:
+        """`tell` sends a group's name to connections of its members: rebalance now."""
+        self._sink = sink
+        self._tell = tell
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[int, set[str]] = {}
+        self._changed: set[str] = set()
+
+    @property
+    def groups(self) -> Mapping[str, ConsumerGroup]:
+        """Groups by name."""
+        return MappingProxyType(self._groups)
+
+    def register(
+        self, member: Member, data: ConsumerData, *, with_subscriptions: bool, notifies: bool
+    ) -> None:
+        """A heartbeat of one member. Without subscriptions those of the group stay as they are."""
+        group = self._groups.get(data.group_name)
+        if group is None:
+            group = ConsumerGroup(data.consume_type, data.message_model, data.consume_from_where)
+            self._groups[data.group_name] = group
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        known = group.members.get(member.connection)
+        group.members[member.connection] = member
+        self._groups_of.setdefault(member.connection, set()).add(data.group_name)
+        is_changed = known is None or known.client_id != member.client_id
+        if with_subscriptions:
+            is_changed |= _take_subscriptions(group, data.subscription_data_set)
+            self._publish(data.group_name, group)
+        if is_changed and notifies:
+            self._announce(data.group_name)
+
+    def take_fingerprint(self, group_name: str, fingerprint: int, *, without_subscriptions: bool) -> bool:
+        """Remember the fingerprint of a heartbeat of version 2; whether its sender has to send everything again.
+
+        It has to when its fingerprint is not the group's, and when the group's subscriptions are not known here.
+        """
+        group = self._groups.get(group_name)
+        if group is None or group.fingerprint is None:
+            if group is not None and not without_subscriptions:
+                group.fingerprint = fingerprint
+            return without_subscriptions
+        is_different = group.fingerprint != fingerprint
+        group.fingerprint = fingerprint
+        return is_different
+
+    def unregister(self, connection: int, group_name: str, *, notifies: bool = True) -> None:
+        """One client leaves one group."""
+        group = self._groups.get(group_name)
+        if group is None or group.members.pop(connection, None) is None:
+            return
+        of = self._groups_of[connection]
+        of.discard(group_name)
+        if not of:
+            del self._groups_of[connection]
+        if not group.members:
+            del self._groups[group_name]
+            self._sink.remove_subscriptions(group_name)
+        elif notifies:
+            self._announce(group_name)
+
+    def drop(self, connection: int, notifies: Callable[[str], bool] = lambda group: True) -> None:
+        """The connection is gone, and with it its place in every group."""
+        for group_name in sorted(self._groups_of.get(connection, ())):
+            self.unregister(connection, group_name, notifies=notifies(group_name))
+
+    def connections(self) -> list[int]:
+        """Connections with a place in some group."""
+        return list(self._groups_of)
+
+    def subscribers(self, topic: str) -> list[str]:
+        """The groups that subscribe to a topic."""
+        return [name for name, group in self._groups.items() if topic in group.subscriptions]
+
+    def _publish(self, name: str, group: ConsumerGroup) -> None:
+        self._sink.put_subscriptions(
+            name,
+            is_broadcast=group.message_model is MessageModel.BROADCASTING,
+            subscriptions=[
+                (topic, data.expression_type or "TAG", data.sub_string or "*", data.sub_version)
+                for topic, data in group.subscriptions.items()
+            ],
+        )
+
+    def _announce(self, group_name: str) -> None:
+        if not self._changed:
+            asyncio.get_running_loop().call_soon(self._tell_changed)
+        self._changed.add(group_name)
+
+    def _tell_changed(self) -> None:
+        changed, self._changed = self._changed, set()
+        for name in changed:
+            group = self._groups.get(name)
+            # Each member of a broadcasting group reads every queue: there is nothing to rebalance.
+            if group is not None and group.message_model is not MessageModel.BROADCASTING:
+                self._tell(name, list(group.members))
+
+
+def _take_subscriptions(group: ConsumerGroup, found: Iterable[SubscriptionData]) -> bool:
+    """The group subscribes to what its last heartbeat says; whether topics came or went."""
+    subscriptions: dict[str, SubscriptionData] = {}
+    for data in found:
+        known = group.subscriptions.get(data.topic)
+        # An older version of the same subscription comes from a member that has not been updated yet.
+        is_newer = known is None or data.sub_version > known.sub_version
+        subscriptions[data.topic] = data if is_newer or known is None else known
+    is_changed = subscriptions.keys() != group.subscriptions.keys()
+    group.subscriptions = subscriptions
+    return is_changed
+
+
+class Producers:
+    """All producer groups with a member."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[int, Member]] = {}
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[int, Member]]:
+        """Members by group and connection."""
+        return MappingProxyType(self._groups)
+
+    def register(self, member: Member, group: str) -> None:
+        """A heartbeat of one member."""
+        self._groups.setdefault(group, {})[member.connection] = member
+
+    def unregister(self, connection: int, group: str) -> None:
+        """One client leaves one group."""
+        members = self._groups.get(group)
+        if members is not None and members.pop(connection, None) is not None and not members:
+            del self._groups[group]
+
+    def drop(self, connection: int) -> None:
+        """The connection is gone."""
+        for group in [name for name, members in self._groups.items() if connection in members]:
+            self.unregister(connection, group)
+
+    def connections(self) -> list[int]:
+        """Connections with a place in some group."""
+        return list({connection for members in self._groups.values() for connection in members})

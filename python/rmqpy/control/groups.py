@@ -1,0 +1,183 @@
+"""The group table: `subscriptionGroup.json`, and what the data plane knows of groups.
+
+Owns the configuration of every consumer group and which topics a group may not read. Invariant: a group is in its
+file before it is used. Threads: the event loop's; the file is written in a worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from rmqpy.config import files
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control import names
+from rmqpy.control.saver import Saver
+from rmqpy.control.versions import next_version, now_ms
+from rmqpy.errors import StoreError
+from rmqpy.protocol.declare import json_tree, read_json
+from rmqpy.protocol.requests.groups import GroupTable, SubscriptionGroup
+from rmqpy.protocol.topics import DataVersion
+
+log = logging.getLogger(__name__)
+
+#: Groups that clients may create by using them; administrators may go beyond.
+GROUPS_MAX: Final = 50_000
+#: The bit of the forbidden table that takes away reading.
+_FORBIDDEN_READ: Final = 1 << 2
+
+
+class GroupSink(Protocol):
+    """The part of the data plane's metadata that holds groups."""
+
+    def put_group(
+        self,
+        name: str,
+        *,
+        consume_enabled: bool = True,
+        broadcast_enabled: bool = True,
+        retry_max: int = 16,
+        sys_flag: int = 0,
+        broker_id: int = 0,
+        broker_id_when_slow: int = 1,
+    ) -> None: ...
+    def remove_group(self, name: str) -> None: ...
+    def forbid(self, group: str, topic: str, is_forbidden: bool) -> None: ...
+
+
+class Groups:
+    """All subscription groups of this broker."""
+
+    def __init__(self, path: Path, sink: GroupSink) -> None:
+        self._path = path
+        self._saver = Saver(path, self._snapshot)
+        self._sink = sink
+        self._table = {name: SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS}
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self._version = DataVersion(timestamp=now_ms())
+
+    def load(self) -> None:
+        """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
+        found = files.load(self._path, lambda text: read_json(GroupTable, text))
+        if found is not None:
+            self._table |= found.subscription_group_table
+            self._forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
+            self._version = found.data_version
+        for group in self._table.values():
+            self._publish(group)
+        for name, topics in self._forbidden.items():
+            for topic in topics:
+                self._sink.forbid(name, topic, not self.is_readable(name, topic))
+
+    @property
+    def table(self) -> Mapping[str, SubscriptionGroup]:
+        """Every group by name."""
+        return MappingProxyType(self._table)
+
+    @property
+    def forbidden(self) -> Mapping[str, Mapping[str, int]]:
+        """Group to topic to bits."""
+        return MappingProxyType(self._forbidden)
+
+    @property
+    def version(self) -> DataVersion:
+        """Moves with every change."""
+        return self._version
+
+    async def put(self, *groups: SubscriptionGroup) -> None:
+        """Create groups or replace their configuration; durable on return, then usable.
+
+        Raises `StoreError` when the file cannot be written; the table is then as before.
+        """
+        changed = [group for group in groups if self._table.get(group.group_name) != group]
+        if not changed:
+            return
+        before = {group.group_name: self._table.get(group.group_name) for group in changed}
+        self._table |= {group.group_name: group for group in changed}
+        try:
+            await self._save()
+        except StoreError:
+            for group in changed:
+                self._restore(group, before[group.group_name])
+            raise
+        for group in changed:
+            if self._table.get(group.group_name) is group:
+                self._publish(group)
+
+    async def remove(self, name: str) -> bool:
+        """Forget a group and what it was forbidden; whether there was one."""
+        if self._table.pop(name, None) is None:
+            return False
+        self._sink.remove_group(name)
+        for topic in self._forbidden.pop(name, {}):
+            self._sink.forbid(name, topic, False)
+        await self._save()
+        return True
+
+    def may_exist(self, name: str, config: BrokerConfig) -> bool:
+        """Whether there is such a group, or its first use may create it."""
+        if name in self._table:
+            return True
+        is_system = config.creates_system_groups and name.startswith(names.SYSTEM_GROUP_PREFIX)
+        return (
+            (config.auto_create_groups or is_system)
+            and names.group_fault(name) is None
+            and len(self._table) < GROUPS_MAX
+        )
+
+    async def ensure(self, name: str, config: BrokerConfig) -> SubscriptionGroup | None:
+        """The group, created on first use where that is allowed; None where it is not. Raises `StoreError`."""
+        if name not in self._table and self.may_exist(name, config):
+            log.info("group %s created on first use", name)
+            await self.put(SubscriptionGroup(group_name=name))
+        return self._table.get(name)
+
+    def is_readable(self, group: str, topic: str) -> bool:
+        """Whether the group may read the topic."""
+        return not self._forbidden.get(group, {}).get(topic, 0) & _FORBIDDEN_READ
+
+    async def set_readable(self, group: str, topic: str, is_readable: bool) -> None:
+        """Let a group read a topic, or no longer; other topics of the group stay as they are."""
+        topics = self._forbidden.setdefault(group, {})
+        bits = topics.get(topic, 0)
+        topics[topic] = bits & ~_FORBIDDEN_READ if is_readable else bits | _FORBIDDEN_READ
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self._forbidden[group]
+        self._sink.forbid(group, topic, not is_readable)
+        await self._save()
+
+    async def _save(self) -> None:
+        self._version = next_version(self._version)
+        await self._saver.save()
+
+    def _restore(self, group: SubscriptionGroup, before: SubscriptionGroup | None) -> None:
+        if self._table.get(group.group_name) is not group:
+            return
+        if before is None:
+            del self._table[group.group_name]
+        else:
+            self._table[group.group_name] = before
+
+    def _snapshot(self) -> Callable[[], object]:
+        table = GroupTable(
+            data_version=self._version,
+            subscription_group_table=dict(self._table),
+            forbidden_table={group: dict(topics) for group, topics in self._forbidden.items()},
+        )
+        return lambda: json_tree(table)
+
+    def _publish(self, group: SubscriptionGroup) -> None:
+        self._sink.put_group(
+            group.group_name,
+            consume_enabled=group.consume_enable,
+            broadcast_enabled=group.consume_broadcast_enable,
+            retry_max=group.retry_max_times,
+            sys_flag=group.group_sys_flag,
+            broker_id=group.broker_id,
+            broker_id_when_slow=group.which_broker_when_consume_slowly,
+        )

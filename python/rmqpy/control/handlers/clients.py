@@ -1,0 +1,194 @@
+"""Heartbeats, leaving, and who is connected. Runs on the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.clients import Consumers, Member, Producers
+from rmqpy.control.groups import Groups
+from rmqpy.control.topics import Topics
+from rmqpy.control.versions import now_ms
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.clients import (
+    AllProducerInfo,
+    CheckClientConfig,
+    Connection,
+    ConsumerConnectionList,
+    ConsumerConnections,
+    ConsumerData,
+    ConsumerIds,
+    ConsumerList,
+    GetAllProducerInfo,
+    GetConsumerConnectionList,
+    GetConsumerListByGroup,
+    GetProducerConnectionList,
+    HeartBeat,
+    HeartBeatReply,
+    ProducerConnectionList,
+    ProducerConnections,
+    ProducerInfo,
+    ProducerTable,
+    UnregisterClient,
+)
+from rmqpy.remoting.server import Caller, ConnectionClosed, Refused, handles
+
+
+class Heartbeats(Protocol):
+    """The data plane's memory of accepted heartbeats."""
+
+    def forget_heartbeats(self) -> None: ...
+
+
+class ClientHandlers:
+    """What clients say about themselves, and what others ask about them."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+        producers: Producers,
+        heartbeats: Heartbeats,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._heartbeats = heartbeats
+
+    @handles(HeartBeat)
+    async def heartbeat(self, ask: HeartBeat, caller: Caller) -> HeartBeatReply:
+        data = ask.body
+        member = Member(
+            caller.connection, data.client_id, caller.peer, caller.language, caller.version, now_ms()
+        )
+        is_version_2 = data.heartbeat_fingerprint != 0
+        must_resend = not is_version_2
+        for producer in data.producer_data_set:
+            self._producers.register(member, producer.group_name)
+        for consumer in data.consumer_data_set:
+            with_subscriptions = not (is_version_2 and data.without_sub)
+            if await self._register(member, consumer, with_subscriptions=with_subscriptions) and is_version_2:
+                must_resend |= self._consumers.take_fingerprint(
+                    consumer.group_name,
+                    data.heartbeat_fingerprint,
+                    without_subscriptions=data.without_sub,
+                )
+        return HeartBeatReply(is_version_2_known=True, is_subscription_changed=must_resend)
+
+    async def _register(self, member: Member, data: ConsumerData, *, with_subscriptions: bool) -> bool:
+        """Take a consumer in; False for a group that may not exist, which Apache's broker passes over in silence."""
+        name = data.group_name
+        if not self._groups.may_exist(name, self._config()):
+            return False
+        # The registry first: the connection may be gone before files are written, and then takes the member along.
+        self._consumers.register(
+            member, data, with_subscriptions=with_subscriptions, notifies=self._notifies(name)
+        )
+        group = await self._groups.ensure(name, self._config())
+        if group is None:
+            return False
+        is_ordered = any(
+            topic.order
+            for subscription in data.subscription_data_set
+            if (topic := self._topics.table.get(subscription.topic))
+        )
+        # Registered at the name servers at once, or retries stay invisible until the next round.
+        await self._topics.ensure_retry(name, group.retry_queue_nums, is_ordered=is_ordered)
+        return True
+
+    @handles(UnregisterClient)
+    def unregister(self, ask: UnregisterClient, caller: Caller) -> None:
+        if ask.producer_group:
+            self._producers.unregister(caller.connection, ask.producer_group)
+        if ask.consumer_group:
+            self._consumers.unregister(
+                caller.connection, ask.consumer_group, notifies=self._notifies(ask.consumer_group)
+            )
+        # A client that joins again with the same words must be heard.
+        self._heartbeats.forget_heartbeats()
+
+    @handles(ConnectionClosed)
+    def closed(self, event: ConnectionClosed) -> None:
+        """Go clients never say goodbye, and others die: the connection's end is the only sign."""
+        self._producers.drop(event.connection)
+        self._consumers.drop(event.connection, self._notifies)
+
+    def _notifies(self, group_name: str) -> bool:
+        group = self._groups.table.get(group_name)
+        return self._config().notifies_members and (group is None or group.notify_consumer_ids_changed_enable)
+
+    @handles(GetConsumerListByGroup)
+    def members(self, ask: GetConsumerListByGroup) -> ConsumerList:
+        group = self._consumers.groups.get(ask.consumer_group)
+        if group is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {ask.consumer_group}")
+        return ConsumerList(body=ConsumerIds(consumer_id_list=group.client_ids))
+
+    @handles(CheckClientConfig)
+    def check_config(self, ask: CheckClientConfig) -> None:
+        data = ask.body.subscription_data
+        match (data.expression_type if data else None) or "TAG":
+            case "TAG":
+                return
+            case "SQL92":
+                remark = "The broker does not support consumer to filter message by SQL92"
+                raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+            case other:
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"unknown expression type {other}")
+
+    @handles(GetConsumerConnectionList)
+    def consumer_connections(self, ask: GetConsumerConnectionList) -> ConsumerConnectionList:
+        group = self._consumers.groups.get(ask.consumer_group)
+        if group is None:
+            remark = f"the consumer group[{ask.consumer_group}] not online"
+            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        return ConsumerConnectionList(
+            body=ConsumerConnections(
+                connection_set=[_connection(member) for member in group.members.values()],
+                consume_type=group.consume_type,
+                message_model=group.message_model,
+                consume_from_where=group.consume_from_where,
+                subscription_table=group.subscriptions,
+            )
+        )
+
+    @handles(GetProducerConnectionList)
+    def producer_connections(self, ask: GetProducerConnectionList) -> ProducerConnectionList:
+        members = self._producers.groups.get(ask.producer_group)
+        if members is None:
+            remark = f"the producer group[{ask.producer_group}] not exist"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        connections = [_connection(member) for member in members.values()]
+        return ProducerConnectionList(body=ProducerConnections(connection_set=connections))
+
+    @handles(GetAllProducerInfo)
+    def all_producers(self, ask: GetAllProducerInfo) -> AllProducerInfo:
+        return AllProducerInfo(
+            body=ProducerTable(
+                data={
+                    group: [_producer(member) for member in members.values()]
+                    for group, members in self._producers.groups.items()
+                }
+            )
+        )
+
+
+def _connection(member: Member) -> Connection:
+    return Connection(
+        client_addr=member.peer, client_id=member.client_id, language=member.language, version=member.version
+    )
+
+
+def _producer(member: Member) -> ProducerInfo:
+    return ProducerInfo(
+        client_id=member.client_id,
+        language=member.language,
+        last_update_timestamp=member.seen_ms,
+        remote_ip=member.peer,
+        version=member.version,
+    )

@@ -1,0 +1,92 @@
+"""Names of topics and groups: which are valid, which belong to the system, which are derived from others.
+
+Pure; any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+
+#: The template that topics are created from when a send names one that does not exist.
+AUTO_CREATE_TOPIC: Final = "TBW102"
+
+TOPIC_CHARS_MAX: Final = 127
+#: Retry and DLQ topics hold a group's name behind their prefix.
+DERIVED_TOPIC_CHARS_MAX: Final = 255
+GROUP_CHARS_MAX: Final = 120
+
+_VALID: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+
+#: System whatever the broker is called; more are named after cluster and broker.
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+
+#: Groups that exist without anybody creating them.
+SYSTEM_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+def retry_topic(group: str) -> str:
+    """Where messages go that the group could not consume."""
+    return RETRY_PREFIX + group
+
+
+def is_derived(topic: str) -> bool:
+    """Whether the topic belongs to a group: retry or DLQ."""
+    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+
+
+def topic_fault(topic: str) -> str | None:
+    """What is wrong with a topic's name; None when nothing is."""
+    if not topic.strip():
+        return "The specified topic is blank."
+    if not _VALID.fullmatch(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    longest = DERIVED_TOPIC_CHARS_MAX if is_derived(topic) else TOPIC_CHARS_MAX
+    if len(topic) > longest:
+        return f"The specified topic is longer than topic max length {longest}."
+    return None
+
+
+def group_fault(group: str) -> str | None:
+    """What is wrong with a group's name; None when nothing is."""
+    if not group.strip():
+        return "The specified group is blank."
+    if not _VALID.fullmatch(group):
+        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(group) > GROUP_CHARS_MAX:
+        return f"The specified group is longer than group max length {GROUP_CHARS_MAX}."
+    return None
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is the system's on every broker."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)

@@ -1,0 +1,98 @@
+"""Committed offsets on disk: `consumerOffset.json`.
+
+Owns the file; the table itself belongs to the data plane. Written every few seconds where it changed, and at
+stop: a crash repeats at most what was consumed in between. Offsets beyond the end of their queue, which a power
+loss can leave behind, are cut back before the first message takes such a position again; otherwise a group would
+skip it. Threads: the event loop's; snapshot and file are made in a worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from rmqpy.config import files
+from rmqpy.control.saver import Saver
+from rmqpy.control.versions import next_version, now_ms
+from rmqpy.errors import StoreError
+from rmqpy.protocol.declare import json_tree, read_json, record
+from rmqpy.protocol.topics import DataVersion
+
+log = logging.getLogger(__name__)
+
+
+class OffsetTable(Protocol):
+    """The data plane's committed offsets."""
+
+    def load(self, table: Mapping[str, Mapping[int, int]]) -> None: ...
+    def snapshot(self) -> tuple[int, dict[str, dict[int, int]]]: ...
+    @property
+    def commits(self) -> int: ...
+
+
+@record
+class OffsetContent:
+    """The content of the file: `topic@group` to queue id to offset."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[str, dict[int, int]]
+
+
+class OffsetFile:
+    """The file and the table it is made from."""
+
+    def __init__(self, path: Path, offsets: OffsetTable) -> None:
+        self._path = path
+        self._offsets = offsets
+        self._saver = Saver(path, lambda: self._content)
+        self._version = DataVersion(timestamp=now_ms())
+        self._saved_commits = offsets.commits
+
+    def load(self, end_of: Callable[[str, int], int]) -> None:
+        """Read the file, cut offsets back to the ends of their queues, and hand them to the data plane.
+
+        Blocks; before the first send. Raises `ConfigError` naming the file.
+        """
+        found = files.load(self._path, lambda text: read_json(OffsetContent, text))
+        if found is None:
+            return
+        self._version = found.data_version
+        table, cut = _cut(found.offset_table, end_of)
+        self._offsets.load(table)
+        self._saved_commits = self._offsets.commits
+        if cut:
+            log.warning("%d offsets lay beyond the end of their queue and were cut back", cut)
+            self._saver.save_now()
+
+    async def save(self) -> None:
+        """Write the file if something was committed since the last time. Raises `StoreError`."""
+        if self._offsets.commits == self._saved_commits:
+            return
+        try:
+            await self._saver.save()
+        except StoreError:
+            self._saved_commits = -1
+            raise
+
+    def _content(self) -> object:
+        commits, table = self._offsets.snapshot()
+        self._version = next_version(self._version)
+        self._saved_commits = commits
+        return json_tree(OffsetContent(data_version=self._version, offset_table=table))
+
+
+def _cut(
+    table: Mapping[str, Mapping[int, int]], end_of: Callable[[str, int], int]
+) -> tuple[dict[str, dict[int, int]], int]:
+    """The table with every offset within its queue, and how many were not."""
+    cut = 0
+    result: dict[str, dict[int, int]] = {}
+    for key, queues in table.items():
+        topic = key.partition("@")[0]
+        for queue_id, offset in queues.items():
+            end = end_of(topic, queue_id) if offset > 0 and queue_id >= 0 else offset
+            cut += offset > end
+            result.setdefault(key, {})[queue_id] = min(offset, end)
+    return result, cut

@@ -1,0 +1,67 @@
+"""Queue locks: who consumes a queue in order.
+
+Owns group → queue → holder. Invariant: a queue has at most one holder in a group, and nobody gets a queue before
+the holder gave it up or failed to renew for `LIFE_MS`. Clients renew every 20 s and stop believing in a lock of
+their own after 30 s. Threads: the event loop's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from rmqpy.protocol.requests.queues import MessageQueue
+
+LIFE_MS: Final = 60_000
+#: Queues one group may hold at this broker.
+LOCKS_MAX: Final = 65_536
+
+
+class _Hold(NamedTuple):
+    client_id: str
+    renewed_ms: int
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class QueueLocks:
+    """The locks of all groups."""
+
+    def __init__(self, clock_ms: Callable[[], int] = _monotonic_ms) -> None:
+        self._clock_ms = clock_ms
+        self._groups: dict[str, dict[MessageQueue, _Hold]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Take or renew queues; those the client holds now."""
+        now = self._clock_ms()
+        holds = self._groups.setdefault(group, {})
+        granted = []
+        for queue in queues:
+            hold = holds.get(queue)
+            is_free = hold is None or hold.client_id == client_id or now - hold.renewed_ms > LIFE_MS
+            if is_free and (hold is not None or len(holds) < LOCKS_MAX):
+                holds[queue] = _Hold(client_id, now)
+                granted.append(queue)
+        return granted
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give queues up; those of other clients stay theirs."""
+        holds = self._groups.get(group, {})
+        for queue in queues:
+            hold = holds.get(queue)
+            if hold is not None and hold.client_id == client_id:
+                del holds[queue]
+        if not holds:
+            self._groups.pop(group, None)
+
+    def expire(self) -> None:
+        """Forget the locks nobody renews."""
+        now = self._clock_ms()
+        for group, holds in list(self._groups.items()):
+            for queue in [queue for queue, hold in holds.items() if now - hold.renewed_ms > LIFE_MS]:
+                del holds[queue]
+            if not holds:
+                del self._groups[group]

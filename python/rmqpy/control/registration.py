@@ -1,0 +1,232 @@
+"""Registration: how name servers learn of the broker and of each change to its topics.
+
+Owns one line per name server: a task that registers everything at the start and every 30 s, the changed topics
+at once, and asks again soon after a failure. Name servers do not know each other, and the lines do not either: a dead
+one delays nobody. Invariant: the first thing a name server hears, and the first after any failure, is the complete
+table, as a lone topic from an unknown broker is refused.
+Threads: the event loop's; large tables are encoded in a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from rmqpy.control.topics import Topics
+from rmqpy.errors import RocketMQError
+from rmqpy.protocol.declare import Request
+from rmqpy.protocol.requests.registration import PackedBody, RegisterBroker, UnregisterBroker, pack
+from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+#: First wait after a failure; it doubles up to the registration period.
+RETRY_SECONDS_MIN: Final = 1.0
+#: What a stop spends on telling the name servers.
+UNREGISTER_SECONDS: Final = 3.0
+MASTER_ID: Final = 0
+
+
+class Peer(Protocol):
+    """A connection to one server that is made when it is first needed."""
+
+    async def call(self, ask: Request[R], *, timeout: float) -> R: ...  # noqa: ASYNC109 - the peer's word
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the broker is called, and where it can be reached."""
+
+    cluster: str
+    broker: str
+    address: str
+    replica_address: str
+
+
+class Registration:
+    """The lines to all name servers."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        topics: Topics,
+        peers: Mapping[str, Peer],
+        *,
+        permission: Callable[[], int],
+        interval_seconds: float,
+        timeout_seconds: float,
+    ) -> None:
+        self._identity = identity
+        self._topics = topics
+        self._permission = permission
+        self._packed: tuple[object, PackedBody] | None = None
+        self._lines = [
+            _Line(address, peer, self, interval_seconds, timeout_seconds) for address, peer in peers.items()
+        ]
+
+    def start(self) -> None:
+        """Begin on the running loop."""
+        for line in self._lines:
+            line.start()
+
+    async def first_round(self, seconds: float) -> dict[str, str | None]:
+        """Wait until each name server has been asked once, or the time is up: what went wrong, by address."""
+        waits = [asyncio.ensure_future(line.asked_once.wait()) for line in self._lines]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=seconds)
+            for wait in late:
+                wait.cancel()
+        return {
+            line.address: line.fault if line.asked_once.is_set() else "no answer yet" for line in self._lines
+        }
+
+    def changed(self, topics: Iterable[TopicConfig]) -> None:
+        """Tell every name server about these topics now."""
+        for topic in topics:
+            for line in self._lines:
+                line.pending[topic.topic_name] = topic
+        for line in self._lines:
+            line.wake()
+
+    def everything_changed(self) -> None:
+        """Register the complete table now."""
+        for line in self._lines:
+            line.is_known = False
+            line.wake()
+
+    async def stop(self) -> None:
+        """Take the broker off every name server that knows it and answers in time."""
+        await asyncio.gather(*(line.stop() for line in self._lines))
+
+    async def full(self) -> RegisterBroker:
+        """The complete registration; one encoding serves all lines."""
+        version, permission = self._topics.version, self._permission()
+        if self._packed is None or self._packed[0] != (version, permission):
+            table = list(self._topics.table.values())
+            body = await asyncio.to_thread(self._pack, version, table, permission)
+            self._packed = ((version, permission), body)
+        return self._ask(self._packed[1])
+
+    def partial(self, topics: Sequence[TopicConfig]) -> RegisterBroker:
+        """A registration of changed topics only."""
+        return self._ask(self._pack(self._topics.version, topics, self._permission()))
+
+    def leave(self) -> UnregisterBroker:
+        """The request that ends a registration."""
+        return UnregisterBroker(
+            cluster_name=self._identity.cluster,
+            broker_name=self._identity.broker,
+            broker_addr=self._identity.address,
+            broker_id=MASTER_ID,
+        )
+
+    @staticmethod
+    def _pack(version: DataVersion, topics: Sequence[TopicConfig], permission: int) -> PackedBody:
+        # The broker's own permission reaches clients only as a mask over every topic's.
+        if permission != Permission.READ_WRITE:
+            topics = [dataclasses.replace(topic, perm=topic.perm & permission) for topic in topics]
+        return pack(
+            TopicTable(
+                data_version=version,
+                topic_config_table={topic.topic_name: topic for topic in topics},
+                mapping_data_version=version,
+                topic_queue_mapping_detail_map={},
+                topic_queue_mapping_info_map={},
+            )
+        )
+
+    def _ask(self, packed: PackedBody) -> RegisterBroker:
+        return RegisterBroker(
+            cluster_name=self._identity.cluster,
+            broker_name=self._identity.broker,
+            broker_addr=self._identity.address,
+            broker_id=MASTER_ID,
+            ha_server_addr=self._identity.replica_address,
+            enable_acting_master=False,
+            **packed._asdict(),
+        )
+
+
+class _Line:
+    """One name server."""
+
+    def __init__(
+        self, address: str, peer: Peer, registration: Registration, interval: float, timeout: float
+    ) -> None:
+        self.address = address
+        #: Topics it has not heard of yet, once it knows the broker.
+        self.pending: dict[str, TopicConfig] = {}
+        self.is_known = False
+        self.asked_once = asyncio.Event()
+        self.fault: str | None = None
+        self._peer = peer
+        self._registration = registration
+        self._interval = interval
+        self._timeout = timeout
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        if self.is_known:
+            with contextlib.suppress(RocketMQError, OSError):
+                await self._peer.call(self._registration.leave(), timeout=UNREGISTER_SECONDS)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        retry, due = RETRY_SECONDS_MIN, loop.time()
+        while True:
+            self._woken.clear()
+            is_full = not self.is_known or loop.time() >= due
+            if await self._register(is_full=is_full):
+                retry = RETRY_SECONDS_MIN
+                due = loop.time() + self._interval if is_full else due
+                await self._wait(due - loop.time())
+            else:
+                # The wait is not cut short by changes: the table is complete when its turn comes.
+                await asyncio.sleep(retry)
+                retry = min(2 * retry, self._interval)
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), max(seconds, 0))
+
+    async def _register(self, *, is_full: bool) -> bool:
+        news, self.pending = self.pending, {}
+        if not is_full and not news:
+            return True
+        try:
+            ask = (
+                await self._registration.full()
+                if is_full
+                else self._registration.partial(list(news.values()))
+            )
+            await self._peer.call(ask, timeout=self._timeout)
+        except (RocketMQError, OSError) as error:
+            self._failed(str(error))
+        else:
+            if is_full and not self.is_known:
+                log.info("registered at name server %s", self.address)
+            self.is_known, self.fault = True, None
+        self.asked_once.set()
+        return self.fault is None
+
+    def _failed(self, fault: str) -> None:
+        if self.fault is None:
+            log.warning("cannot register at name server %s, trying again: %s", self.address, fault)
+        self.is_known, self.fault = False, fault

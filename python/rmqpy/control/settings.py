@@ -1,0 +1,63 @@
+"""The configuration in force, and its change while the broker runs.
+
+Owns the current `BrokerConfig`. A change is an allow-list of typed, bounded keys; it makes a new value, which is
+published whole, and is written into the file the broker was started with, whose other lines stay as they are.
+Threads: the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rmqpy.config import files, properties
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.versions import next_version, now_ms
+from rmqpy.errors import StoreError
+from rmqpy.protocol.topics import DataVersion
+
+log = logging.getLogger(__name__)
+
+
+class LiveConfig:
+    """The configuration every part asks for when it needs a value that may change."""
+
+    def __init__(self, config: BrokerConfig, path: Path | None = None) -> None:
+        self._now = config
+        self._path = path
+        self._version = DataVersion(timestamp=now_ms())
+        #: Called with the old and the new value.
+        self.on_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
+
+    @property
+    def now(self) -> BrokerConfig:
+        """The value in force."""
+        return self._now
+
+    @property
+    def version(self) -> DataVersion:
+        """Moves with every change."""
+        return self._version
+
+    async def change(self, given: Mapping[str, str]) -> None:
+        """Set keys. Raises `ConfigError` for a key or value that is not allowed, `StoreError` for the file."""
+        before = self._now
+        after = before.change(given)
+        if after == before:
+            return
+        if self._path is not None:
+            await asyncio.to_thread(_write, self._path, given)
+        self._now = after
+        self._version = next_version(self._version)
+        log.info("settings changed: %s", ", ".join(f"{key}={value}" for key, value in given.items()))
+        self.on_change(before, after)
+
+
+def _write(path: Path, given: Mapping[str, str]) -> None:
+    try:
+        text = properties.decode(path.read_bytes())
+        files.save(path, properties.replace(text, given))
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error}", code=1, path=str(path)) from error

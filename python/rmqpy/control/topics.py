@@ -1,0 +1,237 @@
+"""The topic table: `topics.json`, what the data plane knows of topics, and who is told about a change.
+
+Owns all topic configurations of the broker. Invariant: a topic is in its file before the data plane may use it,
+so no acknowledged message can lie in a topic that a crash forgets.
+Threads: the event loop's; the file is written in a worker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from rmqpy.config import files
+from rmqpy.control import names
+from rmqpy.control.attributes import MESSAGE_TYPE
+from rmqpy.control.saver import Saver
+from rmqpy.control.versions import next_version, now_ms
+from rmqpy.errors import StoreError
+from rmqpy.protocol.declare import json_tree, read_json
+from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicFilterType, TopicTable
+
+log = logging.getLogger(__name__)
+
+#: Queues of one topic; Apache's largest built-in topic has as many.
+QUEUES_MAX: Final = 1_024
+#: Topics that sends and heartbeats may create; administrators may go beyond.
+TOPICS_MAX: Final = 50_000
+
+
+class TopicSink(Protocol):
+    """The part of the data plane's metadata that holds topics."""
+
+    def put_topic(
+        self,
+        name: str,
+        *,
+        read_queues: int,
+        write_queues: int,
+        permission: int,
+        sys_flag: int = 0,
+        is_ordered: bool = False,
+        multi_tag: bool = False,
+        message_type: str = "",
+    ) -> None: ...
+    def remove_topic(self, name: str) -> None: ...
+
+
+class Topics:
+    """All topics of this broker."""
+
+    def __init__(self, path: Path, sink: TopicSink, built_in: Iterable[TopicConfig]) -> None:
+        self._path = path
+        self._saver = Saver(path, self._snapshot)
+        self._sink = sink
+        self._table = {topic.topic_name: topic for topic in built_in}
+        self._version = DataVersion(timestamp=now_ms())
+        #: Names the system keeps for itself.
+        self.system = names.SYSTEM_TOPICS | self._table.keys()
+        #: Called with the topics that are new or different, once they are durable.
+        self.on_change: Callable[[list[TopicConfig]], None] = lambda changed: None
+
+    def load(self) -> None:
+        """Read the file, publish every topic, and write the file again: its version moves with each start.
+
+        Blocks; for the start of the broker. Raises `ConfigError` naming the file.
+        """
+        found = files.load(self._path, lambda text: read_json(TopicTable, text))
+        if found is not None:
+            # What was stored wins over what is built in: an administrator may have changed it.
+            self._table |= found.topic_config_table
+            self._version = found.data_version
+        self._version = next_version(self._version)
+        self._saver.save_now()
+        for topic in self._table.values():
+            self._publish(topic)
+
+    @property
+    def table(self) -> Mapping[str, TopicConfig]:
+        """Every topic by name."""
+        return MappingProxyType(self._table)
+
+    @property
+    def version(self) -> DataVersion:
+        """Moves with every change."""
+        return self._version
+
+    def is_system(self, name: str) -> bool:
+        """Whether clients and administrators must leave the topic alone."""
+        return name in self.system or names.is_system_topic(name)
+
+    async def put(self, *topics: TopicConfig) -> None:
+        """Create topics or replace their configuration. On return they are durable, usable and announced.
+
+        Topics that are what they were change nothing. Raises `StoreError` when the file cannot be written;
+        the table is then as before.
+        """
+        changed = [topic for topic in topics if self._table.get(topic.topic_name) != topic]
+        if not changed:
+            return
+        before = {topic.topic_name: self._table.get(topic.topic_name) for topic in changed}
+        self._table |= {topic.topic_name: topic for topic in changed}
+        try:
+            await self._save()
+        except StoreError:
+            for topic in changed:
+                self._restore(topic, before[topic.topic_name])
+            raise
+        for topic in changed:
+            # Another change may have overtaken this one while the file was written.
+            if self._table.get(topic.topic_name) is topic:
+                self._publish(topic)
+        self.on_change(changed)
+
+    async def ensure_retry(self, group: str, queues: int, *, is_ordered: bool = False) -> None:
+        """The topic for what the group fails to consume; a group with 0 retry queues has none."""
+        name = names.retry_topic(group)
+        if queues > 0 and name not in self._table:
+            await self.put(
+                TopicConfig(
+                    topic_name=name, read_queue_nums=queues, write_queue_nums=queues, order=is_ordered
+                )
+            )
+
+    async def remove(self, *gone: str) -> list[TopicConfig]:
+        """Forget topics; those there were. Their queues and offsets are the caller's to remove."""
+        removed = [topic for name in gone if (topic := self._table.pop(name, None))]
+        if removed:
+            for topic in removed:
+                self._sink.remove_topic(topic.topic_name)
+            await self._save()
+        return removed
+
+    async def touch(self) -> None:
+        """Move the version though no topic changed: what is registered did, as with the broker's permission."""
+        await self._save()
+
+    async def create_for_send(
+        self, name: str, template_name: str, queues: int, sys_flag: int, *, auto_create: bool
+    ) -> TopicConfig | None:
+        """The topic a send asks for, made from a template; None when it may not be made."""
+        if name in self._table:
+            return self._table[name]
+        if names.topic_fault(name) or self.is_system(name) or len(self._table) >= TOPICS_MAX:
+            return None
+        template = self._table.get(template_name)
+        if template is not None and template_name == names.AUTO_CREATE_TOPIC and not auto_create:
+            template = None
+        if template is not None and template.perm & Permission.INHERIT:
+            count = max(0, min(queues, template.write_queue_nums))
+            topic = dataclasses.replace(
+                template,
+                topic_name=name,
+                read_queue_nums=count,
+                write_queue_nums=count,
+                perm=template.perm & ~Permission.INHERIT,
+                topic_sys_flag=sys_flag,
+                attributes={},
+            )
+        elif names.is_derived(name):
+            topic = TopicConfig(
+                topic_name=name, read_queue_nums=1, write_queue_nums=1, topic_sys_flag=sys_flag
+            )
+        else:
+            return None
+        log.info("topic %s created with %d queues by a send", name, topic.write_queue_nums)
+        await self.put(topic)
+        return topic
+
+    async def _save(self) -> None:
+        self._version = next_version(self._version)
+        await self._saver.save()
+
+    def _restore(self, topic: TopicConfig, before: TopicConfig | None) -> None:
+        if self._table.get(topic.topic_name) is not topic:
+            return
+        if before is None:
+            del self._table[topic.topic_name]
+        else:
+            self._table[topic.topic_name] = before
+
+    def _snapshot(self) -> Callable[[], object]:
+        table = TopicTable(data_version=self._version, topic_config_table=dict(self._table))
+        return lambda: json_tree(table)
+
+    def _publish(self, topic: TopicConfig) -> None:
+        self._sink.put_topic(
+            topic.topic_name,
+            read_queues=topic.read_queue_nums,
+            write_queues=topic.write_queue_nums,
+            permission=topic.perm,
+            sys_flag=topic.topic_sys_flag,
+            is_ordered=topic.order,
+            multi_tag=topic.topic_filter_type is TopicFilterType.MULTI_TAG,
+            message_type=topic.attributes.get(MESSAGE_TYPE, ""),
+        )
+
+
+def built_in_topics(
+    *,
+    cluster: str,
+    broker: str,
+    default_queues: int,
+    auto_create: bool,
+    is_cluster_open: bool,
+    is_broker_open: bool,
+    trace_topic: str | None,
+    revive_queues: int,
+) -> list[TopicConfig]:
+    """The topics that exist after the first start, as Apache's broker makes them."""
+
+    def topic(name: str, queues: int, perm: int = Permission.READ_WRITE) -> TopicConfig:
+        return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+    built_in = [
+        topic("SELF_TEST_TOPIC", 1),
+        topic("BenchmarkTest", 1_024),
+        topic(cluster, 16, Permission.INHERIT | (Permission.READ_WRITE if is_cluster_open else 0)),
+        topic(broker, 1, Permission.INHERIT | (Permission.READ_WRITE if is_broker_open else 0)),
+        topic("OFFSET_MOVED_EVENT", 1),
+        topic("SCHEDULE_TOPIC_XXXX", 18),
+        topic(f"{cluster}_REPLY_TOPIC", 1),
+        topic(f"rmq_sys_REVIVE_LOG_{cluster}", revive_queues),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, Permission.INHERIT),
+        topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+        topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+    ]
+    if auto_create:
+        built_in.append(
+            topic(names.AUTO_CREATE_TOPIC, default_queues, Permission.READ_WRITE | Permission.INHERIT)
+        )
+    if trace_topic:
+        built_in.append(topic(trace_topic, 1))
+    return built_in

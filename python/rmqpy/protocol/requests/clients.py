@@ -1,0 +1,234 @@
+"""Clients and their broker: heartbeats, who is in a group, who is connected."""
+
+from dataclasses import field
+from enum import Enum, auto
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, record, reply, request, wire
+
+
+class ConsumeType(Enum):
+    """How a group gets its messages. C++ clients send the ordinal, so the order is part of the protocol."""
+
+    CONSUME_ACTIVELY = 0
+    CONSUME_PASSIVELY = auto()
+    CONSUME_POP = auto()
+
+
+class MessageModel(Enum):
+    """Whether a message goes to one member of a group or to each. The order is part of the protocol."""
+
+    BROADCASTING = 0
+    CLUSTERING = auto()
+    LITE_SELECTIVE = auto()
+
+
+class ConsumeFromWhere(Enum):
+    """Where a group without offsets begins. The order is part of the protocol."""
+
+    CONSUME_FROM_LAST_OFFSET = 0
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = auto()
+    CONSUME_FROM_MIN_OFFSET = auto()
+    CONSUME_FROM_MAX_OFFSET = auto()
+    CONSUME_FROM_FIRST_OFFSET = auto()
+    CONSUME_FROM_TIMESTAMP = auto()
+
+
+@record
+class SubscriptionData:
+    """What a group takes from one topic. The version grows with each change; its unit is the client's."""
+
+    topic: str
+    sub_string: str | None = None
+    expression_type: str | None = "TAG"
+    tags_set: list[str] = field(default_factory=list)
+    #: Hashes of the tags. C++ clients fill it with other numbers: never rely on it.
+    code_set: list[int] = field(default_factory=list)
+    sub_version: int = 0
+    class_filter_mode: bool = False
+
+
+@record
+class ConsumerData:
+    """One consumer group of a client."""
+
+    group_name: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    subscription_data_set: list[SubscriptionData] = field(default_factory=list)
+    unit_mode: bool = False
+
+
+@record
+class ProducerData:
+    """One producer group of a client."""
+
+    group_name: str
+
+
+@record
+class HeartbeatData:
+    """Everything one client process does at a broker."""
+
+    client_id: str = wire("clientID")
+    consumer_data_set: list[ConsumerData] = field(default_factory=list)
+    producer_data_set: list[ProducerData] = field(default_factory=list)
+    #: Not 0: heartbeat version 2, which leaves the subscriptions out while they do not change.
+    heartbeat_fingerprint: int = 0
+    without_sub: bool = False
+
+
+@reply
+class HeartBeatReply:
+    """Whether the sender has to send its subscriptions in full again."""
+
+    is_version_2_known: bool = wire("IS_SUPPORT_HEART_BEAT_V2", default=False)
+    is_subscription_changed: bool = wire("IS_SUB_CHANGE", default=False)
+
+
+@request(RequestCode.HEART_BEAT)
+class HeartBeat(Request[HeartBeatReply]):
+    """A client lives; sent every 30 s and at once when its groups change."""
+
+    body: HeartbeatData
+
+
+@request(RequestCode.UNREGISTER_CLIENT)
+class UnregisterClient(Request[None]):
+    """A client leaves a group; C++ clients send an empty name for the group they do not mean."""
+
+    client_id: str = wire("clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@record
+class ConsumerIds:
+    """Client ids of the members."""
+
+    consumer_id_list: list[str]
+
+
+@reply
+class ConsumerList:
+    """The members of a group."""
+
+    body: ConsumerIds
+
+
+@request(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+class GetConsumerListByGroup(Request[ConsumerList]):
+    """Who is in a group; none is an error, as Go takes an empty list for an order to release its queues."""
+
+    consumer_group: str
+
+
+@request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+class NotifyConsumerIdsChanged(Request[None]):
+    """Broker to client, one-way: rebalance now."""
+
+    consumer_group: str
+
+
+@record
+class ClientConfig:
+    """One subscription a client is about to use."""
+
+    client_id: str = ""
+    group: str = ""
+    subscription_data: SubscriptionData | None = None
+    namespace: str | None = None
+
+
+@request(RequestCode.CHECK_CLIENT_CONFIG)
+class CheckClientConfig(Request[None]):
+    """Whether the broker can filter by that expression; sent when a consumer starts."""
+
+    body: ClientConfig
+
+
+@record
+class Connection:
+    """One connected client."""
+
+    client_addr: str
+    client_id: str
+    language: str
+    version: int
+
+
+@record
+class ConsumerConnections:
+    """The members of a group and what they registered."""
+
+    connection_set: list[Connection]
+    consume_type: ConsumeType
+    message_model: MessageModel
+    consume_from_where: ConsumeFromWhere
+    subscription_table: dict[str, SubscriptionData]
+
+
+@reply
+class ConsumerConnectionList:
+    """As a body."""
+
+    body: ConsumerConnections
+
+
+@request(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+class GetConsumerConnectionList(Request[ConsumerConnectionList]):
+    """The members of a consumer group."""
+
+    consumer_group: str
+
+
+@record
+class ProducerConnections:
+    """The members of a producer group."""
+
+    connection_set: list[Connection]
+
+
+@reply
+class ProducerConnectionList:
+    """As a body."""
+
+    body: ProducerConnections
+
+
+@request(RequestCode.GET_PRODUCER_CONNECTION_LIST)
+class GetProducerConnectionList(Request[ProducerConnectionList]):
+    """The members of a producer group."""
+
+    producer_group: str
+
+
+@record
+class ProducerInfo:
+    """One connected producer."""
+
+    client_id: str
+    language: str
+    last_update_timestamp: int
+    remote_ip: str = wire("remoteIP")
+    version: int
+
+
+@record
+class ProducerTable:
+    """Producers by group."""
+
+    data: dict[str, list[ProducerInfo]]
+
+
+@reply
+class AllProducerInfo:
+    """As a body."""
+
+    body: ProducerTable
+
+
+@request(RequestCode.GET_ALL_PRODUCER_INFO)
+class GetAllProducerInfo(Request[AllProducerInfo]):
+    """All connected producers."""

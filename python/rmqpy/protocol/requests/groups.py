@@ -1,0 +1,159 @@
+"""Subscription groups: how the consumers of a name are treated."""
+
+from dataclasses import field
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.topics import DataVersion
+
+
+@record
+class CustomizedRetry:
+    """Waiting times before each attempt, in ms; the last one repeats."""
+
+    next: list[int]
+
+
+@record
+class ExponentialRetry:
+    """Waiting times that grow by a factor, in ms."""
+
+    initial: int = 5_000
+    max: int = 7_200_000
+    multiplier: int = 2
+
+
+@record
+class GroupRetryPolicy:
+    """When POP and gRPC consumers get a message again: CUSTOMIZED or EXPONENTIAL."""
+
+    type: str = "CUSTOMIZED"
+    customized_retry_policy: CustomizedRetry | None = None
+    exponential_retry_policy: ExponentialRetry | None = None
+
+
+@record
+class SimpleSubscription:
+    """A subscription fixed by an administrator."""
+
+    topic: str
+    expression_type: str = "TAG"
+    expression: str = "*"
+    version: int = 0
+
+
+@record
+class SubscriptionGroup:
+    """The configuration of one consumer group, with the names and defaults of `subscriptionGroup.json`."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: GroupRetryPolicy | None = GroupRetryPolicy()
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    subscription_data_set: list[SimpleSubscription] | None = None
+    #: A request for a change puts a sign before the names: `+key`, `-key`.
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@record
+class GroupTable:
+    """All groups: the body of an answer and the content of `subscriptionGroup.json`."""
+
+    data_version: DataVersion
+    subscription_group_table: dict[str, SubscriptionGroup]
+    #: Group to topic to bits; bit 2 forbids reading.
+    forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+class UpdateAndCreateSubscriptionGroup(Request[None]):
+    """Create a group, or give it this configuration."""
+
+    body: SubscriptionGroup
+
+
+@record
+class SubscriptionGroupList:
+    """Several groups."""
+
+    group_config_list: list[SubscriptionGroup]
+
+
+@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
+class UpdateAndCreateSubscriptionGroupList(Request[None]):
+    """The same for several."""
+
+    body: SubscriptionGroupList
+
+
+@request(RequestCode.DELETE_SUBSCRIPTIONGROUP)
+class DeleteSubscriptionGroup(Request[None]):
+    """Forget a group, and its offsets when asked to; its retry and DLQ topics stay."""
+
+    group_name: str
+    clean_offset: bool = False
+
+
+@reply
+class AllSubscriptionGroups:
+    """All groups, or one page of them."""
+
+    total_group_num: int | None = None
+    body: GroupTable
+
+
+@request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+class GetAllSubscriptionGroupConfig(Request[AllSubscriptionGroups]):
+    """All groups; with header fields one page, from the start again when the version is not the current one."""
+
+    group_seq: int | None = None
+    max_group_num: int | None = None
+    data_version: str | None = None
+
+
+@reply
+class SubscriptionGroupConfig:
+    """As a body."""
+
+    body: SubscriptionGroup
+
+
+@request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+class GetSubscriptionGroupConfig(Request[SubscriptionGroupConfig]):
+    """One group, created when groups are created on first use."""
+
+    group: str
+
+
+@record
+class GroupForbidden:
+    """Whether a group may read a topic."""
+
+    group: str
+    topic: str
+    readable: bool
+
+
+@reply
+class GroupForbiddenReply:
+    """As a body."""
+
+    body: GroupForbidden
+
+
+@request(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
+class UpdateAndGetGroupForbidden(Request[GroupForbiddenReply]):
+    """Set, or only ask, whether a group may read a topic."""
+
+    group: str
+    topic: str
+    readable: bool | None = None

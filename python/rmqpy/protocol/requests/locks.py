@@ -1,0 +1,43 @@
+"""Queue locks: at most one member of a group consumes a queue in order."""
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, record, reply, request, wire
+from rmqpy.protocol.requests.queues import MessageQueue
+
+
+@record
+class LockBatch:
+    """Queues a client wants to hold or to give up."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: list[MessageQueue]
+    only_this_broker: bool = False
+
+
+@record
+class LockedQueues:
+    """The queues the client holds now."""
+
+    lock_ok_mq_set: list[MessageQueue] = wire("lockOKMQSet")
+
+
+@reply
+class LockBatchReply:
+    """As a body."""
+
+    body: LockedQueues
+
+
+@request(RequestCode.LOCK_BATCH_MQ)
+class LockBatchMq(Request[LockBatchReply]):
+    """Take queues, or renew the hold on them; sent every 20 s."""
+
+    body: LockBatch
+
+
+@request(RequestCode.UNLOCK_BATCH_MQ)
+class UnlockBatchMq(Request[None]):
+    """Give queues up."""
+
+    body: LockBatch

@@ -1,0 +1,217 @@
+"""Offsets of queues and of groups: limits, times, progress, resets."""
+
+from enum import Enum, auto
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.requests.queues import MessageQueue
+
+
+class BoundaryType(Enum):
+    """Which of several messages with the timestamp: the first, or the last."""
+
+    LOWER = 0
+    UPPER = auto()
+
+
+@reply
+class OffsetReply:
+    """An offset of a queue."""
+
+    offset: int
+
+
+@request(RequestCode.QUERY_CONSUMER_OFFSET)
+class QueryConsumerOffset(Request[OffsetReply]):
+    """Where a group stands in a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+
+
+@request(RequestCode.UPDATE_CONSUMER_OFFSET)
+class UpdateConsumerOffset(Request[None]):
+    """Commit where a group stands in a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: int
+
+
+@request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+class SearchOffsetByTimestamp(Request[OffsetReply]):
+    """The message stored at or after a time."""
+
+    topic: str
+    queue_id: int
+    timestamp: int
+    boundary_type: BoundaryType | None = None
+
+
+@request(RequestCode.GET_MAX_OFFSET)
+class GetMaxOffset(Request[OffsetReply]):
+    """The position after the last readable entry of one queue."""
+
+    topic: str
+    queue_id: int
+    committed: bool | None = None
+
+
+@request(RequestCode.GET_MIN_OFFSET)
+class GetMinOffset(Request[OffsetReply]):
+    """The first position of one queue that can still be read."""
+
+    topic: str
+    queue_id: int
+
+
+@reply
+class StoreTimeReply:
+    """A store timestamp in ms; -1 when there is no message."""
+
+    timestamp: int
+
+
+@request(RequestCode.GET_EARLIEST_MSG_STORETIME)
+class GetEarliestMsgStoreTime(Request[StoreTimeReply]):
+    """When the oldest message of a queue was stored."""
+
+    topic: str
+    queue_id: int
+
+
+@record
+class TopicOffset:
+    """Limits of one queue; 0 for a time that is not known."""
+
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int
+
+
+@record
+class TopicStats:
+    """Limits of all queues of a topic on one broker."""
+
+    offset_table: dict[MessageQueue, TopicOffset]
+    topic_put_tps: float = 0.0
+
+
+@reply
+class TopicStatsReply:
+    """As a body."""
+
+    body: TopicStats
+
+
+@request(RequestCode.GET_TOPIC_STATS_INFO)
+class GetTopicStatsInfo(Request[TopicStatsReply]):
+    """Limits of all queues of a topic."""
+
+    topic: str
+
+
+@record
+class ConsumeOffset:
+    """Where a group stands in one queue. `pull_offset` is what it took, `consumer_offset` what it committed."""
+
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int = 0
+    last_timestamp: int = 0
+
+
+@record
+class ConsumeStats:
+    """Where a group stands in all queues it consumes."""
+
+    offset_table: dict[MessageQueue, ConsumeOffset]
+    consume_tps: float = 0.0
+
+
+@reply
+class ConsumeStatsReply:
+    """As a body."""
+
+    body: ConsumeStats
+
+
+@request(RequestCode.GET_CONSUME_STATS)
+class GetConsumeStats(Request[ConsumeStatsReply]):
+    """The progress of a group: in one topic, in a list separated by semicolons, or in all it has offsets for."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+@record
+class GroupNames:
+    """Names of groups."""
+
+    group_list: list[str]
+
+
+@reply
+class GroupNamesReply:
+    """As a body."""
+
+    body: GroupNames
+
+
+@request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
+class QueryTopicConsumeByWho(Request[GroupNamesReply]):
+    """The groups that subscribe to a topic or have offsets on it."""
+
+    topic: str
+
+
+@record
+class GroupTopics:
+    """Topics of a group."""
+
+    topic_list: list[str]
+    broker_addr: str | None = None
+
+
+@reply
+class GroupTopicsReply:
+    """As a body."""
+
+    body: GroupTopics
+
+
+@request(RequestCode.QUERY_TOPICS_BY_CONSUMER)
+class QueryTopicsByConsumer(Request[GroupTopicsReply]):
+    """The topics a group has offsets on."""
+
+    group: str
+
+
+@record
+class ResetOffsets:
+    """The new offset of each queue that was reset."""
+
+    offset_table: dict[MessageQueue, int]
+
+
+@reply
+class ResetOffsetsReply:
+    """As a body."""
+
+    body: ResetOffsets
+
+
+@request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+class InvokeBrokerToResetOffset(Request[ResetOffsetsReply]):
+    """Move a group: to an offset of one queue, or to a time (-1: the end) of one or, with queue -1, of all."""
+
+    group: str
+    topic: str
+    timestamp: int
+    is_force: bool | None = None
+    queue_id: int = -1
+    offset: int | None = None

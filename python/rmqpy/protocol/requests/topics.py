@@ -1,0 +1,80 @@
+"""Topics on a broker: their configuration and its administration."""
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.requests.routes import TopicsFound
+from rmqpy.protocol.topics import TopicConfig, TopicFilterType, TopicTable
+
+
+@request(RequestCode.UPDATE_AND_CREATE_TOPIC)
+class UpdateAndCreateTopic(Request[None]):
+    """Create a topic, or give it this configuration; `attributes` are changes: `+key=value,-key`."""
+
+    topic: str
+    default_topic: str = "TBW102"
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+@record
+class TopicConfigList:
+    """Several topics; the names of attributes carry a sign."""
+
+    topic_config_list: list[TopicConfig]
+
+
+@request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+class UpdateAndCreateTopicList(Request[None]):
+    """The same for several."""
+
+    body: TopicConfigList
+
+
+@request(RequestCode.DELETE_TOPIC_IN_BROKER)
+class DeleteTopicInBroker(Request[None]):
+    """Delete a topic with its queues and offsets."""
+
+    topic: str
+
+
+@reply
+class TopicConfigReply:
+    """As a body."""
+
+    body: TopicConfig
+
+
+@request(RequestCode.GET_TOPIC_CONFIG)
+class GetTopicConfig(Request[TopicConfigReply]):
+    """One topic."""
+
+    topic: str
+    lo: bool | None = None
+
+
+@reply
+class AllTopicConfig:
+    """All topics, or one page of them."""
+
+    total_topic_num: int | None = None
+    body: TopicTable
+
+
+@request(RequestCode.GET_ALL_TOPIC_CONFIG)
+class GetAllTopicConfig(Request[AllTopicConfig]):
+    """All topics; with header fields one page, from the start again when the version is not the current one."""
+
+    topic_seq: int | None = None
+    max_topic_num: int | None = None
+    data_version: str | None = None
+
+
+@request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+class GetSystemTopicListFromBroker(Request[TopicsFound]):
+    """The topics that exist without anybody creating them."""
