@@ -55,6 +55,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "server": _ROOTS | {"namesrv", "broker"},
     "testing": _ROOTS | {"namesrv", "broker", "server"},
     "cli": _ROOTS | {"namesrv", "broker", "server"},
+    "__main__": frozenset({"cli"}),
 }
 
 #: The only files that may opt out of `deny(unsafe_code)`.

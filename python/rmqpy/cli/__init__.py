@@ -5,7 +5,6 @@ out, 4 not found, 5 denied, 130 interrupted. Nothing of the client or the server
 needs it: `rmqpy --version` costs click and little else.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -69,18 +68,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code. Errors are told in one line each, never as a traceback."""
     try:
         result = root.main(list(arguments) if arguments is not None else None, "rmqpy", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`): no fault of ours, and nobody left to tell. The interpreter
-        # would still flush stdout at exit and complain; give it somewhere to write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         from rmqpy.cli.exits import exit_code, told
 

@@ -1,0 +1,5 @@
+"""`python -m rmqpy`: the command line."""
+
+from rmqpy.cli import main
+
+main()

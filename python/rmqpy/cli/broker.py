@@ -1,0 +1,43 @@
+"""`rmqpy broker`."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from rmqpy import __version__
+from rmqpy.cli.settings import parse_settings, tell
+
+
+@click.command()
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "-c", "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="broker.conf"
+)
+@click.option("-n", "--namesrv", metavar="HOST:PORT[;…]", help="Name servers; the same as namesrvAddr=…")
+def command(settings: tuple[str, ...], config: Path | None, namesrv: str | None) -> None:
+    """Run a broker until Ctrl-C. It reads broker.conf as Apache's does; KEY=VALUE wins over the file.
+
+    \b
+    rmqpy broker -c broker.conf
+    rmqpy broker -n 127.0.0.1:9876 brokerName=broker-b listenPort=10921 storePathRootDir=data-b
+    """
+    from rmqpy.broker import Broker
+    from rmqpy.config.broker import load
+    from rmqpy.server import serve
+
+    given = parse_settings(settings)
+    if namesrv is not None:
+        given["namesrvAddr"] = namesrv
+    reading = load(config, given)
+    tell(reading.notices)
+    server = Broker(reading.config)
+    asyncio.run(
+        serve(
+            server,
+            lambda: click.echo(
+                f"rmqpy {__version__}: broker {reading.config.name} at {server.address} is ready, "
+                f"data in {reading.config.store.folder}"
+            ),
+        )
+    )

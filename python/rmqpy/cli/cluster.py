@@ -1,0 +1,60 @@
+"""Options of commands that talk to a cluster, and how their values are read."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def cluster_options(command: _Command) -> _Command:
+    """Add `-n/--namesrv` and `--timeout`, handed to the command as `namesrv` and `timeout`."""
+    command = click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=3.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long one answer may take.",
+    )(command)
+    return click.option(
+        "-n",
+        "--namesrv",
+        envvar="NAMESRV_ADDR",
+        default="127.0.0.1:9876",
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT[;…]",
+        help="Name servers of the cluster.",
+    )(command)
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def place(value: str) -> Literal["begin", "end"] | int | datetime:
+    """Where in a topic to begin: `begin`, `end`, an offset, a time, or an age like `10m`."""
+    match value:
+        case "begin" | "end":
+            return value
+        case _ if value.isascii() and value.isdigit():
+            return int(value)
+        case _ if value[:-1].isascii() and value[:-1].isdigit() and value[-1] in _UNITS:
+            return datetime.now(UTC) - timedelta(**{_UNITS[value[-1]]: int(value[:-1])})
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is neither begin, end, an offset, a time like 2026-01-31T12:00 nor an age like 10m"
+        ) from None
+    return moment if moment.tzinfo else moment.astimezone()
+
+
+def name_and_value(value: str) -> tuple[str, str]:
+    """`name=value`."""
+    name, equals, text = value.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{value!r} is not name=value")
+    return name, text

@@ -1,0 +1,109 @@
+"""`rmqpy consume`: the messages of a topic, one line each."""
+
+import base64
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from rmqpy.cli.cluster import cluster_options, place
+
+if TYPE_CHECKING:
+    from rmqpy.client.consumer import PullConsumer
+    from rmqpy.message import MessageQueue, ReceivedMessage
+
+#: The group that reads are made under when none is named. Nothing is committed to it.
+READER = "rmqpy-cli"
+#: Messages taken at a time: few enough that a committed position follows the printed one closely.
+BURST = 32
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-g", "--group", help="Go on where this group stopped, and commit what was printed.")
+@click.option(
+    "--from",
+    "start",
+    type=place,
+    metavar="begin|end|OFFSET|TIME|AGE",
+    help="Where to begin; default: begin, or where the group stopped.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
+@click.option("--follow", is_flag=True, help="Wait for more at the end of the topic.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "jsonl"]),
+    default="text",
+    show_default=True,
+    help="Bodies only, or each message whole as a JSON object.",
+)
+@cluster_options
+def command(
+    topic: str,
+    group: str | None,
+    start: Literal["begin", "end"] | int | datetime | None,
+    count: int | None,
+    follow: bool,
+    output: Literal["text", "jsonl"],
+    namesrv: str,
+    timeout: float,
+) -> None:
+    """Print the messages of TOPIC, up to its present end.
+
+    \b
+    rmqpy consume orders
+    rmqpy consume orders --from 10m --follow -o jsonl
+    """
+    from rmqpy.client.consumer import PullConsumer
+
+    with PullConsumer(group or READER, namesrv, auto_commit=False) as consumer:
+        queues = consumer.queues(topic)
+        ends = {queue: consumer.offsets(queue)[1] for queue in queues}
+        consumer.assign(queues)
+        for queue in queues:
+            begin = start
+            if begin is None:
+                begin = "begin" if group is None or (done := consumer.committed(queue)) is None else done
+            consumer.seek(queue, begin)
+        printed = 0
+        while follow or _is_behind(consumer, ends):
+            wanted = BURST if count is None else min(BURST, count - printed)
+            shown: dict[MessageQueue, int] = {}
+            for message in consumer.poll(timeout=1.0, max_messages=wanted):
+                if follow or message.queue_offset < ends[message.queue]:
+                    click.echo(_line(message, output))
+                    shown[message.queue] = message.queue_offset + 1
+                    printed += 1
+            if group is not None and shown:
+                # What was printed, and not what was fetched behind the end: that is for the next run.
+                consumer.commit(shown)
+            if printed == count:
+                break
+
+
+def _is_behind(consumer: "PullConsumer", ends: dict["MessageQueue", int]) -> bool:
+    return any(consumer.position(queue) < end for queue, end in ends.items())
+
+
+def _line(message: "ReceivedMessage", output: Literal["text", "jsonl"]) -> str | bytes:
+    if output == "text":
+        return message.body
+    record: dict[str, object] = {
+        "topic": message.topic,
+        "broker": message.queue.broker,
+        "queue": message.queue.queue_id,
+        "offset": message.queue_offset,
+        "message_id": message.message_id,
+        "tag": message.tag,
+        "keys": message.keys,
+        "properties": dict(message.properties),
+        "born_at": message.born_at.isoformat(),
+        "stored_at": message.stored_at.isoformat(),
+    }
+    try:
+        record["body"] = message.text()
+    except UnicodeDecodeError:
+        record["body_base64"] = base64.b64encode(message.body).decode("ascii")
+    return json.dumps(record, ensure_ascii=False)

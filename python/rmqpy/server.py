@@ -1,0 +1,224 @@
+"""Name server and broker in one process, and how a process serves until it is told to stop.
+
+Owns the order of starting and stopping. One asyncio loop runs both servers: the caller's own (`async with`), that of a
+thread (`with`), or the main thread's (`serve`). Signal handlers are installed by `serve` alone; everything else
+leaves the process as it found it.
+"""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from rmqpy.broker import Broker
+from rmqpy.config import broker as broker_config
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.errors import ClosedError
+from rmqpy.namesrv import NameServer
+
+R = TypeVar("R")
+
+#: Value of a key of broker.conf, in Python's types.
+Setting = str | int | bool
+
+
+class Server(Protocol):
+    """What `serve` and `Thread` can run."""
+
+    async def start(self) -> None:
+        """Begin to serve; returns when the first request can be answered."""
+
+    async def stop(self) -> None:
+        """Stop serving and release everything. Harmless after a `start` that failed."""
+
+
+class Standalone:
+    """A name server and a broker: serving once entered, gone without a trace in the process once left.
+
+    ::
+
+        with Standalone("data") as server, rmqpy.Producer(server.namesrv) as producer:
+            producer.send("orders", b"first")
+
+    Port 0 takes a free one. `settings` are keys of broker.conf: `Standalone(flushDiskType="SYNC_FLUSH")`. Entering
+    raises `StoreError` where another process serves the same folder, and `OSError` where a port is taken.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        namesrv_port: int = 9876,
+        broker_port: int = 10911,
+        **settings: Setting,
+    ) -> None:
+        self.data_dir = Path(data_dir) if data_dir is not None else default_data_dir()
+        #: What the settings deserve to be told about, one line each.
+        self.notices: list[str] = []
+        self._host = host
+        self._namesrv_port = namesrv_port
+        self._broker_port = broker_port
+        self._settings = settings
+        self._name_server: NameServer | None = None
+        self._broker: Broker | None = None
+        self._thread: Thread | None = None
+
+    @property
+    def namesrv(self) -> str:
+        """Address of the name server: what clients are given. Raises `ClosedError` unless serving."""
+        return self._serving(self._name_server).address
+
+    @property
+    def broker(self) -> str:
+        """Address of the broker. Raises `ClosedError` unless serving."""
+        return self._serving(self._broker).address
+
+    async def start(self) -> None:
+        """Start the name server, recover the store, start the broker, register it."""
+        folder = self.data_dir / "namesrv"
+        self._name_server = NameServer(
+            NameServerConfig(
+                listen_port=self._namesrv_port,
+                bind_address=self._host,
+                kv_path=str(folder / "kvConfig.json"),
+                store_path=str(folder / "namesrv.properties"),
+            )
+        )
+        try:
+            await self._name_server.start()
+            config, self.notices = broker_config.read(self._entries(self._name_server.address))
+            self._broker = Broker(config)
+            await self._broker.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop in reverse order: the broker takes its leave of the name server and closes the store. Idempotent."""
+        broker, self._broker = self._broker, None
+        name_server, self._name_server = self._name_server, None
+        try:
+            if broker is not None:
+                await broker.stop()
+        finally:
+            if name_server is not None:
+                await name_server.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __enter__(self) -> Self:
+        self._thread = Thread(self)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
+
+    def _entries(self, namesrv: str) -> dict[str, str]:
+        """The broker's configuration as entries of a broker.conf; the caller's settings win."""
+        return {
+            "brokerName": "broker-a",
+            "namesrvAddr": namesrv,
+            "bindAddress": self._host,
+            "listenPort": str(self._broker_port),
+            "storePathRootDir": str(self.data_dir / "store"),
+        } | written(self._settings)
+
+    @staticmethod
+    def _serving(server: R | None) -> R:
+        if server is None:
+            raise ClosedError("the server is not running", hint="enter it first: with Standalone() as server")
+        return server
+
+
+class Thread:
+    """A server on an event loop in a thread of its own, for callers that have no loop."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rmqpy-server", daemon=True)
+
+    def start(self) -> None:
+        """Start the server; raises what its `start` raises, and nothing runs then."""
+        self._thread.start()
+        try:
+            self.call(self._server.start())
+        except BaseException:
+            self.stop()
+            raise
+
+    def call(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine on the server's loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def stop(self) -> None:
+        """Stop the server and end the thread."""
+        try:
+            self.call(self._server.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+async def serve(server: Server, announce: Callable[[], None]) -> None:
+    """Start, announce, and serve until SIGINT or SIGTERM; then stop in order.
+
+    A second signal ends the process at once: what is not flushed is lost as in a crash, and the abort file tells the
+    next start to recover. For the main thread.
+    """
+    loop = asyncio.get_running_loop()
+    told_to_stop = asyncio.Event()
+
+    def interrupted(number: signal.Signals) -> None:
+        if told_to_stop.is_set():
+            os._exit(128 + number)
+        told_to_stop.set()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, interrupted, number)
+    try:
+        await server.start()
+        try:
+            if not told_to_stop.is_set():
+                announce()
+            await told_to_stop.wait()
+        finally:
+            told_to_stop.set()
+            await server.stop()
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def default_data_dir() -> Path:
+    """`$RMQPY_DATA_DIR`, or the folder desktops give to data of users."""
+    if given := os.environ.get("RMQPY_DATA_DIR"):
+        return Path(given)
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "rmqpy"
+
+
+def written(settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Settings as a broker.conf has them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }

@@ -1,0 +1,12 @@
+"""Real servers for tests, in the test's own process: nothing is faked, and nothing is left behind.
+
+::
+
+    def test_an_order_is_sent():
+        with rmqpy.testing.broker() as server, rmqpy.Producer(server.namesrv) as producer:
+            assert producer.send("orders", b"first").ok
+"""
+
+from rmqpy.testing.cluster import SMALL, Cluster, broker
+
+__all__ = ["SMALL", "Cluster", "broker"]

@@ -1,0 +1,165 @@
+"""Name servers and brokers on free ports, with a temporary folder, on an event loop in a thread of their own.
+
+Owns what it starts: leaving stops every server and removes the folder. A server stopped on purpose can be started
+again; it keeps its port and, a broker, its messages.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rmqpy.broker import Broker
+from rmqpy.config import broker as broker_config
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.namesrv import NameServer
+from rmqpy.server import Setting, Standalone, Thread, written
+
+#: Settings that make a store's files small: a test needs no gigabyte, and should meet the end of a segment.
+SMALL: Final[Mapping[str, Any]] = {
+    "mappedFileSizeCommitLog": 16 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 10_000,
+    "maxHashSlotNum": 10_000,
+    "maxIndexNum": 50_000,
+}
+
+
+@contextmanager
+def broker(**settings: Setting) -> Iterator[Standalone]:
+    """A name server and a broker for one test. `settings` are keys of broker.conf."""
+    with (
+        tempfile.TemporaryDirectory(prefix="rmqpy-") as folder,
+        Standalone(folder, namesrv_port=0, broker_port=0, **{**SMALL, **settings}) as server,
+    ):
+        yield server
+
+
+class Cluster:
+    """Several of each, to be stopped and started one by one.
+
+    ::
+
+        with Cluster(name_servers=2, brokers=["broker-a", "broker-b"]) as cluster:
+            cluster.stop("broker-a")
+            ...
+            cluster.start("broker-a")
+    """
+
+    def __init__(
+        self,
+        *,
+        name_servers: int = 1,
+        brokers: Sequence[str] = ("broker-a",),
+        **settings: Setting,
+    ) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="rmqpy-")
+        #: Where everything lies: `name-server-0`, `broker-a`, ….
+        self.folder = Path(self._temporary.name)
+        self._members = _Members(
+            self.folder,
+            [f"name-server-{index}" for index in range(name_servers)],
+            brokers,
+            {**SMALL, **settings},
+        )
+        self._thread = Thread(self._members)
+
+    @property
+    def namesrv(self) -> str:
+        """Addresses of all name servers, running or not: what clients are given."""
+        return self._members.namesrv
+
+    def address(self, name: str) -> str:
+        """Where the server `broker-a` or `name-server-0` listens, or will again."""
+        return self._members.address(name)
+
+    def stop(self, name: str) -> None:
+        """Stop one server in order."""
+        self._thread.call(self._members.stop_one(name))
+
+    def start(self, name: str) -> None:
+        """Start one server again, where it was."""
+        self._thread.call(self._members.start_one(name))
+
+    def __enter__(self) -> Self:
+        try:
+            self._thread.start()
+        except BaseException:
+            self._temporary.cleanup()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._thread.stop()
+        finally:
+            self._temporary.cleanup()
+
+
+class _Members:
+    """The servers of a cluster, on their loop: name servers start first and stop last."""
+
+    def __init__(
+        self,
+        folder: Path,
+        name_servers: Sequence[str],
+        brokers: Sequence[str],
+        settings: Mapping[str, Setting],
+    ) -> None:
+        self._folder = folder
+        self._name_servers = name_servers
+        self._brokers = brokers
+        self._settings = settings
+        #: Ports given at the first start, kept for the next ones.
+        self._ports: dict[str, int] = {}
+        self._running: dict[str, NameServer | Broker] = {}
+
+    @property
+    def namesrv(self) -> str:
+        return ";".join(self.address(name) for name in self._name_servers)
+
+    def address(self, name: str) -> str:
+        return f"127.0.0.1:{self._ports[name]}"
+
+    async def start(self) -> None:
+        for name in (*self._name_servers, *self._brokers):
+            await self.start_one(name)
+
+    async def stop(self) -> None:
+        while self._running:
+            await self.stop_one(next(reversed(self._running)))
+
+    async def start_one(self, name: str) -> None:
+        server = self._name_server(name) if name in self._name_servers else self._broker(name)
+        try:
+            await server.start()
+        except BaseException:
+            await server.stop()
+            raise
+        self._running[name] = server
+        self._ports[name] = int(server.address.rpartition(":")[2])
+
+    async def stop_one(self, name: str) -> None:
+        await self._running.pop(name).stop()
+
+    def _name_server(self, name: str) -> NameServer:
+        folder = self._folder / name
+        return NameServer(
+            NameServerConfig(
+                listen_port=self._ports.get(name, 0),
+                kv_path=str(folder / "kvConfig.json"),
+                store_path=str(folder / "namesrv.properties"),
+            )
+        )
+
+    def _broker(self, name: str) -> Broker:
+        settings: dict[str, Setting] = {
+            "brokerName": name,
+            "namesrvAddr": self.namesrv,
+            "listenPort": self._ports.get(name, 0),
+            "storePathRootDir": str(self._folder / name),
+        }
+        return Broker(broker_config.read(written({**settings, **self._settings})).config)

@@ -1,0 +1,168 @@
+"""The command line by itself: what it prints where, its exit codes, and what it does not import."""
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from rmqpy import __version__, cli, errors
+from rmqpy.cli.exits import exit_code, told
+from rmqpy.cli.output import show
+
+
+def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"rmqpy, version {__version__}\n"
+
+
+def test_help_lists_every_command_with_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {name}" in out for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([name, "--help"]) == 0
+    assert f"Usage: rmqpy {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["prduce"], "did you mean 'produce'?"),
+        (["produce"], "Missing argument 'TOPIC'"),
+        (["produce", "orders"], "give BODY, or - to read lines, or --file"),
+        (["produce", "orders", "x", "--prop", "a"], "'a' is not name=value"),
+        (["produce", "orders", "--file", "no-such-file"], "no-such-file"),
+        (["consume", "orders", "--from", "soon"], "'soon' is neither begin, end"),
+        (["consume", "orders", "--count", "0"], "0 is not in the range"),
+        (["version", "-o", "xml"], "'xml' is not one of"),
+    ],
+)
+def test_wrong_usage_is_code_2_and_says_what_is_wrong(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConfigError("x"), 2),
+        (errors.NameServerUnreachable("x"), 3),
+        (errors.ConnectError("x"), 3),
+        (errors.RequestTimeout("x"), 3),
+        (errors.TopicNotFound("x"), 4),
+        (errors.GroupNotFound("x"), 4),
+        (errors.AuthError("x"), 5),
+        (errors.SendError("x"), 1),
+        (errors.BrokerError("x"), 1),
+        (OSError("x"), 1),
+        (KeyError("x"), None),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(error: Exception, code: int | None) -> None:
+    assert exit_code(error) == code
+
+
+def test_a_send_that_reached_nobody_is_a_matter_of_reaching() -> None:
+    error = errors.SendError("not sent")
+    error.__cause__ = errors.ConnectError("refused")
+    assert exit_code(error) == 3
+
+
+def test_an_error_is_told_in_one_line_with_its_hint() -> None:
+    assert (
+        told(errors.TopicNotFound("no topic\n named x"))
+        == "no topic named x; create it: rmqpy topic create NAME"
+    )
+
+
+def test_an_error_nobody_foresaw_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(cli.root, "main", fail)
+    with pytest.raises(KeyError):
+        cli.run([])
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), click.Abort()])
+def test_an_interrupted_command_is_130(interruption: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise interruption
+
+    monkeypatch.setattr(cli.root, "main", interrupt)
+    assert cli.run([]) == 130
+
+
+ROWS = [
+    {"name": "orders", "queues": 8, "brokers": ["a", "b"]},
+    {"name": "bills", "queues": None, "brokers": []},
+]
+
+
+def test_rows_become_an_aligned_table(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, "table")
+    assert capsys.readouterr().out == "NAME    QUEUES  BROKERS\norders  8       a,b\nbills   -\n"
+
+
+def test_a_record_becomes_two_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    show({"name": "orders", "queues": 8}, "table")
+    assert capsys.readouterr().out == "name    orders\nqueues  8\n"
+
+
+def test_no_rows_are_no_table_and_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    show([], "table")
+    show([], "json")
+    assert capsys.readouterr().out == "[]\n"
+
+
+def test_json_is_the_same_whole_or_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, "json")
+    whole = json.loads(capsys.readouterr().out)
+    show(ROWS, "jsonl")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == whole == ROWS
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqpy", "--help"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+    os.close(writer)
+    assert done.stderr == ""
+
+
+def test_importing_the_package_starts_nothing_and_stays_light() -> None:
+    code = (
+        "import sys, threading, rmqpy; "
+        "print(threading.active_count(), sorted({'asyncio', 'click', 'json', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "1 []\n"
+
+
+def test_asking_for_the_version_imports_no_client_and_no_server() -> None:
+    code = (
+        "import sys; from rmqpy import cli; cli.run(['--version']); "
+        "print([name for name in sys.modules if name.startswith('rmqpy.') and not name.startswith('rmqpy.cli')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
