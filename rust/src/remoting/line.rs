@@ -1,0 +1,215 @@
+//! The I/O side of a `Peer`: makes the connection, writes what callers queued, and gives replies to their calls.
+//!
+//! Invariant: it sleeps only when socket, callers and alarm know whom to wake.
+//! Threads: the client's I/O thread.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::client::IoThread;
+use super::header::Header;
+use super::inbox::Inbox;
+use super::limits::{BURST_FRAMES_MAX, READ_BYTES_MAX};
+use super::peer::{CallError, Peer, Reply, run};
+
+/// How often an undisturbed line checks whether it is idle and holds too much.
+const LOOK_AROUND: Duration = Duration::from_secs(5);
+
+pub(super) struct Line {
+    thread: Rc<IoThread>,
+    peer: Arc<Peer>,
+    header: Header,
+    writing: Vec<u8>,
+    written: usize,
+    /// Rings when a call's time is up, and to look around once in a while.
+    alarm: Pin<Box<Sleep>>,
+    moved_at: Instant,
+}
+
+/// Connects and serves one peer until something ends it; says what.
+pub(super) async fn serve(thread: Rc<IoThread>, peer: Arc<Peer>) -> CallError {
+    let alarm = Box::pin(sleep(LOOK_AROUND));
+    let (header, writing, moved_at) = (Header::new(), Vec::new(), Instant::now());
+    let mut line = Line { thread, peer, header, writing, written: 0, alarm, moved_at };
+    match line.connect().await {
+        Ok(stream) => line.talk(stream).await,
+        Err(why) => why,
+    }
+}
+
+impl Line {
+    /// Tries every address the name has. Calls queued meanwhile may run out of time while it does.
+    async fn connect(&mut self) -> Result<TcpStream, CallError> {
+        let address = Arc::clone(self.peer.address());
+        let refused =
+            |reason: String| CallError::Connect { address: Arc::clone(&address), reason: reason.into() };
+        let limit = self.thread.options.connect;
+        let mut connecting = pin!(timeout(limit, async {
+            let stream = TcpStream::connect(&*address).await?;
+            stream.set_nodelay(true)?;
+            Ok::<_, std::io::Error>(stream)
+        }));
+        let stream = poll_fn(|cx| {
+            // Nothing is taken before there is a socket to write it to: what waits counts against the bound.
+            self.attend(cx)?;
+            connecting.as_mut().poll(cx).map(|outcome| match outcome {
+                Ok(Ok(stream)) => Ok(stream),
+                Ok(Err(error)) => Err(refused(error.to_string())),
+                Err(_) => Err(refused(format!("no answer within {} ms", limit.as_millis()))),
+            })
+        })
+        .await?;
+        self.peer.connected(stream.local_addr().ok());
+        Ok(stream)
+    }
+
+    /// Writes and reads until the connection ends, and says why it did.
+    async fn talk(&mut self, mut stream: TcpStream) -> CallError {
+        let mut inbox = Inbox::new(self.thread.options.frame, self.thread.large_frames.clone());
+        self.moved_at = Instant::now();
+        loop {
+            match poll_fn(|cx| self.poll_turn(cx, &mut stream, &mut inbox)).await {
+                Ok(()) => tokio::task::yield_now().await,
+                Err(why) => return why,
+            }
+        }
+    }
+
+    /// Works until there is nothing to do (pending), a turn's worth was read (ok), or the connection ends (error).
+    fn poll_turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut TcpStream,
+        inbox: &mut Inbox,
+    ) -> Poll<Result<(), CallError>> {
+        let mut read_bytes = 0;
+        while read_bytes < READ_BYTES_MAX {
+            if self.attend(cx)? {
+                self.look_around(inbox)?;
+            }
+            let has_written = self.poll_write(cx, stream)?;
+            match inbox.poll_read(cx, stream) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(self.lost("closed by the peer"))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.lost(error))),
+                Poll::Ready(Ok(count)) => {
+                    read_bytes += count;
+                    self.moved_at = Instant::now();
+                    self.hear(inbox)?;
+                }
+                Poll::Pending if has_written => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Makes sure of being woken by callers and by the alarm, and fails calls that are late. True when it is time
+    /// to look around; an error when somebody here ends the connection.
+    fn attend(&mut self, cx: &mut Context<'_>) -> Result<bool, CallError> {
+        let attention = self.peer.attend(cx.waker());
+        if self.thread.must_end(attention.is_settled) {
+            return Err(CallError::Stopped);
+        }
+        if attention.is_closing {
+            return Err(self.lost("closed here"));
+        }
+        if let Some(earliest) = attention.earliest.filter(|earliest| *earliest < self.alarm.deadline()) {
+            self.alarm.as_mut().reset(earliest);
+        }
+        let mut has_rung = false;
+        while self.alarm.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            let next = now + LOOK_AROUND;
+            let earliest = self.peer.expire(now);
+            self.alarm.as_mut().reset(earliest.map_or(next, |earliest| earliest.min(next)));
+            has_rung = true;
+        }
+        Ok(has_rung)
+    }
+
+    /// Gives back memory that was not needed lately, and ends a connection that nobody used for long.
+    fn look_around(&mut self, inbox: &mut Inbox) -> Result<(), CallError> {
+        inbox.settle();
+        if self.writing.is_empty() {
+            self.writing = Vec::new();
+        }
+        if self.moved_at.elapsed() >= self.thread.options.idle {
+            return Err(self.lost("idle"));
+        }
+        Ok(())
+    }
+
+    /// Writes what is queued as far as the socket takes it; whether it took anything.
+    fn poll_write(&mut self, cx: &mut Context<'_>, stream: &mut TcpStream) -> Result<bool, CallError> {
+        let mut has_written = false;
+        loop {
+            let rest = self.writing.get(self.written..).unwrap_or_default();
+            if rest.is_empty() {
+                self.written = 0;
+                self.peer.take(&mut self.writing);
+                if self.writing.is_empty() {
+                    return Ok(has_written);
+                }
+                continue;
+            }
+            match Pin::new(&mut *stream).poll_write(cx, rest) {
+                Poll::Pending => return Ok(has_written),
+                Poll::Ready(Ok(0)) => return Err(self.lost("closed by the peer")),
+                Poll::Ready(Err(error)) => return Err(self.lost(error)),
+                Poll::Ready(Ok(count)) => {
+                    self.written += count;
+                    self.moved_at = Instant::now();
+                    has_written = true;
+                }
+            }
+        }
+    }
+
+    /// Gives complete frames to whom they belong.
+    fn hear(&mut self, inbox: &mut Inbox) -> Result<(), CallError> {
+        loop {
+            let mut frames = ArrayVec::<_, BURST_FRAMES_MAX>::new();
+            let extent = inbox.frames(&mut frames);
+            for frame in &frames {
+                self.header.decode(frame).map_err(|error| self.lost(error))?;
+                self.dispatch(frame.body);
+            }
+            let has_more = frames.is_full();
+            drop(frames);
+            inbox.handled(extent);
+            if let Some(error) = extent.error {
+                return Err(self.lost(error));
+            }
+            if !has_more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn dispatch(&self, body: &[u8]) {
+        if !self.header.is_response() {
+            let requests = &self.thread.requests;
+            // As for a call's end: what panics above is not the connection's fault.
+            drop(catch_unwind(AssertUnwindSafe(|| requests.request(&self.peer, &self.header, body))));
+        } else if let Some(done) = self.peer.answered(self.header.opaque) {
+            run(done, Ok(Reply { header: &self.header, body }));
+        }
+    }
+
+    fn lost(&self, reason: impl ToString) -> CallError {
+        CallError::Disconnected {
+            address: Arc::clone(self.peer.address()),
+            reason: reason.to_string().into(),
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! A server we call: the shared handle of one connection that we made.
+//!
+//! Owns the requests that wait to be written and the calls that wait for a reply. Callers encode straight into the
+//! outgoing bytes, so that whatever many of them added meanwhile leaves in one write.
+//!
+//! Invariant: a call is in `calls` before its request can be written, and its callback runs exactly once: with the
+//! reply, or with the reason why there is none.
+//! Threads: any. One short lock for each call; callbacks run outside it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::error::FrameError;
+use super::header::Header;
+
+/// What a call ends with. It borrows the connection's read buffer.
+#[derive(Debug, Clone, Copy)]
+pub struct Reply<'a> {
+    /// Code, remark and fields.
+    pub header: &'a Header,
+    /// The body; empty when there was none.
+    pub body: &'a [u8],
+}
+
+/// Why a call has no reply.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CallError {
+    /// There was no connection, and none could be made. The request was not sent.
+    #[error("cannot connect to {address}: {reason}")]
+    Connect {
+        /// Where to.
+        address: Arc<str>,
+        /// What the system said.
+        reason: Arc<str>,
+    },
+    /// Too much waits for this peer already. The request was not sent; later it may be.
+    #[error("more than {bytes_max} bytes or {calls_max} calls wait for {address}")]
+    Overloaded {
+        /// Whom it was for.
+        address: Arc<str>,
+        /// Bound on bytes to be written.
+        bytes_max: usize,
+        /// Bound on calls in flight.
+        calls_max: usize,
+    },
+    /// The request does not fit a frame. It was not sent and never will be.
+    #[error("the request cannot be sent: {0}")]
+    Unsendable(#[from] FrameError),
+    /// The connection broke. The request may have been executed or not.
+    #[error("connection to {address} lost: {reason}")]
+    Disconnected {
+        /// Whom we talked to.
+        address: Arc<str>,
+        /// What happened.
+        reason: Arc<str>,
+    },
+    /// No reply in time. The request may have been executed or not; a reply that still comes is dropped.
+    #[error("no reply from {address} within {timeout_ms} ms")]
+    Timeout {
+        /// Who did not answer.
+        address: Arc<str>,
+        /// How long we waited.
+        timeout_ms: u64,
+    },
+    /// The client was stopped. The request may have been executed or not.
+    #[error("the client was stopped")]
+    Stopped,
+}
+
+/// Receives the end of a call, on the I/O thread; must not block.
+pub type Done = Box<dyn FnOnce(Result<Reply<'_>, CallError>) + Send>;
+
+/// A connection to one address, open or being made. Once it ended it stays so: ask the `Client` for the next one.
+pub struct Peer {
+    address: Arc<str>,
+    bytes_max: usize,
+    calls_max: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    outgoing: Vec<u8>,
+    /// How much of `outgoing` is whole frames; beyond is what an encoder that failed left behind.
+    sealed: usize,
+    /// Bytes the I/O thread took and has not written.
+    writing: usize,
+    calls: HashMap<i32, Call, foldhash::fast::RandomState>,
+    next_opaque: i32,
+    /// No deadline of a call is earlier. Often it is that of a call already done: then one look is in vain.
+    earliest: Option<Instant>,
+    local: Option<SocketAddr>,
+    is_closing: bool,
+    ended: Option<CallError>,
+    task: Option<Waker>,
+}
+
+struct Call {
+    deadline: Instant,
+    timeout: Duration,
+    done: Done,
+}
+
+impl Peer {
+    pub(super) fn new(address: &str, bytes_max: usize, calls_max: usize) -> Self {
+        let state = State {
+            outgoing: Vec::new(),
+            sealed: 0,
+            writing: 0,
+            calls: HashMap::default(),
+            next_opaque: 0,
+            earliest: None,
+            local: None,
+            is_closing: false,
+            ended: None,
+            task: None,
+        };
+        Self { address: address.into(), bytes_max, calls_max, state: Mutex::new(state) }
+    }
+
+    /// `host:port`, as it was asked for.
+    pub fn address(&self) -> &Arc<str> {
+        &self.address
+    }
+
+    /// Our side of the connection, once it is made.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.state.lock().local
+    }
+
+    /// False once the connection ended, or could not be made.
+    pub fn is_open(&self) -> bool {
+        self.state.lock().ended.is_none()
+    }
+
+    /// Calls that wait for a reply.
+    pub fn calls(&self) -> usize {
+        self.state.lock().calls.len()
+    }
+
+    /// Sends a request and hands its reply to `done`.
+    ///
+    /// `encode` appends one whole frame with the opaque it is given; it runs at once, under the peer's lock, so it
+    /// only encodes. `done` runs exactly once: on the I/O thread, or here, when the request could not be queued.
+    pub fn call(
+        &self,
+        timeout: Duration,
+        encode: impl FnOnce(i32, &mut Vec<u8>) -> Result<(), FrameError>,
+        done: impl FnOnce(Result<Reply<'_>, CallError>) + Send + 'static,
+    ) {
+        let mut state = self.state.lock();
+        let opaque = state.free_opaque();
+        match self.push(&mut state, |out| encode(opaque, out)) {
+            Ok(was_empty) => {
+                let deadline = Instant::now() + timeout;
+                let is_earliest = state.earliest.is_none_or(|earliest| deadline < earliest);
+                if is_earliest {
+                    state.earliest = Some(deadline);
+                }
+                state.calls.insert(opaque, Call { deadline, timeout, done: Box::new(done) });
+                let task = if was_empty || is_earliest { state.task.clone() } else { None };
+                drop(state);
+                wake(task);
+            }
+            Err(error) => {
+                drop(state);
+                done(Err(error));
+            }
+        }
+    }
+
+    /// Sends a frame nobody will answer: a one-way request, or our answer to a request of the peer's.
+    ///
+    /// # Errors
+    /// When it could not be queued. That it was queued is all that is promised.
+    pub fn send(
+        &self,
+        encode: impl FnOnce(i32, &mut Vec<u8>) -> Result<(), FrameError>,
+    ) -> Result<(), CallError> {
+        let mut state = self.state.lock();
+        let opaque = state.free_opaque();
+        let was_empty = self.push(&mut state, |out| encode(opaque, out))?;
+        let task = if was_empty { state.task.clone() } else { None };
+        drop(state);
+        wake(task);
+        Ok(())
+    }
+
+    /// Ends the connection; calls in flight fail as disconnected.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closing = true;
+        let task = state.task.clone();
+        drop(state);
+        wake(task);
+    }
+
+    /// Appends a frame; whether nothing waited before.
+    fn push(
+        &self,
+        state: &mut State,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError>,
+    ) -> Result<bool, CallError> {
+        if let Some(error) = &state.ended {
+            return Err(error.clone());
+        }
+        if state.sealed + state.writing >= self.bytes_max || state.calls.len() >= self.calls_max {
+            let address = Arc::clone(&self.address);
+            return Err(CallError::Overloaded {
+                address,
+                bytes_max: self.bytes_max,
+                calls_max: self.calls_max,
+            });
+        }
+        let sealed = state.sealed;
+        state.outgoing.truncate(sealed);
+        encode(&mut state.outgoing)?;
+        state.sealed = state.outgoing.len();
+        Ok(sealed == 0)
+    }
+
+    /// Wakes the connection's task whatever it waits for.
+    pub(super) fn wake(&self) {
+        wake(self.state.lock().task.clone());
+    }
+
+    pub(super) fn connected(&self, local: Option<SocketAddr>) {
+        self.state.lock().local = local;
+    }
+
+    /// What the connection's task looks at first when it wakes up; it is the one to be woken from now on.
+    pub(super) fn attend(&self, task: &Waker) -> Attention {
+        let mut state = self.state.lock();
+        if !state.task.as_ref().is_some_and(|known| known.will_wake(task)) {
+            state.task = Some(task.clone());
+        }
+        let has_written = state.writing == 0 && state.sealed == 0;
+        let is_settled = state.calls.is_empty() && has_written;
+        Attention { earliest: state.earliest, is_closing: state.is_closing, is_settled }
+    }
+
+    /// Exchanges what was written, all of it, for what was queued meanwhile.
+    pub(super) fn take(&self, written: &mut Vec<u8>) {
+        written.clear();
+        let mut state = self.state.lock();
+        state.writing = std::mem::take(&mut state.sealed);
+        let whole = state.writing;
+        state.outgoing.truncate(whole);
+        std::mem::swap(&mut state.outgoing, written);
+    }
+
+    /// The call a reply belongs to; `None` when it came too late, or nobody asked.
+    pub(super) fn answered(&self, opaque: i32) -> Option<Done> {
+        self.state.lock().calls.remove(&opaque).map(|call| call.done)
+    }
+
+    /// Fails the calls whose time is up; when the next one's is.
+    pub(super) fn expire(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let late: Vec<Call> =
+            state.calls.extract_if(|_, call| call.deadline <= now).map(|(_, call)| call).collect();
+        let earliest = state.calls.values().map(|call| call.deadline).min();
+        state.earliest = earliest;
+        drop(state);
+        for Call { timeout, done, .. } in late {
+            let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            run(done, Err(CallError::Timeout { address: Arc::clone(&self.address), timeout_ms }));
+        }
+        earliest
+    }
+
+    /// Fails everything in flight, and everything asked from now on.
+    pub(super) fn end(&self, why: &CallError) {
+        let mut state = self.state.lock();
+        state.ended = Some(why.clone());
+        state.task = None;
+        state.outgoing = Vec::new();
+        state.sealed = 0;
+        let calls = std::mem::take(&mut state.calls);
+        drop(state);
+        for call in calls.into_values() {
+            run(call.done, Err(why.clone()));
+        }
+    }
+}
+
+/// See `Peer::attend`.
+pub(super) struct Attention {
+    pub earliest: Option<Instant>,
+    pub is_closing: bool,
+    /// Nothing to write, and nobody waits for a reply.
+    pub is_settled: bool,
+}
+
+impl State {
+    /// The next correlation id; it runs through all 32 bits, and skips calls that have waited so long.
+    fn free_opaque(&mut self) -> i32 {
+        loop {
+            let opaque = self.next_opaque;
+            self.next_opaque = opaque.wrapping_add(1);
+            if !self.calls.contains_key(&opaque) {
+                return opaque;
+            }
+        }
+    }
+}
+
+/// Runs a callback; its panic is reported by the panic hook and is not the connection's.
+pub(super) fn run(done: Done, result: Result<Reply<'_>, CallError>) {
+    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(result))));
+}
+
+fn wake(task: Option<Waker>) {
+    if let Some(task) = task {
+        task.wake();
+    }
+}
