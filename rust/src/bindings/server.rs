@@ -1,0 +1,316 @@
+//! `Server` and `Request`: the two ends of the ring between the data plane and Python's loop.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
+use pyo3::types::{PyBytes, PyDict};
+
+use super::errors::raise;
+use super::metadata::PyMetadata;
+use super::offsets::PyOffsets;
+use super::store::PyStore;
+use crate::clock::SystemClock;
+use crate::dataplane::session::{Event, KnownHeartbeat};
+use crate::dataplane::table::Plane;
+use crate::dataplane::upcall::{Cause, Missing, Upcall};
+use crate::remoting::codes::{flag, language, response};
+use crate::remoting::frame::Encoding;
+use crate::remoting::header::HeaderWriter;
+use crate::remoting::{LinkId, Server, ServerOptions};
+
+/// Calls from Python into any server of the process.
+static ATTACHES: AtomicU64 = AtomicU64::new(0);
+
+/// Times that control crossed from Python into a server object.
+#[pyfunction]
+pub fn attach_count() -> u64 {
+    ATTACHES.load(Ordering::Relaxed)
+}
+
+/// One cold request, or one event, that went up to Python.
+#[pyclass(name = "Request", module = "rmqpy._native", frozen)]
+pub struct PyRequest {
+    upcall: Upcall,
+}
+
+#[pymethods]
+impl PyRequest {
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.upcall.cause {
+            Cause::Request => "request",
+            Cause::Closed => "closed",
+            Cause::Missing(Missing::Topic, _) => "create_topic",
+            Cause::Missing(Missing::Group, _) => "create_group",
+        }
+    }
+
+    #[getter]
+    fn token(&self) -> u64 {
+        self.upcall.token
+    }
+
+    #[getter]
+    fn connection(&self) -> u64 {
+        self.upcall.connection
+    }
+
+    #[getter]
+    fn peer(&self) -> String {
+        self.upcall.peer.to_string()
+    }
+
+    #[getter]
+    fn is_vip(&self) -> bool {
+        self.upcall.is_vip
+    }
+
+    #[getter]
+    fn code(&self) -> i32 {
+        self.upcall.code
+    }
+
+    #[getter]
+    fn version(&self) -> i32 {
+        self.upcall.version
+    }
+
+    #[getter]
+    fn language(&self) -> &'static str {
+        language::name(self.upcall.language)
+    }
+
+    #[getter]
+    fn is_oneway(&self) -> bool {
+        self.upcall.is_oneway
+    }
+
+    #[getter]
+    fn ext<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let ext = PyDict::new(py);
+        for (name, value) in &self.upcall.ext {
+            ext.set_item(name, value)?;
+        }
+        Ok(ext)
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.upcall.body)
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        match &self.upcall.cause {
+            Cause::Missing(_, name) => name,
+            Cause::Request | Cause::Closed => "",
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Request {} code={} from {}>", self.kind(), self.upcall.code, self.upcall.peer)
+    }
+}
+
+/// token, response code, remark, header fields, body
+type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option<PyBackedBytes>);
+
+/// A remoting server: with a store a broker's, without one a name server's.
+#[pyclass(name = "Server", module = "rmqpy._native", frozen)]
+pub struct PyServer {
+    plane: Arc<Plane>,
+    server: Mutex<Option<Server<Plane>>>,
+}
+
+#[pymethods]
+impl PyServer {
+    #[new]
+    #[pyo3(signature = (*, store=None, metadata=None, offsets=None, io_threads=0, idle_ms=120_000,
+        connections_max=10_000, frame_bytes_max=16 << 20))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
+    fn new(
+        store: Option<&PyStore>,
+        metadata: Option<&PyMetadata>,
+        offsets: Option<&PyOffsets>,
+        io_threads: usize,
+        idle_ms: u64,
+        connections_max: usize,
+        frame_bytes_max: usize,
+    ) -> PyResult<Self> {
+        let clock = SystemClock::shared();
+        let plane = match (store, metadata, offsets) {
+            (None, None, None) => Arc::new(Plane::new(clock)?),
+            (Some(store), Some(metadata), Some(offsets)) => Plane::with_broker(
+                clock,
+                store.opened()?,
+                Arc::clone(&metadata.metadata),
+                Arc::clone(&offsets.offsets),
+            )?,
+            _ => {
+                return Err(PyValueError::new_err(
+                    "a broker's server needs store, metadata and offsets together",
+                ));
+            }
+        };
+        let mut options = ServerOptions { idle: Duration::from_millis(idle_ms), ..ServerOptions::default() };
+        options.connections_max = connections_max;
+        options.frame.frame_bytes_max = frame_bytes_max;
+        if io_threads > 0 {
+            options.io_threads = io_threads;
+        }
+        let server = Server::start(Arc::clone(&plane), options)?;
+        Ok(Self { plane, server: Mutex::new(Some(server)) })
+    }
+
+    #[pyo3(signature = (host, port, *, vip=false))]
+    fn listen(&self, py: Python<'_>, host: &str, port: u16, vip: bool) -> PyResult<(String, u16)> {
+        let bound = py.detach(|| -> PyResult<SocketAddr> {
+            let server = self.server.lock();
+            let server = server.as_ref().ok_or_else(stopped)?;
+            let addresses = (host, port).to_socket_addrs()?;
+            let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
+            Ok(server.listen(address, vip)?)
+        })?;
+        Ok((bound.ip().to_string(), bound.port()))
+    }
+
+    fn fileno(&self) -> i32 {
+        self.plane.upcalls.bell()
+    }
+
+    #[pyo3(signature = (limit=256))]
+    fn take(&self, limit: usize) -> Vec<PyRequest> {
+        ATTACHES.fetch_add(1, Ordering::Relaxed);
+        self.plane.upcalls.take(limit).into_iter().map(|upcall| PyRequest { upcall }).collect()
+    }
+
+    fn answer(&self, answers: Vec<Answer<'_>>) -> PyResult<()> {
+        ATTACHES.fetch_add(1, Ordering::Relaxed);
+        for (token, code, remark, ext, body) in answers {
+            let Some(asked) = self.plane.upcalls.reply_to(token) else { continue };
+            let body = body.as_deref().unwrap_or_default();
+            let frame = frame(
+                asked.encoding,
+                code,
+                asked.opaque,
+                flag::RESPONSE,
+                remark.as_deref(),
+                ext.as_ref(),
+                body,
+            )?;
+            if let Some((body, epoch)) = asked.heartbeat
+                && code == response::SUCCESS
+            {
+                let change = ext.as_ref().map(|ext| ext.get_item("IS_SUB_CHANGE")).transpose()?.flatten();
+                let is_sub_change = change.is_none_or(|change| change.eq("true").unwrap_or(true));
+                asked.link.post(Event::Heartbeat(KnownHeartbeat { body, epoch, is_sub_change }));
+            }
+            if !asked.link.post(Event::Write(frame)) {
+                // Its mailbox is full because it does not read: an answer it waits for cannot reach it any more.
+                asked.link.close();
+            }
+        }
+        Ok(())
+    }
+
+    #[pyo3(signature = (connection, code, ext, body=None))]
+    fn push(
+        &self,
+        connection: u64,
+        code: i32,
+        ext: &Bound<'_, PyDict>,
+        body: Option<PyBackedBytes>,
+    ) -> PyResult<bool> {
+        ATTACHES.fetch_add(1, Ordering::Relaxed);
+        let server = self.server.lock();
+        let Some(link) = server.as_ref().and_then(|server| server.link(LinkId(connection))) else {
+            return Ok(false);
+        };
+        let body = body.as_deref().unwrap_or_default();
+        // Nobody answers a one-way request, so its correlation id means nothing.
+        let frame = frame(Encoding::Json, code, 0, flag::ONEWAY, None, Some(ext), body)?;
+        Ok(link.post(Event::Write(frame)))
+    }
+
+    #[pyo3(signature = (kind, name, code=0, remark=None))]
+    fn release(&self, kind: &str, name: &str, code: i32, remark: Option<&str>) -> PyResult<()> {
+        let missing = match kind {
+            "create_topic" => Missing::Topic,
+            "create_group" => Missing::Group,
+            _ => return Err(PyValueError::new_err(format!("unknown kind {kind:?}"))),
+        };
+        let refusal = (code != response::SUCCESS).then(|| (code, remark.unwrap_or_default().into()));
+        self.plane.upcalls.release(missing, name, refusal);
+        Ok(())
+    }
+
+    fn forget_heartbeats(&self) {
+        self.plane.forget_heartbeats();
+    }
+
+    fn heartbeat_age_ms(&self, connection: u64) -> Option<u64> {
+        self.plane.heartbeat_age(LinkId(connection)).map(|age| age.as_millis() as u64)
+    }
+
+    fn close_connection(&self, connection: u64) {
+        if let Some(link) = self.server.lock().as_ref().and_then(|server| server.link(LinkId(connection))) {
+            link.close();
+        }
+    }
+
+    fn statistics(&self) -> BTreeMap<&'static str, u64> {
+        let counters = &self.plane.counters;
+        let connections = self.server.lock().as_ref().map_or(0, |server| server.statistics().connections);
+        let parked = self.plane.broker.as_ref().map_or(0, |broker| broker.parked_pulls());
+        BTreeMap::from([
+            ("connections", connections as u64),
+            ("requests", counters.requests.load(Ordering::Relaxed)),
+            ("upcalls", counters.upcalls.load(Ordering::Relaxed)),
+            ("sends", counters.sends.load(Ordering::Relaxed)),
+            ("pulls", counters.pulls.load(Ordering::Relaxed)),
+            ("overloads", counters.overloads.load(Ordering::Relaxed)),
+            ("parked_pulls", parked as u64),
+        ])
+    }
+
+    #[pyo3(signature = (grace_ms=2_000))]
+    fn stop(&self, py: Python<'_>, grace_ms: u64) {
+        py.detach(|| {
+            let server = self.server.lock().take();
+            if let Some(server) = server {
+                server.stop(Duration::from_millis(grace_ms));
+                self.plane.stop();
+            }
+        });
+    }
+}
+
+fn stopped() -> PyErr {
+    raise("ClosedError", "the server is stopped")
+}
+
+fn frame(
+    encoding: Encoding,
+    code: i32,
+    opaque: i32,
+    flag: i32,
+    remark: Option<&str>,
+    ext: Option<&Bound<'_, PyDict>>,
+    body: &[u8],
+) -> PyResult<Vec<u8>> {
+    let mut out = Vec::with_capacity(256 + body.len());
+    let mut header = HeaderWriter::begin(&mut out, encoding, code, opaque, flag, remark);
+    for (name, value) in ext.into_iter().flatten() {
+        header.ext(&name.extract::<PyBackedStr>()?, &value.extract::<PyBackedStr>()?);
+    }
+    header.finish(body.len()).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    out.extend_from_slice(body);
+    Ok(out)
+}

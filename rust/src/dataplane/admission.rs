@@ -1,0 +1,235 @@
+//! Who may do what, and where a send really lands.
+//!
+//! Everything is decided on the metadata snapshot, before a byte is stored. What Python must make first — a topic,
+//! a group — is not a refusal: the frame parks and comes back.
+
+use std::sync::Arc;
+
+use super::metadata::{Group, Metadata, PERMISSION_READ, PERMISSION_WRITE, Topic};
+use super::reply::Refusal;
+use super::upcall::Missing;
+use crate::message::tag::TagFilter;
+use crate::remoting::codes::response;
+
+/// Prefix of the topic that carries a group's retries.
+pub const RETRY_PREFIX: &str = "%RETRY%";
+/// Prefix of the topic that takes what a group gave up on.
+pub const DLQ_PREFIX: &str = "%DLQ%";
+
+/// Topics that only the broker itself writes. `rmq_sys_wheel_timer` is among them although Apache's broker lets
+/// clients in: one record without its due time stops every timer there for good.
+const INTERNAL_TOPICS: [&str; 9] = [
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "rmq_sys_wheel_timer",
+];
+
+/// Longest name of an ordinary topic, in bytes: what one length byte of a record can say.
+const TOPIC_BYTES_MAX: usize = 127;
+/// Longest name of a retry or dead-letter topic, in bytes.
+const SYSTEM_TOPIC_BYTES_MAX: usize = 255;
+
+/// Why a request does not go on.
+#[derive(Debug)]
+pub enum Halt {
+    /// It is answered by this.
+    Refused(Refusal),
+    /// It waits until Python has made this.
+    Missing(Missing, String),
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// Where a send wants to go.
+#[derive(Debug, Clone, Copy)]
+pub struct Destination<'a> {
+    /// Topic as the client named it.
+    pub topic: &'a str,
+    /// Queue id; negative for any.
+    pub queue_id: i32,
+    /// Deliveries the message has behind it.
+    pub reconsume_times: i32,
+    /// The limit the client sets for retries, where its release may.
+    pub reconsume_max: Option<i32>,
+}
+
+/// Where it lands: the topic, and the queue unless any will do.
+pub type Landing = (Arc<Topic>, Option<u32>);
+
+/// Decides where a send lands, in the order of Apache's checks.
+///
+/// # Errors
+/// A refusal with its code, or the name of what is missing.
+pub fn send(metadata: &Metadata, to: Destination<'_>) -> Result<Landing, Halt> {
+    check_topic_name(to.topic)?;
+    if INTERNAL_TOPICS.contains(&to.topic) {
+        let remark = format!("sending to topic[{}] is forbidden.", to.topic);
+        return Err(Refusal::new(response::NO_PERMISSION, remark).into());
+    }
+    let topic = topic_of(metadata, to.topic)?;
+    if metadata.permission() & PERMISSION_WRITE == 0 && topic.is_ordered {
+        let remark = format!("the broker[{}] sending message is forbidden", metadata.identity.store_host);
+        return Err(Refusal::new(response::NO_PERMISSION, remark).into());
+    }
+    if to.queue_id >= 0 && to.queue_id as u32 >= topic.queue_count() {
+        let remark = format!(
+            "request queueId[{}] is illegal, topic [{}] has {} queues",
+            to.queue_id,
+            to.topic,
+            topic.queue_count()
+        );
+        return Err(Refusal::new(response::INVALID_PARAMETER, remark).into());
+    }
+    if let Some(group) = to.topic.strip_prefix(RETRY_PREFIX)
+        && is_exhausted(metadata, group, to)?
+    {
+        let dead_letters = topic_of(metadata, &format!("{DLQ_PREFIX}{group}"))?;
+        return Ok((dead_letters, Some(0)));
+    }
+    Ok((topic, u32::try_from(to.queue_id).ok()))
+}
+
+fn is_exhausted(metadata: &Metadata, group: &str, to: Destination<'_>) -> Result<bool, Refusal> {
+    let Some(group) = metadata.groups.get(group) else {
+        let remark = format!("subscription group not exist, {group}");
+        return Err(Refusal::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark));
+    };
+    // The direct send compares with `>`, the send-back with `>=`; clients count on both.
+    Ok(to.reconsume_times > to.reconsume_max.unwrap_or(group.retry_max))
+}
+
+fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Halt> {
+    if let Some(topic) = metadata.topics.get(name) {
+        return Ok(topic);
+    }
+    let is_of_group = name.starts_with(RETRY_PREFIX) || name.starts_with(DLQ_PREFIX);
+    if metadata.identity.is_auto_create_topics || is_of_group {
+        return Err(Halt::Missing(Missing::Topic, name.to_owned()));
+    }
+    Err(unknown_topic(name).into())
+}
+
+/// The answer for a topic that is not there and will not be made.
+#[must_use]
+pub fn unknown_topic(name: &str) -> Refusal {
+    let remark =
+        format!("topic[{name}] not exist, apply first please! Create it with: rmqpy topic create {name}");
+    Refusal::new(response::TOPIC_NOT_EXIST, remark)
+}
+
+fn check_topic_name(name: &str) -> Result<(), Refusal> {
+    let is_known_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-');
+    let is_of_group = name.starts_with(RETRY_PREFIX) || name.starts_with(DLQ_PREFIX);
+    let bytes_max = if is_of_group { SYSTEM_TOPIC_BYTES_MAX } else { TOPIC_BYTES_MAX };
+    // `+` parts group and topic in the name of a POP retry topic of the second kind.
+    let is_legal =
+        !name.is_empty() && name.bytes().all(|byte| is_known_byte(byte) || (is_of_group && byte == b'+'));
+    if !is_legal {
+        let remark =
+            "the specified topic is blank or contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$";
+        return Err(Refusal::new(response::INVALID_PARAMETER, remark));
+    }
+    if name.len() > bytes_max {
+        let remark = format!("the specified topic is longer than topic max length {bytes_max}.");
+        return Err(Refusal::new(response::INVALID_PARAMETER, remark));
+    }
+    Ok(())
+}
+
+/// What a pull wants to read.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// Consumer group.
+    pub group: &'a str,
+    /// Topic.
+    pub topic: &'a str,
+    /// Queue id as sent.
+    pub queue_id: i32,
+    /// The version of its subscription the client believes in.
+    pub subscription_version: i64,
+}
+
+/// Decides whether a pull may read: the group and the topic it reads as.
+///
+/// # Errors
+/// A refusal with its code, or the group that is missing.
+pub fn pull(metadata: &Metadata, from: Source<'_>) -> Result<(Arc<Group>, Arc<Topic>), Halt> {
+    if metadata.permission() & PERMISSION_READ == 0 {
+        let remark = format!("the broker[{}] pulling message is forbidden", metadata.identity.store_host);
+        return Err(Refusal::forbidden(response::NO_PERMISSION, 1, remark).into());
+    }
+    let Some(group) = metadata.groups.get(from.group) else {
+        return Err(Halt::Missing(Missing::Group, from.group.to_owned()));
+    };
+    if !group.is_consume_enabled {
+        let remark = format!("subscription group no permission, {}", from.group);
+        return Err(Refusal::forbidden(response::NO_PERMISSION, 2, remark).into());
+    }
+    let Some(topic) = metadata.topics.get(from.topic) else {
+        return Err(unknown_topic(from.topic).into());
+    };
+    if topic.permission & PERMISSION_READ == 0 {
+        let remark = format!("the topic[{}] pulling message is forbidden", from.topic);
+        return Err(Refusal::forbidden(response::NO_PERMISSION, 3, remark).into());
+    }
+    if from.queue_id < 0 || from.queue_id as u32 >= topic.read_queues {
+        let remark = format!(
+            "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}] consumer:[{}]",
+            from.queue_id, from.topic, topic.read_queues, from.group
+        );
+        return Err(Refusal::new(response::INVALID_PARAMETER, remark).into());
+    }
+    Ok((group, topic))
+}
+
+/// The filter that the group registered for this topic: for pulls that carry none.
+///
+/// # Errors
+/// 24 when the group or the topic is not registered, 25 when the client knows a newer subscription, 16 when
+/// broadcasting or this topic is not allowed.
+pub fn registered_filter(
+    metadata: &Metadata,
+    group: &Group,
+    from: Source<'_>,
+) -> Result<Arc<TagFilter>, Refusal> {
+    let unknown = |what: &str| {
+        let remark = format!("the consumer's {what} not exist, group: {}, topic: {}", from.group, from.topic);
+        Refusal::new(response::SUBSCRIPTION_NOT_EXIST, remark)
+    };
+    let members = metadata.subscriptions.get(from.group).ok_or_else(|| unknown("group info"))?;
+    if members.is_broadcast && !group.is_broadcast_enabled {
+        let remark = format!("the consumer group[{}] can not consume by broadcast way", from.group);
+        return Err(Refusal::forbidden(response::NO_PERMISSION, 4, remark));
+    }
+    if metadata.is_forbidden(from.group, from.topic) {
+        let remark = format!("the consumer group[{}] is forbidden for topic[{}]", from.group, from.topic);
+        return Err(Refusal::forbidden(response::NO_PERMISSION, 5, remark));
+    }
+    let subscription = members.by_topic.get(from.topic).ok_or_else(|| unknown("subscription"))?;
+    if subscription.version < from.subscription_version {
+        return Err(Refusal::new(
+            response::SUBSCRIPTION_NOT_LATEST,
+            "the consumer's subscription not latest",
+        ));
+    }
+    subscription.filter.clone().ok_or_else(|| not_a_tag_expression(from.topic))
+}
+
+/// The answer for expressions of a kind that is not served.
+#[must_use]
+pub fn not_a_tag_expression(topic: &str) -> Refusal {
+    let remark = format!(
+        "parse the consumer's subscription of topic [{topic}] failed: only tag expressions are served, such as A || B"
+    );
+    Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, remark)
+}

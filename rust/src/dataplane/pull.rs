@@ -1,0 +1,287 @@
+//! Pulls: a range of a queue, filtered by tag, as slices of the log.
+//!
+//! Records are not copied: the answer is a header and the log's own pages, written together. A pull that finds
+//! nothing may park; it is executed again when its queue grows or its time is up, and then it is answered.
+//!
+//! Threads: the I/O thread of the connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::admission::{self, Halt, Source};
+use super::deadlines::DeadlineKey;
+use super::long_poll::Waiter;
+use super::metadata::{Group, Topic};
+use super::reply::{self, Refusal};
+use super::send::number;
+use super::session::{Asker, Session};
+use super::table::{Broker, Due};
+use crate::message::tag::TagFilter;
+use crate::positions::QueueOffset;
+use crate::remoting::Outbox;
+use crate::remoting::codes::response;
+use crate::remoting::frame::Encoding;
+use crate::remoting::header::Header;
+use crate::store::{ConsumeQueue, Get, GetResult, GetStatus};
+
+/// sysFlag of a pull: the header's offset is to be committed.
+const COMMIT_OFFSET: i32 = 1;
+/// sysFlag of a pull: it may wait for a message.
+const SUSPEND: i32 = 2;
+/// sysFlag of a pull: it carries its subscription.
+const SUBSCRIPTION: i32 = 4;
+
+/// What one answer holds when the client does not say: as much as Apache's broker gives.
+const PULL_BYTES_DEFAULT: usize = 256 << 10;
+/// Longest wait, whatever the client says: beyond it connections are taken for dead.
+const SUSPEND_MS_MAX: u64 = 110_000;
+/// Pulls that may wait on one connection.
+const PARKED_PER_CONNECTION_MAX: usize = 8_192;
+
+#[derive(Debug, Default)]
+struct Fields<'h> {
+    group: &'h str,
+    topic: &'h str,
+    queue_id: i32,
+    offset: i64,
+    messages_max: i32,
+    bytes_max: Option<i32>,
+    sys_flag: i32,
+    commit_offset: i64,
+    suspend_ms: u64,
+    expression: Option<&'h str>,
+    expression_type: &'h str,
+    subscription_version: i64,
+}
+
+impl<'h> Fields<'h> {
+    fn read(header: &'h Header) -> Result<Self, Refusal> {
+        let mut fields = Self::default();
+        for (name, value) in header.ext() {
+            match name {
+                "consumerGroup" => fields.group = value,
+                "topic" => fields.topic = value,
+                "queueId" => fields.queue_id = number(name, value)?,
+                "queueOffset" => fields.offset = number(name, value)?,
+                "maxMsgNums" => fields.messages_max = number(name, value)?,
+                "maxMsgBytes" => fields.bytes_max = Some(number(name, value)?),
+                "sysFlag" => fields.sys_flag = number(name, value)?,
+                "commitOffset" => fields.commit_offset = number(name, value)?,
+                // Negative where a client means no wait at all.
+                "suspendTimeoutMillis" => fields.suspend_ms = number::<i64>(name, value)?.max(0) as u64,
+                "subscription" => fields.expression = Some(value),
+                "expressionType" => fields.expression_type = value,
+                "subVersion" => fields.subscription_version = number(name, value)?,
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+
+    fn source(&self) -> Source<'h> {
+        Source {
+            group: self.group,
+            topic: self.topic,
+            queue_id: self.queue_id,
+            subscription_version: self.subscription_version,
+        }
+    }
+}
+
+/// A pull that passed admission: what it takes to execute it, now or later.
+#[derive(Debug)]
+pub struct Pull {
+    asker: Asker,
+    group: Arc<Group>,
+    topic: Arc<Topic>,
+    queue: Arc<ConsumeQueue>,
+    get: Get,
+    filter: Arc<TagFilter>,
+    deadline: Option<DeadlineKey>,
+}
+
+impl Broker {
+    /// Answers a pull, or parks it.
+    pub(super) fn pull(
+        &self,
+        session: &mut Session,
+        encoding: Encoding,
+        out: &mut Outbox,
+    ) -> Result<(), Halt> {
+        let asker = session.asker(encoding);
+        let fields = Fields::read(&session.header)?;
+        let source = fields.source();
+        let (group, topic) = admission::pull(&self.metadata, source)?;
+        let filter = if fields.sys_flag & SUBSCRIPTION == 0 {
+            admission::registered_filter(&self.metadata, &group, source)?
+        } else {
+            carried_filter(&fields, &mut session.filter)?
+        };
+        let queue_id = fields.queue_id as u32;
+        let queue = topic
+            .queue(&self.store, queue_id)
+            .map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
+        if fields.sys_flag & COMMIT_OFFSET != 0 && fields.commit_offset >= 0 {
+            self.offsets.commit(fields.group, fields.topic, queue_id, fields.commit_offset as u64);
+        }
+        let identity = &self.metadata.identity;
+        let bytes_max = fields.bytes_max.map_or(PULL_BYTES_DEFAULT, |bytes| bytes.max(0) as usize);
+        let mut pull = Pull {
+            asker,
+            queue,
+            get: Get {
+                // An offset below 0 is too small in every queue; the store knows none.
+                offset: QueueOffset(fields.offset.max(0) as u64),
+                messages_max: (fields.messages_max.max(1) as u32).min(identity.pull_messages_max),
+                bytes_max: bytes_max.min(identity.pull_bytes_max),
+            },
+            group,
+            topic,
+            filter,
+            deadline: None,
+        };
+        let corrected = if fields.offset < 0 {
+            Some((GetStatus::OffsetTooSmall, pull.queue.min()))
+        } else {
+            let target = self.offsets.take_reset(fields.group, fields.topic, queue_id);
+            target.map(|target| (GetStatus::OffsetReset, QueueOffset(target)))
+        };
+        if let Some((status, next)) = corrected {
+            let found = &mut session.found;
+            found.clear();
+            (found.status, found.next_begin) = (status, next);
+            (found.min, found.max) = (pull.queue.min(), pull.queue.max());
+            answer(out, &pull, found, response::PULL_OFFSET_MOVED);
+            return Ok(());
+        }
+        let suspend = (fields.sys_flag & SUSPEND != 0).then(|| {
+            let asked = if identity.is_long_polling { fields.suspend_ms } else { identity.short_polling_ms };
+            Duration::from_millis(asked.min(SUSPEND_MS_MAX))
+        });
+        if !self.execute(session, &pull, suspend.is_some(), out)
+            && let Some(suspend) = suspend
+        {
+            pull.deadline = None;
+            self.park(session, pull, suspend, out);
+        }
+        Ok(())
+    }
+
+    /// Executes a parked pull for the last time.
+    pub(super) fn wake(&self, session: &mut Session, token: u64, out: &mut Outbox) {
+        // A message and the deadline may both have called: the first one took it.
+        let Some(pull) = session.parked.remove(&token) else { return };
+        self.unpark(session, &pull, token);
+        self.execute(session, &pull, false, out);
+    }
+
+    /// Takes the pulls of a closed connection out of the tables.
+    pub(super) fn forget_parked(&self, session: &mut Session) {
+        for (token, pull) in std::mem::take(&mut session.parked) {
+            self.unpark(session, &pull, token);
+        }
+    }
+
+    fn unpark(&self, session: &Session, pull: &Pull, token: u64) {
+        if let Some(deadline) = pull.deadline {
+            self.deadlines.cancel(deadline);
+        }
+        self.polls.forget(&pull.queue, &session.link, token);
+    }
+
+    /// Answers `pull` with what the store has; false, and no answer, when it has nothing yet and may park.
+    fn execute(&self, session: &mut Session, pull: &Pull, may_park: bool, out: &mut Outbox) -> bool {
+        let found = &mut session.found;
+        self.store.get(&pull.queue, &pull.get, &mut |tags_code| pull.filter.matches_code(tags_code), found);
+        let code = answer_code(found.status, pull.get.offset);
+        if code == response::PULL_NOT_FOUND && may_park {
+            return false;
+        }
+        answer(out, pull, found, code);
+        true
+    }
+
+    fn park(&self, session: &mut Session, mut pull: Pull, suspend: Duration, out: &mut Outbox) {
+        let token = session.next_token;
+        session.next_token += 1;
+        let waiter = Waiter {
+            link: Arc::clone(&session.link),
+            token,
+            offset: pull.get.offset,
+            filter: Arc::clone(&pull.filter),
+        };
+        let has_room = !suspend.is_zero() && session.parked.len() < PARKED_PER_CONNECTION_MAX;
+        if !has_room || !self.polls.park(&pull.queue, waiter) {
+            self.execute(session, &pull, false, out);
+            return;
+        }
+        pull.deadline = Some(self.deadlines.add(suspend, Due::Pull(Arc::clone(&session.link), token)));
+        // A message that became visible before the waiter stood in the table has woken nobody.
+        let has_grown = pull.queue.max() > pull.get.offset;
+        session.parked.insert(token, pull);
+        if has_grown {
+            self.wake(session, token, out);
+        }
+    }
+}
+
+/// The filter of a pull that carries its subscription; the last one is kept, parsed, by the session.
+fn carried_filter(
+    fields: &Fields<'_>,
+    kept: &mut Option<(Box<str>, Arc<TagFilter>)>,
+) -> Result<Arc<TagFilter>, Refusal> {
+    let is_tag = fields.expression_type.is_empty() || fields.expression_type == "TAG";
+    if !is_tag {
+        return Err(admission::not_a_tag_expression(fields.topic));
+    }
+    let expression = fields.expression.unwrap_or_default();
+    if let Some((known, filter)) = kept
+        && **known == *expression
+    {
+        return Ok(Arc::clone(filter));
+    }
+    let filter = Arc::new(TagFilter::parse(expression));
+    *kept = Some((expression.into(), Arc::clone(&filter)));
+    Ok(filter)
+}
+
+fn answer_code(status: GetStatus, asked: QueueOffset) -> i32 {
+    match status {
+        GetStatus::Found => response::SUCCESS,
+        GetStatus::NoMatchedMessage | GetStatus::MessageWasRemoving => response::PULL_RETRY_IMMEDIATELY,
+        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue if asked.0 != 0 => {
+            response::PULL_OFFSET_MOVED
+        }
+        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue => response::PULL_NOT_FOUND,
+        GetStatus::OffsetFoundNull | GetStatus::OffsetOverflowOne => response::PULL_NOT_FOUND,
+        GetStatus::OffsetOverflowBadly | GetStatus::OffsetTooSmall | GetStatus::OffsetReset => {
+            response::PULL_OFFSET_MOVED
+        }
+    }
+}
+
+fn answer(out: &mut Outbox, pull: &Pull, found: &mut GetResult, code: i32) {
+    if pull.asker.is_oneway {
+        found.clear();
+        return;
+    }
+    let mut reply = reply::begin(out.bytes(), pull.asker, code, Some(found.status.name()));
+    reply.ext_u64("suggestWhichBrokerId", pull.group.broker_id);
+    reply.ext_u64("nextBeginOffset", found.next_begin.0);
+    reply.ext_u64("minOffset", found.min.0);
+    reply.ext_u64("maxOffset", found.max.0);
+    reply.ext_i64("topicSysFlag", i64::from(pull.topic.sys_flag));
+    reply.ext_i64("groupSysFlag", i64::from(pull.group.sys_flag));
+    reply::finish(reply, if code == response::SUCCESS { found.bytes } else { 0 });
+    if code == response::SUCCESS {
+        found.slices.drain(..).for_each(|slice| out.splice(slice));
+    }
+    found.clear();
+}
+
+/// Answers a pull that was not admitted; the kind of permission that failed goes with it.
+pub(super) fn refuse_pull(out: &mut Vec<u8>, asker: Asker, refusal: &Refusal) {
+    let kind = refusal.forbidden.map(|kind| kind.to_string());
+    let ext = kind.as_deref().map(|kind| ("forbiddenType", kind));
+    reply::write(out, asker, refusal.code, Some(&refusal.remark), ext.as_slice());
+}

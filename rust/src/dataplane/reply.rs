@@ -1,0 +1,54 @@
+//! Answers that are not a message: refusals, and the codes behind them.
+
+use std::borrow::Cow;
+
+use super::session::Asker;
+use crate::remoting::codes::flag;
+use crate::remoting::header::HeaderWriter;
+
+/// Why a request is not served, as its sender will read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// A code of `codes::response`.
+    pub code: i32,
+    /// What was wrong, and what to do.
+    pub remark: Cow<'static, str>,
+    /// For pulls refused by a permission: 1 broker, 2 group, 3 topic, 4 broadcast, 5 subscription.
+    pub forbidden: Option<i32>,
+}
+
+impl Refusal {
+    /// A refusal with a fixed or a composed text.
+    pub fn new(code: i32, remark: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, remark: remark.into(), forbidden: None }
+    }
+
+    /// A pull refused by a permission.
+    pub fn forbidden(code: i32, kind: i32, remark: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, remark: remark.into(), forbidden: Some(kind) }
+    }
+}
+
+/// Begins a reply at the end of `out`; `finish` it.
+pub fn begin<'a>(out: &'a mut Vec<u8>, asker: Asker, code: i32, remark: Option<&'a str>) -> HeaderWriter<'a> {
+    HeaderWriter::begin(out, asker.encoding, code, asker.opaque, flag::RESPONSE, remark)
+}
+
+/// Ends a reply. Ours are far below the limits of a frame, the only way in which it could fail; were one not, it
+/// leaves nothing behind, and the client's deadline passes.
+pub fn finish(reply: HeaderWriter<'_>, body_bytes: usize) {
+    let written = reply.finish(body_bytes);
+    debug_assert!(written.is_ok(), "a reply of ours fits its frame: {written:?}");
+}
+
+/// Writes a reply without a body, unless nobody waits for one.
+pub fn write(out: &mut Vec<u8>, asker: Asker, code: i32, remark: Option<&str>, ext: &[(&str, &str)]) {
+    if asker.is_oneway {
+        return;
+    }
+    let mut reply = begin(out, asker, code, remark);
+    for (name, value) in ext {
+        reply.ext(name, value);
+    }
+    finish(reply, 0);
+}

@@ -1,0 +1,470 @@
+//! Sends: from a frame to a record in the log and a reply.
+//!
+//! A burst of frames is staged first: every send is checked, its destination found, its properties rewritten and
+//! its record sized. Then the put lock is taken once for all of them. Only two things happen per message under the
+//! lock: offsets and the copy.
+//!
+//! Threads: the I/O thread of the connection, from frame to reply. In sync mode replies wait in the session for
+//! the flush thread.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+
+use super::admission::{self, Destination, Halt, RETRY_PREFIX};
+use super::metadata::Identity;
+use super::reply::{self, Refusal};
+use super::session::{Asker, Session};
+use super::table::Broker;
+use crate::message::id::OffsetMessageId;
+use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
+use crate::message::record::RecordFields;
+use crate::message::{batch, sysflag, tag};
+use crate::positions::PhysicalOffset;
+use crate::remoting::codes::{request, response};
+use crate::remoting::frame::Frame;
+use crate::remoting::header::Header;
+use crate::remoting::{BURST_FRAMES_MAX, Outbox};
+use crate::store::{ConsumeQueue, KeyHashes, Put, PutError};
+
+/// The header fields of a send, under whichever names they came.
+#[derive(Debug, Default)]
+struct Fields<'h> {
+    topic: &'h str,
+    queue_id: Option<i32>,
+    sys_flag: i32,
+    born_timestamp_ms: i64,
+    flag: i32,
+    properties: &'h str,
+    reconsume_times: i32,
+    reconsume_max: Option<i32>,
+    is_batch: bool,
+}
+
+impl<'h> Fields<'h> {
+    /// Reads the long names of code 10 or the letters of 310 and 320, in one pass.
+    fn read(header: &'h Header) -> Result<Self, Refusal> {
+        let mut fields = Self::default();
+        let is_long = header.code == request::SEND_MESSAGE;
+        for (name, value) in header.ext() {
+            match (is_long, name) {
+                (false, "b") | (true, "topic") => fields.topic = value,
+                (false, "e") | (true, "queueId") => fields.queue_id = Some(number(name, value)?),
+                (false, "f") | (true, "sysFlag") => fields.sys_flag = number(name, value)?,
+                (false, "g") | (true, "bornTimestamp") => fields.born_timestamp_ms = number(name, value)?,
+                (false, "h") | (true, "flag") => fields.flag = number(name, value)?,
+                (false, "i") | (true, "properties") => fields.properties = value,
+                (false, "j") | (true, "reconsumeTimes") => fields.reconsume_times = number(name, value)?,
+                (false, "l") | (true, "maxReconsumeTimes") => {
+                    fields.reconsume_max = Some(number(name, value)?)
+                }
+                (false, "m") | (true, "batch") => fields.is_batch = value.eq_ignore_ascii_case("true"),
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+}
+
+/// A header field as a number.
+pub(super) fn number<N: std::str::FromStr>(name: &str, text: &str) -> Result<N, Refusal> {
+    text.parse().map_err(|_| {
+        Refusal::new(response::SYSTEM_ERROR, format!("header field {name} is not a number: {text:?}"))
+    })
+}
+
+/// A record that passed every check and waits for the put lock.
+#[derive(Debug)]
+pub(super) struct Staged<'f> {
+    queue: Arc<ConsumeQueue>,
+    flag: i32,
+    sys_flag: i32,
+    born_timestamp_ms: i64,
+    reconsume_times: i32,
+    body: &'f [u8],
+    body_crc: u32,
+    traits: Traits,
+    asker: Asker,
+}
+
+/// The sends of one burst.
+pub(super) type Burst<'f> = ArrayVec<Staged<'f>, BURST_FRAMES_MAX>;
+
+/// What one frame asks to store.
+pub(super) enum Sent<'f> {
+    /// A message, to be stored with the rest of its burst.
+    Message(Staged<'f>),
+    /// The messages of a batch, to be stored together; with the batch's own unique key, if it has one.
+    Batch(Vec<Staged<'f>>, Option<Box<str>>),
+}
+
+impl Broker {
+    /// Checks a send and sizes its records. Nothing is stored yet.
+    pub(super) fn stage<'f>(&self, session: &mut Session, frame: &Frame<'f>) -> Result<Sent<'f>, Halt> {
+        let asker = session.asker(frame.encoding);
+        let Session { header, arena, random, .. } = session;
+        let fields = Fields::read(header)?;
+        let queue_id = fields
+            .queue_id
+            .ok_or_else(|| Refusal::new(response::SYSTEM_ERROR, "header field queueId is missing"))?;
+        let destination = Destination {
+            topic: fields.topic,
+            queue_id,
+            reconsume_times: fields.reconsume_times,
+            reconsume_max: fields.reconsume_max,
+        };
+        let (topic, queue_id) = admission::send(&self.metadata, destination)?;
+        let queue_id = queue_id.unwrap_or_else(|| random.below(topic.write_queues));
+        let queue = topic
+            .queue(&self.store, queue_id)
+            .map_err(|error| Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
+        let mut sys_flag = sysflag::from_client(fields.sys_flag);
+        if sys_flag & sysflag::TRANSACTION_MASK != 0 {
+            return Err(not_served("transactional messages").into());
+        }
+        if topic.is_multi_tag {
+            sys_flag |= sysflag::MULTI_TAGS;
+        }
+        let staged = Staged {
+            queue,
+            flag: fields.flag,
+            sys_flag,
+            born_timestamp_ms: fields.born_timestamp_ms,
+            reconsume_times: fields.reconsume_times,
+            body: frame.body,
+            body_crc: 0,
+            traits: Traits::default(),
+            asker,
+        };
+        if fields.is_batch {
+            return self.stage_batch(arena, &staged, &fields).map_err(Halt::from);
+        }
+        self.check_body(frame.body)?;
+        let traits = Traits::rewrite(self, arena, fields.topic, fields.properties.as_bytes())?;
+        Ok(Sent::Message(Staged { body_crc: RecordFields::body_crc(frame.body), traits, ..staged }))
+    }
+
+    fn stage_batch<'f>(
+        &self,
+        arena: &mut Vec<u8>,
+        outer: &Staged<'f>,
+        fields: &Fields<'_>,
+    ) -> Result<Sent<'f>, Refusal> {
+        if fields.topic.starts_with(RETRY_PREFIX) {
+            return Err(Refusal::new(
+                response::MESSAGE_ILLEGAL,
+                "batch request does not support retry group",
+            ));
+        }
+        self.check_body(outer.body)?;
+        let mut messages = Vec::new();
+        for inner in batch::inner_messages(outer.body) {
+            let inner = inner.map_err(|error| {
+                Refusal::new(response::MESSAGE_ILLEGAL, format!("the batch cannot be read: {error}"))
+            })?;
+            // Stored verbatim, as Apache's broker does: region, trace and cluster are not added to members.
+            let traits = Traits::read(arena, fields.topic, inner.properties)?;
+            messages.push(Staged {
+                queue: Arc::clone(&outer.queue),
+                flag: inner.flag,
+                body: inner.body,
+                body_crc: RecordFields::body_crc(inner.body),
+                traits,
+                ..*outer
+            });
+        }
+        let unique_key = properties::get(fields.properties.as_bytes(), name::UNIQ_KEY);
+        let unique_key = unique_key.and_then(|key| std::str::from_utf8(key).ok()).map(Box::from);
+        Ok(Sent::Batch(messages, unique_key))
+    }
+
+    fn check_body(&self, body: &[u8]) -> Result<(), Refusal> {
+        if body.is_empty() {
+            return Err(Refusal::new(response::MESSAGE_ILLEGAL, "the message body is empty"));
+        }
+        if body.len() > self.metadata.identity.message_bytes_max {
+            return Err(self.too_large());
+        }
+        Ok(())
+    }
+
+    fn too_large(&self) -> Refusal {
+        let remark = format!(
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit {}B, \
+             msg properties length limit 32KB.",
+            self.metadata.identity.message_bytes_max
+        );
+        Refusal::new(response::MESSAGE_ILLEGAL, remark)
+    }
+
+    /// Stores everything staged, in order, and answers each; afterwards nothing is staged.
+    pub(super) fn append(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outbox) {
+        if burst.is_empty() {
+            return;
+        }
+        let Session { link, arena, held, scratch, .. } = session;
+        let mut puts: ArrayVec<Put<'_>, BURST_FRAMES_MAX> =
+            burst.iter().map(|staged| self.put(staged, arena, link.peer(), false)).collect();
+        self.store.append(&mut puts);
+        let mut last_held = None;
+        for (staged, put) in burst.iter().zip(&puts) {
+            let stored = match &put.outcome {
+                Ok(stored) => stored,
+                Err(error) => {
+                    self.refuse_send(out.bytes(), staged.asker, &put_refused(error));
+                    continue;
+                }
+            };
+            if staged.asker.is_oneway {
+                continue;
+            }
+            let unique_key = arena.get(staged.traits.unique_key.clone()).unwrap_or_default();
+            let unique_key = std::str::from_utf8(unique_key).ok();
+            if self.store.is_sync() && staged.traits.is_waiting_for_store {
+                self.accept(scratch, staged, std::slice::from_ref(put), unique_key);
+                held.hold(stored.end, staged.asker, scratch);
+                scratch.clear();
+                last_held = Some(stored.end);
+            } else {
+                self.accept(out.bytes(), staged, std::slice::from_ref(put), unique_key);
+            }
+        }
+        drop(puts);
+        burst.clear();
+        if let Some(end) = last_held {
+            self.wait_for_disk(session, end, out);
+        }
+    }
+
+    /// Stores the messages of a batch as one piece and answers once.
+    pub(super) fn append_batch(
+        &self,
+        session: &mut Session,
+        messages: &[Staged<'_>],
+        unique_key: Option<&str>,
+        out: &mut Outbox,
+    ) {
+        let Some(first) = messages.first() else { return };
+        let Session { link, arena, held, scratch, .. } = session;
+        let puts = messages.iter().enumerate();
+        let mut puts: Vec<Put<'_>> =
+            puts.map(|(index, staged)| self.put(staged, arena, link.peer(), index > 0)).collect();
+        self.store.append(&mut puts);
+        let end = match puts.iter().map(|put| put.outcome.as_ref().map(|stored| stored.end)).last() {
+            Some(Ok(end)) => end,
+            Some(Err(error)) => {
+                let refusal = put_refused(error);
+                return self.refuse_send(out.bytes(), first.asker, &refusal);
+            }
+            None => return,
+        };
+        let mut must_wait = false;
+        if !first.asker.is_oneway {
+            must_wait = self.store.is_sync() && first.traits.is_waiting_for_store;
+            if must_wait {
+                self.accept(scratch, first, &puts, unique_key);
+                held.hold(end, first.asker, scratch);
+                scratch.clear();
+            } else {
+                self.accept(out.bytes(), first, &puts, unique_key);
+            }
+        }
+        drop(puts);
+        if must_wait {
+            self.wait_for_disk(session, end, out);
+        }
+    }
+
+    fn put<'a>(&self, staged: &'a Staged<'_>, arena: &'a [u8], peer: SocketAddr, joined: bool) -> Put<'a> {
+        let key = staged.queue.key();
+        let record = RecordFields {
+            queue_id: key.queue_id,
+            flag: staged.flag,
+            sys_flag: staged.sys_flag,
+            born_timestamp_ms: staged.born_timestamp_ms,
+            born_host: peer,
+            store_host: self.metadata.identity.store_host,
+            reconsume_times: staged.reconsume_times,
+            prepared_transaction_offset: 0,
+            body: staged.body,
+            body_crc: staged.body_crc,
+            topic: key.topic.as_bytes(),
+            properties: arena.get(staged.traits.properties.clone()).unwrap_or_default(),
+        };
+        Put {
+            queue: Arc::clone(&staged.queue),
+            record,
+            tags_code: staged.traits.tags_code,
+            keys: staged.traits.keys.clone(),
+            joined,
+            outcome: Err(PutError::Pending),
+        }
+    }
+
+    /// Writes the answer for records that are stored: one message, or the members of a batch.
+    fn accept(&self, out: &mut Vec<u8>, staged: &Staged<'_>, puts: &[Put<'_>], unique_key: Option<&str>) {
+        let asker = staged.asker;
+        let mut reply = reply::begin(out, asker, response::SUCCESS, None);
+        let stored = puts.iter().filter_map(|put| put.outcome.as_ref().ok());
+        let store_host = self.metadata.identity.store_host;
+        let ids =
+            stored.clone().map(|stored| OffsetMessageId { store_host, physical: stored.physical }.text());
+        reply.ext_joined("msgId", ids);
+        reply.ext_u64("queueId", u64::from(staged.queue.key().queue_id));
+        reply.ext_u64("queueOffset", stored.clone().next().map_or(0, |first| first.queue_offset.0));
+        if let Some(unique_key) = unique_key {
+            reply.ext("transactionId", unique_key);
+        }
+        reply.ext("MSG_REGION", &self.metadata.identity.region);
+        reply.ext_bool("TRACE_ON", self.metadata.identity.is_trace_on);
+        reply::finish(reply, 0);
+    }
+
+    /// Asks for a flush up to `end`; held replies go out with the event that it is done.
+    fn wait_for_disk(&self, session: &mut Session, end: PhysicalOffset, out: &mut Outbox) {
+        self.flush_waiters.lock().push((end, Arc::clone(&session.link)));
+        self.store.release_after(end);
+        // The flush may have passed between the append and the entry above: then nobody will tell us.
+        self.release_held(session, out);
+    }
+
+    /// Sends what the disk has, and takes back what it never will.
+    pub(super) fn release_held(&self, session: &mut Session, out: &mut Outbox) {
+        session.held.release(self.store.durable(), out.bytes());
+        if self.store.is_latched() {
+            let refusal = Refusal::new(
+                response::SERVICE_NOT_AVAILABLE,
+                "the log could not be flushed; it is read-only now",
+            );
+            for asker in session.held.revoke() {
+                self.refuse_send(out.bytes(), asker, &refusal);
+            }
+        }
+    }
+
+    /// Answers a send that was not stored. Region and trace are expected even here.
+    pub(super) fn refuse_send(&self, out: &mut Vec<u8>, asker: Asker, refusal: &Refusal) {
+        let identity = &self.metadata.identity;
+        let trace_on = if identity.is_trace_on { "true" } else { "false" };
+        let ext = [("MSG_REGION", identity.region.as_str()), ("TRACE_ON", trace_on)];
+        reply::write(out, asker, refusal.code, Some(&refusal.remark), &ext);
+    }
+}
+
+/// What the broker must know of a message's properties, and where they stand in the arena.
+#[derive(Debug, Default, Clone)]
+struct Traits {
+    properties: Range<usize>,
+    unique_key: Range<usize>,
+    tags_code: i64,
+    keys: KeyHashes,
+    is_waiting_for_store: bool,
+}
+
+impl Traits {
+    /// Copies `properties` behind the arena's end with what the broker adds to each message: its region, whether
+    /// to trace, the cluster, and a unique key where the client gave none.
+    fn rewrite(broker: &Broker, arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, Refusal> {
+        let mut traits = Self { is_waiting_for_store: true, ..Self::default() };
+        let start = arena.len();
+        let mut writer = properties::Writer::new(arena);
+        for (name, value) in properties::entries(original) {
+            if ADDED_BY_BROKER.contains(&name) {
+                continue;
+            }
+            writer.append(name, value);
+            traits.note(topic, name, value, start + writer.size())?;
+        }
+        if traits.unique_key.is_empty() {
+            let key = broker.ids.next(broker.clock.wall_ms());
+            writer.append(name::UNIQ_KEY, key.as_bytes());
+            traits.note(topic, name::UNIQ_KEY, key.as_bytes(), start + writer.size())?;
+        }
+        arena.extend_from_slice(&broker.added_properties);
+        traits.close(arena, start)
+    }
+
+    /// Copies the properties of a batch member as they are.
+    fn read(arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, Refusal> {
+        let mut traits = Self { is_waiting_for_store: true, ..Self::default() };
+        let start = arena.len();
+        arena.extend_from_slice(original);
+        for (name, value) in properties::entries(original) {
+            // Nobody asks for the place of a member's key: the answer names the batch's.
+            traits.note(topic, name, value, value.len() + 1)?;
+        }
+        traits.close(arena, start)
+    }
+
+    /// Takes from one entry, whose separator ends at `end` of the arena, what the broker must know.
+    fn note(&mut self, topic: &str, name: &[u8], value: &[u8], end: usize) -> Result<(), Refusal> {
+        let topic = topic.as_bytes();
+        match name {
+            name::TAGS => {
+                self.tags_code = i64::from(tag::java_hash(value));
+                self.keys.push(tag::tag_key_hash(topic, value));
+            }
+            name::UNIQ_KEY => {
+                self.unique_key = end - 1 - value.len()..end - 1;
+                self.keys.push(tag::key_hash(topic, value));
+            }
+            name::KEYS => {
+                let keys = value.split(|byte| *byte == b' ').filter(|key| !key.is_empty());
+                keys.for_each(|key| self.keys.push(tag::key_hash(topic, key)));
+            }
+            name::WAIT => self.is_waiting_for_store = !value.eq_ignore_ascii_case(b"false"),
+            // Accepting what will not be delivered would be a lie; level 0 and -1 mean no delay.
+            name::DELAY if !matches!(value, b"0" | b"-1") => return Err(not_served("delayed messages")),
+            name::TIMER_DELIVER_MS | name::TIMER_DELAY_MS | name::TIMER_DELAY_SEC => {
+                return Err(not_served("timed messages"));
+            }
+            name::TRANSACTION_PREPARED if value.eq_ignore_ascii_case(b"true") => {
+                return Err(not_served("transactional messages"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn close(mut self, arena: &[u8], start: usize) -> Result<Self, Refusal> {
+        self.properties = start..arena.len();
+        if self.properties.len() > PROPERTIES_BYTES_MAX {
+            let remark = format!(
+                "the message is illegal: its properties take {} bytes as stored, the limit is {PROPERTIES_BYTES_MAX}",
+                self.properties.len()
+            );
+            return Err(Refusal::new(response::MESSAGE_ILLEGAL, remark));
+        }
+        Ok(self)
+    }
+}
+
+/// Properties that a client may not set: the broker writes its own, or none.
+const ADDED_BY_BROKER: [&[u8]; 4] = [name::MSG_REGION, name::TRACE_ON, name::CLUSTER, name::POP_CK];
+
+/// The block that `Traits::rewrite` puts behind a client's properties.
+pub(super) fn added_properties(identity: &Identity) -> Vec<u8> {
+    let mut block = Vec::new();
+    let trace_on: &[u8] = if identity.is_trace_on { b"true" } else { b"false" };
+    properties::Writer::new(&mut block)
+        .append(name::MSG_REGION, identity.region.as_bytes())
+        .append(name::TRACE_ON, trace_on)
+        .append(name::CLUSTER, identity.cluster.as_bytes());
+    block
+}
+
+fn not_served(what: &str) -> Refusal {
+    Refusal::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
+}
+
+fn put_refused(error: &PutError) -> Refusal {
+    let code = match error {
+        PutError::TooLarge => response::MESSAGE_ILLEGAL,
+        PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
+        PutError::QueueGone => response::TOPIC_NOT_EXIST,
+        PutError::ReadOnly => response::SERVICE_NOT_AVAILABLE,
+    };
+    Refusal::new(code, error.to_string())
+}

@@ -1,0 +1,185 @@
+//! What one connection carries from burst to burst, and what may be posted to it from other threads.
+//!
+//! A session lives on its connection's I/O thread and never leaves it. Its buffers are reused, which is what keeps
+//! the steady state free of allocations.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::pull::Pull;
+use super::upcall::OwnedFrame;
+use crate::message::tag::TagFilter;
+use crate::positions::PhysicalOffset;
+use crate::remoting;
+use crate::remoting::frame::Encoding;
+use crate::remoting::header::Header;
+use crate::store::GetResult;
+
+/// The shared handle of a connection of this server.
+pub type Link = remoting::Link<Event>;
+
+/// What other threads may post to a connection.
+#[derive(Debug)]
+pub enum Event {
+    /// A whole frame to write: an answer from Python, or a request to the client.
+    Write(Vec<u8>),
+    /// A parked frame goes in again, or is answered by this code and remark.
+    Frame(OwnedFrame, Option<(i32, Arc<str>)>),
+    /// The parked pull of this token has a message, or has waited long enough.
+    Wake(u64),
+    /// The durable position moved, or the log latched: look at what is held.
+    Durable,
+    /// Python accepted this heartbeat.
+    Heartbeat(KnownHeartbeat),
+}
+
+/// A heartbeat that would tell Python nothing new.
+#[derive(Debug)]
+pub struct KnownHeartbeat {
+    /// Its bytes.
+    pub body: Box<[u8]>,
+    /// The epoch of the registry that knows it.
+    pub epoch: u64,
+    /// What the answer said about a change of subscriptions.
+    pub is_sub_change: bool,
+}
+
+/// A reply to a stored message that waits for the disk.
+#[derive(Debug)]
+struct Held {
+    end: PhysicalOffset,
+    opaque: i32,
+    encoding: Encoding,
+    bytes: usize,
+}
+
+/// Replies in the order of their records, so that one look at the front tells whether any may go.
+#[derive(Debug, Default)]
+pub struct HeldReplies {
+    replies: VecDeque<Held>,
+    bytes: VecDeque<u8>,
+}
+
+/// Who asked: what a reply needs besides its content.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker {
+    /// Correlation id.
+    pub opaque: i32,
+    /// Encoding of the request, and so of the reply.
+    pub encoding: Encoding,
+    /// Nothing is to be written at all.
+    pub is_oneway: bool,
+}
+
+impl HeldReplies {
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.replies.is_empty()
+    }
+
+    /// Keeps `reply` until the log is durable up to `end`.
+    pub fn hold(&mut self, end: PhysicalOffset, asker: Asker, reply: &[u8]) {
+        self.replies.push_back(Held {
+            end,
+            opaque: asker.opaque,
+            encoding: asker.encoding,
+            bytes: reply.len(),
+        });
+        self.bytes.extend(reply);
+    }
+
+    /// Moves every reply whose record is durable into `out`.
+    pub fn release(&mut self, durable: PhysicalOffset, out: &mut Vec<u8>) {
+        while self.replies.front().is_some_and(|held| held.end <= durable) {
+            let count = self.replies.pop_front().map_or(0, |held| held.bytes);
+            out.extend(self.bytes.drain(..count));
+        }
+    }
+
+    /// Takes back every promise: what `release` left will never be durable.
+    pub fn revoke(&mut self) -> impl Iterator<Item = Asker> + '_ {
+        self.bytes.clear();
+        self.replies.drain(..).map(|held| Asker {
+            opaque: held.opaque,
+            encoding: held.encoding,
+            is_oneway: false,
+        })
+    }
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub struct Session {
+    /// Its shared handle.
+    pub link: Arc<Link>,
+    /// Decodes every request of this connection in turn.
+    pub header: Header,
+    /// Properties of the sends of one burst, as they will be stored.
+    pub arena: Vec<u8>,
+    /// What the last pull found.
+    pub found: GetResult,
+    /// Pulls that wait for a message, by token.
+    pub parked: HashMap<u64, Pull>,
+    /// Names the next parked pull.
+    pub next_token: u64,
+    /// The filter of the last pull that carried an expression: the next one has the same, nearly always.
+    pub filter: Option<(Box<str>, Arc<TagFilter>)>,
+    /// Replies that wait for the disk.
+    pub held: HeldReplies,
+    /// The last accepted heartbeat.
+    pub heartbeat: Option<KnownHeartbeat>,
+    /// Builds one reply that is to be held.
+    pub scratch: Vec<u8>,
+    /// Spreads sends without a wish over queues.
+    pub random: Random,
+}
+
+/// Cheap numbers without pattern (xorshift64).
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Any seed does.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// A number below `bound`, evenly spread; 0 for a bound of 0.
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (((self.0 >> 32) * u64::from(bound)) >> 32) as u32
+    }
+}
+
+impl Session {
+    /// The state of a new connection.
+    #[must_use]
+    pub fn new(link: Arc<Link>) -> Self {
+        let random = Random::seeded(link.id().0);
+        Self {
+            link,
+            header: Header::new(),
+            arena: Vec::new(),
+            found: GetResult::default(),
+            parked: HashMap::new(),
+            next_token: 0,
+            filter: None,
+            held: HeldReplies::default(),
+            heartbeat: None,
+            scratch: Vec::new(),
+            random,
+        }
+    }
+
+    /// The request of the last decoded header.
+    #[must_use]
+    pub fn asker(&self, encoding: Encoding) -> Asker {
+        Asker { opaque: self.header.opaque, encoding, is_oneway: self.header.is_oneway() }
+    }
+}

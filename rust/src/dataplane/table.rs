@@ -1,0 +1,440 @@
+//! Code → handler: what a server does with each frame.
+//!
+//! A `Plane` without a broker sends every request up; that is the name server. With one, the hot requests end
+//! here and Python never sees them.
+//!
+//! Threads: each call runs on the connection's I/O thread; nothing here blocks.
+
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::admission::Halt;
+use super::deadlines::Deadlines;
+use super::long_poll::LongPolls;
+use super::metadata::Metadata;
+use super::offsets::Offsets;
+use super::pull::refuse_pull;
+use super::reply::{self, Refusal};
+use super::send::{Burst, Sent, added_properties};
+use super::session::{Event, Link, Session};
+use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Upcall, Upcalls};
+use crate::clock::SharedClock;
+use crate::message::id::UniqueIds;
+use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::remoting::codes::{request, response};
+use crate::remoting::frame::Frame;
+use crate::remoting::{Close, LinkId, Outbox, Service};
+use crate::store::{Arrivals, ConsumeQueue, Store};
+
+/// How long a frame waits for what Python has to make.
+const PARKED_MAX: Duration = Duration::from_secs(3);
+
+/// What a deadline is about.
+#[derive(Debug)]
+pub enum Due {
+    /// A parked pull has waited long enough.
+    Pull(Arc<Link>, u64),
+    /// Python did not make this in time.
+    Missing(Missing, String),
+}
+
+/// Everything the hot requests of a broker need.
+pub struct Broker {
+    /// Messages.
+    pub store: Arc<Store>,
+    /// Topics, groups, settings.
+    pub metadata: Arc<Metadata>,
+    /// Committed offsets.
+    pub offsets: Arc<Offsets>,
+    pub(super) polls: LongPolls,
+    pub(super) deadlines: Deadlines<Due>,
+    pub(super) flush_waiters: Mutex<Vec<(PhysicalOffset, Arc<Link>)>>,
+    pub(super) ids: UniqueIds,
+    pub(super) clock: SharedClock,
+    pub(super) added_properties: Vec<u8>,
+}
+
+/// Figures since the start, each added to once per burst.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Frames that came in.
+    pub requests: AtomicU64,
+    /// Requests that went up to Python.
+    pub upcalls: AtomicU64,
+    /// Sends, batches counted once.
+    pub sends: AtomicU64,
+    /// Pulls, without their second execution.
+    pub pulls: AtomicU64,
+    /// Requests refused because the ring to Python was full.
+    pub overloads: AtomicU64,
+}
+
+/// The service behind a server.
+pub struct Plane {
+    /// The way up.
+    pub upcalls: Arc<Upcalls>,
+    /// The hot requests, for a broker.
+    pub broker: Option<Broker>,
+    /// Figures.
+    pub counters: Counters,
+    clock: SharedClock,
+    heartbeat_epoch: AtomicU64,
+    heartbeats: Mutex<HashMap<u64, Duration>>,
+}
+
+impl Broker {
+    /// Pulls that wait for a message.
+    #[must_use]
+    pub fn parked_pulls(&self) -> usize {
+        self.polls.count()
+    }
+}
+
+impl Plane {
+    /// A server that sends everything up.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn new(clock: SharedClock) -> std::io::Result<Self> {
+        Ok(Self {
+            upcalls: Arc::new(Upcalls::new()?),
+            broker: None,
+            counters: Counters::default(),
+            clock,
+            heartbeat_epoch: AtomicU64::new(0),
+            heartbeats: Mutex::default(),
+        })
+    }
+
+    /// A broker over `store`, whose arrivals it listens to from now on.
+    ///
+    /// # Errors
+    /// When the system has no descriptor or no thread left.
+    pub fn with_broker(
+        clock: SharedClock,
+        store: Arc<Store>,
+        metadata: Arc<Metadata>,
+        offsets: Arc<Offsets>,
+    ) -> std::io::Result<Arc<Self>> {
+        let mut plane = Self::new(Arc::clone(&clock))?;
+        let upcalls = Arc::clone(&plane.upcalls);
+        let deadlines = Deadlines::start(clock, move |due| match due {
+            Due::Pull(link, token) => {
+                link.post(Event::Wake(token));
+            }
+            Due::Missing(missing, name) => {
+                let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
+                upcalls.release(missing, &name, Some((missing_code(missing), remark.into())));
+            }
+        })?;
+        plane.broker = Some(Broker {
+            added_properties: added_properties(&metadata.identity),
+            ids: unique_ids(&metadata),
+            clock: Arc::clone(&plane.clock),
+            polls: LongPolls::default(),
+            flush_waiters: Mutex::default(),
+            deadlines,
+            metadata,
+            offsets,
+            store: Arc::clone(&store),
+        });
+        let plane = Arc::new(plane);
+        store.set_arrivals(Arc::clone(&plane) as Arc<dyn Arrivals>);
+        Ok(plane)
+    }
+
+    /// Ends the plane's own thread, after its server has stopped.
+    pub fn stop(&self) {
+        if let Some(broker) = &self.broker {
+            broker.deadlines.stop();
+        }
+    }
+
+    /// Makes the next heartbeat of every connection go up again.
+    pub fn forget_heartbeats(&self) {
+        self.heartbeat_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The registry's epoch: heartbeats accepted in an older one are forgotten.
+    #[must_use]
+    pub fn heartbeat_epoch(&self) -> u64 {
+        self.heartbeat_epoch.load(Ordering::Acquire)
+    }
+
+    /// Time since the connection's last accepted heartbeat.
+    #[must_use]
+    pub fn heartbeat_age(&self, link: LinkId) -> Option<Duration> {
+        let last = *self.heartbeats.lock().get(&link.0)?;
+        Some(self.clock.elapsed().saturating_sub(last))
+    }
+
+    fn serve<'f>(
+        &self,
+        session: &mut Session,
+        frame: &Frame<'f>,
+        burst: &mut Burst<'f>,
+        out: &mut Outbox,
+    ) -> Result<(), Halt> {
+        let Some(broker) = &self.broker else {
+            self.ask(session, frame, out);
+            return Ok(());
+        };
+        let code = session.header.code;
+        if is_send(code) {
+            self.counters.sends.fetch_add(1, Ordering::Relaxed);
+            match broker.stage(session, frame)? {
+                Sent::Message(staged) => burst.push(staged),
+                Sent::Batch(messages, unique_key) => {
+                    broker.append(session, burst, out);
+                    broker.append_batch(session, &messages, unique_key.as_deref(), out);
+                }
+            }
+            return Ok(());
+        }
+        match code {
+            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => {
+                self.counters.pulls.fetch_add(1, Ordering::Relaxed);
+                broker.append(session, burst, out);
+                broker.pull(session, frame.encoding, out)
+            }
+            request::QUERY_CONSUMER_OFFSET => broker.query_offset(session, frame.encoding, out),
+            request::UPDATE_CONSUMER_OFFSET => broker.update_offset(session, frame.encoding, out),
+            request::HEART_BEAT if self.repeat_heartbeat(session, frame, out) => Ok(()),
+            _ => {
+                self.ask(session, frame, out);
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers a frame that does not go on, or parks it. `may_park` is false for one that was parked before.
+    fn halt(&self, session: &Session, frame: &Frame<'_>, halt: Halt, may_park: bool, out: &mut Outbox) {
+        let refusal = match halt {
+            Halt::Refused(refusal) => refusal,
+            Halt::Missing(missing, name) if !may_park => missing_refusal(missing, &name),
+            Halt::Missing(missing, name) => match self.park(session, frame, missing, name) {
+                Ok(()) => return,
+                Err(refusal) => refusal,
+            },
+        };
+        let asker = session.asker(frame.encoding);
+        match (&self.broker, session.header.code) {
+            (Some(broker), code) if is_send(code) => broker.refuse_send(out.bytes(), asker, &refusal),
+            (_, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE) => {
+                refuse_pull(out.bytes(), asker, &refusal)
+            }
+            _ => reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]),
+        }
+    }
+
+    fn park(
+        &self,
+        session: &Session,
+        frame: &Frame<'_>,
+        missing: Missing,
+        name: String,
+    ) -> Result<(), Refusal> {
+        let is_first = self
+            .upcalls
+            .park(missing, &name, &session.link, OwnedFrame::of(frame))
+            .map_err(|()| overload())?;
+        if is_first {
+            self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
+            if let Some(broker) = &self.broker {
+                broker.deadlines.add(PARKED_MAX, Due::Missing(missing, name.clone()));
+            }
+            let mut upcall = upcall(session, Cause::Missing(missing, name));
+            upcall.ext = owned_ext(session);
+            self.upcalls.tell(upcall);
+        }
+        Ok(())
+    }
+
+    /// Sends a request up to Python.
+    fn ask(&self, session: &Session, frame: &Frame<'_>, out: &mut Outbox) {
+        let header = &session.header;
+        let asker = session.asker(frame.encoding);
+        let reply_to = (!asker.is_oneway).then(|| ReplyTo {
+            link: Arc::clone(&session.link),
+            opaque: asker.opaque,
+            encoding: asker.encoding,
+            heartbeat: (header.code == request::HEART_BEAT)
+                .then(|| (frame.body.into(), self.heartbeat_epoch())),
+        });
+        let mut upcall = upcall(session, Cause::Request);
+        upcall.ext = owned_ext(session);
+        upcall.body = frame.body.to_vec();
+        if self.upcalls.ask(upcall, reply_to) {
+            self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.counters.overloads.fetch_add(1, Ordering::Relaxed);
+            let refusal = overload();
+            reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]);
+        }
+    }
+
+    /// Answers a heartbeat that would tell Python nothing new; false when it would.
+    fn repeat_heartbeat(&self, session: &Session, frame: &Frame<'_>, out: &mut Outbox) -> bool {
+        let Some(known) = &session.heartbeat else { return false };
+        if known.epoch != self.heartbeat_epoch() || *known.body != *frame.body {
+            return false;
+        }
+        self.heartbeats.lock().insert(session.link.id().0, self.clock.elapsed());
+        let is_sub_change = if known.is_sub_change { "true" } else { "false" };
+        let ext = [("IS_SUPPORT_HEART_BEAT_V2", "true"), ("IS_SUB_CHANGE", is_sub_change)];
+        reply::write(out.bytes(), session.asker(frame.encoding), response::SUCCESS, None, &ext);
+        true
+    }
+}
+
+impl Service for Plane {
+    type Session = Session;
+    type Event = Event;
+
+    fn open(&self, link: Arc<Link>) -> Session {
+        Session::new(link)
+    }
+
+    fn burst(&self, session: &mut Session, frames: &[Frame<'_>], out: &mut Outbox) -> Result<(), Close> {
+        self.counters.requests.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        let mut burst: Burst<'_> = ArrayVec::new();
+        for frame in frames {
+            session.header.decode(frame)?;
+            // Answers to our own requests to clients: all of those are one-way.
+            if session.header.is_response() {
+                continue;
+            }
+            if let Err(halt) = self.serve(session, frame, &mut burst, out) {
+                self.halt(session, frame, halt, true, out);
+            }
+        }
+        if let Some(broker) = &self.broker {
+            broker.append(session, &mut burst, out);
+        }
+        session.arena.clear();
+        Ok(())
+    }
+
+    fn event(&self, session: &mut Session, event: Event, out: &mut Outbox) -> Result<(), Close> {
+        match event {
+            Event::Write(frame) => out.bytes().extend_from_slice(&frame),
+            Event::Frame(frame, refusal) => {
+                let frame = frame.frame();
+                session.header.decode(&frame)?;
+                let mut burst: Burst<'_> = ArrayVec::new();
+                let served = match refusal {
+                    None => self.serve(session, &frame, &mut burst, out),
+                    Some((code, remark)) => Err(Refusal::new(code, remark.to_string()).into()),
+                };
+                match served {
+                    Err(halt) => self.halt(session, &frame, halt, false, out),
+                    Ok(()) => self.broker.iter().for_each(|broker| broker.append(session, &mut burst, out)),
+                }
+                session.arena.clear();
+            }
+            Event::Wake(token) => self.broker.iter().for_each(|broker| broker.wake(session, token, out)),
+            Event::Durable => self.broker.iter().for_each(|broker| broker.release_held(session, out)),
+            Event::Heartbeat(known) => {
+                self.heartbeats.lock().insert(session.link.id().0, self.clock.elapsed());
+                session.heartbeat = Some(known);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_settled(&self, session: &Session) -> bool {
+        session.held.is_empty()
+    }
+
+    fn close(&self, mut session: Session) {
+        if let Some(broker) = &self.broker {
+            broker.forget_parked(&mut session);
+        }
+        self.heartbeats.lock().remove(&session.link.id().0);
+        self.upcalls.tell(upcall(&session, Cause::Closed));
+    }
+}
+
+impl Arrivals for Plane {
+    fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64) {
+        if let Some(broker) = &self.broker {
+            broker.polls.arrived(queue, max, tags_code);
+        }
+    }
+
+    fn durable(&self, position: PhysicalOffset) {
+        let Some(broker) = &self.broker else { return };
+        let mut waiters = broker.flush_waiters.lock();
+        let is_latched = broker.store.is_latched();
+        for (_, link) in waiters.extract_if(.., |(end, _)| is_latched || *end <= position) {
+            link.post(Event::Durable);
+        }
+    }
+
+    fn latched(&self) {
+        self.durable(PhysicalOffset(u64::MAX));
+    }
+}
+
+/// Ids for messages whose client made none: told apart from other brokers by address, process and time of start.
+fn unique_ids(metadata: &Metadata) -> UniqueIds {
+    let address = match metadata.identity.store_host.ip().to_canonical() {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => Ipv4Addr::LOCALHOST,
+    };
+    let salt = foldhash::fast::RandomState::default().hash_one(address) as u32;
+    UniqueIds::new(address, std::process::id(), salt)
+}
+
+fn is_send(code: i32) -> bool {
+    matches!(code, request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE)
+}
+
+fn missing_code(missing: Missing) -> i32 {
+    match missing {
+        Missing::Topic => response::TOPIC_NOT_EXIST,
+        Missing::Group => response::SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+}
+
+fn missing_refusal(missing: Missing, name: &str) -> Refusal {
+    match missing {
+        Missing::Topic => super::admission::unknown_topic(name),
+        Missing::Group => {
+            Refusal::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
+        }
+    }
+}
+
+fn overload() -> Refusal {
+    Refusal::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+}
+
+fn owned_ext(session: &Session) -> Vec<(String, String)> {
+    session.header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn upcall(session: &Session, cause: Cause) -> Upcall {
+    let (header, link) = (&session.header, &session.link);
+    let peer: SocketAddr = link.peer();
+    Upcall {
+        cause,
+        token: 0,
+        connection: link.id().0,
+        peer,
+        is_vip: link.is_vip(),
+        code: header.code,
+        version: header.version,
+        language: header.language,
+        is_oneway: header.is_oneway(),
+        ext: Vec::new(),
+        body: Vec::new(),
+    }
+}

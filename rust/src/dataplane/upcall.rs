@@ -1,0 +1,246 @@
+//! The way up: requests that Python serves, and the frames that wait for what it makes.
+//!
+//! One bounded ring and one eventfd for a server. Python's loop takes up to 256 entries per wake-up and sends its
+//! answers down as one batch; each finds its connection through the token it came up with. A full ring answers
+//! `[OVERLOAD]`. No Python object is ever kept here.
+//!
+//! A send to a topic that does not exist yet, or a pull of a group that does not, parks its frame: one upcall for
+//! the name, and the frames go in again when Python has published it.
+//!
+//! Threads: `ask` and `park` from I/O threads, `take`, `answer` and `release` from Python's, none of them waits.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::session::{Event, Link};
+use crate::remoting::frame::{Encoding, Frame};
+
+/// Requests that may wait for Python, taken or not.
+pub const UPCALLS_MAX: usize = 10_000;
+/// Frames that may be parked for one name: as many as one Java producer has in flight, several times over.
+const PARKED_PER_NAME_MAX: usize = 4_096;
+/// Bytes that may be parked in all.
+const PARKED_BYTES_MAX: usize = 64 << 20;
+
+/// What a parked frame waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Missing {
+    /// A topic that the first send creates.
+    Topic,
+    /// A subscription group that the first pull creates.
+    Group,
+}
+
+/// What comes up.
+#[derive(Debug)]
+pub enum Cause {
+    /// A request that is not served here.
+    Request,
+    /// The connection is gone.
+    Closed,
+    /// Frames are parked until `release` for the name.
+    Missing(Missing, String),
+}
+
+/// One entry of the ring: everything Python may ask about a request.
+#[derive(Debug)]
+pub struct Upcall {
+    /// Why it comes up.
+    pub cause: Cause,
+    /// Names the request in `answer`; 0 where no answer is expected.
+    pub token: u64,
+    /// The connection it came from.
+    pub connection: u64,
+    /// The other side of it.
+    pub peer: SocketAddr,
+    /// Whether it came in through the VIP port.
+    pub is_vip: bool,
+    /// Request code.
+    pub code: i32,
+    /// Ordinal of the sender's release.
+    pub version: i32,
+    /// Code of the sender's language.
+    pub language: u8,
+    /// Nobody waits for an answer.
+    pub is_oneway: bool,
+    /// Header fields.
+    pub ext: Vec<(String, String)>,
+    /// Body bytes.
+    pub body: Vec<u8>,
+}
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub struct ReplyTo {
+    /// The connection that asked.
+    pub link: Arc<Link>,
+    /// Its correlation id.
+    pub opaque: i32,
+    /// How it encodes headers.
+    pub encoding: Encoding,
+    /// The body of a heartbeat, and the registry's epoch when it came: an accepted one is remembered.
+    pub heartbeat: Option<(Box<[u8]>, u64)>,
+}
+
+/// A frame out of its read buffer.
+#[derive(Debug)]
+pub struct OwnedFrame {
+    encoding: Encoding,
+    header: Box<[u8]>,
+    body: Box<[u8]>,
+}
+
+impl OwnedFrame {
+    /// A copy of `frame`.
+    #[must_use]
+    pub fn of(frame: &Frame<'_>) -> Self {
+        Self { encoding: frame.encoding, header: frame.header.into(), body: frame.body.into() }
+    }
+
+    /// The frame as it came in.
+    #[must_use]
+    pub fn frame(&self) -> Frame<'_> {
+        Frame { encoding: self.encoding, header: &self.header, body: &self.body }
+    }
+
+    fn size(&self) -> usize {
+        self.header.len() + self.body.len()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Parked {
+    by_name: HashMap<(Missing, Box<str>), VecDeque<(Arc<Link>, OwnedFrame)>>,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    waiting: VecDeque<Upcall>,
+    asked: HashMap<u64, ReplyTo>,
+    next_token: u64,
+}
+
+/// The ring of one server.
+#[derive(Debug)]
+pub struct Upcalls {
+    ring: Mutex<Ring>,
+    parked: Mutex<Parked>,
+    bell: OwnedFd,
+}
+
+impl Upcalls {
+    /// An empty ring.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn new() -> std::io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { ring: Mutex::default(), parked: Mutex::default(), bell })
+    }
+
+    /// Readable while entries wait.
+    #[must_use]
+    pub fn bell(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+
+    /// Puts a request into the ring; false when it is full.
+    ///
+    /// `reply_to` is none for one-way requests: those cost no slot once taken.
+    pub fn ask(&self, mut upcall: Upcall, reply_to: Option<ReplyTo>) -> bool {
+        let mut ring = self.ring.lock();
+        if ring.waiting.len().max(ring.asked.len()) >= UPCALLS_MAX {
+            return false;
+        }
+        if let Some(reply_to) = reply_to {
+            ring.next_token += 1;
+            upcall.token = ring.next_token;
+            ring.asked.insert(upcall.token, reply_to);
+        }
+        self.push(ring, upcall);
+        true
+    }
+
+    /// Puts an event into the ring. It is never refused: there is at most one for a connection or a name.
+    pub fn tell(&self, upcall: Upcall) {
+        self.push(self.ring.lock(), upcall);
+    }
+
+    fn push(&self, mut ring: parking_lot::MutexGuard<'_, Ring>, upcall: Upcall) {
+        let was_empty = ring.waiting.is_empty();
+        ring.waiting.push_back(upcall);
+        drop(ring);
+        if was_empty {
+            // Fails only when the counter is about to overflow, and then it is readable anyway.
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Takes up to `limit` entries, oldest first; quiets the bell when it took the last.
+    pub fn take(&self, limit: usize) -> Vec<Upcall> {
+        let mut ring = self.ring.lock();
+        let count = ring.waiting.len().min(limit);
+        let taken = ring.waiting.drain(..count).collect();
+        if ring.waiting.is_empty() {
+            // Nothing to read means that it was quiet already.
+            let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+        }
+        taken
+    }
+
+    /// Who waits for the answer to `token`; each token once.
+    pub fn reply_to(&self, token: u64) -> Option<ReplyTo> {
+        self.ring.lock().asked.remove(&token)
+    }
+
+    /// Parks a frame until `release` for `name`. `Err` gives it back when there is no room.
+    ///
+    /// Returns whether it is the first one for the name: then Python must be told.
+    ///
+    /// # Errors
+    /// The bounds on parked frames: the caller answers `[OVERLOAD]`.
+    pub fn park(
+        &self,
+        missing: Missing,
+        name: &str,
+        link: &Arc<Link>,
+        frame: OwnedFrame,
+    ) -> Result<bool, ()> {
+        let mut parked = self.parked.lock();
+        if parked.bytes + frame.size() > PARKED_BYTES_MAX {
+            return Err(());
+        }
+        let size = frame.size();
+        let frames = parked.by_name.entry((missing, name.into())).or_default();
+        if frames.len() >= PARKED_PER_NAME_MAX {
+            return Err(());
+        }
+        frames.push_back((Arc::clone(link), frame));
+        let is_first = frames.len() == 1;
+        parked.bytes += size;
+        Ok(is_first)
+    }
+
+    /// Lets the frames parked for `name` go in again, in the order they came.
+    ///
+    /// With `refusal`, a code and a remark, each is answered by it instead.
+    pub fn release(&self, missing: Missing, name: &str, refusal: Option<(i32, Arc<str>)>) {
+        let mut parked = self.parked.lock();
+        let Some(frames) = parked.by_name.remove(&(missing, Box::from(name))) else { return };
+        parked.bytes -= frames.iter().map(|(_, frame)| frame.size()).sum::<usize>();
+        drop(parked);
+        for (link, frame) in frames {
+            if !link.post(Event::Frame(frame, refusal.clone())) {
+                // Its mailbox is full: a client that would wait for this reply for ever is better off knowing.
+                link.close();
+            }
+        }
+    }
+}
