@@ -10,8 +10,8 @@ use std::io::{self, Read, Write};
 use super::error::CompressionError;
 use super::sysflag::{COMPRESSED, Compression};
 
-/// How much larger than the largest stored body a decompressed one may be, where nothing else bounds it.
-pub const EXPANSION_MAX: usize = 4;
+/// Largest decompressed body where nothing else bounds it: four times the largest body a broker takes by default.
+pub const DECOMPRESSED_BYTES_MAX: usize = 4 * (4 << 20);
 
 /// Level the Java producer compresses with unless told otherwise.
 pub const LEVEL_DEFAULT: i32 = 5;

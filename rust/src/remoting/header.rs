@@ -11,6 +11,8 @@
 
 mod binary;
 mod json;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::ops::Range;
