@@ -1,6 +1,7 @@
 //! The hot path of a send touches the allocator not once after its first round: decode the header in either
 //! encoding, walk the properties, lay out the record, write the answer.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 #![allow(unsafe_code, reason = "a counting allocator cannot be written without it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

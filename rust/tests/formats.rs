@@ -1,6 +1,8 @@
 //! Laws of the formats, on generated input: what is written reads back equal, two ways of saying the same agree,
 //! and no bytes whatever make a decoder panic.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
 use std::net::{IpAddr, SocketAddr};
 
 use proptest::collection::vec;

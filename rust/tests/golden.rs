@@ -1,5 +1,7 @@
 //! The codecs against bytes that Apache RocketMQ 5.5.0 wrote, and against vectors small enough to check by eye.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
 mod vectors;
 
 use std::net::SocketAddr;
