@@ -14,13 +14,15 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
-from rmqpy._native import Answer, Server
-from rmqpy._native import Request as Upcall
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import Request, decode, encode
+
+if TYPE_CHECKING:
+    from rmqpy._native import Answer, Server
+    from rmqpy._native import Request as Upcall
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ class GroupWanted:
 Event = ConnectionClosed | TopicWanted | GroupWanted
 
 
-class Refused(Exception):  # noqa: N818, a reply and not a failure of this process
+class Refused(Exception):
     """Raised by a handler to answer with another code than 0, and header fields where the code has some."""
 
     def __init__(self, code: ResponseCode, remark: str, reply: object | None = None) -> None:
@@ -135,7 +137,7 @@ class Endpoint:
 
     def __init__(
         self,
-        server: Server,
+        server: "Server",
         handlers: Sequence[object],
         *,
         role: str,
@@ -170,9 +172,7 @@ class Endpoint:
 
     async def stop(self, grace_ms: int = 2_000) -> None:
         """Stop the native server, which lets replies drain; then cancel handlers that still wait."""
-        if self._loop is None:
-            return
-        await self._loop.run_in_executor(None, self._server.stop, grace_ms)
+        await asyncio.to_thread(self._server.stop, grace_ms)
         self._pause()
         self._loop = None
         for task in self._tasks:
@@ -191,7 +191,7 @@ class Endpoint:
         if len(self._tasks) >= TASKS_MAX:
             self._pause()
 
-    def _request(self, upcall: Upcall) -> None:
+    def _request(self, upcall: "Upcall") -> None:
         handler = self._requests.get(upcall.code)
         if handler is None:
             remark = self._unsupported(upcall.code)
@@ -208,7 +208,7 @@ class Endpoint:
         else:
             self._succeed(upcall, result)
 
-    async def _finish(self, upcall: Upcall, result: Awaitable[object]) -> None:
+    async def _finish(self, upcall: "Upcall", result: Awaitable[object]) -> None:
         try:
             reply = await result
         except asyncio.CancelledError:
@@ -221,7 +221,7 @@ class Endpoint:
         finally:
             self._flush_soon()
 
-    def _event(self, upcall: Upcall) -> None:
+    def _event(self, upcall: "Upcall") -> None:
         event: Event
         match upcall.kind:
             case "create_topic":
@@ -241,7 +241,7 @@ class Endpoint:
 
     # ---- answering ----
 
-    def _succeed(self, upcall: Upcall, reply: object | None) -> None:
+    def _succeed(self, upcall: "Upcall", reply: object | None) -> None:
         try:
             ext, body = encode(reply)
         except Exception as error:
@@ -249,7 +249,7 @@ class Endpoint:
             return
         self._answer(upcall, ResponseCode.SUCCESS, ext=ext, body=body)
 
-    def _refuse(self, upcall: Upcall, error: Exception) -> None:
+    def _refuse(self, upcall: "Upcall", error: Exception) -> None:
         if isinstance(error, Refused):
             ext, body = encode(error.reply)
             self._answer(upcall, error.code, error.remark, ext, body)
@@ -261,7 +261,7 @@ class Endpoint:
 
     def _answer(
         self,
-        upcall: Upcall,
+        upcall: "Upcall",
         code: int,
         remark: str | None = None,
         ext: dict[str, str] | None = None,
@@ -333,7 +333,7 @@ def _marked(holder: object) -> Iterator[tuple[_Mark, Callable[..., Any]]]:
             yield mark, getattr(holder, name)
 
 
-def _caller(upcall: Upcall) -> Caller:
+def _caller(upcall: "Upcall") -> Caller:
     return Caller(
         upcall.connection, upcall.peer, upcall.version, upcall.language, upcall.is_vip, upcall.is_oneway
     )

@@ -1,0 +1,177 @@
+"""Configuration of the name server: the keys of `namesrv.conf` that it serves, and what becomes of the others."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rmqpy.config import properties
+from rmqpy.config.keys import Settings, key, nearest
+from rmqpy.errors import ConfigError
+
+#: Keys of Apache's name server that tune its threads and buffers: we have none of them.
+HARMLESS: Final = frozenset(
+    {
+        "clientRequestThreadPoolNums",
+        "clientRequestThreadPoolQueueCapacity",
+        "defaultThreadPoolNums",
+        "defaultThreadPoolQueueCapacity",
+        "enableShutdownGracefully",
+        "productEnvName",
+        "rocketmqHome",
+        "serverAsyncSemaphoreValue",
+        "serverCallbackExecutorThreads",
+        "serverNettyWorkerGroupEnable",
+        "serverOnewaySemaphoreValue",
+        "serverPooledByteBufAllocatorEnable",
+        "serverSelectorThreads",
+        "serverSocketBacklog",
+        "serverSocketRcvBufSize",
+        "serverSocketSndBufSize",
+        "serverWorkerThreads",
+        "shutdownWaitTimeSeconds",
+        "unRegisterBrokerQueueCapacity",
+        "useEpollNativeSelector",
+        "writeBufferHighWaterMark",
+        "writeBufferLowWaterMark",
+    }
+)
+#: Switches that change what others rely on; on, they are refused.
+DANGEROUS: Final[Mapping[str, str]] = {
+    "clusterTest": "unknown topics are not looked up in another environment",
+    "enableControllerInNamesrv": "there is no controller in this name server",
+    "notifyMinBrokerIdChanged": "brokers are not told when the smallest id of their group changes",
+}
+
+
+def _in_home(name: str) -> str:
+    return os.path.join(os.path.expanduser("~"), "namesrv", name)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NameServerConfig(Settings):
+    """Where the name server listens, what it remembers, and how it answers."""
+
+    # Network.
+    listen_port: int = key("listenPort", 9876, "TCP port; 0 takes a free one.", low=0, high=65_535)
+    bind_address: str = key(
+        "bindAddress", "127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines connect."
+    )
+    idle_seconds: int = key(
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "A connection with no traffic for so long is closed.",
+        unit="seconds",
+        low=1,
+        high=86_400,
+    )
+
+    # Files.
+    kv_path: str = key(
+        "kvConfigPath",
+        lambda: _in_home("kvConfig.json"),
+        "Where the key-value configuration is kept; empty: in memory only.",
+    )
+    store_path: str = key(
+        "configStorePath",
+        lambda: _in_home("namesrv.properties"),
+        "Where online changes of these settings are written; the file given at start, if one was.",
+    )
+    protected: str = key(
+        "configBlackList",
+        "configBlackList;configStorePath;kvConfigPath",
+        "Keys that no administrator can change online.",
+    )
+
+    # Brokers.
+    scan_interval_ms: int = key(
+        "scanNotActiveBrokerInterval",
+        5_000,
+        "How often brokers that were silent for too long are looked for.",
+        unit="ms",
+        low=10,
+        high=120_000,
+    )
+    acting_master: bool = key(
+        "supportActingMaster",
+        False,
+        "The smallest slave of a group without master is shown as its master, for reading.",
+        changeable=True,
+    )
+    deletes_missing_topics: bool = key(
+        "deleteTopicWithBrokerRegistration",
+        False,
+        "A registration also removes the topics it does not list.",
+        changeable=True,
+    )
+    order_topics_to_brokers: bool = key(
+        "returnOrderTopicConfigToBroker",
+        True,
+        "Brokers that register are told the order topics.",
+        changeable=True,
+    )
+
+    # Answers.
+    order_topics_to_clients: bool = key(
+        "orderMessageEnable", False, "Routes of order topics name their queues.", changeable=True
+    )
+    lists_all_topics: bool = key(
+        "enableAllTopicList", True, "The list of all topics is given out.", changeable=True
+    )
+    lists_topics: bool = key("enableTopicList", True, "Other lists of topics are given out.", changeable=True)
+    waits_for_brokers: bool = key(
+        "needWaitForService", False, "Routes are refused at first, until brokers had time to register."
+    )
+    wait_seconds: int = key(
+        "waitSecondsForService", 45, "For how long.", unit="seconds", low=0, high=3_600, changeable=True
+    )
+
+    def protects(self, wire: str) -> bool:
+        """Whether an administrator may not change this key online."""
+        # Apache protects the last one whatever the list says.
+        return wire in (*self.protected.split(";"), "rocketmqHome")
+
+    def write(self) -> dict[str, str]:
+        """Every key with its value, in alphabetical order."""
+        return dict(sorted(super().write().items()))
+
+
+class Reading(NamedTuple):
+    """A configuration and what its reader should be told, one line each."""
+
+    config: NameServerConfig
+    notices: list[str]
+
+
+def load(path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> Reading:
+    """Read `namesrv.conf`; entries of `overrides` (wire names) win over the file.
+
+    Raises `ConfigError` for a file that cannot be read, a value out of bounds, and a setting that is dangerous to
+    ignore.
+    """
+    given: dict[str, str] = {}
+    if path is not None:
+        try:
+            given = properties.parse(properties.decode(Path(path).read_bytes()))
+        except (OSError, properties.PropertiesError) as error:
+            raise ConfigError(f"{path}: {error}") from error
+        given.setdefault("configStorePath", str(path))
+    return read(given | dict(overrides or {}))
+
+
+def read(given: Mapping[str, str]) -> Reading:
+    """A configuration from the entries served, a sentence for each of the others."""
+    for wire, consequence in DANGEROUS.items():
+        if given.get(wire, "false").lower() != "false":
+            raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
+    known = NameServerConfig.keys().keys() | DANGEROUS.keys()
+    notices = [_notice(wire, value, known) for wire, value in given.items() if wire not in known]
+    return Reading(NameServerConfig.read(given), notices)
+
+
+def _notice(wire: str, value: str, known: set[str]) -> str:
+    if wire in HARMLESS:
+        return f"{wire}={value} is ignored: it has no counterpart here"
+    meant = nearest(wire, known)
+    return f"{wire}={value} is unknown and ignored" + (f"; did you mean {meant}?" if meant else "")

@@ -1,0 +1,102 @@
+"""The name server: builds its parts, starts and stops them. What it does is in `rmqpy.routing`.
+
+A name server knows what brokers tell it and forgets it when it stops; only the key-value configuration is on disk.
+Several of them do not know each other: each broker registers with all, each client asks any.
+
+Threads: one event loop, the one that called `start`.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rmqpy._native import Server
+from rmqpy.clock import Clock, SystemClock
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.remoting.server import Endpoint
+from rmqpy.routing import expiry
+from rmqpy.routing.configuration import Configuration
+from rmqpy.routing.handlers import (
+    ConfigurationHandlers,
+    KvHandlers,
+    RegistrationHandlers,
+    RouteHandlers,
+    TopicHandlers,
+)
+from rmqpy.routing.kv import KeyValues
+from rmqpy.routing.routes import Routes
+
+log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """One name server.
+
+    ::
+
+        async with NameServer(NameServerConfig(listen_port=0)) as server:
+            print(server.address)
+    """
+
+    def __init__(self, config: NameServerConfig | None = None, *, clock: Clock | None = None) -> None:
+        config = config or NameServerConfig()
+        clock = clock or SystemClock()
+        self._config = config
+        self._configuration = Configuration(config)
+        self._routes = Routes(clock, self._configuration)
+        self._values = KeyValues(Path(config.kv_path) if config.kv_path else None)
+        self._server = Server(idle_ms=config.idle_seconds * 1000)
+        self._endpoint = Endpoint(
+            self._server,
+            (
+                RegistrationHandlers(self._routes, self._values, self._configuration),
+                RouteHandlers(self._routes, self._values, self._configuration, clock),
+                TopicHandlers(self._routes, self._configuration),
+                KvHandlers(self._values),
+                ConfigurationHandlers(self._configuration),
+            ),
+            role="name server",
+        )
+        self._watch: asyncio.Task[None] | None = None
+        self._bound: tuple[str, int] | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port`, where it listens once it has started."""
+        host, port = self._bound or (self._config.bind_address, self._config.listen_port)
+        return f"{host}:{port}"
+
+    async def start(self) -> None:
+        """Read the files, listen, serve. Raises `ConfigError` for a damaged file, `OSError` for a port in use."""
+        await asyncio.to_thread(self._values.load)
+        try:
+            self._bound = self._server.listen(self._config.bind_address, self._config.listen_port)
+        except OSError:
+            await self.stop(grace_ms=0)
+            raise
+        self._endpoint.start()
+        self._watch = asyncio.create_task(
+            expiry.watch(self._routes, self._configuration, self._server.close_connection)
+        )
+        log.info("name server listens on %s", self.address)
+
+    async def stop(self, grace_ms: int = 2_000) -> None:
+        """Answer what has arrived, close every connection. Idempotent."""
+        if self._watch is not None:
+            self._watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watch
+            self._watch = None
+        await self._endpoint.stop(grace_ms)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,67 @@
+"""The name server's settings while it runs.
+
+Owns the current configuration, and the file that online changes go to. A change makes a new value, writes it down
+and then publishes it whole; who reads `current` twice may see two values.
+
+Threads: the event loop's; files are written in a worker.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmqpy.config import files, properties
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.errors import ConfigError
+
+
+class Protected(Exception):
+    """The key may not be changed online."""
+
+
+class Configuration:
+    """One configuration and its successors."""
+
+    def __init__(self, config: NameServerConfig) -> None:
+        self._current = config
+        self._turn = asyncio.Lock()
+
+    @property
+    def current(self) -> NameServerConfig:
+        """The configuration as it is now."""
+        return self._current
+
+    def text(self) -> str:
+        """Every setting as properties text."""
+        return _text(self._current.write())
+
+    async def change(self, text: str) -> None:
+        """Set the keys of a properties text. Nothing has changed when this raises.
+
+        Raises `Protected`, `ConfigError` for an unknown key, a bad value or one that needs a restart, `OSError`.
+        """
+        try:
+            given = properties.parse(text)
+        except properties.PropertiesError as error:
+            raise ConfigError(f"the settings are no properties text: {error}") from None
+        known = NameServerConfig.keys()
+        async with self._turn:
+            for wire in given:
+                if self._current.protects(wire):
+                    raise Protected(f"Can not update config in black list: {wire}")
+                if wire not in known:
+                    raise ConfigError(f"{wire} is not a setting of this name server")
+            fresh = self._current.change(given)
+            if given and fresh.store_path:
+                await asyncio.to_thread(_store, Path(fresh.store_path), given)
+            self._current = fresh
+
+
+def _store(path: Path, changes: Mapping[str, str]) -> None:
+    """Set keys in the file and leave its other lines as they are."""
+    text = properties.decode(path.read_bytes()) if path.exists() else ""
+    files.save(path, properties.replace(text, changes))
+
+
+def _text(entries: Mapping[str, str]) -> str:
+    return "".join(f"{properties.line(wire, value)}\n" for wire, value in entries.items())

@@ -1,0 +1,276 @@
+"""The requests a name server serves, one class per family; what they mean is in the other modules of this package."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from rmqpy.clock import Clock
+from rmqpy.errors import ConfigError
+from rmqpy.protocol.codes import VERSION_STRICT_JSON, ResponseCode
+from rmqpy.protocol.requests.kv import (
+    DeleteKv,
+    GetKv,
+    GetKvList,
+    GetNameServerConfig,
+    KvFound,
+    KvListFound,
+    NameServerConfigFound,
+    PutKv,
+    UpdateNameServerConfig,
+)
+from rmqpy.protocol.requests.registration import (
+    BrokerHeartbeat,
+    KvTable,
+    QueryDataVersion,
+    RegisterBroker,
+    Registered,
+    UnregisterBroker,
+    VersionCompared,
+    checksum,
+    unpack,
+)
+from rmqpy.protocol.requests.routes import (
+    AddWritePermission,
+    BrokerMemberGroup,
+    BrokerMembers,
+    BrokerMembersFound,
+    ClusterInfoFound,
+    DeleteTopic,
+    GetAllTopics,
+    GetBrokerMembers,
+    GetClusterInfo,
+    GetRoute,
+    GetSystemTopics,
+    GetTopicsByCluster,
+    GetUnitSubscribedCommonTopics,
+    GetUnitSubscribedTopics,
+    GetUnitTopics,
+    RegisterTopic,
+    RouteFound,
+    TopicList,
+    TopicsFound,
+    WipeWritePermission,
+    WritePermissionAdded,
+    WritePermissionWiped,
+)
+from rmqpy.protocol.topics import TopicFlag
+from rmqpy.remoting.server import Caller, ConnectionClosed, Refused, handles
+from rmqpy.routing.configuration import Configuration, Protected
+from rmqpy.routing.kv import ORDER_TOPICS, KeyValues
+from rmqpy.routing.routes import Newcomer, Routes, SingleTopicTooEarly, in_zone
+
+#: Word for word what users search for when they meet it in a log.
+_NO_ROUTE: Final = (
+    "No topic route info in name server for the topic: {}\n"
+    "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+
+
+class RegistrationHandlers:
+    """Brokers come, stay and go."""
+
+    def __init__(self, routes: Routes, values: KeyValues, configuration: Configuration) -> None:
+        self._routes = routes
+        self._values = values
+        self._configuration = configuration
+
+    @handles(RegisterBroker)
+    def register(self, ask: RegisterBroker, caller: Caller) -> Registered:
+        if ask.body_crc32 not in (0, checksum(ask.body)):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        table = unpack(ask, caller.version).topic_config_serialize_wrapper
+        newcomer = Newcomer(
+            cluster=ask.cluster_name,
+            name=ask.broker_name,
+            broker_id=ask.broker_id,
+            address=ask.broker_addr,
+            replica_address=ask.ha_server_addr,
+            connection=caller.connection,
+            may_act_for_master=ask.enable_acting_master,
+            timeout_ms=ask.heartbeat_timeout_millis,
+            zone=ask.zone_name,
+        )
+        try:
+            welcome = self._routes.register(newcomer, table)
+        except SingleTopicTooEarly:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed") from None
+        order_topics = (
+            self._values.namespace(ORDER_TOPICS)
+            if self._configuration.current.order_topics_to_brokers
+            else None
+        )
+        return Registered(
+            master_addr=welcome.master_address,
+            ha_server_addr=welcome.replica_address,
+            body=None if order_topics is None else KvTable(table=dict(order_topics)),
+        )
+
+    @handles(UnregisterBroker)
+    def unregister(self, ask: UnregisterBroker) -> None:
+        self._routes.unregister(ask.cluster_name, ask.broker_name, ask.broker_addr)
+
+    @handles(BrokerHeartbeat)
+    def heartbeat(self, ask: BrokerHeartbeat) -> None:
+        self._routes.heartbeat(ask.cluster_name, ask.broker_addr)
+
+    @handles(QueryDataVersion)
+    def compare_version(self, ask: QueryDataVersion) -> VersionCompared:
+        self._routes.heartbeat(ask.cluster_name, ask.broker_addr)
+        stored = self._routes.data_version(ask.cluster_name, ask.broker_addr)
+        return VersionCompared(changed=stored != ask.body, body=stored)
+
+    @handles(ConnectionClosed)
+    def closed(self, event: ConnectionClosed) -> None:
+        self._routes.connection_closed(event.connection)
+
+
+class RouteHandlers:
+    """Clients ask where to go."""
+
+    def __init__(self, routes: Routes, values: KeyValues, configuration: Configuration, clock: Clock) -> None:
+        self._routes = routes
+        self._values = values
+        self._configuration = configuration
+        self._clock = clock
+        self._began = clock.elapsed()
+
+    @handles(GetRoute)
+    def route(self, ask: GetRoute, caller: Caller) -> RouteFound:
+        config = self._configuration.current
+        if config.waits_for_brokers and self._clock.elapsed() < self._began + config.wait_seconds:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        order = self._values.get(ORDER_TOPICS, ask.topic) if config.order_topics_to_clients else None
+        route = self._routes.route(ask.topic, order)
+        if route is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(ask.topic))
+        if ask.zone_mode and ask.zone_name:
+            route = in_zone(route, ask.zone_name)
+        is_strict = bool(ask.accept_standard_json_only) or caller.version >= VERSION_STRICT_JSON
+        return RouteFound(body=route, is_strict=is_strict)
+
+    @handles(GetClusterInfo)
+    def cluster_info(self, ask: GetClusterInfo) -> ClusterInfoFound:
+        return ClusterInfoFound(body=self._routes.cluster_info())
+
+    @handles(GetBrokerMembers)
+    def members(self, ask: GetBrokerMembers) -> BrokerMembersFound:
+        addresses = self._routes.members(ask.cluster_name, ask.broker_name)
+        members = BrokerMembers(cluster=ask.cluster_name, broker_name=ask.broker_name, broker_addrs=addresses)
+        return BrokerMembersFound(body=BrokerMemberGroup(broker_member_group=members))
+
+
+class TopicHandlers:
+    """Tools list topics, and change what the tables say about them."""
+
+    def __init__(self, routes: Routes, configuration: Configuration) -> None:
+        self._routes = routes
+        self._configuration = configuration
+
+    @handles(GetAllTopics)
+    def all_topics(self, ask: GetAllTopics) -> TopicsFound:
+        if not self._configuration.current.lists_all_topics:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+        return _topics(self._routes.topics())
+
+    @handles(GetTopicsByCluster)
+    def topics_of_cluster(self, ask: GetTopicsByCluster) -> TopicsFound:
+        self._expect_lists()
+        return _topics(self._routes.topics_of_cluster(ask.cluster))
+
+    @handles(GetSystemTopics)
+    def system_topics(self, ask: GetSystemTopics) -> TopicsFound:
+        info = self._routes.cluster_info()
+        names = [name for cluster, brokers in info.cluster_addr_table.items() for name in (cluster, *brokers)]
+        addresses = [
+            where for group in info.broker_addr_table.values() for where in group.broker_addrs.values()
+        ]
+        return TopicsFound(body=TopicList(topic_list=names, broker_addr=addresses[0] if addresses else None))
+
+    @handles(GetUnitTopics)
+    def unit_topics(self, ask: GetUnitTopics) -> TopicsFound:
+        self._expect_lists()
+        return _topics(self._routes.topics_where(lambda flags: bool(flags & TopicFlag.UNIT)))
+
+    @handles(GetUnitSubscribedTopics)
+    def unit_subscribed_topics(self, ask: GetUnitSubscribedTopics) -> TopicsFound:
+        self._expect_lists()
+        return _topics(self._routes.topics_where(lambda flags: bool(flags & TopicFlag.UNIT_SUBSCRIPTION)))
+
+    @handles(GetUnitSubscribedCommonTopics)
+    def unit_subscribed_common_topics(self, ask: GetUnitSubscribedCommonTopics) -> TopicsFound:
+        self._expect_lists()
+        both = TopicFlag.UNIT | TopicFlag.UNIT_SUBSCRIPTION
+        return _topics(self._routes.topics_where(lambda flags: flags & both == TopicFlag.UNIT_SUBSCRIPTION))
+
+    @handles(RegisterTopic)
+    def register_topic(self, ask: RegisterTopic) -> None:
+        self._routes.add_queues(ask.topic, ask.body.queue_datas)
+
+    @handles(DeleteTopic)
+    def delete_topic(self, ask: DeleteTopic) -> None:
+        self._routes.delete_topic(ask.topic, ask.cluster_name or None)
+
+    @handles(WipeWritePermission)
+    def wipe_write_permission(self, ask: WipeWritePermission) -> WritePermissionWiped:
+        return WritePermissionWiped(wipe_topic_count=self._routes.wipe_write_permission(ask.broker_name))
+
+    @handles(AddWritePermission)
+    def add_write_permission(self, ask: AddWritePermission) -> WritePermissionAdded:
+        return WritePermissionAdded(add_topic_count=self._routes.add_write_permission(ask.broker_name))
+
+    def _expect_lists(self) -> None:
+        if not self._configuration.current.lists_topics:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+
+
+class KvHandlers:
+    """Tools read and change the key-value configuration."""
+
+    def __init__(self, values: KeyValues) -> None:
+        self._values = values
+
+    @handles(PutKv)
+    async def put(self, ask: PutKv) -> None:
+        await self._values.put(ask.namespace, ask.key, ask.value)
+
+    @handles(GetKv)
+    def get(self, ask: GetKv) -> KvFound:
+        value = self._values.get(ask.namespace, ask.key)
+        if value is None:
+            remark = f"No config item, Namespace: {ask.namespace} Key: {ask.key}"
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, remark, KvFound())
+        return KvFound(value=value)
+
+    @handles(DeleteKv)
+    async def delete(self, ask: DeleteKv) -> None:
+        await self._values.delete(ask.namespace, ask.key)
+
+    @handles(GetKvList)
+    def list_namespace(self, ask: GetKvList) -> KvListFound:
+        found: Mapping[str, str] | None = self._values.namespace(ask.namespace)
+        if found is None:
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {ask.namespace}")
+        return KvListFound(body=KvTable(table=dict(found)))
+
+
+class ConfigurationHandlers:
+    """Tools read and change the name server's own settings."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+
+    @handles(GetNameServerConfig)
+    def get(self, ask: GetNameServerConfig) -> NameServerConfigFound:
+        return NameServerConfigFound(body=self._configuration.text())
+
+    @handles(UpdateNameServerConfig)
+    async def update(self, ask: UpdateNameServerConfig) -> None:
+        try:
+            await self._configuration.change(ask.body)
+        except Protected as error:
+            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
+        except ConfigError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+def _topics(names: list[str]) -> TopicsFound:
+    return TopicsFound(body=TopicList(topic_list=names))

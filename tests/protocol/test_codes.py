@@ -1,0 +1,72 @@
+"""Codes and errors: tables that must agree with each other."""
+
+import pickle
+
+import pytest
+
+from rmqpy import errors
+from rmqpy.protocol import codes
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.RocketMQError)
+]
+
+
+def test_t1_our_version_is_a_real_release_and_fits_sixteen_bits() -> None:
+    # 232 is what Java clients ask for before they send SQL expressions.
+    assert 232 <= codes.VERSION < 1 << 15
+
+
+def test_pop_codes_exceed_the_binary_header() -> None:
+    # Trap T4: served in JSON frames only, and never under the number their lower 16 bits make.
+    assert {code & 0xFFFF for code in RequestCode if code > 0xFFFF}.isdisjoint(set(RequestCode))
+
+
+def test_hot_codes_are_request_codes() -> None:
+    assert set(RequestCode) >= codes.HOT_CODES
+
+
+def test_every_code_with_a_meaning_is_a_response_code() -> None:
+    assert set(ResponseCode) >= set(errors._MEANINGS)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_error_survives_the_way_between_processes(kind: type[errors.RocketMQError]) -> None:
+    error = kind("what happened", code=17, broker="broker-a", hint="what to do")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert type(copy) is kind
+    assert (str(copy), vars(copy)) == (str(error), vars(error))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_picture_of_the_tree_shows_every_error(kind: type[errors.RocketMQError]) -> None:
+    assert kind.__name__ in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "builtin"),
+    [
+        (ResponseCode.TOPIC_NOT_EXIST, errors.TopicNotFound, errors.RouteError),
+        (ResponseCode.NO_PERMISSION, errors.AuthError, PermissionError),
+        (ResponseCode.SYSTEM_BUSY, errors.FlowControl, errors.BrokerError),
+        (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, errors.Unsupported, errors.BrokerError),
+        (ResponseCode.GO_AWAY, errors.ConnectError, ConnectionError),
+        (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, errors.GroupNotFound, errors.BrokerError),
+        (ResponseCode.CONTROLLER_NOT_LEADER, errors.BrokerError, errors.RocketMQError),
+    ],
+)
+def test_a_refusing_answer_becomes(
+    code: ResponseCode, kind: type[errors.RocketMQError], builtin: type[Exception]
+) -> None:
+    error = errors.from_response(code, "why", broker="broker-a")
+    assert type(error) is kind
+    assert isinstance(error, builtin)
+    assert (error.code, error.remark, error.broker) == (code, "why", "broker-a")
+
+
+def test_a_missing_topic_says_how_to_create_it() -> None:
+    error = errors.from_response(ResponseCode.TOPIC_NOT_EXIST, "no route", topic="orders")
+    assert str(error) == "no route (code 17); create it: rmqpy topic create orders"

@@ -1,0 +1,278 @@
+"""Dispatch: from upcalls to handlers and back, with a native half made of a list and a socket pair."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol.declare import Request, reply, request
+from rmqpy.remoting import server as endpoint_module
+from rmqpy.remoting.server import Caller, ConnectionClosed, Endpoint, Refused, TopicWanted, handles
+
+
+@reply
+class Offset:
+    offset: int
+
+
+@request(RequestCode.GET_MAX_OFFSET)
+class GetMax(Request[Offset]):
+    topic: str
+
+
+@request(RequestCode.GET_MIN_OFFSET)
+class GetMin(Request[Offset]):
+    topic: str
+
+
+@dataclass
+class Upcall:
+    code: int = 0
+    token: int = 1
+    kind: str = "request"
+    connection: int = 5
+    peer: str = "10.0.0.9:1234"
+    is_vip: bool = False
+    version: int = 317
+    language: str = "GO"
+    is_oneway: bool = False
+    ext: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    name: str = ""
+
+
+class Native:
+    """What the endpoint needs of `_native.Server`."""
+
+    def __init__(self) -> None:
+        self._bell, self._ringer = socket.socketpair()
+        self._waiting: list[Upcall] = []
+        self.batches: list[list[Any]] = []
+        self._answered: asyncio.Queue[Any] = asyncio.Queue()
+        self.is_stopped = False
+
+    def fileno(self) -> int:
+        return self._bell.fileno()
+
+    def take(self, limit: int) -> list[Upcall]:
+        taken, self._waiting = self._waiting[:limit], self._waiting[limit:]
+        if not self._waiting:
+            self._bell.recv(4096)
+        return taken
+
+    def answer(self, answers: Sequence[Any]) -> None:
+        self.batches.append(list(answers))
+        for answer in answers:
+            self._answered.put_nowait(answer)
+
+    def stop(self, grace_ms: int) -> None:
+        self.is_stopped = True
+
+    def put(self, *upcalls: Upcall) -> None:
+        self._waiting.extend(upcalls)
+        self._ringer.send(b"!")
+
+    async def answers(self, count: int) -> list[Any]:
+        """The next answers, in the order in which they went down."""
+        async with asyncio.timeout(10):
+            return [await self._answered.get() for _ in range(count)]
+
+
+class Handlers:
+    """One handler of each kind."""
+
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+        self.events: list[object] = []
+        self.gate = asyncio.Event()
+
+    @handles(GetMax)
+    def maximum(self, ask: GetMax, caller: Caller) -> Offset:
+        self.callers.append(caller)
+        match ask.topic:
+            case "refused":
+                raise Refused(ResponseCode.QUERY_NOT_FOUND, "nothing there", Offset(offset=-1))
+            case "broken":
+                raise RuntimeError("out of order")
+        return Offset(offset=9)
+
+    @handles(GetMin)
+    async def minimum(self, ask: GetMin) -> Offset:
+        await self.gate.wait()
+        if ask.topic == "broken":
+            raise RuntimeError("out of order")
+        return Offset(offset=1)
+
+    @handles(ConnectionClosed)
+    def closed(self, event: ConnectionClosed) -> None:
+        self.events.append(event)
+
+    @handles(TopicWanted)
+    async def wanted(self, event: TopicWanted) -> None:
+        self.events.append(event)
+        self.gate.set()
+
+
+class MoreHandlers:
+    """A second part that also wants to know of closed connections."""
+
+    def __init__(self, events: list[object]) -> None:
+        self.events = events
+
+    @handles(ConnectionClosed)
+    def closed(self, event: ConnectionClosed) -> None:
+        self.events.append("again")
+
+
+@pytest.fixture
+async def native() -> Native:
+    return Native()
+
+
+@pytest.fixture
+async def handlers() -> Handlers:
+    return Handlers()
+
+
+@pytest.fixture
+async def endpoint(native: Native, handlers: Handlers) -> AsyncIterator[Endpoint]:
+    parts = (handlers, MoreHandlers(handlers.events))
+    made = Endpoint(native, parts, role="broker", hot={RequestCode.SEND_MESSAGE})  # type: ignore[arg-type]
+    made.start()
+    yield made
+    handlers.gate.set()
+    await made.stop()
+    assert native.is_stopped
+
+
+MAX, MIN = RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET
+
+
+@pytest.mark.parametrize(
+    ("upcall", "answer"),
+    [
+        (Upcall(MAX, ext={"topic": "t"}), (1, 0, None, {"offset": "9"}, None)),
+        (Upcall(MAX), (1, 1, "the custom field <topic> is null", None, None)),
+        (Upcall(MAX, ext={"topic": "refused"}), (1, 22, "nothing there", {"offset": "-1"}, None)),
+        (Upcall(MAX, ext={"topic": "broken"}), (1, 1, "RuntimeError: out of order", None, None)),
+        (Upcall(9999), (1, 3, " request type 9999 not supported", None, None)),
+        (
+            Upcall(RequestCode.RECALL_MESSAGE),
+            (
+                1,
+                3,
+                " request type 370 not supported: RECALL_MESSAGE is not served by this broker",
+                None,
+                None,
+            ),
+        ),
+    ],
+)
+async def test_a_request_is_answered(native: Native, endpoint: Endpoint, upcall: Upcall, answer: Any) -> None:
+    native.put(upcall)
+    assert await native.answers(1) == [answer]
+
+
+async def test_the_caller_is_told_to_handlers_that_ask(
+    native: Native, endpoint: Endpoint, handlers: Handlers
+) -> None:
+    native.put(Upcall(MAX, ext={"topic": "t"}))
+    await native.answers(1)
+    assert handlers.callers == [Caller(5, "10.0.0.9:1234", 317, "GO")]
+
+
+async def test_one_wake_up_sends_one_batch(native: Native, endpoint: Endpoint) -> None:
+    native.put(*(Upcall(MAX, token=token, ext={"topic": "t"}) for token in range(200)))
+    answers = await native.answers(200)
+    assert [answer[0] for answer in answers] == list(range(200))
+    assert len(native.batches) == 1
+
+
+async def test_handlers_that_wait_do_not_hold_up_others(
+    native: Native, endpoint: Endpoint, handlers: Handlers
+) -> None:
+    native.put(
+        Upcall(MIN, token=1, ext={"topic": "t"}),
+        Upcall(MIN, token=2, ext={"topic": "broken"}),
+        Upcall(MAX, token=3, ext={"topic": "t"}),
+    )
+    assert [answer[0] for answer in await native.answers(1)] == [3]
+    handlers.gate.set()
+    answers = await native.answers(2)
+    assert [answer[:3] for answer in answers] == [(1, 0, None), (2, 1, "RuntimeError: out of order")]
+    assert len(native.batches) == 2
+
+
+@pytest.mark.parametrize("topic", ["t", "refused", "broken"])
+@pytest.mark.parametrize("code", [MAX, MIN, 9999])
+async def test_t8_a_oneway_request_is_never_answered(
+    native: Native, endpoint: Endpoint, handlers: Handlers, code: int, topic: str
+) -> None:
+    handlers.gate.set()
+    native.put(
+        Upcall(code, token=1, is_oneway=True, ext={"topic": topic}), Upcall(MIN, token=2, ext={"topic": "t"})
+    )
+    assert [answer[0] for answer in await native.answers(1)] == [2]
+
+
+async def test_t40_every_part_hears_of_a_closed_connection(
+    native: Native, endpoint: Endpoint, handlers: Handlers
+) -> None:
+    native.put(Upcall(kind="closed", token=0), Upcall(MAX, ext={"topic": "t"}))
+    await native.answers(1)
+    assert handlers.events == [ConnectionClosed(5, "10.0.0.9:1234"), "again"]
+
+
+async def test_a_topic_that_sends_wait_for_is_announced(
+    native: Native, endpoint: Endpoint, handlers: Handlers
+) -> None:
+    native.put(Upcall(310, kind="create_topic", name="orders", ext={"b": "orders"}))
+    async with asyncio.timeout(10):
+        await handlers.gate.wait()
+    assert handlers.events == [TopicWanted("orders", 310, {"b": "orders"}, "10.0.0.9:1234")]
+
+
+async def test_too_many_waiting_handlers_stop_the_taking(
+    native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "TASKS_MAX", 10)
+    native.put(*(Upcall(MIN, token=token, ext={"topic": "t"}) for token in range(10)))
+    native.put(Upcall(MAX, token=98, ext={"topic": "t"}))
+    assert [answer[0] for answer in await native.answers(1)] == [98]
+    native.put(Upcall(MAX, token=99, ext={"topic": "t"}))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(handlers.callers) == 1, "the second waits in the native ring"
+    handlers.gate.set()
+    assert {answer[0] for answer in await native.answers(11)} == {*range(10), 99}
+
+
+def test_the_table_tells_what_becomes_of_every_code() -> None:
+    table = Endpoint(
+        Native.__new__(Native),  # type: ignore[arg-type]
+        (Handlers.__new__(Handlers),),
+        role="broker",
+        hot={RequestCode.SEND_MESSAGE},
+    ).table()
+    assert set(table) == set(RequestCode)
+    assert table[MAX] == "Handlers.maximum"
+    assert table[RequestCode.SEND_MESSAGE] == "native"
+    assert table[RequestCode.POP_MESSAGE] == "not served"
+
+
+def test_two_handlers_of_one_code_are_refused() -> None:
+    handlers = (Handlers.__new__(Handlers), Handlers.__new__(Handlers))
+    with pytest.raises(TypeError, match=r"is handled by Handlers\.maximum and by Handlers\.maximum"):
+        Endpoint(Native.__new__(Native), handlers, role="broker")  # type: ignore[arg-type]
+
+
+def test_a_handler_must_take_what_it_handles() -> None:
+    with pytest.raises(TypeError, match="must take"):
+
+        @handles(GetMax)
+        def wrong(self: object, ask: GetMin) -> Offset:
+            raise NotImplementedError
