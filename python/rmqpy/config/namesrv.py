@@ -165,7 +165,7 @@ def read(given: Mapping[str, str]) -> Reading:
     for wire, consequence in DANGEROUS.items():
         if given.get(wire, "false").lower() != "false":
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
-    known = NameServerConfig.keys().keys() | DANGEROUS.keys()
+    known = NameServerConfig.declared().keys() | DANGEROUS.keys()
     notices = [_notice(wire, value, known) for wire, value in given.items() if wire not in known]
     return Reading(NameServerConfig.read(given), notices)
 

@@ -44,7 +44,7 @@ class Configuration:
             given = properties.parse(text)
         except properties.PropertiesError as error:
             raise ConfigError(f"the settings are no properties text: {error}") from None
-        known = NameServerConfig.keys()
+        known = NameServerConfig.declared()
         async with self._turn:
             for wire in given:
                 if self._current.protects(wire):
