@@ -54,8 +54,7 @@ def cut(ranges: Iterable[Range], rows_max: int | None, count_min: int) -> list[R
     ranges = list(ranges)
     rows = sum(each.rows for each in ranges)
     if len(ranges) < count_min and rows:
-        # Ceil, so that a range is never cut finer than asked for; what is left over makes a shorter last piece.
-        fair = max(1, -(-rows // count_min))
+        fair = max(1, rows // count_min)
         rows_max = fair if rows_max is None else min(rows_max, fair)
     if rows_max is None:
         return ranges

@@ -1,0 +1,100 @@
+"""How a process serves until it is told to stop: signals, threads, failures at the start."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from rmqpy.server import Thread, default_data_dir
+
+
+class Recorder:
+    """A server that notes what is done to it."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.notes: list[str] = []
+        self.failure = failure
+
+    async def start(self) -> None:
+        self.notes.append(f"start on {threading.current_thread().name}")
+        if self.failure is not None:
+            raise self.failure
+
+    async def stop(self) -> None:
+        self.notes.append("stop")
+
+
+def test_a_thread_runs_a_server_and_leaves_nothing_behind() -> None:
+    before = set(threading.enumerate())
+    server = Recorder()
+    thread = Thread(server)
+    thread.start()
+    assert thread.call(asyncio.sleep(0, "done")) == "done"
+    thread.stop()
+    assert server.notes == ["start on rmqpy-server", "stop"]
+    assert set(threading.enumerate()) == before
+
+
+def test_a_failed_start_is_raised_and_ends_the_thread() -> None:
+    before = set(threading.enumerate())
+    server = Recorder(OSError("port taken"))
+    with pytest.raises(OSError, match="port taken"):
+        Thread(server).start()
+    assert server.notes[-1] == "stop"
+    assert set(threading.enumerate()) == before
+
+
+def serving(stop: str) -> subprocess.Popen[str]:
+    """A process that serves something whose `stop` runs the given line; ready once it has printed so."""
+    program = f"""
+        import asyncio
+        from rmqpy.server import serve
+
+        class Something:
+            async def start(self):
+                pass
+            async def stop(self):
+                {stop}
+
+        asyncio.run(serve(Something(), lambda: print("ready", flush=True)))
+        print("left", flush=True)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_in_order(number: signal.Signals) -> None:
+    with serving(stop='print("stopping", flush=True)') as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "stopping\nleft\n", "")
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    with serving(stop='print("stopping", flush=True); await asyncio.Event().wait()') as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stopping\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_the_data_folder_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
+    monkeypatch.delenv("RMQPY_DATA_DIR", raising=False)
+    assert str(default_data_dir()) == "/somewhere/rmqpy"
+    monkeypatch.setenv("RMQPY_DATA_DIR", "/elsewhere")
+    assert str(default_data_dir()) == "/elsewhere"
