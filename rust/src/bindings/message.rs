@@ -1,0 +1,293 @@
+//! `Message`: what a user wants to send. Immutable, checked when it is made, free of handles.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyMappingProxy, PyMemoryView, PyString, PyTuple};
+
+use crate::client::fields::{Delivery, Fields};
+
+/// Bytes of a body that `repr` shows.
+const REPR_BYTES: usize = 64;
+
+/// See `_native.pyi`.
+#[pyclass(frozen, module = "rmqpy", name = "Message")]
+pub struct Message {
+    fields: Fields,
+    body: Py<PyBytes>,
+}
+
+impl Message {
+    /// Everything but the body.
+    pub fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// The body as it was given.
+    pub fn body_bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
+        self.body.bind(py).as_bytes()
+    }
+}
+
+#[pymethods]
+impl Message {
+    #[new]
+    #[pyo3(
+        signature = (topic, body, *, tag=None, keys=None, properties=None, sharding_key=None, deliver_at=None,
+                     deliver_after=None, delay_level=None, priority=None, flag=0),
+        text_signature = "(topic, body, *, tag=None, keys=(), properties=None, sharding_key=None, \
+                          deliver_at=None, deliver_after=None, delay_level=None, priority=None, flag=0)"
+    )]
+    #[allow(clippy::too_many_arguments, reason = "a constructor with keywords, not a Rust interface")]
+    fn new(
+        topic: String,
+        body: &Bound<'_, PyAny>,
+        tag: Option<String>,
+        keys: Option<&Bound<'_, PyAny>>,
+        properties: Option<&Bound<'_, PyAny>>,
+        sharding_key: Option<String>,
+        deliver_at: Option<&Bound<'_, PyAny>>,
+        deliver_after: Option<&Bound<'_, PyAny>>,
+        delay_level: Option<i32>,
+        priority: Option<i32>,
+        flag: i32,
+    ) -> PyResult<Self> {
+        let fields = Fields {
+            topic,
+            tag,
+            keys: keys.map_or_else(|| Ok(Vec::new()), words)?,
+            properties: properties.map_or_else(|| Ok(Vec::new()), pairs)?,
+            sharding_key,
+            delivery: delivery(deliver_at, deliver_after, delay_level)?,
+            priority,
+            flag,
+        };
+        fields.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let body = bytes_of(body)?;
+        if body.as_bytes().is_empty() {
+            return Err(PyValueError::new_err("the body is empty: brokers refuse a message without one"));
+        }
+        Ok(Self { fields, body: body.unbind() })
+    }
+
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.fields.topic
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        self.body.bind(py).clone()
+    }
+
+    #[getter]
+    fn tag(&self) -> Option<&str> {
+        self.fields.tag.as_deref()
+    }
+
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.fields.keys)
+    }
+
+    #[getter]
+    fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMappingProxy>> {
+        Ok(PyMappingProxy::new(py, self.property_dict(py)?.as_mapping()))
+    }
+
+    #[getter]
+    fn sharding_key(&self) -> Option<&str> {
+        self.fields.sharding_key.as_deref()
+    }
+
+    #[getter]
+    fn deliver_at(&self) -> Option<f64> {
+        match self.fields.delivery {
+            Some(Delivery::At(ms)) => Some(ms as f64 / 1000.0),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn deliver_after(&self) -> Option<f64> {
+        match self.fields.delivery {
+            Some(Delivery::After(ms)) => Some(ms as f64 / 1000.0),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn delay_level(&self) -> Option<i32> {
+        match self.fields.delivery {
+            Some(Delivery::Level(level)) => Some(level),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn priority(&self) -> Option<i32> {
+        self.fields.priority
+    }
+
+    #[getter]
+    fn flag(&self) -> i32 {
+        self.fields.flag
+    }
+
+    #[getter]
+    fn size(&self, py: Python<'_>) -> usize {
+        self.body.bind(py).as_bytes().len() + self.fields.properties_text("").len()
+    }
+
+    #[pyo3(signature = (**changes))]
+    fn replace<'py>(
+        slf: &Bound<'py, Self>,
+        changes: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let arguments = slf.get().arguments(py)?;
+        if let Some(changes) = changes {
+            let is_delivery = |name: &str| matches!(name, "deliver_at" | "deliver_after" | "delay_level");
+            for (name, value) in changes.iter() {
+                // The three ways to delay exclude each other: naming one drops the others.
+                if is_delivery(name.cast::<PyString>()?.to_cow()?.as_ref()) && !value.is_none() {
+                    for other in ["deliver_at", "deliver_after", "delay_level"] {
+                        arguments.set_item(other, py.None())?;
+                    }
+                }
+            }
+            arguments.update(changes.as_mapping())?;
+        }
+        slf.get_type().call((), Some(&arguments))
+    }
+
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        Ok((PyTuple::empty(py), self.arguments(py)?))
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Self>().is_ok_and(|other| {
+            let other = other.get();
+            self.fields == other.fields && self.body.bind(py).as_bytes() == other.body.bind(py).as_bytes()
+        })
+    }
+
+    fn __hash__(&self, py: Python<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.fields.hash(&mut hasher);
+        self.body.bind(py).as_bytes().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let mut text =
+            format!("Message({}, {}", repr_text(py, &self.fields.topic)?, repr_body(self.body.bind(py))?);
+        let arguments = self.arguments(py)?;
+        for name in ["tag", "keys", "sharding_key", "deliver_at", "deliver_after", "delay_level", "priority"] {
+            if let Some(value) = arguments.get_item(name)?
+                && value.is_truthy()?
+            {
+                text.push_str(&format!(", {name}={}", value.repr()?));
+            }
+        }
+        if !self.fields.properties.is_empty() {
+            text.push_str(&format!(", properties={}", self.property_dict(py)?.repr()?));
+        }
+        text.push(')');
+        Ok(text)
+    }
+}
+
+impl Message {
+    fn property_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, value) in &self.fields.properties {
+            dict.set_item(name, value)?;
+        }
+        Ok(dict)
+    }
+
+    /// The arguments that make this message again.
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let arguments = PyDict::new(py);
+        arguments.set_item("topic", &self.fields.topic)?;
+        arguments.set_item("body", self.body.bind(py))?;
+        arguments.set_item("tag", &self.fields.tag)?;
+        arguments.set_item("keys", self.keys(py)?)?;
+        arguments.set_item("properties", self.property_dict(py)?)?;
+        arguments.set_item("sharding_key", &self.fields.sharding_key)?;
+        arguments.set_item("deliver_at", self.deliver_at())?;
+        arguments.set_item("deliver_after", self.deliver_after())?;
+        arguments.set_item("delay_level", self.delay_level())?;
+        arguments.set_item("priority", self.fields.priority)?;
+        arguments.set_item("flag", self.fields.flag)?;
+        Ok(arguments)
+    }
+}
+
+/// `bytes` as they are, text as UTF-8, anything else that lends its memory as a copy.
+fn bytes_of<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    if let Ok(bytes) = body.cast_exact::<PyBytes>() {
+        return Ok(bytes.clone());
+    }
+    if let Ok(text) = body.cast::<PyString>() {
+        return text.encode_utf8();
+    }
+    let view = PyMemoryView::from(body).map_err(|_| {
+        PyTypeError::new_err(format!("a body is bytes, bytearray, memoryview or str, not {}", body.get_type()))
+    })?;
+    Ok(view.call_method0("tobytes")?.cast_into::<PyBytes>()?)
+}
+
+fn words(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if let Ok(word) = keys.cast::<PyString>() {
+        return Ok(vec![word.to_cow()?.into_owned()]);
+    }
+    keys.try_iter()?.map(|key| key?.extract()).collect()
+}
+
+fn pairs(properties: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+    properties.call_method0("items")?.try_iter()?.map(|pair| pair?.extract()).collect()
+}
+
+fn delivery(
+    at: Option<&Bound<'_, PyAny>>,
+    after: Option<&Bound<'_, PyAny>>,
+    level: Option<i32>,
+) -> PyResult<Option<Delivery>> {
+    match (at, after, level) {
+        (None, None, None) => Ok(None),
+        (Some(at), None, None) => Ok(Some(Delivery::At(milliseconds(at, "timestamp")?))),
+        (None, Some(after), None) => Ok(Some(Delivery::After(milliseconds(after, "total_seconds")?))),
+        (None, None, Some(level)) => Ok(Some(Delivery::Level(level))),
+        _ => Err(PyValueError::new_err("give one of deliver_at, deliver_after and delay_level")),
+    }
+}
+
+/// Seconds as a number, or an object that has a method to tell them.
+fn milliseconds(value: &Bound<'_, PyAny>, method: &str) -> PyResult<i64> {
+    let seconds: f64 =
+        if value.hasattr(method)? { value.call_method0(method)?.extract()? } else { value.extract()? };
+    if !seconds.is_finite() {
+        return Err(PyValueError::new_err("a time must be finite"));
+    }
+    Ok((seconds * 1000.0).round() as i64)
+}
+
+fn repr_text(py: Python<'_>, text: &str) -> PyResult<String> {
+    Ok(PyString::new(py, text).repr()?.to_cow()?.into_owned())
+}
+
+/// The body as Python writes it, cut so that a log line stays one.
+pub fn repr_body(body: &Bound<'_, PyBytes>) -> PyResult<String> {
+    let bytes = body.as_bytes();
+    let Some(start) = bytes.get(..REPR_BYTES).filter(|start| start.len() < bytes.len()) else {
+        return Ok(body.repr()?.to_cow()?.into_owned());
+    };
+    let shown = PyBytes::new(body.py(), start).repr()?.to_cow()?.into_owned();
+    Ok(format!("{shown}... ({} bytes)", bytes.len()))
+}

@@ -1,0 +1,112 @@
+//! One request that expects one reply, and the place where its outcome appears.
+//!
+//! Invariant: an outcome is set once and never changes. Set from the I/O thread of the connection, read and waited
+//! for from any thread.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use super::completions::{Announce, Landed};
+
+/// What the other side answered. Any code: judging it is the caller's business.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// Response code; 0 is success.
+    pub code: i32,
+    /// Text beside the code.
+    pub remark: Option<String>,
+    /// Header fields, in the order of the wire.
+    pub ext: Vec<(String, String)>,
+    /// Body, a copy of its own.
+    pub body: Bytes,
+}
+
+/// Why there is no reply.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nobody could be reached at the address: the request was not sent.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// No reply in time; the other side may have acted all the same.
+    #[error("no reply in time")]
+    Timeout,
+    /// The connection ended before the reply came; the other side may have acted all the same.
+    #[error("connection lost: {0}")]
+    Lost(String),
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// A request under way, or its outcome.
+#[derive(Debug)]
+pub struct Call {
+    outcome: OnceLock<Result<Reply, CallError>>,
+    gate: Mutex<()>,
+    settled: Condvar,
+    announce: Option<Announce>,
+}
+
+impl Call {
+    /// A call without outcome yet; it is announced when it has one.
+    #[must_use]
+    pub fn new(announce: Option<Announce>) -> Self {
+        Self { outcome: OnceLock::new(), gate: Mutex::new(()), settled: Condvar::new(), announce }
+    }
+
+    /// Sets the outcome; a second one is ignored.
+    pub fn settle(self: &Arc<Self>, outcome: Result<Reply, CallError>) {
+        {
+            let _gate = self.gate.lock();
+            if self.outcome.set(outcome).is_err() {
+                return;
+            }
+        }
+        self.settled.notify_all();
+        if let Some(announce) = &self.announce {
+            announce.to.push(announce.token, Landed::Call(Arc::clone(self)));
+        }
+    }
+
+    /// The outcome, if there is one.
+    pub fn outcome(&self) -> Option<&Result<Reply, CallError>> {
+        self.outcome.get()
+    }
+
+    /// Sleeps until there is an outcome or `timeout` has passed; whether there is one.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let mut gate = self.gate.lock();
+        if self.outcome.get().is_none() {
+            self.settled.wait_for(&mut gate, timeout);
+        }
+        self.outcome.get().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::completions::Completions;
+    use super::*;
+
+    #[test]
+    fn the_first_outcome_stays_and_is_announced_once() {
+        let completions = Arc::new(Completions::default());
+        let call = Arc::new(Call::new(Some(Announce { to: Arc::clone(&completions), token: 7 })));
+        call.settle(Err(CallError::Timeout));
+        call.settle(Err(CallError::Closed));
+        assert!(matches!(call.outcome(), Some(Err(CallError::Timeout))));
+        assert_eq!(completions.take(10).len(), 1);
+    }
+
+    #[test]
+    fn a_waiter_is_woken_by_the_outcome() {
+        let call = Arc::new(Call::new(None));
+        let waiting = Arc::clone(&call);
+        let sleeper = std::thread::spawn(move || waiting.wait(Duration::from_secs(30)));
+        call.settle(Err(CallError::Closed));
+        assert!(sleeper.join().unwrap());
+    }
+}

@@ -1,0 +1,291 @@
+//! What a user says about a message, checked before any network call, and written as the properties string.
+//!
+//! Owns the rules of names and the order of properties. Invariant: fields that passed `check` can be carried by
+//! every RocketMQ broker and read back by every client. Any thread.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+/// Longest topic name that brokers accept from users.
+pub const TOPIC_CHARS_MAX: usize = 127;
+/// Longest retry or dead-letter topic name: a prefix and a group of 120 characters with room to spare.
+pub const INTERNAL_TOPIC_CHARS_MAX: usize = 255;
+/// Longest group name.
+pub const GROUP_CHARS_MAX: usize = 120;
+/// The record keeps the length of the properties in a signed 16-bit number.
+pub const PROPERTIES_BYTES_MAX: usize = 32_767;
+
+const NAME_END: u8 = 1;
+const VALUE_END: u8 = 2;
+
+/// Topics that only a broker writes to.
+const BROKER_TOPICS: [&str; 9] = [
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "rmq_sys_wheel_timer",
+];
+
+/// Property names that carry meaning for brokers and clients: the original refuses them from users as well.
+static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
+    [
+        "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID",
+        "ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY",
+        "EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET 1ST_POP_TIME ORIGIN_GROUP",
+        "TRAN_PREPARED_QUEUE_OFFSET DUP_INFO INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME",
+        "PUSH_REPLY_TIME CLUSTER MSG_TYPE INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_SEC TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY",
+        "TIMER_DELAY_LEVEL TIMER_ROLL_LABEL __SHARDINGKEY _SYS_MSG_PRIORITY_ __BORNHOST BORN_TIMESTAMP __CRC32#",
+        "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID CHECK_IMMUNITY_TIME_IN_SECONDS __transactionId__ __LITE_TOPIC",
+    ]
+    .into_iter()
+    .flat_map(str::split_whitespace)
+    .collect()
+});
+
+/// When a message becomes visible to consumers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Delivery {
+    /// At this wall-clock time, in milliseconds since the epoch.
+    At(i64),
+    /// This many milliseconds after the broker got it.
+    After(i64),
+    /// After the delay the broker's configuration gives this level, counted from 1.
+    Level(i32),
+}
+
+/// Everything about a message but its body.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Fields {
+    /// Where it goes.
+    pub topic: String,
+    /// One word for filters.
+    pub tag: Option<String>,
+    /// Words it can be found by.
+    pub keys: Vec<String>,
+    /// The user's own names and values, in the order given.
+    pub properties: Vec<(String, String)>,
+    /// Messages of equal sharding keys go to one queue.
+    pub sharding_key: Option<String>,
+    /// Delayed delivery.
+    pub delivery: Option<Delivery>,
+    /// Priority, for topics of that type.
+    pub priority: Option<i32>,
+    /// The application's flag, carried untouched.
+    pub flag: i32,
+}
+
+/// Why fields cannot make a message. The text says what to do instead.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FieldError {
+    /// Empty, too long or with a forbidden character.
+    #[error("{what} {name:?} is not a valid name: use 1 to {chars_max} of the characters a-z A-Z 0-9 _ - % |")]
+    Name {
+        /// `topic` or `group`.
+        what: &'static str,
+        /// What was given.
+        name: String,
+        /// The limit that applies.
+        chars_max: usize,
+    },
+    /// A topic only brokers write to.
+    #[error("topic {0:?} is written by brokers only")]
+    BrokerTopic(String),
+    /// A property name that the protocol uses itself.
+    #[error("property {0:?} is reserved; use the argument of Message that sets it (tag, keys, sharding_key, deliver_at, ...)")]
+    Reserved(String),
+    /// Names and values end at these control characters on the wire.
+    #[error("{what} {text:?} is empty, or has a character that the wire format cannot carry")]
+    Text {
+        /// What was given.
+        what: &'static str,
+        /// Its text.
+        text: String,
+    },
+    /// Keys are joined by spaces.
+    #[error("key {0:?} has white space inside; give several keys as a list")]
+    Key(String),
+    /// The delay makes no sense.
+    #[error("a delay must not be negative, and a delay level counts from 1")]
+    Delay,
+    /// More text than a record can hold.
+    #[error("properties take {0} bytes, a message can carry {PROPERTIES_BYTES_MAX}")]
+    PropertiesTooLong(usize),
+}
+
+/// Whether `name` can be a topic's.
+pub fn check_topic(name: &str) -> Result<(), FieldError> {
+    let is_internal = name.starts_with("%RETRY%") || name.starts_with("%DLQ%");
+    check_name("topic", name, if is_internal { INTERNAL_TOPIC_CHARS_MAX } else { TOPIC_CHARS_MAX })
+}
+
+/// Whether `name` can be a group's.
+pub fn check_group(name: &str) -> Result<(), FieldError> {
+    check_name("group", name, GROUP_CHARS_MAX)
+}
+
+fn check_name(what: &'static str, name: &str, chars_max: usize) -> Result<(), FieldError> {
+    let is_allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'%' | b'|' | b'_' | b'-');
+    if (1..=chars_max).contains(&name.len()) && name.bytes().all(is_allowed) {
+        Ok(())
+    } else {
+        Err(FieldError::Name { what, name: name.to_owned(), chars_max })
+    }
+}
+
+fn check_text(what: &'static str, text: &str) -> Result<(), FieldError> {
+    if text.trim().is_empty() || text.bytes().any(|c| c == NAME_END || c == VALUE_END) {
+        Err(FieldError::Text { what, text: text.to_owned() })
+    } else {
+        Ok(())
+    }
+}
+
+impl Fields {
+    /// Refuses what a broker would refuse, or what readers would lose without a word.
+    pub fn check(&self) -> Result<(), FieldError> {
+        check_topic(&self.topic)?;
+        if BROKER_TOPICS.contains(&self.topic.as_str()) {
+            return Err(FieldError::BrokerTopic(self.topic.clone()));
+        }
+        if let Some(tag) = &self.tag {
+            check_text("tag", tag)?;
+            if tag.contains("||") || tag.trim().len() != tag.len() {
+                return Err(FieldError::Text { what: "tag", text: tag.clone() });
+            }
+        }
+        for key in &self.keys {
+            check_text("key", key)?;
+            if key.contains(char::is_whitespace) {
+                return Err(FieldError::Key(key.clone()));
+            }
+        }
+        for (name, value) in &self.properties {
+            check_text("property name", name)?;
+            check_text("property value", value)?;
+            if RESERVED.contains(name.as_str()) {
+                return Err(FieldError::Reserved(name.clone()));
+            }
+        }
+        if let Some(key) = &self.sharding_key {
+            check_text("sharding key", key)?;
+        }
+        if matches!(self.delivery, Some(Delivery::At(ms) | Delivery::After(ms)) if ms < 0)
+            || matches!(self.delivery, Some(Delivery::Level(level)) if level < 1)
+        {
+            return Err(FieldError::Delay);
+        }
+        let bytes = self.properties_text("").len();
+        if bytes > PROPERTIES_BYTES_MAX - BROKER_PROPERTIES_BYTES {
+            return Err(FieldError::PropertiesTooLong(bytes));
+        }
+        Ok(())
+    }
+
+    /// The properties string of this message under the id `unique_id`.
+    #[must_use]
+    pub fn properties_text(&self, unique_id: &str) -> String {
+        let mut text = String::with_capacity(96);
+        for (name, value) in &self.properties {
+            put(&mut text, name, value);
+        }
+        if !self.keys.is_empty() {
+            put(&mut text, "KEYS", &self.keys.join(" "));
+        }
+        if let Some(tag) = &self.tag {
+            put(&mut text, "TAGS", tag);
+        }
+        if let Some(key) = &self.sharding_key {
+            put(&mut text, "__SHARDINGKEY", key);
+        }
+        match self.delivery {
+            Some(Delivery::At(ms)) => put(&mut text, "TIMER_DELIVER_MS", itoa::Buffer::new().format(ms)),
+            Some(Delivery::After(ms)) => put(&mut text, "TIMER_DELAY_MS", itoa::Buffer::new().format(ms)),
+            Some(Delivery::Level(level)) => put(&mut text, "DELAY", itoa::Buffer::new().format(level)),
+            None => {}
+        }
+        if let Some(priority) = self.priority {
+            put(&mut text, "_SYS_MSG_PRIORITY_", itoa::Buffer::new().format(priority));
+        }
+        put(&mut text, "WAIT", "true");
+        put(&mut text, "UNIQ_KEY", unique_id);
+        text
+    }
+}
+
+/// Room left for what is added on the way: the id here, then region, trace switch and cluster by the broker.
+const BROKER_PROPERTIES_BYTES: usize = 512;
+
+fn put(text: &mut String, name: &str, value: &str) {
+    text.push_str(name);
+    text.push(char::from(NAME_END));
+    text.push_str(value);
+    text.push(char::from(VALUE_END));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(topic: &str) -> Fields {
+        Fields {
+            topic: topic.to_owned(),
+            tag: None,
+            keys: Vec::new(),
+            properties: Vec::new(),
+            sharding_key: None,
+            delivery: None,
+            priority: None,
+            flag: 0,
+        }
+    }
+
+    #[test]
+    fn properties_are_written_with_both_separators() {
+        let message = Fields {
+            tag: Some("paid".into()),
+            keys: vec!["A-1".into(), "A-2".into()],
+            properties: vec![("colour".into(), "blå".into())],
+            delivery: Some(Delivery::Level(3)),
+            ..fields("orders")
+        };
+        assert_eq!(message.check(), Ok(()));
+        let expected = "colour\u{1}blå\u{2}KEYS\u{1}A-1 A-2\u{2}TAGS\u{1}paid\u{2}DELAY\u{1}3\u{2}WAIT\u{1}true\u{2}\
+                        UNIQ_KEY\u{1}ID\u{2}";
+        assert_eq!(message.properties_text("ID"), expected);
+    }
+
+    #[test]
+    fn what_a_broker_refuses_or_a_reader_loses_is_refused_here() {
+        let property = |name: &str, value: &str| Fields {
+            properties: vec![(name.to_owned(), value.to_owned())],
+            ..fields("t")
+        };
+        let refused = [
+            fields(""),
+            fields("has space"),
+            fields(&"t".repeat(128)),
+            fields("SCHEDULE_TOPIC_XXXX"),
+            Fields { tag: Some("a||b".into()), ..fields("t") },
+            Fields { tag: Some(" ".into()), ..fields("t") },
+            Fields { keys: vec!["two words".into()], ..fields("t") },
+            property("TAGS", "x"),
+            property("", "x"),
+            property("x", ""),
+            property("x", "a\u{1}b"),
+            property("x", &"y".repeat(PROPERTIES_BYTES_MAX)),
+            Fields { delivery: Some(Delivery::Level(0)), ..fields("t") },
+            Fields { delivery: Some(Delivery::After(-1)), ..fields("t") },
+        ];
+        for case in refused {
+            assert!(case.check().is_err(), "{case:?}");
+        }
+        assert_eq!(fields(&format!("%RETRY%{}", "g".repeat(120))).check(), Ok(()));
+        assert_eq!(fields(&"t".repeat(127)).check(), Ok(()));
+    }
+}

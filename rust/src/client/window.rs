@@ -1,0 +1,108 @@
+//! How much may be on its way: a budget of messages and bytes, shared by the sends of one producer.
+//!
+//! Invariant: what is taken is given back exactly once, when the send is over for good. Any thread; `take` may
+//! sleep, `give` never does.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// The budget and what is left of it.
+#[derive(Debug)]
+pub struct Window {
+    messages_max: usize,
+    bytes_max: usize,
+    used: Mutex<Used>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Used {
+    messages: usize,
+    bytes: usize,
+}
+
+impl Window {
+    /// A budget nobody has touched.
+    #[must_use]
+    pub fn new(messages_max: usize, bytes_max: usize) -> Self {
+        Self { messages_max, bytes_max, used: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Takes room for one message, waiting up to `timeout` for it. A message larger than the whole budget gets
+    /// through when it is alone.
+    pub fn take(&self, bytes: usize, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut used = self.used.lock();
+        while !self.has_room(*used, bytes) {
+            if self.changed.wait_until(&mut used, deadline).timed_out() && !self.has_room(*used, bytes) {
+                return false;
+            }
+        }
+        used.messages += 1;
+        used.bytes += bytes;
+        true
+    }
+
+    fn has_room(&self, used: Used, bytes: usize) -> bool {
+        used.messages == 0 || (used.messages < self.messages_max && used.bytes + bytes <= self.bytes_max)
+    }
+
+    /// Gives back the room of one message.
+    pub fn give(&self, bytes: usize) {
+        let mut used = self.used.lock();
+        debug_assert!(used.messages > 0 && used.bytes >= bytes, "given back more than was taken");
+        used.messages = used.messages.saturating_sub(1);
+        used.bytes = used.bytes.saturating_sub(bytes);
+        drop(used);
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until nothing is on its way; false when `timeout` passed first.
+    pub fn drained(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut used = self.used.lock();
+        while used.messages > 0 {
+            if self.changed.wait_until(&mut used, deadline).timed_out() {
+                return used.messages == 0;
+            }
+        }
+        true
+    }
+
+    /// Messages on their way.
+    pub fn messages(&self) -> usize {
+        self.used.lock().messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_full_window_refuses_until_room_is_given_back() {
+        let window = Arc::new(Window::new(2, 100));
+        assert!(window.take(60, Duration::ZERO));
+        assert!(!window.take(60, Duration::ZERO), "too many bytes");
+        assert!(window.take(40, Duration::ZERO));
+        assert!(!window.take(0, Duration::ZERO), "too many messages");
+        let sleeper = {
+            let window = Arc::clone(&window);
+            std::thread::spawn(move || window.take(50, Duration::from_secs(30)))
+        };
+        window.give(60);
+        assert!(sleeper.join().unwrap());
+        assert_eq!(window.messages(), 2);
+    }
+
+    #[test]
+    fn a_message_larger_than_the_window_passes_alone() {
+        let window = Window::new(10, 100);
+        assert!(window.take(1_000, Duration::ZERO));
+        assert!(!window.take(1, Duration::ZERO));
+        window.give(1_000);
+        assert!(window.drained(Duration::ZERO));
+    }
+}
