@@ -6,17 +6,14 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use crate::message::properties::{ENTRY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTIES_BYTES_MAX};
+
 /// Longest topic name that brokers accept from users.
 pub const TOPIC_CHARS_MAX: usize = 127;
 /// Longest retry or dead-letter topic name: a prefix and a group of 120 characters with room to spare.
 pub const INTERNAL_TOPIC_CHARS_MAX: usize = 255;
 /// Longest group name.
 pub const GROUP_CHARS_MAX: usize = 120;
-/// The record keeps the length of the properties in a signed 16-bit number.
-pub const PROPERTIES_BYTES_MAX: usize = 32_767;
-
-const NAME_END: u8 = 1;
-const VALUE_END: u8 = 2;
 
 /// Topics that only a broker writes to.
 const BROKER_TOPICS: [&str; 9] = [
@@ -139,7 +136,7 @@ fn check_name(what: &'static str, name: &str, chars_max: usize) -> Result<(), Fi
 }
 
 fn check_text(what: &'static str, text: &str) -> Result<(), FieldError> {
-    if text.trim().is_empty() || text.bytes().any(|c| c == NAME_END || c == VALUE_END) {
+    if text.trim().is_empty() || text.bytes().any(|c| c == NAME_VALUE_SEPARATOR || c == ENTRY_SEPARATOR) {
         Err(FieldError::Text { what, text: text.to_owned() })
     } else {
         Ok(())
@@ -223,9 +220,9 @@ const BROKER_PROPERTIES_BYTES: usize = 512;
 
 fn put(text: &mut String, name: &str, value: &str) {
     text.push_str(name);
-    text.push(char::from(NAME_END));
+    text.push(char::from(NAME_VALUE_SEPARATOR));
     text.push_str(value);
-    text.push(char::from(VALUE_END));
+    text.push(char::from(ENTRY_SEPARATOR));
 }
 
 #[cfg(test)]

@@ -1,1 +1,14 @@
-//! Placeholder: see the owner of this module.
+//! The native half of every client: what goes out, what is under way, what came back.
+//!
+//! `fields` and `outgoing` make requests of messages, `shipment` and `call` are requests under way, `completions`
+//! tells their reader what has landed, `window` bounds how much may be on its way. `connections` carries them.
+//!
+//! Policy is not here: which broker, which queue, whether to try again is decided above, in Python. No thread of
+//! this module ever enters Python, and nothing here waits while holding a lock that an I/O thread takes.
+
+pub mod call;
+pub mod completions;
+pub mod fields;
+pub mod outgoing;
+pub mod shipment;
+pub mod window;

@@ -1,0 +1,94 @@
+"""How to reach a cluster.
+
+Owns the addresses and times every client of one cluster shares. Immutable and comparable: clients of one process
+whose configurations are equal share connections and routes.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from rmqpy.errors import ConfigError
+
+NAMESRV_PORT = 9876
+DEFAULT_NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
+
+#: Where the name servers are: `"a:9876;b:9876"`, a list of such, or `"rmq://a:9876,b:9876"`.
+Address = str | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """Everything a client needs to reach a cluster. Times are seconds.
+
+    >>> ClientConfig(namesrv=("10.0.0.1:9876", "10.0.0.2:9876")).request_timeout
+    3.0
+    """
+
+    namesrv: tuple[str, ...] = (DEFAULT_NAMESRV,)
+    #: For opening a connection.
+    connect_timeout: float = 3.0
+    #: For each administrative request: routes, offsets, topics.
+    request_timeout: float = 3.0
+    #: Age at which a route in use is looked up again, behind the caller's back.
+    route_refresh: float = 30.0
+    #: Advertised broker address → the one to connect to instead, for NAT, containers and port-forwards.
+    address_map: tuple[tuple[str, str], ...] = ()
+    #: Encoding of request headers. Brokers of every age read both; some proxies only the first.
+    header: Literal["json", "binary"] = "json"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "namesrv", addresses(self.namesrv))
+        if isinstance(self.address_map, Mapping):
+            object.__setattr__(self, "address_map", tuple(sorted(self.address_map.items())))
+        for name in ("connect_timeout", "request_timeout", "route_refresh"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be more than 0 seconds, not {getattr(self, name)!r}")
+
+    @classmethod
+    def of(cls, namesrv: "Address | ClientConfig | None") -> "ClientConfig":
+        """What the `namesrv` argument of every client stands for; `None` asks the environment."""
+        if isinstance(namesrv, ClientConfig):
+            return namesrv
+        return cls.from_env() if namesrv is None else cls(namesrv=addresses(namesrv))
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """From `NAMESRV_ADDR`, or a name server on this machine."""
+        return cls(namesrv=addresses(os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV))
+
+
+def addresses(namesrv: Address) -> tuple[str, ...]:
+    """The single addresses in any accepted form, each `host:port`.
+
+    >>> addresses("a:9876;b")
+    ('a:9876', 'b:9876')
+    >>> addresses("rmq://a:1,b:2")
+    ('a:1', 'b:2')
+    """
+    if not isinstance(namesrv, str):
+        found = tuple(one for text in namesrv for one in addresses(text))
+    else:
+        if "://" in namesrv:
+            url = urlsplit(namesrv)
+            if url.scheme != "rmq" or url.query or url.path.strip("/") or "@" in url.netloc:
+                raise ConfigError(
+                    f"{namesrv!r} is not understood", hint="write rmq://host:9876,host:9876"
+                )
+            namesrv = url.netloc
+        parts = [part.strip() for part in namesrv.replace(",", ";").split(";")]
+        found = tuple(part if _has_port(part) else f"{part}:{NAMESRV_PORT}" for part in parts if part)
+    if not found:
+        raise ConfigError("no name server given", hint="pass namesrv='host:9876' or set NAMESRV_ADDR")
+    return found
+
+
+def _has_port(address: str) -> bool:
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        return False
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{address!r} is not an address", hint="write host:port")
+    return True

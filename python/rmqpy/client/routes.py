@@ -1,0 +1,220 @@
+"""Where a topic's queues are: a snapshot per topic, looked up again behind the user's back.
+
+Owns the cached routes of one cluster. Invariant: a route once learned stays usable; a name server that is down, or
+does not know the topic any more for a moment, makes it old and never makes it vanish. So sends go on while every
+name server is down.
+
+Any thread. There is no thread of its own: a route that has aged starts a request without waiting for it, and
+whoever asks next takes what has come back.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from rmqpy import errors
+from rmqpy._native import Call
+from rmqpy.message import MessageQueue
+from rmqpy.protocol import declare
+from rmqpy.protocol.requests.routes import GetRoute, TopicRoute
+from rmqpy.remoting.client import Caller, check_transport, read
+from rmqpy.remoting.nameservers import NameServers
+
+MASTER_ID: Final = 0
+PERMISSION_READ: Final = 4
+PERMISSION_WRITE: Final = 2
+
+#: The topic whose queues stand in for those of a topic that is made by its first message.
+TEMPLATE_TOPIC: Final = "TBW102"
+#: Queues of a topic made that way, as the Java client asks for.
+TEMPLATE_QUEUES: Final = 4
+#: A borrowed route is looked up again soon: the topic exists as soon as the first message is stored.
+TEMPLATE_REFRESH_S: Final = 1.0
+#: A route nobody used for this many refresh times is looked up before it is used.
+IDLE_REFRESHES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The queues of a topic and the addresses of its brokers, as some name server told."""
+
+    topic: str
+    #: Broker name → broker id → address.
+    brokers: Mapping[str, Mapping[int, str]]
+    #: Queues that take messages and whose broker has a master, sorted.
+    writable: tuple[MessageQueue, ...]
+    #: Queues that give messages, sorted.
+    readable: tuple[MessageQueue, ...]
+    #: Borrowed from the template: the topic does not exist yet.
+    is_borrowed: bool = False
+
+    def master(self, broker: str) -> str:
+        """The address that takes messages and commits. Raises `ConnectError` when the broker has none."""
+        address = self.brokers.get(broker, {}).get(MASTER_ID)
+        if address is None:
+            raise errors.ConnectError(f"broker {broker} has no master in the route of {self.topic}")
+        return address
+
+    def reader(self, broker: str, suggested: int = MASTER_ID) -> str:
+        """The address to pull from: the suggested replica, else the master, else any."""
+        replicas = self.brokers.get(broker, {})
+        address = replicas.get(suggested) or replicas.get(MASTER_ID) or next(iter(replicas.values()), None)
+        if address is None:
+            raise errors.ConnectError(f"broker {broker} has no address in the route of {self.topic}")
+        return address
+
+
+class _Refresh(NamedTuple):
+    call: Call
+    address: str
+
+
+class _Entry:
+    """What is known of one topic, and the look-up under way, if there is one."""
+
+    __slots__ = ("checked_at", "refresh", "route")
+
+    def __init__(self, route: Route, checked_at: float) -> None:
+        self.route = route
+        self.checked_at = checked_at
+        self.refresh: _Refresh | None = None
+
+
+class Routes:
+    """The routes of one cluster."""
+
+    def __init__(
+        self, servers: NameServers, *, refresh_s: float = 30.0, address_map: Mapping[str, str] | None = None
+    ) -> None:
+        self._servers = servers
+        self._refresh_s = refresh_s
+        self._address_map = dict(address_map or {})
+        self._entries: dict[str, _Entry] = {}
+
+    def cached(self, topic: str, caller: Caller) -> Route | None:
+        """The known route, without waiting; `None` when it must be looked up first."""
+        entry = self._entries.get(topic)
+        if entry is None:
+            return None
+        age = time.monotonic() - entry.checked_at
+        limit = TEMPLATE_REFRESH_S if entry.route.is_borrowed else self._refresh_s
+        if age < limit:
+            return entry.route
+        if entry.refresh is None and age > self._refresh_s * IDLE_REFRESHES:
+            return None
+        self._renew(topic, entry, caller)
+        return entry.route
+
+    async def publish(self, topic: str, caller: Caller) -> Route:
+        """The route for sending. A topic that does not exist borrows the template's queues: its first message
+        makes it, where the cluster allows that.
+
+        Raises `TopicNotFound`, `NoWritableQueue` or `NameServerUnreachable`.
+        """
+        route = self.cached(topic, caller) or await self._look_up(topic, caller, may_borrow=True)
+        if not route.writable:
+            raise errors.NoWritableQueue(
+                f"topic {topic} has no queue that takes messages",
+                topic=topic,
+                hint=f"look at its permissions and brokers: rmqpy topic describe {topic}",
+            )
+        return route
+
+    async def subscribe(self, topic: str, caller: Caller) -> Route:
+        """The route for reading. Raises `TopicNotFound` or `NameServerUnreachable`."""
+        route = self.cached(topic, caller)
+        if route is None or route.is_borrowed:
+            route = await self._look_up(topic, caller, may_borrow=False)
+        return route
+
+    async def _look_up(self, topic: str, caller: Caller, *, may_borrow: bool) -> Route:
+        known = self._entries.get(topic)
+        try:
+            try:
+                route = self._route(topic, (await self._servers.ask(caller, _ask(topic))).body)
+            except errors.TopicNotFound:
+                if not may_borrow:
+                    raise
+                route = await self._borrow(topic, caller)
+        except errors.RocketMQError:
+            if known is None:
+                raise
+            # Old is better than none; the next look is due in a refresh time, not with every message.
+            known.checked_at = time.monotonic()
+            return known.route
+        self._entries[topic] = _Entry(route, time.monotonic())
+        return route
+
+    async def _borrow(self, topic: str, caller: Caller) -> Route:
+        try:
+            template = (await self._servers.ask(caller, _ask(TEMPLATE_TOPIC))).body
+        except errors.TopicNotFound:
+            raise errors.TopicNotFound(
+                f"topic {topic!r} does not exist and this cluster does not create topics on first use",
+                topic=topic,
+                hint=f"run: rmqpy topic create {topic}",
+            ) from None
+        return self._route(topic, template, is_borrowed=True)
+
+    def _renew(self, topic: str, entry: _Entry, caller: Caller) -> None:
+        """Take what has come back, or ask again."""
+        refresh = entry.refresh
+        if refresh is not None:
+            if not refresh.call.done():
+                return
+            entry.refresh = None
+            entry.checked_at = time.monotonic()
+            try:
+                check_transport(refresh.call, refresh.address)
+                entry.route = self._route(topic, read(_ask(topic), refresh.call, refresh.address).body)
+                return
+            except (errors.ConnectError, errors.RequestTimeout):
+                self._servers.fail(refresh.address)
+            except errors.RocketMQError:
+                # The name server answers, but not with a route: keep what we have until it does.
+                return
+        address = self._servers.current
+        sent = declare.encode(_ask(topic))
+        call = caller.client.call(
+            address, GetRoute.code, sent.ext, sent.body, timeout_ms=round(self._servers.timeout * 1000)
+        )
+        entry.refresh = _Refresh(call, address)
+
+    def _route(self, topic: str, told: TopicRoute, *, is_borrowed: bool = False) -> Route:
+        brokers = {
+            broker.broker_name: {
+                number: self._address_map.get(address, address)
+                for number, address in broker.broker_addrs.items()
+            }
+            for broker in told.broker_datas
+        }
+        writable: list[MessageQueue] = []
+        readable: list[MessageQueue] = []
+        for data in sorted(told.queue_datas, key=lambda data: data.broker_name):
+            name = data.broker_name
+            count = data.write_queue_nums
+            if is_borrowed:
+                count = min(TEMPLATE_QUEUES, data.read_queue_nums)
+            if data.perm & PERMISSION_WRITE and MASTER_ID in brokers.get(name, {}):
+                writable += [MessageQueue(topic, name, number) for number in range(count)]
+            if data.perm & PERMISSION_READ and brokers.get(name):
+                readable += [MessageQueue(topic, name, number) for number in range(data.read_queue_nums)]
+        if told.order_topic_conf:
+            writable = _ordered(topic, told.order_topic_conf)
+        return Route(topic, brokers, tuple(writable), tuple(readable), is_borrowed)
+
+
+def _ask(topic: str) -> GetRoute:
+    return GetRoute(topic=topic, accept_standard_json_only=True)
+
+
+def _ordered(topic: str, configured: str) -> list[MessageQueue]:
+    """The queues of a topic whose operator fixed them: `broker-a:4;broker-b:4`."""
+    queues = []
+    for part in configured.split(";"):
+        broker, _, count = part.partition(":")
+        if not count.isdecimal():
+            raise errors.DecodeError(f"the order configuration of {topic} is unreadable: {configured!r}", topic=topic)
+        queues += [MessageQueue(topic, broker, number) for number in range(int(count))]
+    return queues

@@ -1,0 +1,63 @@
+"""What the clients of one configuration share in one process: connections, routes, the choice of name server.
+
+Invariant: equal configurations get one session while anybody holds it, and the last holder's release closes it. A
+session belongs to the process that made it: after `fork()` the child makes its own. Any thread.
+"""
+
+import os
+import threading
+from typing import Final
+
+from rmqpy._native import Client
+from rmqpy.client.config import ClientConfig
+from rmqpy.client.routes import Routes
+from rmqpy.remoting.nameservers import NameServers
+
+_LOCK = threading.Lock()
+_SESSIONS: Final[dict[tuple[int, ClientConfig], "Session"]] = {}
+
+
+class Session:
+    """One native client and what is known through it."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.client = Client(
+            connect_timeout_ms=round(config.connect_timeout * 1000), binary=config.header == "binary"
+        )
+        self.servers = NameServers(config.namesrv, timeout=config.request_timeout)
+        self.routes = Routes(
+            self.servers, refresh_s=config.route_refresh, address_map=dict(config.address_map)
+        )
+        self._holders = 0
+        self._key = (os.getpid(), config)
+
+    @classmethod
+    def hold(cls, config: ClientConfig) -> "Session":
+        """The session of this configuration; give it back with `release`."""
+        with _LOCK:
+            key = (os.getpid(), config)
+            session = _SESSIONS.get(key)
+            if session is None:
+                session = _SESSIONS[key] = cls(config)
+            session._holders += 1
+            return session
+
+    def release(self) -> None:
+        """End one hold. The last one closes the connections."""
+        with _LOCK:
+            self._holders -= 1
+            if self._holders > 0:
+                return
+            _SESSIONS.pop(self._key, None)
+        if self._key[0] == os.getpid():
+            self.client.close()
+
+
+def _forget_parents_lock() -> None:
+    # Another thread of the parent may have held the lock at the moment of the fork: the child needs a free one.
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_parents_lock)

@@ -1,0 +1,308 @@
+"""The asking end of the protocol: requests out, replies in, in blocking threads and in event loops alike.
+
+Owns the one difference between the two, how to wait. Everything above is written once, as coroutines over a
+`Caller`: a `BlockingCaller` never suspends, so `run` can drive such a coroutine to its end in the caller's thread;
+a `LoopCaller` suspends until its loop is told, once per burst of replies. The network itself is native; no thread
+of it enters Python.
+
+A request that was sent and then cancelled may still be acted on by its server.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from rmqpy import errors
+from rmqpy._native import Call, Client, Completions
+from rmqpy.protocol import declare
+
+if TYPE_CHECKING:
+    import asyncio
+
+R = TypeVar("R")
+
+#: Completions taken per wake-up, so that a burst of replies does not hold up the rest of an event loop.
+BURST_COUNT_MAX = 256
+
+
+class Caller(ABC):
+    """Sends requests through one native client and knows how to wait for what lands.
+
+    `client` may be shared by callers of other threads and loops; closing it is its owner's business.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def start(
+        self,
+        address: str,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        timeout: float,
+    ) -> Call:
+        """Send a request and return at once. `wait` for the call, or look at it later."""
+        return self.client.call(address, code, ext, body, timeout_ms=_milliseconds(timeout))
+
+    @abstractmethod
+    async def wait(self, call: Call) -> None:
+        """Until the call has an outcome: a reply, or the reason why there is none."""
+
+    @abstractmethod
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+    @abstractmethod
+    def inbox(self) -> Inbox:
+        """A queue of its own for requests of which any may be the first to land."""
+
+    async def call(
+        self,
+        address: str,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        timeout: float,
+    ) -> Call:
+        """Send a request and wait for its reply, whatever its code."""
+        call = self.start(address, code, ext, body, timeout=timeout)
+        await self.wait(call)
+        check_transport(call, address)
+        return call
+
+    async def ask(self, address: str, ask: declare.Request[R], *, timeout: float) -> R:
+        """Send a declared request; the declared reply, or the exception its code stands for."""
+        sent = declare.encode(ask)
+        call = await self.call(address, ask.code, sent.ext, sent.body, timeout=timeout)
+        return read(ask, call, address)
+
+    def tell(self, address: str, ask: declare.Request[Any]) -> None:
+        """Send a declared request one-way: nobody answers, and nobody hears of a failure."""
+        sent = declare.encode(ask)
+        self.client.call_oneway(address, ask.code, sent.ext, sent.body)
+
+    def peer(self, address: str, *, timeout: float = 3.0) -> Peer:
+        """The server at `address`."""
+        return Peer(self, address, timeout)
+
+
+class Peer:
+    """One server to ask: `await peer.call(GetMaxOffset(topic="orders", queue_id=0))`."""
+
+    def __init__(self, caller: Caller, address: str, timeout: float) -> None:
+        self._caller = caller
+        self._timeout = timeout
+        self.address = address
+
+    async def call(self, ask: declare.Request[R], *, timeout: float | None = None) -> R:
+        """Send `ask` and read its reply.
+
+        Raises `ConnectError` when the server cannot be reached, `RequestTimeout` when it does not answer in time,
+        and what `errors.from_response` makes of a code other than 0.
+        """
+        return await self._caller.ask(self.address, ask, timeout=timeout or self._timeout)
+
+    def tell(self, ask: declare.Request[Any]) -> None:
+        """Send `ask` one-way."""
+        self._caller.tell(self.address, ask)
+
+
+class Inbox(ABC):
+    """Requests of which any may be the first to land. For one thread."""
+
+    def __init__(self) -> None:
+        self.completions = Completions()
+
+    @abstractmethod
+    async def wait(self, timeout: float) -> bool:
+        """Until something has landed; False when `timeout` seconds passed first."""
+
+    def take(self) -> list[tuple[int, Any]]:
+        """What has landed, oldest first: the token it was sent with, and the call."""
+        return self.completions.take(BURST_COUNT_MAX)
+
+    def close(self) -> None:
+        """Drop what lands from now on."""
+        self.completions.close()
+
+
+# ---- in threads ----------------------------------------------------------------------------------------
+
+
+def run(work: Coroutine[Any, Any, R]) -> R:
+    """Drive a coroutine over a `BlockingCaller` to its end. Waits release the interpreter and answer Ctrl-C."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+    work.close()
+    raise RuntimeError("a blocking caller never suspends; this coroutine awaited something else")
+
+
+class BlockingCaller(Caller):
+    """Waits by blocking the thread. Any thread may use one."""
+
+    async def wait(self, call: Call) -> None:
+        call.wait()
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - blocking is what this caller is for
+
+    def inbox(self) -> Inbox:
+        return _BlockingInbox()
+
+
+class _BlockingInbox(Inbox):
+    async def wait(self, timeout: float) -> bool:
+        return self.completions.wait(timeout)
+
+
+# ---- in event loops ------------------------------------------------------------------------------------
+
+
+class LoopCaller(Caller):
+    """Waits by suspending. Made inside the running loop that uses it; `close` ends every wait."""
+
+    def __init__(self, client: Client) -> None:
+        import asyncio
+
+        super().__init__(client)
+        self._loop = asyncio.get_running_loop()
+        self._completions = Completions()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._token = 0
+        self._loop.add_reader(self._completions.fileno(), self._landed)
+
+    def start(
+        self,
+        address: str,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        timeout: float,
+    ) -> Call:
+        self._token += 1
+        return self.client.call(
+            address,
+            code,
+            ext,
+            body,
+            timeout_ms=_milliseconds(timeout),
+            completions=self._completions,
+            token=self._token,
+        )
+
+    async def wait(self, call: Call) -> None:
+        if call.done():
+            return
+        self._waiting[call.token] = arrival = self._loop.create_future()
+        try:
+            await arrival
+        finally:
+            self._waiting.pop(call.token, None)
+
+    async def sleep(self, seconds: float) -> None:
+        import asyncio
+
+        await asyncio.sleep(seconds)
+
+    def inbox(self) -> Inbox:
+        return _LoopInbox(self._loop)
+
+    def close(self) -> None:
+        """Stop listening. Whoever still waits gets `ClosedError`. Idempotent."""
+        if not self._completions.is_closed():
+            self._loop.remove_reader(self._completions.fileno())
+            self._completions.close()
+            for arrival in list(self._waiting.values()):
+                if not arrival.done():
+                    arrival.set_exception(errors.ClosedError("the client was closed"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def _landed(self) -> None:
+        for token, _ in self._completions.take(BURST_COUNT_MAX):
+            arrival = self._waiting.get(token)
+            if arrival is not None and not arrival.done():
+                arrival.set_result(None)
+
+
+class _LoopInbox(Inbox):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._loop = loop
+        self._arrival: asyncio.Future[bool] | None = None
+
+    async def wait(self, timeout: float) -> bool:
+        if self.completions.wait(0):
+            return True
+        self._arrival = arrival = self._loop.create_future()
+        timer = self._loop.call_later(timeout, _set, arrival, False)
+        # The descriptor stays readable until the queue is empty: listening only while somebody waits keeps an
+        # idle consumer with a full queue from spinning the loop.
+        self._loop.add_reader(self.completions.fileno(), self._ring)
+        try:
+            return await arrival
+        finally:
+            timer.cancel()
+            self._arrival = None
+
+    def close(self) -> None:
+        if not self.completions.is_closed():
+            self._loop.remove_reader(self.completions.fileno())
+        super().close()
+
+    def _ring(self) -> None:
+        self._loop.remove_reader(self.completions.fileno())
+        if self._arrival is not None:
+            _set(self._arrival, True)
+
+
+def _set(arrival: asyncio.Future[bool], value: bool) -> None:
+    if not arrival.done():
+        arrival.set_result(value)
+
+
+# ---- reading what came back ----------------------------------------------------------------------------
+
+
+def check_transport(call: Call, address: str) -> None:
+    """Raise what kept the reply of a finished call away."""
+    failure = call.failure
+    if failure is not None:
+        raise transport_error(*failure, address)
+
+
+def transport_error(kind: str, text: str, address: str) -> errors.RocketMQError:
+    """The exception for a request without a reply."""
+    match kind:
+        case "timeout":
+            return errors.RequestTimeout(f"{address} did not answer in time", broker=address)
+        case "closed":
+            return errors.ClosedError("the client is closed", broker=address)
+        case _:
+            return errors.ConnectError(f"{text} ({address})", broker=address)
+
+
+def read(ask: declare.Request[R], call: Call, address: str) -> R:
+    """The declared reply of a finished call that has one."""
+    if call.code != 0:
+        topic = getattr(ask, "topic", None)
+        raise errors.from_response(call.code, call.remark, broker=address, topic=topic)
+    return declare.decode_reply(ask, call.ext, call.body)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

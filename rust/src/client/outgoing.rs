@@ -1,0 +1,287 @@
+//! A message on its way out: properties encoded, body compressed, ready to be framed for one broker after another.
+//!
+//! Invariant: what was made here is the same bytes in every attempt; only opaque, broker and queue differ. Any
+//! thread.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::fields::Fields;
+use super::shipment::Target;
+use crate::clock::SharedClock;
+use crate::message::batch::InnerMessage;
+use crate::message::compression::{LEVEL_DEFAULT, compress};
+use crate::message::id::UniqueIds;
+use crate::message::sysflag::{COMPRESSED, Compression};
+use crate::remoting::codes::{flag, language, request};
+use crate::remoting::frame::Encoding;
+use crate::remoting::header::HeaderWriter;
+use crate::remoting::FrameError;
+
+/// Topic whose settings a broker copies for one that is made by its first message.
+const TEMPLATE_TOPIC: &str = "TBW102";
+
+/// What is the same for all messages of a producer.
+#[derive(Debug)]
+pub struct Letterhead {
+    /// Producer group.
+    pub group: String,
+    /// Bodies of at least this size are compressed.
+    pub compress_from_bytes: Option<usize>,
+    /// How.
+    pub compression: Compression,
+    /// Queues of a topic made by its first message.
+    pub template_queues: i32,
+    /// Source of message ids.
+    pub ids: UniqueIds,
+    /// Source of born timestamps.
+    pub clock: SharedClock,
+}
+
+/// One message or one batch, as it travels.
+#[derive(Debug)]
+pub struct Outgoing {
+    letterhead: Arc<Letterhead>,
+    topic: String,
+    properties: String,
+    body: Bytes,
+    sys_flag: i32,
+    flag: i32,
+    born_ms: i64,
+    unique_ids: Vec<String>,
+    is_batch: bool,
+}
+
+impl Letterhead {
+    /// A source of ids nobody else uses: machine, process and `salt`.
+    #[must_use]
+    pub fn unique_ids(salt: u32) -> UniqueIds {
+        UniqueIds::new(own_address(), std::process::id(), salt)
+    }
+
+    /// One message.
+    #[must_use]
+    pub fn message(self: &Arc<Self>, fields: &Fields, body: &[u8]) -> Outgoing {
+        let now_ms = self.clock.wall_ms();
+        let unique_id = self.ids.next(now_ms);
+        let (body, sys_flag) = self.pack(body);
+        Outgoing {
+            letterhead: Arc::clone(self),
+            topic: fields.topic.clone(),
+            properties: fields.properties_text(&unique_id),
+            body,
+            sys_flag,
+            flag: fields.flag,
+            born_ms: now_ms as i64,
+            unique_ids: vec![unique_id.as_str().to_owned()],
+            is_batch: false,
+        }
+    }
+
+    /// Messages of one topic, stored side by side in one queue. A batch is never compressed.
+    #[must_use]
+    pub fn batch<'a>(
+        self: &Arc<Self>,
+        topic: &str,
+        messages: impl IntoIterator<Item = (&'a Fields, &'a [u8])>,
+    ) -> Outgoing {
+        let now_ms = self.clock.wall_ms();
+        let mut body = Vec::new();
+        let mut unique_ids = Vec::new();
+        for (fields, content) in messages {
+            let unique_id = self.ids.next(now_ms);
+            let properties = fields.properties_text(&unique_id);
+            InnerMessage { flag: fields.flag, body: content, properties: properties.as_bytes() }
+                .encode(&mut body);
+            unique_ids.push(unique_id.as_str().to_owned());
+        }
+        let own_id = self.ids.next(now_ms);
+        Outgoing {
+            letterhead: Arc::clone(self),
+            topic: topic.to_owned(),
+            properties: format!("WAIT\u{1}true\u{2}UNIQ_KEY\u{1}{own_id}\u{2}"),
+            body: body.into(),
+            sys_flag: 0,
+            flag: 0,
+            born_ms: now_ms as i64,
+            unique_ids,
+            is_batch: true,
+        }
+    }
+
+    fn pack(&self, body: &[u8]) -> (Bytes, i32) {
+        if self.compress_from_bytes.is_some_and(|limit| body.len() >= limit)
+            && let Ok(packed) = compress(self.compression, LEVEL_DEFAULT, body)
+            && packed.len() < body.len()
+        {
+            return (packed.into(), COMPRESSED | self.compression.sys_flag());
+        }
+        (Bytes::copy_from_slice(body), 0)
+    }
+}
+
+impl Outgoing {
+    /// Where it goes.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Client ids: one, or one per member of a batch.
+    pub fn unique_ids(&self) -> &[String] {
+        &self.unique_ids
+    }
+
+    /// Whether it is a batch.
+    pub fn is_batch(&self) -> bool {
+        self.is_batch
+    }
+
+    /// Size of body and properties as they travel.
+    pub fn bytes(&self) -> usize {
+        self.body.len() + self.properties.len()
+    }
+
+    /// The body as it travels.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// Appends prefix and header of a frame for one attempt; `body` comes after it.
+    ///
+    /// # Errors
+    /// When the frame is longer than its length field can say.
+    pub fn head(
+        &self,
+        out: &mut Vec<u8>,
+        encoding: Encoding,
+        opaque: i32,
+        is_oneway: bool,
+        target: &Target,
+    ) -> Result<(), FrameError> {
+        let code = if self.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
+        let flags = if is_oneway { flag::ONEWAY } else { 0 };
+        let mut header =
+            HeaderWriter::begin_as(language::PYTHON, out, encoding, code, opaque, flags, None);
+        header
+            .ext("a", &self.letterhead.group)
+            .ext("b", &self.topic)
+            .ext("c", TEMPLATE_TOPIC)
+            .ext_i64("d", self.letterhead.template_queues.into())
+            .ext_i64("e", target.queue_id.into())
+            .ext_i64("f", self.sys_flag.into())
+            .ext_i64("g", self.born_ms)
+            .ext_i64("h", self.flag.into())
+            .ext("i", &self.properties)
+            .ext_i64("j", 0)
+            .ext_bool("k", false)
+            .ext_bool("m", self.is_batch)
+            .ext("n", &target.broker);
+        header.finish(self.body.len())
+    }
+}
+
+/// An address of this machine for message ids. No packet is sent: connecting a datagram socket only picks a route.
+fn own_address() -> Ipv4Addr {
+    let routed = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+        .and_then(|socket| socket.connect(("192.0.2.1", 9)).and_then(|()| socket.local_addr()));
+    match routed.map(|address| address.ip()) {
+        Ok(std::net::IpAddr::V4(address)) => address,
+        _ => Ipv4Addr::LOCALHOST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::message::batch::inner_messages;
+    use crate::message::compression::decompress;
+    use crate::remoting::frame::{FrameLimits, split};
+    use crate::remoting::header::Header;
+
+    fn letterhead(compress_from_bytes: Option<usize>) -> Arc<Letterhead> {
+        Arc::new(Letterhead {
+            group: "pg".into(),
+            compress_from_bytes,
+            compression: Compression::Zlib,
+            template_queues: 4,
+            ids: Letterhead::unique_ids(1),
+            clock: ManualClock::at(1_700_000_000_000),
+        })
+    }
+
+    fn fields() -> Fields {
+        Fields {
+            topic: "orders".into(),
+            tag: Some("paid".into()),
+            keys: Vec::new(),
+            properties: Vec::new(),
+            sharding_key: None,
+            delivery: None,
+            priority: None,
+            flag: 7,
+        }
+    }
+
+    fn target() -> Target {
+        Target { address: "127.0.0.1:1".into(), broker: "broker-a".into(), queue_id: 3 }
+    }
+
+    #[test]
+    fn both_encodings_carry_the_same_request() {
+        let message = letterhead(None).message(&fields(), b"hello");
+        for encoding in [Encoding::Json, Encoding::Binary] {
+            let mut frame = Vec::new();
+            message.head(&mut frame, encoding, 42, false, &target()).unwrap();
+            frame.extend_from_slice(message.body());
+            let (frame, _) = split(&frame, &FrameLimits::default()).unwrap().unwrap();
+            let mut header = Header::new();
+            header.decode(&frame).unwrap();
+            assert_eq!((header.code, header.opaque, header.is_oneway()), (310, 42, false));
+            assert_eq!(frame.body, b"hello");
+            let expected = [
+                ("a", "pg"),
+                ("b", "orders"),
+                ("c", "TBW102"),
+                ("d", "4"),
+                ("e", "3"),
+                ("f", "0"),
+                ("g", "1700000000000"),
+                ("h", "7"),
+                ("j", "0"),
+                ("k", "false"),
+                ("m", "false"),
+                ("n", "broker-a"),
+            ];
+            for (name, value) in expected {
+                assert_eq!(header.get(name), Some(value), "{name} in {encoding:?}");
+            }
+            let id = &message.unique_ids()[0];
+            let properties = format!("TAGS\u{1}paid\u{2}WAIT\u{1}true\u{2}UNIQ_KEY\u{1}{id}\u{2}");
+            assert_eq!(header.get("i"), Some(properties.as_str()));
+        }
+    }
+
+    #[test]
+    fn a_large_body_is_compressed_and_says_so() {
+        let body = vec![b'x'; 10_000];
+        let packed = letterhead(Some(4096)).message(&fields(), &body);
+        assert_eq!(packed.sys_flag, 0x301);
+        assert_eq!(decompress(packed.sys_flag, packed.body(), 1 << 20).unwrap().as_ref(), body);
+        let small = letterhead(Some(4096)).message(&fields(), &body[..4095]);
+        assert_eq!((small.sys_flag, small.body().len()), (0, 4095));
+    }
+
+    #[test]
+    fn a_batch_holds_its_messages_in_order_each_with_its_own_id() {
+        let (first, second) = (fields(), Fields { tag: None, ..fields() });
+        let batch = letterhead(None).batch("orders", [(&first, b"one".as_slice()), (&second, b"two")]);
+        assert!(batch.is_batch());
+        let bodies: Vec<&[u8]> = inner_messages(batch.body()).map(|inner| inner.unwrap().body).collect();
+        assert_eq!(bodies, [b"one", b"two"]);
+        assert_eq!(batch.unique_ids().len(), 2);
+        assert_ne!(batch.unique_ids()[0], batch.unique_ids()[1]);
+    }
+}

@@ -1,0 +1,130 @@
+//! One message of a pulled body, whether it has a record of its own or is a member of an inner batch.
+//!
+//! Invariant: every message has a queue offset of its own; the members of a batch count up from the record's. Pure;
+//! any thread.
+
+use std::borrow::Cow;
+
+use crate::message::batch::{InnerMessage, inner_messages};
+use crate::message::compression::decompress;
+use crate::message::id::OffsetMessageId;
+use crate::message::properties::{self, name};
+use crate::message::record::RecordView;
+use crate::message::sysflag::{INNER_BATCH, NEEDS_UNWRAP};
+
+use super::error::RowError;
+
+/// Largest body taken apart. Brokers take 4 MiB unless configured otherwise; compressed bodies may announce any size.
+pub const BODY_BYTES_MAX: usize = 64 << 20;
+
+/// One message.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    record: RecordView<'a>,
+    inner: Option<(u32, InnerMessage<'a>)>,
+}
+
+/// Calls `visit` with every message of a pulled body, in order, and where its record begins.
+///
+/// # Errors
+/// When the bytes are not records, or what `visit` fails with.
+pub fn each_row<'a, E: From<RowError>>(
+    body: &'a [u8],
+    mut visit: impl FnMut(usize, Row<'a>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut at = 0;
+    while let Some(rest) = body.get(at..).filter(|rest| !rest.is_empty()) {
+        let record = RecordView::parse(rest).map_err(|error| RowError::Record { at, error })?;
+        let whole = Row { record, inner: None };
+        if whole.is_batch() {
+            for (index, inner) in inner_messages(record.body()).enumerate() {
+                let inner = inner.map_err(|error| RowError::Batch {
+                    queue_offset: whole.queue_offset(),
+                    error,
+                })?;
+                visit(at, Row { record, inner: Some((index as u32, inner)) })?;
+            }
+        } else {
+            visit(at, whole)?;
+        }
+        at += record.total_size();
+    }
+    Ok(())
+}
+
+impl<'a> Row<'a> {
+    /// The message at `index` of the record at the start of `bytes`; `None` for a record that is no batch.
+    ///
+    /// # Errors
+    /// When the bytes are not such a record.
+    pub fn reread(bytes: &'a [u8], index: Option<u32>) -> Result<Self, RowError> {
+        let record = RecordView::parse(bytes).map_err(|error| RowError::Record { at: 0, error })?;
+        let row = Self { record, inner: None };
+        let Some(index) = index else { return Ok(row) };
+        let queue_offset = row.queue_offset();
+        match inner_messages(record.body()).nth(index as usize) {
+            Some(Ok(inner)) => Ok(Self { record, inner: Some((index, inner)) }),
+            Some(Err(error)) => Err(RowError::Batch { queue_offset, error }),
+            None => Err(RowError::Member { queue_offset, index }),
+        }
+    }
+
+    fn is_batch(&self) -> bool {
+        self.record.sys_flag() & (INNER_BATCH | NEEDS_UNWRAP) == INNER_BATCH | NEEDS_UNWRAP
+    }
+
+    /// The record it lies in.
+    pub fn record(&self) -> &RecordView<'a> {
+        &self.record
+    }
+
+    /// Place among the members of a batch.
+    pub fn index(&self) -> Option<u32> {
+        self.inner.map(|(index, _)| index)
+    }
+
+    /// Position in its queue.
+    pub fn queue_offset(&self) -> u64 {
+        self.record.queue_offset().0 + u64::from(self.index().unwrap_or(0))
+    }
+
+    /// The application's flag.
+    pub fn flag(&self) -> i32 {
+        self.inner.map_or_else(|| self.record.flag(), |(_, inner)| inner.flag)
+    }
+
+    /// Properties string.
+    pub fn properties(&self) -> &'a [u8] {
+        self.inner.map_or_else(|| self.record.properties(), |(_, inner)| inner.properties)
+    }
+
+    /// One property.
+    pub fn property(&self, name: &[u8]) -> Option<&'a [u8]> {
+        properties::get(self.properties(), name)
+    }
+
+    /// The body as the producer gave it.
+    ///
+    /// # Errors
+    /// When it is compressed and cannot be decompressed.
+    pub fn body(&self) -> Result<Cow<'a, [u8]>, RowError> {
+        if let Some((_, inner)) = self.inner {
+            return Ok(Cow::Borrowed(inner.body));
+        }
+        decompress(self.record.sys_flag(), self.record.body(), BODY_BYTES_MAX)
+            .map_err(|error| RowError::Body { queue_offset: self.queue_offset(), error })
+    }
+
+    /// The broker's id: its address and the place in its log.
+    pub fn offset_message_id(&self) -> OffsetMessageId {
+        OffsetMessageId { store_host: self.record.store_host(), physical: self.record.physical_offset() }
+    }
+
+    /// The producer's id, or the broker's for a message without one.
+    pub fn message_id(&self) -> Cow<'a, str> {
+        self.property(name::UNIQ_KEY).map_or_else(
+            || Cow::Owned(self.offset_message_id().to_string()),
+            String::from_utf8_lossy,
+        )
+    }
+}

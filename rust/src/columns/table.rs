@@ -1,0 +1,264 @@
+//! Messages as Arrow columns: rows in, record batches out.
+//!
+//! Invariant: every column has the same number of rows. A row whose body cannot be read leaves no trace: what may
+//! fail is done before the first column grows. Memory is what the rows take; the reader decides when to `finish`.
+//! One thread at a time.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    BinaryBuilder, Int32Builder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder,
+    TimestampMicrosecondBuilder,
+};
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{ArrowError, Schema};
+
+use super::error::RowError;
+use super::row::{Row, each_row};
+use super::schema::{Column, Kind, SchemaError, Source, arrow_schema};
+use crate::message::properties::{self, name};
+
+/// Bytes after which a batch refuses rows: Arrow counts the bytes of a column in 31 bits.
+const BYTES_MAX: usize = 1 << 30;
+
+/// Where rows come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Topic of the queue.
+    pub topic: &'a str,
+    /// Broker of the queue.
+    pub broker: &'a str,
+    /// Queue that was read.
+    pub queue_id: i32,
+}
+
+/// What is done with a body that was asked for as text and is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadText {
+    /// Fail, naming the message.
+    Fail,
+    /// Leave the cell empty.
+    Null,
+}
+
+/// Columns under construction.
+#[derive(Debug)]
+pub struct Table {
+    schema: Arc<Schema>,
+    columns: Vec<Column>,
+    cells: Vec<Cells>,
+    bad_text: BadText,
+    rows: usize,
+    bytes: usize,
+}
+
+/// The cells of one column.
+#[derive(Debug)]
+enum Cells {
+    Text(StringBuilder),
+    Binary(BinaryBuilder),
+    Int(Int32Builder),
+    BigInt(Int64Builder),
+    Timestamp(TimestampMicrosecondBuilder),
+    Map(MapBuilder<StringBuilder, StringBuilder>),
+}
+
+impl Table {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// When there are no columns.
+    pub fn new(columns: Vec<Column>, bad_text: BadText) -> Result<Self, SchemaError> {
+        let schema = arrow_schema(&columns)?;
+        let cells = columns.iter().map(|column| Cells::new(column.kind)).collect();
+        Ok(Self { schema, columns, cells, bad_text, rows: 0, bytes: 0 })
+    }
+
+    /// Its Arrow schema.
+    pub fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.schema)
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Roughly what they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds the messages of a pulled body whose offsets are at least `begin` and less than `end`; how many.
+    ///
+    /// # Errors
+    /// At the first message that cannot be read. Those before it are in the table.
+    pub fn append(&mut self, body: &[u8], origin: &Origin<'_>, begin: u64, end: u64) -> Result<usize, RowError> {
+        let before = self.rows;
+        each_row(body, |_, row| {
+            if (begin..end).contains(&row.queue_offset()) { self.push(&row, origin) } else { Ok(()) }
+        })?;
+        Ok(self.rows - before)
+    }
+
+    fn push(&mut self, row: &Row<'_>, origin: &Origin<'_>) -> Result<(), RowError> {
+        let queue_offset = row.queue_offset();
+        let wanted = self.columns.iter().find(|column| column.source == Source::Body);
+        let body = wanted.map(|_| row.body()).transpose()?;
+        let text = match (wanted.map(|column| column.kind), &body) {
+            (Some(Kind::Text), Some(bytes)) => match std::str::from_utf8(bytes) {
+                Ok(text) => Some(text),
+                Err(_) if self.bad_text == BadText::Null => None,
+                Err(_) => return Err(RowError::Text { queue_offset }),
+            },
+            _ => None,
+        };
+        let bytes = row.properties().len() + body.as_ref().map_or(0, |body| body.len()) + 64;
+        if self.bytes + bytes > BYTES_MAX {
+            return Err(RowError::Full { queue_offset, reason: "it would exceed 1 GiB".into() });
+        }
+        for (column, cells) in self.columns.iter().zip(&mut self.cells) {
+            let body = (body.as_deref(), text);
+            cells.push(column.source, row, origin, body).map_err(|error| RowError::Full {
+                queue_offset,
+                reason: error.to_string(),
+            })?;
+        }
+        self.rows += 1;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// The rows so far as one batch; the table is empty afterwards.
+    ///
+    /// # Errors
+    /// Never, as long as the columns are filled by `append` alone.
+    pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+        let arrays: Vec<ArrayRef> = self.cells.iter_mut().map(Cells::finish).collect();
+        self.rows = 0;
+        self.bytes = 0;
+        RecordBatch::try_new(Arc::clone(&self.schema), arrays)
+    }
+}
+
+/// The body as bytes, and as text where it was asked for as text and is some.
+type Body<'a> = (Option<&'a [u8]>, Option<&'a str>);
+
+impl Cells {
+    fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Text => Self::Text(StringBuilder::new()),
+            Kind::Binary => Self::Binary(BinaryBuilder::new()),
+            Kind::Int => Self::Int(Int32Builder::new()),
+            Kind::BigInt => Self::BigInt(Int64Builder::new()),
+            Kind::Timestamp => Self::Timestamp(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
+            Kind::Map => {
+                let names =
+                    MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
+                Self::Map(MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()))
+            }
+        }
+    }
+
+    fn push(
+        &mut self,
+        source: Source,
+        row: &Row<'_>,
+        origin: &Origin<'_>,
+        (bytes, text): Body<'_>,
+    ) -> Result<(), ArrowError> {
+        match self {
+            Self::Text(cells) => match source {
+                Source::Topic => cells.append_value(origin.topic),
+                Source::BrokerName => cells.append_value(origin.broker),
+                Source::MsgId => cells.append_value(row.message_id()),
+                Source::Tags => append_property(cells, row, name::TAGS),
+                Source::Keys => append_property(cells, row, name::KEYS),
+                Source::TransactionId => append_property(cells, row, name::TRANSACTION_ID),
+                Source::Properties => cells.append_value(properties_json(row)),
+                Source::Body => cells.append_option(text),
+                Source::BornHost => {
+                    write!(cells, "{}", row.record().born_host())?;
+                    cells.append_value("");
+                }
+                Source::StoreHost => {
+                    write!(cells, "{}", row.record().store_host())?;
+                    cells.append_value("");
+                }
+                _ => cells.append_null(),
+            },
+            Self::Binary(cells) => cells.append_option(bytes),
+            Self::Int(cells) => cells.append_option(integer(source, row, origin)),
+            Self::BigInt(cells) => cells.append_option(long(source, row)),
+            Self::Timestamp(cells) => {
+                cells.append_option(long(source, row).map(|ms| ms.saturating_mul(1000)));
+            }
+            Self::Map(cells) => {
+                for (name, value) in properties::entries(row.properties()) {
+                    cells.keys().append_value(String::from_utf8_lossy(name));
+                    cells.values().append_value(String::from_utf8_lossy(value));
+                }
+                cells.append(true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match self {
+            Self::Text(cells) => Arc::new(cells.finish()),
+            Self::Binary(cells) => Arc::new(cells.finish()),
+            Self::Int(cells) => Arc::new(cells.finish()),
+            Self::BigInt(cells) => Arc::new(cells.finish()),
+            Self::Timestamp(cells) => Arc::new(cells.finish()),
+            Self::Map(cells) => Arc::new(cells.finish()),
+        }
+    }
+}
+
+fn append_property(cells: &mut StringBuilder, row: &Row<'_>, name: &[u8]) {
+    match row.property(name) {
+        Some(value) => cells.append_value(String::from_utf8_lossy(value)),
+        None => cells.append_null(),
+    }
+}
+
+fn integer(source: Source, row: &Row<'_>, origin: &Origin<'_>) -> Option<i32> {
+    match source {
+        Source::QueueId => Some(origin.queue_id),
+        Source::Flag => Some(row.flag()),
+        Source::SysFlag => Some(row.record().sys_flag()),
+        Source::ReconsumeTimes => Some(row.record().reconsume_times()),
+        Source::StoreSize => i32::try_from(row.record().total_size()).ok(),
+        // The mask of the format keeps it positive.
+        Source::BodyCrc => i32::try_from(row.record().body_crc()).ok(),
+        _ => None,
+    }
+}
+
+/// A 64-bit number; times in milliseconds.
+fn long(source: Source, row: &Row<'_>) -> Option<i64> {
+    match source {
+        Source::QueueOffset => i64::try_from(row.queue_offset()).ok(),
+        Source::PhysicalOffset => i64::try_from(row.record().physical_offset().0).ok(),
+        Source::BornTimestamp => Some(row.record().born_timestamp_ms()),
+        Source::StoreTimestamp => Some(row.record().store_timestamp_ms()),
+        Source::DeliverTimestamp => {
+            let told = row.property(name::TIMER_OUT_MS).or_else(|| row.property(name::TIMER_DELIVER_MS))?;
+            std::str::from_utf8(told).ok()?.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+/// The properties as a JSON object; of equal names the last one counts.
+fn properties_json(row: &Row<'_>) -> String {
+    let entries = properties::entries(row.properties())
+        .map(|(name, value)| (lossy(name), serde_json::Value::String(lossy(value))));
+    serde_json::Value::Object(entries.collect()).to_string()
+}
+
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
+}
