@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMappingProxy, PyMemoryView, PyString, PyTuple};
 
 use crate::client::fields::{Delivery, Fields};
+use crate::message::tag::java_hash;
 
 /// Bytes of a body that `repr` shows.
 const REPR_BYTES: usize = 64;
@@ -99,6 +100,11 @@ impl Message {
     #[getter]
     fn sharding_key(&self) -> Option<&str> {
         self.fields.sharding_key.as_deref()
+    }
+
+    #[getter]
+    fn sharding_hash(&self) -> Option<i32> {
+        self.fields.sharding_key.as_deref().map(|key| java_hash(key.as_bytes()))
     }
 
     #[getter]

@@ -3,13 +3,22 @@
 //! *Architecture invariant*: no thread of ours attaches to the interpreter. Python calls in; whatever may wait
 //! releases it first.
 
-use pyo3::prelude::*;
-
+mod call;
+mod client;
+mod columns;
+mod completions;
 mod errors;
+mod message;
 mod metadata;
 mod offsets;
+mod received;
+mod send_future;
+mod sender;
 mod server;
 mod store;
+mod waiting;
+
+use pyo3::prelude::*;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -20,5 +29,14 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<offsets::PyOffsets>()?;
     module.add_class::<server::PyRequest>()?;
     module.add_class::<server::PyServer>()?;
+    module.add_class::<client::Client>()?;
+    module.add_class::<call::Call>()?;
+    module.add_class::<completions::Completions>()?;
+    module.add_class::<message::Message>()?;
+    module.add_class::<received::ReceivedMessage>()?;
+    module.add_class::<sender::Sender>()?;
+    module.add_class::<send_future::SendFuture>()?;
+    module.add_class::<columns::Columns>()?;
+    module.add_class::<columns::ArrowBatch>()?;
     Ok(())
 }

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::completions::{Announce, Landed};
+use crate::remoting::{CallError, Reply};
 
-/// What the other side answered. Any code: judging it is the caller's business.
+/// What the other side answered, kept. Any code: judging it is the caller's business.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct Answer {
     /// Response code; 0 is success.
     pub code: i32,
     /// Text beside the code.
@@ -24,27 +25,22 @@ pub struct Reply {
     pub body: Bytes,
 }
 
-/// Why there is no reply.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CallError {
-    /// Nobody could be reached at the address: the request was not sent.
-    #[error("cannot connect: {0}")]
-    Connect(String),
-    /// No reply in time; the other side may have acted all the same.
-    #[error("no reply in time")]
-    Timeout,
-    /// The connection ended before the reply came; the other side may have acted all the same.
-    #[error("connection lost: {0}")]
-    Lost(String),
-    /// The client was closed.
-    #[error("the client is closed")]
-    Closed,
+impl Answer {
+    fn keep(reply: &Reply<'_>) -> Self {
+        let header = reply.header;
+        Self {
+            code: header.code,
+            remark: header.remark().map(str::to_owned),
+            ext: header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            body: Bytes::copy_from_slice(reply.body),
+        }
+    }
 }
 
 /// A request under way, or its outcome.
 #[derive(Debug)]
 pub struct Call {
-    outcome: OnceLock<Result<Reply, CallError>>,
+    outcome: OnceLock<Result<Answer, CallError>>,
     gate: Mutex<()>,
     settled: Condvar,
     announce: Option<Announce>,
@@ -58,7 +54,8 @@ impl Call {
     }
 
     /// Sets the outcome; a second one is ignored.
-    pub fn settle(self: &Arc<Self>, outcome: Result<Reply, CallError>) {
+    pub fn settle(self: &Arc<Self>, outcome: Result<Reply<'_>, CallError>) {
+        let outcome = outcome.map(|reply| Answer::keep(&reply));
         {
             let _gate = self.gate.lock();
             if self.outcome.set(outcome).is_err() {
@@ -72,7 +69,7 @@ impl Call {
     }
 
     /// The outcome, if there is one.
-    pub fn outcome(&self) -> Option<&Result<Reply, CallError>> {
+    pub fn outcome(&self) -> Option<&Result<Answer, CallError>> {
         self.outcome.get()
     }
 
@@ -95,9 +92,9 @@ mod tests {
     fn the_first_outcome_stays_and_is_announced_once() {
         let completions = Arc::new(Completions::default());
         let call = Arc::new(Call::new(Some(Announce { to: Arc::clone(&completions), token: 7 })));
-        call.settle(Err(CallError::Timeout));
-        call.settle(Err(CallError::Closed));
-        assert!(matches!(call.outcome(), Some(Err(CallError::Timeout))));
+        call.settle(Err(CallError::Timeout { address: "a:1".into(), timeout_ms: 5 }));
+        call.settle(Err(CallError::Stopped));
+        assert!(matches!(call.outcome(), Some(Err(CallError::Timeout { .. }))));
         assert_eq!(completions.take(10).len(), 1);
     }
 
@@ -106,7 +103,7 @@ mod tests {
         let call = Arc::new(Call::new(None));
         let waiting = Arc::clone(&call);
         let sleeper = std::thread::spawn(move || waiting.wait(Duration::from_secs(30)));
-        call.settle(Err(CallError::Closed));
+        call.settle(Err(CallError::Stopped));
         assert!(sleeper.join().unwrap());
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod call;
 pub mod completions;
+pub mod connections;
 pub mod fields;
 pub mod outgoing;
 pub mod shipment;

@@ -10,7 +10,6 @@ use bytes::Bytes;
 
 use super::fields::Fields;
 use super::shipment::Target;
-use crate::clock::SharedClock;
 use crate::message::batch::InnerMessage;
 use crate::message::compression::{LEVEL_DEFAULT, compress};
 use crate::message::id::UniqueIds;
@@ -36,8 +35,6 @@ pub struct Letterhead {
     pub template_queues: i32,
     /// Source of message ids.
     pub ids: UniqueIds,
-    /// Source of born timestamps.
-    pub clock: SharedClock,
 }
 
 /// One message or one batch, as it travels.
@@ -61,10 +58,9 @@ impl Letterhead {
         UniqueIds::new(own_address(), std::process::id(), salt)
     }
 
-    /// One message.
+    /// One message, made at `now_ms`.
     #[must_use]
-    pub fn message(self: &Arc<Self>, fields: &Fields, body: &[u8]) -> Outgoing {
-        let now_ms = self.clock.wall_ms();
+    pub fn message(self: &Arc<Self>, fields: &Fields, body: &[u8], now_ms: u64) -> Outgoing {
         let unique_id = self.ids.next(now_ms);
         let (body, sys_flag) = self.pack(body);
         Outgoing {
@@ -86,8 +82,8 @@ impl Letterhead {
         self: &Arc<Self>,
         topic: &str,
         messages: impl IntoIterator<Item = (&'a Fields, &'a [u8])>,
+        now_ms: u64,
     ) -> Outgoing {
-        let now_ms = self.clock.wall_ms();
         let mut body = Vec::new();
         let mut unique_ids = Vec::new();
         for (fields, content) in messages {
@@ -195,11 +191,12 @@ fn own_address() -> Ipv4Addr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
     use crate::message::batch::inner_messages;
     use crate::message::compression::decompress;
     use crate::remoting::frame::{FrameLimits, split};
     use crate::remoting::header::Header;
+
+    const NOW_MS: u64 = 1_700_000_000_000;
 
     fn letterhead(compress_from_bytes: Option<usize>) -> Arc<Letterhead> {
         Arc::new(Letterhead {
@@ -208,7 +205,6 @@ mod tests {
             compression: Compression::Zlib,
             template_queues: 4,
             ids: Letterhead::unique_ids(1),
-            clock: ManualClock::at(1_700_000_000_000),
         })
     }
 
@@ -231,7 +227,7 @@ mod tests {
 
     #[test]
     fn both_encodings_carry_the_same_request() {
-        let message = letterhead(None).message(&fields(), b"hello");
+        let message = letterhead(None).message(&fields(), b"hello", NOW_MS);
         for encoding in [Encoding::Json, Encoding::Binary] {
             let mut frame = Vec::new();
             message.head(&mut frame, encoding, 42, false, &target()).unwrap();
@@ -267,17 +263,18 @@ mod tests {
     #[test]
     fn a_large_body_is_compressed_and_says_so() {
         let body = vec![b'x'; 10_000];
-        let packed = letterhead(Some(4096)).message(&fields(), &body);
+        let packed = letterhead(Some(4096)).message(&fields(), &body, NOW_MS);
         assert_eq!(packed.sys_flag, 0x301);
         assert_eq!(decompress(packed.sys_flag, packed.body(), 1 << 20).unwrap().as_ref(), body);
-        let small = letterhead(Some(4096)).message(&fields(), &body[..4095]);
+        let small = letterhead(Some(4096)).message(&fields(), &body[..4095], NOW_MS);
         assert_eq!((small.sys_flag, small.body().len()), (0, 4095));
     }
 
     #[test]
     fn a_batch_holds_its_messages_in_order_each_with_its_own_id() {
         let (first, second) = (fields(), Fields { tag: None, ..fields() });
-        let batch = letterhead(None).batch("orders", [(&first, b"one".as_slice()), (&second, b"two")]);
+        let messages = [(&first, b"one".as_slice()), (&second, b"two")];
+        let batch = letterhead(None).batch("orders", messages, NOW_MS);
         assert!(batch.is_batch());
         let bodies: Vec<&[u8]> = inner_messages(batch.body()).map(|inner| inner.unwrap().body).collect();
         assert_eq!(bodies, [b"one", b"two"]);

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::call::{CallError, Reply};
 use super::completions::{Announce, Landed};
 use super::outgoing::Outgoing;
 use super::window::Window;
 use crate::remoting::codes::response;
+use crate::remoting::{CallError, Reply};
 
 /// Where one attempt goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -122,6 +122,8 @@ pub struct ShipmentOptions {
     pub failures_only: bool,
     /// Treat `stored, but not as safely as asked` as a failed attempt.
     pub retry_not_safe: bool,
+    /// The user or a sharding key chose the queue: no other will do.
+    pub is_pinned: bool,
 }
 
 impl Shipment {
@@ -136,6 +138,11 @@ impl Shipment {
     /// The message.
     pub fn outgoing(&self) -> &Outgoing {
         &self.outgoing
+    }
+
+    /// Whether only the queue of the first attempt will do.
+    pub fn is_pinned(&self) -> bool {
+        self.options.is_pinned
     }
 
     /// When all attempts together must be over.
@@ -159,7 +166,7 @@ impl Shipment {
     }
 
     /// The outcome of the attempt under way. Called once per attempt.
-    pub fn land(self: &Arc<Self>, outcome: Result<Reply, CallError>) {
+    pub fn land(self: &Arc<Self>, outcome: Result<Reply<'_>, CallError>) {
         let mut progress = self.progress.lock();
         if progress.phase != Phase::Flying {
             return;
@@ -251,37 +258,36 @@ impl Shipment {
     }
 }
 
-fn judge(reply: &Reply, target: &Target, retry_not_safe: bool) -> Result<Receipt, SendFailure> {
+fn judge(reply: &Reply<'_>, target: &Target, retry_not_safe: bool) -> Result<Receipt, SendFailure> {
+    let header = reply.header;
     let is_stored = matches!(
-        reply.code,
+        header.code,
         response::SUCCESS
             | response::FLUSH_DISK_TIMEOUT
             | response::SLAVE_NOT_AVAILABLE
             | response::FLUSH_SLAVE_TIMEOUT
     );
     if !is_stored {
-        let remark = reply.remark.clone().unwrap_or_default();
-        return Err(SendFailure::Broker { code: reply.code, remark });
+        let remark = header.remark().unwrap_or_default().to_owned();
+        return Err(SendFailure::Broker { code: header.code, remark });
     }
-    let text = |name: &str| reply.ext.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-    let number = |name: &'static str| {
-        text(name)
-            .and_then(|digits| digits.parse::<i64>().ok())
-            .ok_or_else(|| SendFailure::Malformed(format!("the reply of {} lacks {name}", target.address)))
-    };
-    let queue_id = number("queueId")?;
+    let text = |name: &str| header.get(name).map(str::to_owned);
+    let lacks = |name: &str| SendFailure::Malformed(format!("the reply of {} lacks {name}", target.address));
     let receipt = Receipt {
-        code: reply.code,
+        code: header.code,
         broker: Arc::clone(&target.broker),
-        queue_id: i32::try_from(queue_id)
-            .map_err(|_| SendFailure::Malformed(format!("{} answered queue id {queue_id}", target.address)))?,
-        queue_offset: number("queueOffset")?,
-        offset_message_id: text("msgId").unwrap_or_default(),
+        queue_id: number(header.get("queueId")).ok_or_else(|| lacks("queueId"))?,
+        queue_offset: number(header.get("queueOffset")).ok_or_else(|| lacks("queueOffset"))?,
+        offset_message_id: text("msgId").ok_or_else(|| lacks("msgId"))?,
         transaction_id: text("transactionId"),
         recall_handle: text("recallHandle"),
     };
-    if reply.code != response::SUCCESS && retry_not_safe {
+    if header.code != response::SUCCESS && retry_not_safe {
         return Err(SendFailure::NotSafe(receipt));
     }
     Ok(receipt)
+}
+
+fn number<N: std::str::FromStr>(digits: Option<&str>) -> Option<N> {
+    digits?.parse().ok()
 }

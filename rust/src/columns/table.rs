@@ -4,7 +4,6 @@
 //! fail is done before the first column grows. Memory is what the rows take; the reader decides when to `finish`.
 //! One thread at a time.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -178,14 +177,8 @@ impl Cells {
                 Source::TransactionId => append_property(cells, row, name::TRANSACTION_ID),
                 Source::Properties => cells.append_value(properties_json(row)),
                 Source::Body => cells.append_option(text),
-                Source::BornHost => {
-                    write!(cells, "{}", row.record().born_host())?;
-                    cells.append_value("");
-                }
-                Source::StoreHost => {
-                    write!(cells, "{}", row.record().store_host())?;
-                    cells.append_value("");
-                }
+                Source::BornHost => cells.append_value(row.record().born_host().to_string()),
+                Source::StoreHost => cells.append_value(row.record().store_host().to_string()),
                 _ => cells.append_null(),
             },
             Self::Binary(cells) => cells.append_option(bytes),
@@ -195,7 +188,12 @@ impl Cells {
                 cells.append_option(long(source, row).map(|ms| ms.saturating_mul(1000)));
             }
             Self::Map(cells) => {
+                let may_repeat = has_lookalikes(row.properties());
                 for (name, value) in properties::entries(row.properties()) {
+                    // A map has each key once; as in every client, the last value counts.
+                    if may_repeat && !row.property(name).is_some_and(|last| std::ptr::eq(last, value)) {
+                        continue;
+                    }
                     cells.keys().append_value(String::from_utf8_lossy(name));
                     cells.values().append_value(String::from_utf8_lossy(value));
                 }
@@ -215,6 +213,18 @@ impl Cells {
             Self::Map(cells) => Arc::new(cells.finish()),
         }
     }
+}
+
+/// Whether two names agree in length and first letter: if not, none can stand twice.
+fn has_lookalikes(properties: &[u8]) -> bool {
+    let mut seen = 0_u64;
+    properties::entries(properties).any(|(name, _)| {
+        let letter = name.first().copied().unwrap_or_default();
+        let bit = 1 << ((usize::from(letter) + name.len() * 31) % 64);
+        let is_known = seen & bit != 0;
+        seen |= bit;
+        is_known
+    })
 }
 
 fn append_property(cells: &mut StringBuilder, row: &Row<'_>, name: &[u8]) {

@@ -1,0 +1,114 @@
+//! `Client`: the connections of one process to one cluster, and requests through them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::call::Call;
+use super::completions::Completions;
+use super::errors::raise;
+use super::waiting::Home;
+use crate::client::call::Call as CallCore;
+use crate::client::completions::Announce;
+use crate::client::connections::{Ask, Connections};
+use crate::remoting::Encoding;
+
+/// What `close` grants to requests that are being written.
+const CLOSE_GRACE: Duration = Duration::from_millis(200);
+
+/// See `_native.pyi`.
+#[pyclass(frozen, module = "rmqpy._native")]
+pub struct Client {
+    core: SharedConnections,
+}
+
+/// Connections that a child process leaves alone: their thread exists in the parent only, and waiting for it to
+/// end would never end.
+#[derive(Clone)]
+pub struct SharedConnections {
+    /// Always there until dropped.
+    core: Option<Arc<Connections>>,
+    home: Home,
+}
+
+impl SharedConnections {
+    /// The connections, in the process that made them. Raises `ForkedError` in any other.
+    pub fn get(&self) -> PyResult<&Connections> {
+        self.home.check("client")?;
+        self.core.as_deref().ok_or_else(|| raise("ClosedError", "the client is closed"))
+    }
+}
+
+impl Drop for SharedConnections {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget(self.core.take());
+        }
+    }
+}
+
+impl Client {
+    /// A share of the connections.
+    pub fn share(&self) -> SharedConnections {
+        self.core.clone()
+    }
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (*, connect_timeout_ms = 3000, binary = false))]
+    fn new(connect_timeout_ms: u64, binary: bool) -> PyResult<Self> {
+        let encoding = if binary { Encoding::Binary } else { Encoding::Json };
+        let connections = Connections::start(Duration::from_millis(connect_timeout_ms), encoding)?;
+        let core = SharedConnections { core: Some(Arc::new(connections)), home: Home::here() };
+        Ok(Self { core })
+    }
+
+    #[pyo3(signature = (address, code, ext = None, body = None, *, timeout_ms, completions = None, token = 0))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
+    fn call(
+        &self,
+        address: &str,
+        code: i32,
+        ext: Option<&Bound<'_, PyDict>>,
+        body: Option<&[u8]>,
+        timeout_ms: u64,
+        completions: Option<&Completions>,
+        token: u64,
+    ) -> PyResult<Call> {
+        let announce = completions.map(|completions| Announce { to: completions.core(), token });
+        let call = Arc::new(CallCore::new(announce));
+        let ext = pairs(ext)?;
+        let ask = Ask { code, ext: &ext, body: body.unwrap_or_default() };
+        self.core.get()?.call(address, &ask, Duration::from_millis(timeout_ms), Arc::clone(&call));
+        Ok(Call::new(call, token))
+    }
+
+    #[pyo3(signature = (address, code, ext = None, body = None))]
+    fn call_oneway(
+        &self,
+        address: &str,
+        code: i32,
+        ext: Option<&Bound<'_, PyDict>>,
+        body: Option<&[u8]>,
+    ) -> PyResult<()> {
+        let ext = pairs(ext)?;
+        let ask = Ask { code, ext: &ext, body: body.unwrap_or_default() };
+        let told = self.core.get()?.tell(address, &ask);
+        told.map_err(|error| raise("ConnectError", &error.to_string()))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let core = self.core.get()?;
+        py.detach(|| core.stop(CLOSE_GRACE));
+        Ok(())
+    }
+}
+
+fn pairs(ext: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, String)>> {
+    let Some(ext) = ext else { return Ok(Vec::new()) };
+    ext.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect()
+}

@@ -1,0 +1,171 @@
+//! `SendFuture`: a message on its way, or what became of it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyList;
+
+use super::call::failure_kind;
+use super::errors::raise;
+use super::waiting::{Home, wait};
+use crate::client::shipment::{Attempt, Phase, Receipt, SendFailure, Shipment};
+
+/// See `_native.pyi`.
+#[pyclass(frozen, module = "rmqpy", name = "SendFuture")]
+pub struct SendFuture {
+    shipment: Arc<Shipment>,
+    home: Home,
+}
+
+/// Broker, queue id, address, kind of failure, response code, text, seconds.
+type AttemptFacts = (String, i32, String, &'static str, Option<i32>, String, f64);
+
+impl SendFuture {
+    /// A handle of a send under way, or over.
+    pub fn new(shipment: Arc<Shipment>) -> Self {
+        Self { shipment, home: Home::here() }
+    }
+
+    /// The send behind it.
+    pub fn shipment(&self) -> &Arc<Shipment> {
+        &self.shipment
+    }
+
+    fn wait_over(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
+        if self.done() {
+            return Ok(());
+        }
+        self.home.check("send")?;
+        if wait(py, timeout, |slice| self.shipment.wait_over(slice))? {
+            return Ok(());
+        }
+        Err(raise("RequestTimeout", "the send is still under way; wait again, or give it more send_timeout"))
+    }
+
+    /// One `SendResult` per message.
+    fn outcome<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        static STORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let (py, shipment) = (slf.py(), &slf.get().shipment);
+        let Phase::Stored(receipt) = shipment.phase() else { return Err(Self::failure(slf)?) };
+        let stored = STORED.import(py, "rmqpy.client.outcome", "stored")?;
+        let attempts = shipment.attempts().len() + 1;
+        let unique_ids = shipment.outgoing().unique_ids();
+        let mut offset_ids = receipt.offset_message_id.split(',');
+        (0_i64..)
+            .zip(unique_ids)
+            .map(|(index, unique_id)| {
+                let place = (shipment.outgoing().topic(), &*receipt.broker, receipt.queue_id);
+                let offset = receipt.queue_offset + index;
+                let id = offset_ids.next().unwrap_or_default();
+                let Receipt { code, transaction_id, recall_handle, .. } = &receipt;
+                stored.call1((unique_id, id, place, offset, code, transaction_id, recall_handle, attempts))
+            })
+            .collect()
+    }
+
+    fn failure(slf: &Bound<'_, Self>) -> PyResult<PyErr> {
+        static SEND_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let error = SEND_ERROR.import(slf.py(), "rmqpy.client.outcome", "send_error")?.call1((slf,))?;
+        Ok(PyErr::from_value(error))
+    }
+}
+
+#[pymethods]
+impl SendFuture {
+    fn done(&self) -> bool {
+        matches!(self.shipment.phase(), Phase::Stored(_) | Phase::GivenUp)
+    }
+
+    #[pyo3(signature = (timeout = None))]
+    fn result<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let mut results = Self::results(slf, timeout)?;
+        match (results.pop(), results.is_empty()) {
+            (Some(only), true) => Ok(only),
+            _ => Err(raise("ConfigError", "this is the send of a batch: ask for its `results`")),
+        }
+    }
+
+    #[pyo3(signature = (timeout = None))]
+    fn results<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        slf.get().wait_over(slf.py(), timeout)?;
+        Self::outcome(slf)
+    }
+
+    #[pyo3(signature = (timeout = None))]
+    fn exception<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        slf.get().wait_over(slf.py(), timeout)?;
+        match slf.get().shipment.phase() {
+            Phase::GivenUp => Ok(Some(Self::failure(slf)?.into_value(slf.py()).into_bound(slf.py()).into_any())),
+            _ => Ok(None),
+        }
+    }
+
+    fn settle(&self, py: Python<'_>) -> PyResult<bool> {
+        self.home.check("send")?;
+        wait(py, None, |slice| self.shipment.wait_attempt(slice))?;
+        Ok(self.done())
+    }
+
+    fn give_up(&self) {
+        self.shipment.give_up();
+    }
+
+    #[getter]
+    fn topic(&self) -> &str {
+        self.shipment.outgoing().topic()
+    }
+
+    #[getter]
+    fn message_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.shipment.outgoing().unique_ids())
+    }
+
+    #[getter]
+    fn is_pinned(&self) -> bool {
+        self.shipment.is_pinned()
+    }
+
+    #[getter]
+    fn queue_id(&self) -> i32 {
+        self.shipment.target().queue_id
+    }
+
+    #[getter]
+    fn broker(&self) -> String {
+        self.shipment.target().broker.to_string()
+    }
+
+    #[getter]
+    fn remaining(&self) -> f64 {
+        self.shipment.deadline().saturating_duration_since(Instant::now()).as_secs_f64()
+    }
+
+    #[getter]
+    fn attempts(&self) -> Vec<AttemptFacts> {
+        self.shipment.attempts().iter().map(facts).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match self.shipment.phase() {
+            Phase::Flying => "on its way",
+            Phase::Failed => "between two attempts",
+            Phase::Stored(_) => "stored",
+            Phase::GivenUp => "failed",
+        };
+        format!("<SendFuture to {}: {state}>", self.shipment.outgoing().topic())
+    }
+}
+
+fn facts(attempt: &Attempt) -> AttemptFacts {
+    let Attempt { target, failure, elapsed } = attempt;
+    let (kind, code, text) = match failure {
+        SendFailure::Broker { code, remark } => ("broker", Some(*code), remark.clone()),
+        SendFailure::NotSafe(receipt) => ("broker", Some(receipt.code), "stored, not as safely as asked".into()),
+        SendFailure::Call(error) => (failure_kind(error), None, error.to_string()),
+        SendFailure::Malformed(text) => ("malformed", None, text.clone()),
+    };
+    let (broker, address) = (target.broker.to_string(), target.address.to_string());
+    (broker, target.queue_id, address, kind, code, text, elapsed.as_secs_f64())
+}

@@ -1,0 +1,209 @@
+//! `Sender`: the native half of a producer. Messages become frames here, and their outcomes land here.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use super::client::{Client, SharedConnections};
+use super::completions::Completions;
+use super::errors::raise;
+use super::message::Message;
+use super::send_future::SendFuture;
+use super::waiting::{duration, wait};
+use crate::client::completions::{Announce, Completions as CompletionsCore};
+use crate::client::fields::check_group;
+use crate::client::outgoing::{Letterhead, Outgoing};
+use crate::client::shipment::{Shipment, ShipmentOptions, Target};
+use crate::client::window::Window;
+use crate::clock::{SharedClock, SystemClock};
+use crate::message::sysflag::Compression;
+
+/// See `_native.pyi`.
+#[pyclass(frozen, module = "rmqpy._native")]
+pub struct Sender {
+    connections: SharedConnections,
+    letterhead: Arc<Letterhead>,
+    window: Arc<Window>,
+    completions: Arc<CompletionsCore>,
+    failures_only: bool,
+    retry_not_safe: bool,
+    clock: SharedClock,
+}
+
+#[pymethods]
+impl Sender {
+    #[new]
+    #[pyo3(signature = (client, completions, *, group, compress_above = None, compression = "zlib",
+                        template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 64 << 20,
+                        failures_only = true, retry_not_safe = false))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python constructor, not a Rust interface")]
+    fn new(
+        client: &Client,
+        completions: &Completions,
+        group: String,
+        compress_above: Option<usize>,
+        compression: &str,
+        template_queues: i32,
+        max_in_flight: usize,
+        max_buffered_bytes: usize,
+        failures_only: bool,
+        retry_not_safe: bool,
+    ) -> PyResult<Self> {
+        check_group(&group).map_err(|error| raise("ConfigError", &error.to_string()))?;
+        let compression = match compression {
+            "zlib" => Compression::Zlib,
+            "lz4" => Compression::Lz4,
+            "zstd" => Compression::Zstd,
+            other => {
+                return Err(raise("ConfigError", &format!("compression {other:?}: use zlib, lz4 or zstd")));
+            }
+        };
+        let ids = Letterhead::unique_ids(RandomState::new().hash_one(0) as u32);
+        Ok(Self {
+            connections: client.share(),
+            letterhead: Arc::new(Letterhead {
+                group,
+                compress_from_bytes: compress_above,
+                compression,
+                template_queues,
+                ids,
+            }),
+            window: Arc::new(Window::new(max_in_flight.max(1), max_buffered_bytes)),
+            completions: completions.core(),
+            failures_only,
+            retry_not_safe,
+            clock: SystemClock::shared(),
+        })
+    }
+
+    #[pyo3(signature = (message, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = true,
+                        token = 0, is_pinned = false))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
+    fn send(
+        &self,
+        py: Python<'_>,
+        message: &Message,
+        address: &str,
+        broker: &str,
+        queue_id: i32,
+        timeout: f64,
+        room_timeout: f64,
+        announce: bool,
+        token: u64,
+        is_pinned: bool,
+    ) -> PyResult<Option<SendFuture>> {
+        let outgoing = self.outgoing(py, message);
+        let target = target(address, broker, queue_id);
+        let announce = announce.then_some(token);
+        self.ship(py, outgoing, target, timeout, room_timeout, announce, is_pinned)
+    }
+
+    #[pyo3(signature = (messages, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = true,
+                        token = 0, is_pinned = false))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
+    fn send_batch(
+        &self,
+        py: Python<'_>,
+        messages: Vec<PyRef<'_, Message>>,
+        address: &str,
+        broker: &str,
+        queue_id: i32,
+        timeout: f64,
+        room_timeout: f64,
+        announce: bool,
+        token: u64,
+        is_pinned: bool,
+    ) -> PyResult<Option<SendFuture>> {
+        let Some(first) = messages.first() else {
+            return Err(raise("ConfigError", "a batch needs at least one message"));
+        };
+        let members = messages.iter().map(|message| (message.fields(), message.body_bytes(py)));
+        let outgoing = self.letterhead.batch(&first.fields().topic, members, self.clock.wall_ms());
+        let target = target(address, broker, queue_id);
+        let announce = announce.then_some(token);
+        self.ship(py, outgoing, target, timeout, room_timeout, announce, is_pinned)
+    }
+
+    fn send_oneway(
+        &self,
+        py: Python<'_>,
+        message: &Message,
+        address: &str,
+        broker: &str,
+        queue_id: i32,
+    ) -> PyResult<()> {
+        let outgoing = self.outgoing(py, message);
+        let told = self.connections.get()?.ship_oneway(&outgoing, &target(address, broker, queue_id));
+        told.map_err(|error| raise("ConnectError", &error.to_string()))
+    }
+
+    fn again(&self, future: &SendFuture, address: &str, broker: &str, queue_id: i32) -> PyResult<()> {
+        let connections = self.connections.get()?;
+        if future.shipment().again(target(address, broker, queue_id)) {
+            connections.ship(future.shipment());
+        }
+        Ok(())
+    }
+
+    #[pyo3(signature = (timeout = None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        self.connections.get()?;
+        wait(py, timeout, |slice| self.window.drained(slice))
+    }
+
+    #[getter]
+    fn in_flight(&self) -> usize {
+        self.window.messages()
+    }
+}
+
+impl Sender {
+    fn outgoing(&self, py: Python<'_>, message: &Message) -> Outgoing {
+        let (fields, body, now_ms) = (message.fields(), message.body_bytes(py), self.clock.wall_ms());
+        match self.letterhead.compress_from_bytes {
+            // Compressing takes tens of microseconds: others may run meanwhile.
+            Some(limit) if body.len() >= limit => {
+                py.detach(|| self.letterhead.message(fields, body, now_ms))
+            }
+            _ => self.letterhead.message(fields, body, now_ms),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what both forms of sending have in common")]
+    fn ship(
+        &self,
+        py: Python<'_>,
+        outgoing: Outgoing,
+        target: Target,
+        timeout: f64,
+        room_timeout: f64,
+        announce: Option<u64>,
+        is_pinned: bool,
+    ) -> PyResult<Option<SendFuture>> {
+        let connections = self.connections.get()?;
+        let bytes = outgoing.bytes();
+        let has_room = self.window.take(bytes, Duration::ZERO)
+            || (room_timeout > 0.0
+                && wait(py, Some(room_timeout), |slice| self.window.take(bytes, slice))?);
+        if !has_room {
+            return Ok(None);
+        }
+        let options = ShipmentOptions {
+            window: Some(Arc::clone(&self.window)),
+            announce: announce.map(|token| Announce { to: Arc::clone(&self.completions), token }),
+            failures_only: self.failures_only,
+            retry_not_safe: self.retry_not_safe,
+            is_pinned,
+        };
+        let deadline = Instant::now() + duration(timeout);
+        let shipment = Arc::new(Shipment::new(outgoing, target, deadline, options));
+        connections.ship(&shipment);
+        Ok(Some(SendFuture::new(shipment)))
+    }
+}
+
+fn target(address: &str, broker: &str, queue_id: i32) -> Target {
+    Target { address: address.into(), broker: broker.into(), queue_id }
+}

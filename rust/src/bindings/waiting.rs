@@ -1,0 +1,60 @@
+//! Waiting from Python: in slices that look for signals, never holding the interpreter.
+
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use super::errors::raise;
+
+/// Longest sleep between two looks for Ctrl-C.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Calls `sleep` with slices of `timeout` (`None`: for ever) until it says that what was waited for is there.
+/// False when time is up. Raises what a signal handler raises.
+pub fn wait(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    mut sleep: impl FnMut(Duration) -> bool + Send,
+) -> PyResult<bool> {
+    let deadline = timeout.and_then(|seconds| Instant::now().checked_add(duration(seconds)));
+    loop {
+        let left = deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
+        if py.detach(|| sleep(left.min(SLICE))) {
+            return Ok(true);
+        }
+        py.check_signals()?;
+        if left <= SLICE && deadline.is_some() {
+            return Ok(false);
+        }
+    }
+}
+
+/// Seconds as Python counts them; what is negative or no number is no time.
+pub fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 { Duration::MAX } else { Duration::ZERO })
+}
+
+/// The process that made an object. After `fork()` its threads and sockets are the parent's.
+#[derive(Clone, Copy, Debug)]
+pub struct Home(u32);
+
+impl Home {
+    /// This process.
+    pub fn here() -> Self {
+        Self(std::process::id())
+    }
+
+    /// Whether this is still the process the object was made in.
+    pub fn is_here(self) -> bool {
+        self.0 == std::process::id()
+    }
+
+    /// Raises `ForkedError` in any other process.
+    pub fn check(self, what: &str) -> PyResult<()> {
+        if self.is_here() {
+            Ok(())
+        } else {
+            Err(raise("ForkedError", &format!("this {what} was made before fork(), by process {}", self.0)))
+        }
+    }
+}
