@@ -4,8 +4,11 @@ Only `rmqpy` imports this module. Anything that may block releases the interpret
 attaches to it. Native classes are frozen. Errors raised here are the classes of `rmqpy.errors`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, Self, final
+
+from rmqpy.message import MessageQueue, SendResult
 
 __version__: str
 
@@ -240,3 +243,346 @@ class Server:
 # --------------------------------------------------------------------------------------------------------------
 # Client: messages, connections, columns
 # --------------------------------------------------------------------------------------------------------------
+
+@final
+class Message:
+    """A message to send. Immutable, comparable by value, picklable.
+
+    Raises `ValueError` for what no broker takes: a bad topic name, a reserved property, an empty body.
+
+    >>> message = Message("orders", "paid in full", tag="paid", keys="A-1", properties={"colour": "red"})
+    >>> message.body, message.keys, dict(message.properties)
+    (b'paid in full', ('A-1',), {'colour': 'red'})
+    """
+
+    def __new__(
+        cls,
+        topic: str,
+        body: bytes | bytearray | memoryview | str,
+        *,
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        deliver_at: datetime | float | None = None,
+        deliver_after: timedelta | float | None = None,
+        delay_level: int | None = None,
+        priority: int | None = None,
+        flag: int = 0,
+    ) -> Self:
+        """`body` may be text, sent as UTF-8. Of the three ways to delay, give one; times are seconds."""
+    @property
+    def topic(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def tag(self) -> str | None:
+        """One word that consumers can filter by."""
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Words the message can be found by."""
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The user's own; what the library and brokers add is not here."""
+    @property
+    def sharding_key(self) -> str | None:
+        """Messages with equal keys go to one queue, in order."""
+    @property
+    def sharding_hash(self) -> int | None:
+        """Java's hash of the sharding key."""
+    @property
+    def deliver_at(self) -> float | None:
+        """Seconds since the epoch."""
+    @property
+    def deliver_after(self) -> float | None:
+        """Seconds after the broker got it."""
+    @property
+    def delay_level(self) -> int | None:
+        """One of the delays the broker's configuration lists, from 1."""
+    @property
+    def priority(self) -> int | None: ...
+    @property
+    def flag(self) -> int:
+        """A number of the application's own."""
+    @property
+    def size(self) -> int:
+        """Bytes of body and properties before compression."""
+    def replace(self, **changes: Any) -> Message:
+        """A copy with some arguments changed.
+
+        >>> Message("orders", b"x", tag="new").replace(tag="paid").tag
+        'paid'
+        """
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+    def __hash__(self) -> int: ...
+
+@final
+class ReceivedMessage:
+    """A message as a broker returned it. Attributes are read from its bytes when they are asked for.
+
+    Comparable by value, picklable. Made by the library.
+    """
+
+    def __new__(cls, record: bytes, index: int | None, queue: MessageQueue, /) -> Self:
+        """For pickle: the record, the place in it when it is a batch, and the queue it came from."""
+    @property
+    def topic(self) -> str:
+        """As stored: of a retried message, the retry topic."""
+    @property
+    def body(self) -> bytes:
+        """Decompressed. Raises `DecodeError`, naming the message, when that fails."""
+    @property
+    def tag(self) -> str | None: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All of them, those of the library and the broker included."""
+    @property
+    def message_id(self) -> str:
+        """The producer's id: the one in `SendResult`."""
+    @property
+    def offset_message_id(self) -> str:
+        """The broker's id: names broker and place in its log."""
+    @property
+    def queue(self) -> MessageQueue: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def commit_log_offset(self) -> int: ...
+    @property
+    def born_at(self) -> datetime:
+        """When the producer made it, UTC."""
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it, UTC."""
+    @property
+    def born_host(self) -> str:
+        """`ip:port` of the producer."""
+    @property
+    def store_host(self) -> str:
+        """`ip:port` of the broker."""
+    @property
+    def delivery_attempt(self) -> int:
+        """1 for a message that was never retried."""
+    @property
+    def flag(self) -> int: ...
+    @property
+    def sharding_key(self) -> str | None: ...
+    @property
+    def transaction_id(self) -> str | None: ...
+    def view(self) -> memoryview:
+        """The body, without another copy."""
+    def text(self, encoding: str = "utf-8") -> str:
+        """The body as text. Raises `UnicodeDecodeError`."""
+    def json(self) -> Any:
+        """The body read as JSON. Raises `ValueError`."""
+    def __reduce__(self) -> tuple[type[ReceivedMessage], tuple[bytes, int | None, MessageQueue]]: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Completions:
+    """What has landed since somebody last looked. One reader; any number of requests announce themselves to it."""
+
+    def __new__(cls) -> Self: ...
+    def fileno(self) -> int:
+        """Readable while something waits here, and after `close`."""
+    def take(self, limit: int = 256) -> list[tuple[int, Any]]:
+        """Oldest first: the token a request was made with, and its `Call` or `SendFuture`."""
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until something is here or `close` was called; False when `timeout` seconds passed first."""
+    def close(self) -> None:
+        """Wake the reader for good; what lands later is dropped, and sends that failed are given up. Idempotent."""
+    def is_closed(self) -> bool: ...
+
+@final
+class Client:
+    """Connections to any number of addresses, made when first used, on one I/O thread that never enters Python.
+
+    In a child process every method raises `ForkedError`.
+    """
+
+    def __new__(cls, *, connect_timeout_ms: int = 3000, binary: bool = False) -> Self:
+        """Starts the I/O thread. `binary` chooses the encoding of request headers; replies may use either."""
+    def call(
+        self,
+        address: str,
+        code: int,
+        ext: dict[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        timeout_ms: int,
+        completions: Completions | None = None,
+        token: int = 0,
+    ) -> Call:
+        """Send a request and return at once. It has an outcome within `timeout_ms`, announced to `completions`."""
+    def call_oneway(
+        self, address: str, code: int, ext: dict[str, str] | None = None, body: bytes | None = None
+    ) -> None:
+        """Send a request nobody answers. Raises `ConnectError` when it cannot even be queued."""
+    def close(self) -> None:
+        """End every connection; requests under way fail as closed. Idempotent."""
+
+@final
+class Call:
+    """A request under way, then its outcome: a reply with any code, or the reason why there is none."""
+
+    @property
+    def token(self) -> int: ...
+    def done(self) -> bool: ...
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until there is an outcome; False when `timeout` seconds passed first."""
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """Kind and text, when there is no reply: connect, overloaded, unsendable, lost, timeout or closed."""
+    @property
+    def code(self) -> int:
+        """Of the reply, as all below; `ConnectError` while there is none."""
+    @property
+    def remark(self) -> str | None: ...
+    @property
+    def ext(self) -> dict[str, str]: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def body_size(self) -> int: ...
+    def messages(
+        self, queue: MessageQueue, *, tags: str = "*", begin: int = 0, end: int = ...
+    ) -> list[ReceivedMessage]:
+        """The body of a pull, read: what has offsets in [begin, end) and one of the tags.
+
+        Raises `DecodeError` naming the place when the bytes are not records.
+        """
+
+@final
+class Sender:
+    """The native half of a producer: messages become frames here, and their outcomes land here."""
+
+    def __new__(
+        cls,
+        client: Client,
+        completions: Completions,
+        *,
+        group: str,
+        compress_above: int | None = None,
+        compression: str = "zlib",
+        template_queues: int = 4,
+        max_in_flight: int = 1024,
+        max_buffered_bytes: int = 67108864,
+        failures_only: bool = True,
+        retry_not_safe: bool = False,
+    ) -> Self:
+        """`failures_only`: announce attempts that failed, and not those that succeeded."""
+    def send(
+        self,
+        message: Message,
+        address: str,
+        broker: str,
+        queue_id: int,
+        *,
+        timeout: float,
+        room_timeout: float = 0.0,
+        announce: bool = True,
+        token: int = 0,
+        is_pinned: bool = False,
+    ) -> SendFuture | None:
+        """Start sending. `None` when there was no room in the window within `room_timeout` seconds."""
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        address: str,
+        broker: str,
+        queue_id: int,
+        *,
+        timeout: float,
+        room_timeout: float = 0.0,
+        announce: bool = True,
+        token: int = 0,
+        is_pinned: bool = False,
+    ) -> SendFuture | None:
+        """Likewise for messages of one topic, stored side by side."""
+    def send_oneway(self, message: Message, address: str, broker: str, queue_id: int) -> None:
+        """Send and forget. Raises `ConnectError` when the message cannot even be queued."""
+    def again(self, future: SendFuture, address: str, broker: str, queue_id: int) -> None:
+        """After a failed attempt: send the same bytes elsewhere."""
+    def flush(self, timeout: float | None = None) -> bool:
+        """Until nothing is on its way; False when `timeout` seconds passed first."""
+    @property
+    def in_flight(self) -> int: ...
+
+@final
+class SendFuture:
+    """A message on its way. Done when a broker has it, or when no further attempt will be made."""
+
+    def done(self) -> bool: ...
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Where the message was stored. Raises `SendError` with every attempt, `RequestTimeout` when it is still
+        under way after `timeout` seconds."""
+    def results(self, timeout: float | None = None) -> list[SendResult]:
+        """Likewise for a batch, one for each message, in order."""
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Why it was not sent, or `None` when it was."""
+    def settle(self) -> bool:
+        """Until the attempt under way has an outcome. True when the send is done, False when a decision is due."""
+    def give_up(self) -> None:
+        """After a failed attempt: that was the last one."""
+    @property
+    def topic(self) -> str: ...
+    @property
+    def message_ids(self) -> list[str]:
+        """The ids its messages travel under; known before they are sent."""
+    @property
+    def is_pinned(self) -> bool:
+        """Only the queue of the first attempt will do."""
+    @property
+    def broker(self) -> str:
+        """Broker of the current or last attempt."""
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def remaining(self) -> float:
+        """Seconds left for all further attempts together."""
+    @property
+    def attempts(self) -> list[tuple[str, int, str, str, int | None, str, float]]:
+        """Attempts that failed: broker, queue id, address, kind, response code, text, seconds. Kinds are those of
+        `Call.failure`, `broker` (it refused, see the code) and `malformed`."""
+
+@final
+class Columns:
+    """Pulled messages as Arrow columns of exactly Spark's types. For one thread at a time."""
+
+    def __new__(
+        cls, columns: Sequence[tuple[str, str | None]] | None = None, *, null_bad_text: bool = False
+    ) -> Self:
+        """Names with types (`None`: the usual one), in order; `None` for the usual columns. `null_bad_text`: a
+        body that was asked for as text and is none becomes null. Raises `ConfigError`."""
+    @staticmethod
+    def known() -> list[tuple[str, list[str], bool]]:
+        """Every column: name, possible types (the usual one first), whether it is there when nobody chooses."""
+    def append(self, call: Call, queue: MessageQueue, *, begin: int = 0, end: int = ...) -> int:
+        """Add the messages of a pull with offsets in [begin, end); how many. Raises `DecodeError` naming the
+        message that cannot be read."""
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def take(self) -> ArrowBatch:
+        """The rows so far; the columns are empty afterwards."""
+    def stream(self, batches: Iterator[ArrowBatch]) -> object:
+        """An `arrow_array_stream` capsule that takes its batches from an iterator."""
+    def __arrow_c_schema__(self) -> object: ...
+
+@final
+class ArrowBatch:
+    """Rows as Arrow data. Any Arrow library takes it without a copy: `pyarrow.record_batch(batch)`."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def column_names(self) -> list[str]: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __len__(self) -> int: ...

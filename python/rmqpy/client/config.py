@@ -74,9 +74,7 @@ def addresses(namesrv: Address) -> tuple[str, ...]:
         if "://" in namesrv:
             url = urlsplit(namesrv)
             if url.scheme != "rmq" or url.query or url.path.strip("/") or "@" in url.netloc:
-                raise ConfigError(
-                    f"{namesrv!r} is not understood", hint="write rmq://host:9876,host:9876"
-                )
+                raise ConfigError(f"{namesrv!r} is not understood", hint="write rmq://host:9876,host:9876")
             namesrv = url.netloc
         parts = [part.strip() for part in namesrv.replace(",", ";").split(";")]
         found = tuple(part if _has_port(part) else f"{part}:{NAMESRV_PORT}" for part in parts if part)

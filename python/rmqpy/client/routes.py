@@ -215,6 +215,8 @@ def _ordered(topic: str, configured: str) -> list[MessageQueue]:
     for part in configured.split(";"):
         broker, _, count = part.partition(":")
         if not count.isdecimal():
-            raise errors.DecodeError(f"the order configuration of {topic} is unreadable: {configured!r}", topic=topic)
+            raise errors.DecodeError(
+                f"the order configuration of {topic} is unreadable: {configured!r}", topic=topic
+            )
         queues += [MessageQueue(topic, broker, number) for number in range(int(count))]
     return queues

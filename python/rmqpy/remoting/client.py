@@ -8,11 +8,12 @@ of it enters Python.
 A request that was sent and then cancelled may still be acted on by its server.
 """
 
+# ruff: noqa: ASYNC109 - a timeout travels with its request: the native half sees to it, no task is cancelled
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rmqpy import errors
@@ -41,7 +42,7 @@ class Caller(ABC):
         self,
         address: str,
         code: int,
-        ext: Mapping[str, str] | None = None,
+        ext: dict[str, str] | None = None,
         body: bytes | None = None,
         *,
         timeout: float,
@@ -65,7 +66,7 @@ class Caller(ABC):
         self,
         address: str,
         code: int,
-        ext: Mapping[str, str] | None = None,
+        ext: dict[str, str] | None = None,
         body: bytes | None = None,
         *,
         timeout: float,
@@ -184,7 +185,7 @@ class LoopCaller(Caller):
         self,
         address: str,
         code: int,
-        ext: Mapping[str, str] | None = None,
+        ext: dict[str, str] | None = None,
         body: bytes | None = None,
         *,
         timeout: float,
@@ -248,7 +249,8 @@ class _LoopInbox(Inbox):
     async def wait(self, timeout: float) -> bool:
         if self.completions.wait(0):
             return True
-        self._arrival = arrival = self._loop.create_future()
+        arrival: asyncio.Future[bool] = self._loop.create_future()
+        self._arrival = arrival
         timer = self._loop.call_later(timeout, _set, arrival, False)
         # The descriptor stays readable until the queue is empty: listening only while somebody waits keeps an
         # idle consumer with a full queue from spinning the loop.
@@ -301,7 +303,7 @@ def read(ask: declare.Request[R], call: Call, address: str) -> R:
     if call.code != 0:
         topic = getattr(ask, "topic", None)
         raise errors.from_response(call.code, call.remark, broker=address, topic=topic)
-    return declare.decode_reply(ask, call.ext, call.body)
+    return declare.decode_reply(type(ask), call.ext, call.body)
 
 
 def _milliseconds(seconds: float) -> int:
