@@ -121,6 +121,16 @@ mod tests {
     }
 
     #[test]
+    fn inner_magic_and_crc_are_written_as_zero_and_not_looked_at() {
+        let message = InnerMessage { flag: -1, body: b"x", properties: b"" };
+        let mut body = Vec::new();
+        message.encode(&mut body);
+        assert_eq!(body[4..12], [0; 8]);
+        body[4..12].fill(0xAA);
+        assert_eq!(inner_messages(&body).collect::<Vec<_>>(), [Ok(message)]);
+    }
+
+    #[test]
     fn the_number_of_inner_messages_is_bounded() {
         let mut body = Vec::new();
         for _ in 0..=BATCH_COUNT_MAX {

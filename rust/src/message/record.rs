@@ -19,7 +19,11 @@
 //! Invariant: what [`RecordFields::encode`] writes [`RecordView::parse`] reads back equal; a view's lengths add up to
 //! its size. The log's fillers ([`encode_blank`]) and its zeroed tail are told apart from records by [`scan`].
 
+mod view;
+
 use std::net::{IpAddr, SocketAddr};
+
+pub use view::RecordView;
 
 use super::error::RecordError;
 use super::properties::PROPERTIES_BYTES_MAX;
@@ -180,260 +184,6 @@ impl Out<'_> {
     }
 }
 
-/// A record in borrowed bytes. All lengths have been checked, the text and the CRC have not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RecordView<'a> {
-    bytes: &'a [u8],
-    /// Where the store timestamp stands, right behind the born host.
-    stored_at: usize,
-    /// Where the reconsume times stand, right behind the store host.
-    hosts_end: usize,
-    body: &'a [u8],
-    topic: &'a [u8],
-    properties: &'a [u8],
-}
-
-impl<'a> RecordView<'a> {
-    /// The record at the front of `bytes`.
-    ///
-    /// # Errors
-    /// When there is none, or it is not whole.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
-        let (size, magic) = head(bytes).ok_or(RecordError::Length { at: 0 })?;
-        let is_v2 = match magic {
-            MAGIC_V1 => false,
-            MAGIC_V2 => true,
-            _ => return Err(RecordError::Magic(magic)),
-        };
-        let record_bytes = usize::try_from(size).ok().filter(|&bytes| bytes >= RECORD_BYTES_MIN);
-        let record_bytes = record_bytes.ok_or(RecordError::Size(size))?;
-        let available = bytes.len();
-        let bytes = bytes.get(..record_bytes);
-        let bytes = bytes.ok_or(RecordError::Truncated { record_bytes, bytes: available })?;
-
-        let mut walk = Walk { bytes, at: 36 };
-        let sys_flag = i32::from_be_bytes(walk.array()?);
-        walk.take(8)?;
-        walk.host(sys_flag & BORN_HOST_V6 != 0)?;
-        let stored_at = walk.at;
-        walk.take(8)?;
-        walk.host(sys_flag & STORE_HOST_V6 != 0)?;
-        let hosts_end = walk.at;
-        walk.take(12)?;
-        let body_bytes = i32::from_be_bytes(walk.array()?);
-        let body = walk.take_signed(body_bytes)?;
-        let topic_bytes = if is_v2 {
-            i16::from_be_bytes(walk.array()?)
-        } else {
-            i16::from(i8::from_be_bytes(walk.array()?))
-        };
-        let topic = walk.take_signed(topic_bytes.into())?;
-        let properties_bytes = i16::from_be_bytes(walk.array()?);
-        let properties = walk.take_signed(properties_bytes.into())?;
-        if walk.at != record_bytes {
-            return Err(RecordError::Length { at: walk.at });
-        }
-        Ok(Self { bytes, stored_at, hosts_end, body, topic, properties })
-    }
-
-    /// The bytes of the record, all of them.
-    #[must_use]
-    pub const fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    /// Size of the record.
-    #[must_use]
-    pub const fn total_size(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// [`MAGIC_V1`] or [`MAGIC_V2`].
-    #[must_use]
-    pub fn magic(&self) -> u32 {
-        u32::from_be_bytes(self.array(4))
-    }
-
-    /// CRC of the body as stored in the record.
-    #[must_use]
-    pub fn body_crc(&self) -> u32 {
-        u32::from_be_bytes(self.array(8))
-    }
-
-    /// Whether the body is the one its CRC was made of. An empty body has CRC 0.
-    #[must_use]
-    pub fn body_crc_matches(&self) -> bool {
-        RecordFields::body_crc(self.body) == self.body_crc()
-    }
-
-    /// Queue of the topic.
-    #[must_use]
-    pub fn queue_id(&self) -> u32 {
-        u32::from_be_bytes(self.array(12))
-    }
-
-    /// The application's flag.
-    #[must_use]
-    pub fn flag(&self) -> i32 {
-        i32::from_be_bytes(self.array(16))
-    }
-
-    /// Ordinal in its queue.
-    #[must_use]
-    pub fn queue_offset(&self) -> QueueOffset {
-        QueueOffset(u64::from_be_bytes(self.array(20)))
-    }
-
-    /// Position of the record's first byte in the log it was written to.
-    #[must_use]
-    pub fn physical_offset(&self) -> PhysicalOffset {
-        PhysicalOffset(u64::from_be_bytes(self.array(28)))
-    }
-
-    /// System flag.
-    #[must_use]
-    pub fn sys_flag(&self) -> i32 {
-        i32::from_be_bytes(self.array(36))
-    }
-
-    /// When the producer made the message.
-    #[must_use]
-    pub fn born_timestamp_ms(&self) -> i64 {
-        i64::from_be_bytes(self.array(40))
-    }
-
-    /// Where the producer is.
-    #[must_use]
-    pub fn born_host(&self) -> SocketAddr {
-        self.host(48, BORN_HOST_V6)
-    }
-
-    /// When the broker stored it.
-    #[must_use]
-    pub fn store_timestamp_ms(&self) -> i64 {
-        i64::from_be_bytes(self.array(self.stored_at))
-    }
-
-    /// The broker that stored it.
-    #[must_use]
-    pub fn store_host(&self) -> SocketAddr {
-        self.host(self.stored_at + 8, STORE_HOST_V6)
-    }
-
-    /// How often the message was returned.
-    #[must_use]
-    pub fn reconsume_times(&self) -> i32 {
-        i32::from_be_bytes(self.array(self.hosts_end))
-    }
-
-    /// Physical offset of the half message, on the copy a commit made; else 0.
-    #[must_use]
-    pub fn prepared_transaction_offset(&self) -> i64 {
-        i64::from_be_bytes(self.array(self.hosts_end + 4))
-    }
-
-    /// Body as stored, compressed or not.
-    #[must_use]
-    pub const fn body(&self) -> &'a [u8] {
-        self.body
-    }
-
-    /// Topic the record is stored under.
-    #[must_use]
-    pub const fn topic(&self) -> &'a [u8] {
-        self.topic
-    }
-
-    /// Properties, verbatim.
-    #[must_use]
-    pub const fn properties(&self) -> &'a [u8] {
-        self.properties
-    }
-
-    /// Whether topic and properties are text as a broker writes it. The body CRC does not cover them: behind the
-    /// durable position this is what tells a torn record from a whole one.
-    ///
-    /// # Errors
-    /// The field that is not.
-    pub fn check_text(&self) -> Result<(), RecordError> {
-        check_text(self.topic, self.properties)
-    }
-
-    /// The fields, to write the record again elsewhere.
-    #[must_use]
-    pub fn fields(&self) -> RecordFields<'a> {
-        RecordFields {
-            queue_id: self.queue_id(),
-            flag: self.flag(),
-            sys_flag: self.sys_flag(),
-            born_timestamp_ms: self.born_timestamp_ms(),
-            born_host: self.born_host(),
-            store_host: self.store_host(),
-            reconsume_times: self.reconsume_times(),
-            prepared_transaction_offset: self.prepared_transaction_offset(),
-            body: self.body,
-            body_crc: self.body_crc(),
-            topic: self.topic,
-            properties: self.properties,
-        }
-    }
-
-    /// The place in the log the record says it has.
-    #[must_use]
-    pub fn stamp(&self) -> Stamp {
-        let store_timestamp_ms = self.store_timestamp_ms();
-        Stamp { physical: self.physical_offset(), queue: self.queue_offset(), store_timestamp_ms }
-    }
-
-    fn host(&self, at: usize, v6: i32) -> SocketAddr {
-        let (ip, port_at) = if self.sys_flag() & v6 == 0 {
-            (IpAddr::from(self.array::<4>(at)), at + 4)
-        } else {
-            (IpAddr::from(self.array::<16>(at)), at + 16)
-        };
-        // `parse` has refused ports of more than 16 bits.
-        SocketAddr::new(ip, u32::from_be_bytes(self.array(port_at)) as u16)
-    }
-
-    /// `N` bytes at a place that `parse` has walked over.
-    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
-        self.bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
-    }
-}
-
-/// The walk of [`RecordView::parse`] over a record's bytes.
-struct Walk<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Walk<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], RecordError> {
-        let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..length));
-        let taken = taken.ok_or(RecordError::Length { at: self.at })?;
-        self.at += length;
-        Ok(taken)
-    }
-
-    fn take_signed(&mut self, length: i32) -> Result<&'a [u8], RecordError> {
-        self.take(usize::try_from(length).map_err(|_| RecordError::Length { at: self.at })?)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
-        let at = self.at;
-        self.take(N)?.first_chunk().copied().ok_or(RecordError::Length { at })
-    }
-
-    fn host(&mut self, is_v6: bool) -> Result<(), RecordError> {
-        self.take(if is_v6 { 16 } else { 4 })?;
-        let at = self.at;
-        match u32::from_be_bytes(self.array()?) {
-            0..=0xFFFF => Ok(()),
-            _ => Err(RecordError::Port { at }),
-        }
-    }
-}
-
 /// What begins at a position of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scanned<'a> {
@@ -507,4 +257,111 @@ fn check_text(topic: &[u8], properties: &[u8]) -> Result<(), RecordError> {
         return Err(RecordError::Syntax { field: "properties" });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields() -> RecordFields<'static> {
+        RecordFields {
+            queue_id: 1,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: 1,
+            born_host: ([10, 0, 0, 1], 5000).into(),
+            store_host: ([10, 0, 0, 2], 10911).into(),
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: b"a",
+            body_crc: RecordFields::body_crc(b"a"),
+            topic: b"T",
+            properties: b"",
+        }
+    }
+
+    fn encoded(fields: &RecordFields<'_>) -> Vec<u8> {
+        let mut bytes = vec![0; fields.encoded_len()];
+        let stamp = Stamp { physical: PhysicalOffset(7), queue: QueueOffset(3), store_timestamp_ms: 9 };
+        fields.encode(&mut bytes, stamp);
+        bytes
+    }
+
+    #[test]
+    fn the_body_crc_has_no_sign_bit() {
+        assert_eq!(crc32fast::hash(b"a"), 0xE8B7_BE43);
+        assert_eq!(RecordFields::body_crc(b"a"), 0x68B7_BE43);
+        assert_eq!(RecordFields::body_crc(b""), 0);
+    }
+
+    #[test]
+    fn the_address_bits_follow_the_hosts_whatever_the_flag_says() {
+        let lying = RecordFields { sys_flag: BORN_HOST_V6 | STORE_HOST_V6 | 0x301, ..fields() };
+        let bytes = encoded(&lying);
+        let view = RecordView::parse(&bytes).unwrap();
+        assert_eq!((view.sys_flag(), view.born_host()), (0x301, lying.born_host));
+        assert_eq!(view.topic(), b"T");
+    }
+
+    /// A listener on `::` sees IPv4 peers as `::ffff:a.b.c.d`; C++ clients read four address bytes and no more.
+    #[test]
+    fn an_ipv4_peer_of_an_ipv6_listener_is_stored_as_ipv4() {
+        let mapped = RecordFields { born_host: "[::ffff:10.0.0.1]:5000".parse().unwrap(), ..fields() };
+        assert_eq!(encoded(&mapped), encoded(&fields()));
+    }
+
+    #[test]
+    fn the_topic_length_takes_two_bytes_from_128_bytes_on() {
+        for (length, magic) in [(127, MAGIC_V1), (128, MAGIC_V2), (255, MAGIC_V2)] {
+            let topic = vec![b'T'; length];
+            let bytes = encoded(&RecordFields { topic: &topic, ..fields() });
+            let view = RecordView::parse(&bytes).unwrap();
+            assert_eq!((view.magic(), view.topic()), (magic, topic.as_slice()));
+        }
+    }
+
+    #[test]
+    fn what_recovery_would_take_for_torn_is_refused_before_it_is_written() {
+        let check = |topic: &[u8], properties: &[u8]| RecordFields { topic, properties, ..fields() }.check();
+        assert_eq!(check(b"T", "KEYS\u{1}订单\u{2}".as_bytes()), Ok(()));
+        assert_eq!(check(b"", b""), Err(RecordError::Syntax { field: "topic" }));
+        assert_eq!(check(b"T\n", b""), Err(RecordError::Syntax { field: "topic" }));
+        assert_eq!(check(b"T", b"a\x01\0\x02"), Err(RecordError::Syntax { field: "properties" }));
+        assert_eq!(check(b"T", b"a\x01\xD6\x02"), Err(RecordError::Syntax { field: "properties" }));
+        let long = vec![b'p'; PROPERTIES_BYTES_MAX + 1];
+        assert_eq!(check(b"T", &long[1..]), Ok(()));
+        assert!(matches!(check(b"T", &long), Err(RecordError::TooLarge { field: "properties", .. })));
+    }
+
+    #[test]
+    fn zeros_fillers_and_foreign_bytes_are_told_apart() {
+        let check = |bytes: &[u8], expected: Scanned<'_>| assert_eq!(scan(bytes), expected, "{bytes:02x?}");
+        check(&[], Scanned::End);
+        check(&[0; 7], Scanned::End);
+        check(&[0; 64], Scanned::End);
+        check(&[0, 0, 0, 8, 0xCB, 0xD4, 0x31, 0x94], Scanned::Blank { size: 8 });
+        check(&[0, 0, 0, 7, 0xCB, 0xD4, 0x31, 0x94], Scanned::Broken(RecordError::Size(7)));
+        check(&[0, 0, 0, 91, 1, 2, 3, 4], Scanned::Broken(RecordError::Magic(0x0102_0304)));
+        check(&[0, 0, 0, 90, 0xDA, 0xA3, 0x20, 0xA7], Scanned::Broken(RecordError::Size(90)));
+        check(&[0xFF, 0, 0, 90, 0xDA, 0xA3, 0x20, 0xA7], Scanned::Broken(RecordError::Size(-16_777_126)));
+        let bytes = encoded(&fields());
+        let cut = RecordError::Truncated { record_bytes: bytes.len(), bytes: bytes.len() - 1 };
+        check(&bytes[..bytes.len() - 1], Scanned::Broken(cut));
+    }
+
+    #[test]
+    fn lengths_that_do_not_add_up_and_ports_of_more_than_16_bits_are_refused() {
+        let bytes = encoded(&fields());
+        for (at, byte, expected) in [
+            (87, 2, RecordError::Length { at: 91 }),
+            (84, 0xFF, RecordError::Length { at: 88 }),
+            (89, 0xFF, RecordError::Length { at: 90 }),
+            (52, 1, RecordError::Port { at: 52 }),
+            (36 + 3, 0x10, RecordError::Port { at: 64 }),
+        ] {
+            let mut bytes = bytes.clone();
+            bytes[at] = byte;
+            assert_eq!(RecordView::parse(&bytes), Err(expected), "byte {at}");
+        }
+    }
 }

@@ -63,7 +63,9 @@ impl TagFilter {
         if expression == "*" {
             return Self::All;
         }
-        let tags = expression.split("||").map(str::trim).filter(|tag| !tag.is_empty());
+        // Java trims control characters as well, and of white space the blank only.
+        let tags = expression.split("||").map(|tag| tag.trim_matches(|c| c <= ' '));
+        let tags = tags.filter(|tag| !tag.is_empty());
         let tags: Box<[_]> = tags.map(|tag| (java_hash(tag.as_bytes()), tag.into())).collect();
         if tags.is_empty() { Self::All } else { Self::Tags(tags) }
     }
@@ -125,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_filter_takes_any_of_its_tags() {
-        let filter = TagFilter::parse(" TagA||TagB || ");
+        let filter = TagFilter::parse(" TagA||TagB\u{1} || ");
         assert!(filter.matches_code(2_598_919) && filter.matches_code(2_598_920));
         assert!(!filter.matches_code(0));
         assert!(filter.matches_tag(Some(b"TagB")));

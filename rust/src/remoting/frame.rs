@@ -132,6 +132,11 @@ mod tests {
     }
 
     #[test]
+    fn an_absent_body_is_an_empty_one() {
+        check(&[0, 0, 0, 6, 0, 0, 0, 2, b'{', b'}', b'x'], Ok(Some((b"{}", b"", 10))));
+    }
+
+    #[test]
     fn every_prefix_of_a_good_frame_asks_for_more() {
         let frame = [0, 0, 0, 8, 1, 0, 0, 2, b'{', b'}', b'x', b'y'];
         for end in 0..frame.len() {
