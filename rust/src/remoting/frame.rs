@@ -120,7 +120,10 @@ mod tests {
 
     const LIMITS: FrameLimits = FrameLimits { frame_bytes_max: 64, header_bytes_max: 32 };
 
-    fn check(bytes: &[u8], expected: Result<Option<(&[u8], &[u8], usize)>, FrameError>) {
+    /// Header, body and size of a frame.
+    type Cut<'a> = (&'a [u8], &'a [u8], usize);
+
+    fn check(bytes: &[u8], expected: Result<Option<Cut<'_>>, FrameError>) {
         let found = split(bytes, &LIMITS).map(|found| found.map(|(f, size)| (f.header, f.body, size)));
         assert_eq!(found, expected, "{bytes:02x?}");
     }
