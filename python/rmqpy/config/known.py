@@ -41,8 +41,9 @@ _HARMLESS: Final = (
         queryThreadPoolQueueCapacity clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity
         heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity adminBrokerThreadPoolQueueCapacity
         loadBalanceThreadPoolQueueCapacity transferMsgByHeap warmMapedFileEnable useReentrantLockWhenPutMessage
-        dataReadAheadEnable asyncSendEnable isolateLogEnable recoverConcurrently commitLogRecoverMaxNum
-        checkCRCOnRecover checkCommitLogOffsetOnRecover maxStatsIdleTimeInMinutes enableDetailStat""",
+        dataReadAheadEnable asyncSendEnable isolateLogEnable isEnableBatchPush recoverConcurrently
+        commitLogRecoverMaxNum checkCRCOnRecover checkCommitLogOffsetOnRecover maxStatsIdleTimeInMinutes
+        enableDetailStat""",
     ),
     (
         _FLOW,

@@ -12,11 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control import names
 from rmqpy.control.saver import Saver
-from rmqpy.control.versions import next_version, now_ms
+from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import StoreError
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.requests.groups import GroupTable, SubscriptionGroup
@@ -51,13 +52,14 @@ class GroupSink(Protocol):
 class Groups:
     """All subscription groups of this broker."""
 
-    def __init__(self, path: Path, sink: GroupSink) -> None:
+    def __init__(self, path: Path, sink: GroupSink, clock: Clock) -> None:
         self._path = path
         self._saver = Saver(path, self._snapshot)
         self._sink = sink
+        self._clock = clock
         self._table = {name: SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
-        self._version = DataVersion(timestamp=now_ms())
+        self._version = first_version(clock)
 
     def load(self) -> None:
         """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
@@ -152,7 +154,7 @@ class Groups:
         await self._save()
 
     async def _save(self) -> None:
-        self._version = next_version(self._version)
+        self._version = next_version(self._version, self._clock)
         await self._saver.save()
 
     def _restore(self, group: SubscriptionGroup, before: SubscriptionGroup | None) -> None:

@@ -64,6 +64,11 @@ def is_derived(topic: str) -> bool:
     return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
 
 
+def group_of(topic: str) -> str:
+    """The group a retry or DLQ topic belongs to."""
+    return topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)
+
+
 def topic_fault(topic: str) -> str | None:
     """What is wrong with a topic's name; None when nothing is."""
     if not topic.strip():

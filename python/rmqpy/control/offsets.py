@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.control.saver import Saver
-from rmqpy.control.versions import next_version, now_ms
+from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import StoreError
 from rmqpy.protocol.declare import json_tree, read_json, record
 from rmqpy.protocol.topics import DataVersion
@@ -43,11 +44,12 @@ class OffsetContent:
 class OffsetFile:
     """The file and the table it is made from."""
 
-    def __init__(self, path: Path, offsets: OffsetTable) -> None:
+    def __init__(self, path: Path, offsets: OffsetTable, clock: Clock) -> None:
+        self._clock = clock
         self._path = path
         self._offsets = offsets
         self._saver = Saver(path, lambda: self._content)
-        self._version = DataVersion(timestamp=now_ms())
+        self._version = first_version(clock)
         self._saved_commits = offsets.commits
 
     def load(self, end_of: Callable[[str, int], int]) -> None:
@@ -78,7 +80,7 @@ class OffsetFile:
 
     def _content(self) -> object:
         commits, table = self._offsets.snapshot()
-        self._version = next_version(self._version)
+        self._version = next_version(self._version, self._clock)
         self._saved_commits = commits
         return json_tree(OffsetContent(data_version=self._version, offset_table=table))
 

@@ -1,47 +1,43 @@
 """Queue locks: who consumes a queue in order.
 
 Owns group → queue → holder. Invariant: a queue has at most one holder in a group, and nobody gets a queue before
-the holder gave it up or failed to renew for `LIFE_MS`. Clients renew every 20 s and stop believing in a lock of
+the holder gave it up or failed to renew for `LIFE_SECONDS`. Clients renew every 20 s and stop believing in a lock of
 their own after 30 s. Threads: the event loop's.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from rmqpy.clock import Clock
 from rmqpy.protocol.requests.queues import MessageQueue
 
-LIFE_MS: Final = 60_000
+LIFE_SECONDS: Final = 60
 #: Queues one group may hold at this broker.
 LOCKS_MAX: Final = 65_536
 
 
 class _Hold(NamedTuple):
     client_id: str
-    renewed_ms: int
-
-
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    renewed: float
 
 
 class QueueLocks:
     """The locks of all groups."""
 
-    def __init__(self, clock_ms: Callable[[], int] = _monotonic_ms) -> None:
-        self._clock_ms = clock_ms
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Hold]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         """Take or renew queues; those the client holds now."""
-        now = self._clock_ms()
+        now = self._clock.elapsed()
         holds = self._groups.setdefault(group, {})
         granted = []
         for queue in queues:
             hold = holds.get(queue)
-            is_free = hold is None or hold.client_id == client_id or now - hold.renewed_ms > LIFE_MS
+            is_free = hold is None or hold.client_id == client_id or now - hold.renewed > LIFE_SECONDS
             if is_free and (hold is not None or len(holds) < LOCKS_MAX):
                 holds[queue] = _Hold(client_id, now)
                 granted.append(queue)
@@ -59,9 +55,9 @@ class QueueLocks:
 
     def expire(self) -> None:
         """Forget the locks nobody renews."""
-        now = self._clock_ms()
+        now = self._clock.elapsed()
         for group, holds in list(self._groups.items()):
-            for queue in [queue for queue, hold in holds.items() if now - hold.renewed_ms > LIFE_MS]:
+            for queue in [queue for queue, hold in holds.items() if now - hold.renewed > LIFE_SECONDS]:
                 del holds[queue]
             if not holds:
                 del self._groups[group]

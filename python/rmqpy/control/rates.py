@@ -5,10 +5,11 @@ Owns a ring of samples of the data plane's counters, one every 10 s. Threads: th
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
+
+from rmqpy.clock import Clock
 
 SAMPLE_SECONDS: Final = 10
 _WINDOWS_SECONDS: Final = (10, 60, 600)
@@ -22,9 +23,7 @@ class _Sample(NamedTuple):
 class Rates:
     """Samples of counters that only grow."""
 
-    def __init__(
-        self, counters: Callable[[], Mapping[str, int]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, counters: Callable[[], Mapping[str, int]], clock: Clock) -> None:
         self._counters = counters
         self._clock = clock
         self._samples: deque[_Sample] = deque(maxlen=_WINDOWS_SECONDS[-1] // SAMPLE_SECONDS + 1)
@@ -32,11 +31,11 @@ class Rates:
 
     def sample(self) -> None:
         """Take a sample; to be called every `SAMPLE_SECONDS`."""
-        self._samples.append(_Sample(self._clock(), dict(self._counters())))
+        self._samples.append(_Sample(self._clock.elapsed(), dict(self._counters())))
 
     def per_second(self, *names: str) -> str:
         """The rate of the sum of these counters over the three windows, as tools read it: `1.5 1.2 0.9`."""
-        newest = _Sample(self._clock(), self._counters())
+        newest = _Sample(self._clock.elapsed(), self._counters())
         return " ".join(str(self._rate(newest, window, names)) for window in _WINDOWS_SECONDS)
 
     def _rate(self, newest: _Sample, window: int, names: tuple[str, ...]) -> float:

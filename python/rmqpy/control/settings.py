@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from rmqpy.clock import Clock
 from rmqpy.config import files, properties
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control.versions import next_version, now_ms
+from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import StoreError
 from rmqpy.protocol.topics import DataVersion
 
@@ -24,10 +25,12 @@ log = logging.getLogger(__name__)
 class LiveConfig:
     """The configuration every part asks for when it needs a value that may change."""
 
-    def __init__(self, config: BrokerConfig, path: Path | None = None) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, path: Path | None = None) -> None:
+        self._clock = clock
+        self._turn = asyncio.Lock()
         self._now = config
         self._path = path
-        self._version = DataVersion(timestamp=now_ms())
+        self._version = first_version(clock)
         #: Called with the old and the new value.
         self.on_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
 
@@ -43,14 +46,15 @@ class LiveConfig:
 
     async def change(self, given: Mapping[str, str]) -> None:
         """Set keys. Raises `ConfigError` for a key or value that is not allowed, `StoreError` for the file."""
-        before = self._now
-        after = before.change(given)
-        if after == before:
-            return
-        if self._path is not None:
-            await asyncio.to_thread(_write, self._path, given)
-        self._now = after
-        self._version = next_version(self._version)
+        async with self._turn:
+            before = self._now
+            after = before.change(given)
+            if after == before:
+                return
+            if self._path is not None:
+                await asyncio.to_thread(_write, self._path, given)
+            self._now = after
+        self._version = next_version(self._version, self._clock)
         log.info("settings changed: %s", ", ".join(f"{key}={value}" for key, value in given.items()))
         self.on_change(before, after)
 

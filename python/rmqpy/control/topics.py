@@ -14,11 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.control import names
 from rmqpy.control.attributes import MESSAGE_TYPE
 from rmqpy.control.saver import Saver
-from rmqpy.control.versions import next_version, now_ms
+from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import StoreError
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicFilterType, TopicTable
@@ -52,12 +53,13 @@ class TopicSink(Protocol):
 class Topics:
     """All topics of this broker."""
 
-    def __init__(self, path: Path, sink: TopicSink, built_in: Iterable[TopicConfig]) -> None:
+    def __init__(self, path: Path, sink: TopicSink, built_in: Iterable[TopicConfig], clock: Clock) -> None:
         self._path = path
         self._saver = Saver(path, self._snapshot)
         self._sink = sink
+        self._clock = clock
         self._table = {topic.topic_name: topic for topic in built_in}
-        self._version = DataVersion(timestamp=now_ms())
+        self._version = first_version(clock)
         #: Names the system keeps for itself.
         self.system = names.SYSTEM_TOPICS | self._table.keys()
         #: Called with the topics that are new or different, once they are durable.
@@ -73,7 +75,7 @@ class Topics:
             # What was stored wins over what is built in: an administrator may have changed it.
             self._table |= found.topic_config_table
             self._version = found.data_version
-        self._version = next_version(self._version)
+        self._version = next_version(self._version, self._clock)
         self._saver.save_now()
         for topic in self._table.values():
             self._publish(topic)
@@ -115,9 +117,8 @@ class Topics:
                 self._publish(topic)
         self.on_change(changed)
 
-    async def ensure_retry(self, group: str, queues: int, *, is_ordered: bool = False) -> None:
-        """The topic for what the group fails to consume; a group with 0 retry queues has none."""
-        name = names.retry_topic(group)
+    async def ensure_derived(self, name: str, queues: int, *, is_ordered: bool = False) -> None:
+        """The retry or DLQ topic of a group; with 0 queues the group has none. Raises `StoreError`."""
         if queues > 0 and name not in self._table:
             await self.put(
                 TopicConfig(
@@ -134,44 +135,39 @@ class Topics:
             await self._save()
         return removed
 
-    async def touch(self) -> None:
+    def touch(self) -> None:
         """Move the version though no topic changed: what is registered did, as with the broker's permission."""
-        await self._save()
+        self._version = next_version(self._version, self._clock)
 
     async def create_for_send(
         self, name: str, template_name: str, queues: int, sys_flag: int, *, auto_create: bool
     ) -> TopicConfig | None:
-        """The topic a send asks for, made from a template; None when it may not be made."""
+        """The topic a send asks for, made from a template; None when it may not be made. Raises `StoreError`."""
         if name in self._table:
             return self._table[name]
         if names.topic_fault(name) or self.is_system(name) or len(self._table) >= TOPICS_MAX:
             return None
         template = self._table.get(template_name)
-        if template is not None and template_name == names.AUTO_CREATE_TOPIC and not auto_create:
-            template = None
-        if template is not None and template.perm & Permission.INHERIT:
-            count = max(0, min(queues, template.write_queue_nums))
-            topic = dataclasses.replace(
-                template,
-                topic_name=name,
-                read_queue_nums=count,
-                write_queue_nums=count,
-                perm=template.perm & ~Permission.INHERIT,
-                topic_sys_flag=sys_flag,
-                attributes={},
-            )
-        elif names.is_derived(name):
-            topic = TopicConfig(
-                topic_name=name, read_queue_nums=1, write_queue_nums=1, topic_sys_flag=sys_flag
-            )
-        else:
+        if template is None or not template.perm & Permission.INHERIT:
             return None
-        log.info("topic %s created with %d queues by a send", name, topic.write_queue_nums)
+        if template_name == names.AUTO_CREATE_TOPIC and not auto_create:
+            return None
+        count = max(0, min(queues, template.write_queue_nums))
+        topic = dataclasses.replace(
+            template,
+            topic_name=name,
+            read_queue_nums=count,
+            write_queue_nums=count,
+            perm=template.perm & ~Permission.INHERIT,
+            topic_sys_flag=sys_flag,
+            attributes={},
+        )
         await self.put(topic)
+        log.info("topic %s created with %d queues by a send", name, count)
         return topic
 
     async def _save(self) -> None:
-        self._version = next_version(self._version)
+        self._version = next_version(self._version, self._clock)
         await self._saver.save()
 
     def _restore(self, topic: TopicConfig, before: TopicConfig | None) -> None:

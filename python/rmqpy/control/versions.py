@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
-
+from rmqpy.clock import Clock
 from rmqpy.protocol.topics import DataVersion
 
 
-def now_ms() -> int:
-    """Wall clock in ms, the time of everything that is written to files or told to others."""
-    return time.time_ns() // 1_000_000
+def first_version(clock: Clock) -> DataVersion:
+    """The version of a table that was never changed."""
+    return DataVersion(timestamp=clock.wall_ms())
 
 
-def next_version(version: DataVersion) -> DataVersion:
+def next_version(version: DataVersion, clock: Clock) -> DataVersion:
     """The version after one more change. Name servers ignore a table whose version did not move."""
-    return DataVersion(counter=version.counter + 1, state_version=version.state_version, timestamp=now_ms())
+    return DataVersion(
+        counter=version.counter + 1, state_version=version.state_version, timestamp=clock.wall_ms()
+    )

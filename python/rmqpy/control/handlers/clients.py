@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
-from rmqpy.config.broker import BrokerConfig
+from rmqpy.clock import Clock
+from rmqpy.control import names
 from rmqpy.control.clients import Consumers, Member, Producers
 from rmqpy.control.groups import Groups
+from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics import Topics
-from rmqpy.control.versions import now_ms
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import (
     AllProducerInfo,
@@ -46,13 +46,15 @@ class ClientHandlers:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        config: LiveConfig,
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
         producers: Producers,
         heartbeats: Heartbeats,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._config = config
         self._topics = topics
         self._groups = groups
@@ -64,7 +66,12 @@ class ClientHandlers:
     async def heartbeat(self, ask: HeartBeat, caller: Caller) -> HeartBeatReply:
         data = ask.body
         member = Member(
-            caller.connection, data.client_id, caller.peer, caller.language, caller.version, now_ms()
+            caller.connection,
+            data.client_id,
+            caller.peer,
+            caller.language,
+            caller.version,
+            self._clock.wall_ms(),
         )
         is_version_2 = data.heartbeat_fingerprint != 0
         must_resend = not is_version_2
@@ -83,13 +90,13 @@ class ClientHandlers:
     async def _register(self, member: Member, data: ConsumerData, *, with_subscriptions: bool) -> bool:
         """Take a consumer in; False for a group that may not exist, which Apache's broker passes over in silence."""
         name = data.group_name
-        if not self._groups.may_exist(name, self._config()):
+        if not self._groups.may_exist(name, self._config.now):
             return False
         # The registry first: the connection may be gone before files are written, and then takes the member along.
         self._consumers.register(
             member, data, with_subscriptions=with_subscriptions, notifies=self._notifies(name)
         )
-        group = await self._groups.ensure(name, self._config())
+        group = await self._groups.ensure(name, self._config.now)
         if group is None:
             return False
         is_ordered = any(
@@ -98,7 +105,9 @@ class ClientHandlers:
             if (topic := self._topics.table.get(subscription.topic))
         )
         # Registered at the name servers at once, or retries stay invisible until the next round.
-        await self._topics.ensure_retry(name, group.retry_queue_nums, is_ordered=is_ordered)
+        await self._topics.ensure_derived(
+            names.retry_topic(name), group.retry_queue_nums, is_ordered=is_ordered
+        )
         return True
 
     @handles(UnregisterClient)
@@ -120,7 +129,9 @@ class ClientHandlers:
 
     def _notifies(self, group_name: str) -> bool:
         group = self._groups.table.get(group_name)
-        return self._config().notifies_members and (group is None or group.notify_consumer_ids_changed_enable)
+        return self._config.now.notifies_members and (
+            group is None or group.notify_consumer_ids_changed_enable
+        )
 
     @handles(GetConsumerListByGroup)
     def members(self, ask: GetConsumerListByGroup) -> ConsumerList:

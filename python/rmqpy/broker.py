@@ -1,0 +1,313 @@
+"""The broker: builds its parts, starts and stops them. What it does is in `rmqpy.control` and in the native half.
+
+Owns the order. Start: lock and recover the store, read the tables, cut offsets to what survived, listen, register.
+Stop: leave the name servers, answer what has arrived, save the offsets, flush and close the store. What was started
+is stopped in reverse, also when a later step of the start failed.
+
+Threads: one event loop, the one that called `start`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from rmqpy._native import Client, Metadata, Offsets, Server, Store
+from rmqpy.clock import Clock, SystemClock
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.clients import Consumers, Producers
+from rmqpy.control.groups import Groups
+from rmqpy.control.handlers.brokers import BrokerHandlers
+from rmqpy.control.handlers.clients import ClientHandlers
+from rmqpy.control.handlers.creation import CreationHandlers
+from rmqpy.control.handlers.groups import GroupHandlers
+from rmqpy.control.handlers.messages import MessageHandlers
+from rmqpy.control.handlers.offsets import OffsetHandlers
+from rmqpy.control.handlers.queue_locks import QueueLockHandlers
+from rmqpy.control.handlers.topics import TopicHandlers
+from rmqpy.control.offsets import OffsetFile
+from rmqpy.control.queue_locks import QueueLocks
+from rmqpy.control.rates import SAMPLE_SECONDS
+from rmqpy.control.registration import Identity, Registration
+from rmqpy.control.runtime import Runtime
+from rmqpy.control.settings import LiveConfig
+from rmqpy.control.silence import drop_silent
+from rmqpy.control.timers import Timers
+from rmqpy.control.topics import Topics, built_in_topics
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import encode
+from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
+from rmqpy.protocol.topics import TopicConfig
+from rmqpy.remoting.client import LoopCaller
+from rmqpy.remoting.server import Endpoint
+
+log = logging.getLogger(__name__)
+
+#: Requests the native half answers itself; a heartbeat it has seen before is another, and the rest come up here.
+HOT_CODES: Final = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+    }
+)
+
+#: The VIP port is where clients compute it to be.
+VIP_BELOW: Final = 2
+SCAN_SECONDS: Final = 10.0
+#: How long a start waits to hear from its name servers; a broker serves without them.
+FIRST_ROUND_SECONDS: Final = 3.0
+_PROGRESS_SECONDS: Final = 2.0
+_FREE_PORT_TRIES: Final = 20
+
+
+class _Parts(NamedTuple):
+    """What recovery found and the rest is built on."""
+
+    store: Store
+    metadata: Metadata
+    offsets: Offsets
+    topics: Topics
+    groups: Groups
+    offset_file: OffsetFile
+
+
+class Broker:
+    """One broker.
+
+    ::
+
+        async with Broker(BrokerConfig(name="broker-a", namesrv="127.0.0.1:9876")) as broker:
+            print(broker.address)
+    """
+
+    def __init__(self, config: BrokerConfig, *, path: Path | None = None, clock: Clock | None = None) -> None:
+        """`path` is the file the configuration came from, where settings changed online are written."""
+        self._clock = clock or SystemClock()
+        self._config = LiveConfig(config, self._clock, path)
+        self._started = contextlib.AsyncExitStack()
+        self._port = config.listen_port
+        self._endpoint: Endpoint | None = None
+
+    @property
+    def address(self) -> str:
+        """`host:port` as clients are told."""
+        return f"{self._config.now.advertised_host}:{self._port}"
+
+    def table(self) -> dict[RequestCode, str]:
+        """Every request code and what becomes of it; once started."""
+        assert self._endpoint is not None, "the table is made by start"
+        return self._endpoint.table()
+
+    async def start(self) -> None:
+        """Recover, listen, register.
+
+        Raises `StoreError` or `ConfigError` naming the file that cannot be used, `OSError` for a port in use. After a
+        failure `stop` undoes what was done.
+        """
+        config = self._config.now
+        if config.is_open:
+            log.warning(
+                "other machines can connect to %s: there is no access control yet", config.listen_host
+            )
+        self._port = config.listen_port or _free_port(config.listen_host)
+        parts = await self._recover(config)
+        self._serve(config, parts)
+        await self._register(config, parts)
+        log.info("broker %s serves %s", config.name, self.address)
+
+    async def stop(self) -> None:
+        """Undo what `start` did, last step first. Idempotent, and harmless after a start that failed."""
+        await self._started.aclose()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _recover(self, config: BrokerConfig) -> _Parts:
+        """Everything that was on the disk, as far as it survived."""
+        store = _store(config)
+        self._started.callback(store.close)
+        await _open(store)
+        metadata, offsets = self._metadata(config), Offsets()
+        folder = Path(config.store.folder) / "config"
+        topics = Topics(folder / "topics.json", metadata, _built_in(config), self._clock)
+        groups = Groups(folder / "subscriptionGroup.json", metadata, self._clock)
+        offset_file = OffsetFile(folder / "consumerOffset.json", offsets, self._clock)
+        await asyncio.to_thread(topics.load)
+        await asyncio.to_thread(groups.load)
+        await asyncio.to_thread(offset_file.load, store.max_offset)
+        self._started.push_async_callback(offset_file.save)
+        return _Parts(store, metadata, offsets, topics, groups, offset_file)
+
+    def _serve(self, config: BrokerConfig, parts: _Parts) -> None:
+        """Listen, answer, and do what comes round again."""
+        store, metadata, offsets, topics, groups, offset_file = parts
+        server = Server(store=store, metadata=metadata, offsets=offsets, idle_ms=config.idle_seconds * 1_000)
+        producers = Producers()
+        consumers = Consumers(metadata, lambda group, to: _tell_changed(server, group, to))
+        locks = QueueLocks(self._clock)
+        runtime = Runtime(config.store.folder, store.statistics, server.statistics, self._clock)
+        self._endpoint = Endpoint(
+            server,
+            (
+                ClientHandlers(self._config, topics, groups, consumers, producers, server, self._clock),
+                CreationHandlers(self._config, topics, groups, server),
+                TopicHandlers(self._config, topics, store, offsets),
+                GroupHandlers(self._config, groups, offsets, server),
+                OffsetHandlers(config.name, self.address, store, offsets, topics, groups, consumers),
+                QueueLockHandlers(locks),
+                MessageHandlers(store),
+                BrokerHandlers(self._config, runtime),
+            ),
+            role="broker",
+            hot=HOT_CODES,
+        )
+        self._started.push_async_callback(self._endpoint.stop)
+        self._endpoint.start()
+        server.listen(config.listen_host, self._port)
+        server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
+
+        timers = Timers()
+        self._started.push_async_callback(timers.stop)
+        timers.every(config.offsets_interval_ms / 1_000, offset_file.save)
+        timers.every(SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms))
+        timers.every(SCAN_SECONDS, locks.expire)
+        timers.every(SAMPLE_SECONDS, runtime.sample)
+
+    async def _register(self, config: BrokerConfig, parts: _Parts) -> None:
+        """Tell the name servers, now and whenever something changes."""
+        client = Client()
+        caller = LoopCaller(client)
+        self._started.push_async_callback(asyncio.to_thread, client.close)
+        self._started.callback(caller.close)
+        topics = parts.topics
+        registration = Registration(
+            self._identity(config),
+            topics,
+            {address: caller.peer(address) for address in config.name_servers},
+            permission=lambda: self._config.now.permission,
+            interval_seconds=config.register_interval_ms / 1_000,
+            timeout_seconds=config.register_timeout_ms / 1_000,
+        )
+
+        def settings_changed(before: BrokerConfig, after: BrokerConfig) -> None:
+            if before.permission != after.permission:
+                parts.metadata.set_permission(after.permission)
+                topics.touch()
+                registration.everything_changed()
+
+        topics.on_change = registration.changed
+        self._config.on_change = settings_changed
+        self._started.push_async_callback(registration.stop)
+        registration.start()
+        await registration.first_round(FIRST_ROUND_SECONDS)
+
+    def _identity(self, config: BrokerConfig) -> Identity:
+        replica_host = config.replica_address or config.advertised_host
+        return Identity(
+            cluster=config.cluster,
+            broker=config.name,
+            address=self.address,
+            replica_address=f"{replica_host}:{config.replica_port or self._port + 1}",
+        )
+
+    def _metadata(self, config: BrokerConfig) -> Metadata:
+        return Metadata(
+            cluster=config.cluster,
+            broker=config.name,
+            store_host=f"{_numeric(config.advertised_host)}:{self._port}",
+            region=config.region,
+            trace_on=config.trace_on,
+            permission=config.permission,
+            message_bytes_max=config.store.message_bytes_max,
+            pull_messages_max=config.pull_messages_max,
+            pull_bytes_max=config.pull_bytes_max,
+            long_polling=config.long_polling,
+            short_polling_ms=config.short_polling_ms,
+            auto_create_topics=config.auto_create_topics,
+        )
+
+
+def _store(config: BrokerConfig) -> Store:
+    store = config.store
+    return Store(
+        store.folder,
+        segment_bytes=store.segment_bytes,
+        queue_file_bytes=store.queue_file_bytes,
+        index_slots=store.index_slots,
+        index_entries=store.index_entries,
+        message_bytes_max=store.message_bytes_max,
+        sync_flush=store.is_sync,
+        flush_interval_ms=store.flush_interval_ms,
+        index_enabled=store.is_indexed,
+    )
+
+
+async def _open(store: Store) -> None:
+    """Lock and recover in a thread; say how far it is when it takes long."""
+    opening = asyncio.get_running_loop().run_in_executor(None, store.open)
+    while not (await asyncio.wait({opening}, timeout=_PROGRESS_SECONDS))[0]:
+        phase, done, total = store.progress()
+        log.info("opening the store: %s, %d of %d MiB", phase, done >> 20, total >> 20)
+    await opening
+
+
+def _built_in(config: BrokerConfig) -> list[TopicConfig]:
+    return built_in_topics(
+        cluster=config.cluster,
+        broker=config.name,
+        default_queues=config.default_queues,
+        auto_create=config.auto_create_topics,
+        is_cluster_open=config.is_cluster_topic_open,
+        is_broker_open=config.is_broker_topic_open,
+        trace_topic=config.trace_topic if config.has_trace_topic else None,
+        revive_queues=config.revive_queues,
+    )
+
+
+def _tell_changed(server: Server, group: str, connections: Collection[int]) -> None:
+    ask = NotifyConsumerIdsChanged(consumer_group=group)
+    ext = encode(ask).ext or {}
+    for connection in connections:
+        server.push(connection, ask.code, ext)
+
+
+def _free_port(host: str) -> int:
+    """A port that is free now, and so is the VIP port that belongs to it."""
+    for _ in range(_FREE_PORT_TRIES):
+        with socket.socket() as main, socket.socket() as vip:
+            main.bind((host, 0))
+            port = int(main.getsockname()[1])
+            with contextlib.suppress(OSError):
+                vip.bind((host, port - VIP_BELOW))
+                return port
+    raise OSError(f"no two free ports on {host}")
+
+
+def _numeric(host: str) -> str:
+    """The address behind a name: records hold numbers."""
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        log.warning("%s has no address; messages will name %s", host, "127.0.0.1")
+        return "127.0.0.1"

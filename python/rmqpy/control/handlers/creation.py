@@ -1,0 +1,95 @@
+"""Topics and groups that come into being by being used. Runs on the event loop.
+
+The data plane parks the first sends to an unknown topic, and pulls of an unknown group, and asks once per name; it
+lets them go when it is told to, or refuses them by itself after 3 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+from rmqpy.control import names
+from rmqpy.control.groups import Groups
+from rmqpy.control.settings import LiveConfig
+from rmqpy.control.topics import Topics
+from rmqpy.errors import StoreError
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.topics import TopicFlag
+from rmqpy.remoting.server import GroupWanted, TopicWanted, handles
+
+#: What clients ask for when they say nothing.
+_QUEUES_DEFAULT = 4
+
+
+class Parked(Protocol):
+    """The data plane's parked requests."""
+
+    def release(
+        self,
+        kind: Literal["create_topic", "create_group"],
+        name: str,
+        code: int = 0,
+        remark: str | None = None,
+    ) -> None: ...
+
+
+class CreationHandlers:
+    """What is wanted is made, is durable, and only then is what waits for it let go."""
+
+    def __init__(self, config: LiveConfig, topics: Topics, groups: Groups, parked: Parked) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._parked = parked
+
+    @handles(TopicWanted)
+    async def topic_wanted(self, event: TopicWanted) -> None:
+        try:
+            code, remark = await self._make_topic(event)
+        except StoreError as error:
+            code, remark = ResponseCode.SYSTEM_ERROR, str(error)
+        self._parked.release("create_topic", event.name, code, remark)
+
+    @handles(GroupWanted)
+    async def group_wanted(self, event: GroupWanted) -> None:
+        code, remark = ResponseCode.SUCCESS, None
+        try:
+            if await self._groups.ensure(event.name, self._config.now) is None:
+                code, remark = _no_group(event.name)
+        except StoreError as error:
+            code, remark = ResponseCode.SYSTEM_ERROR, str(error)
+        self._parked.release("create_group", event.name, code, remark)
+
+    async def _make_topic(self, event: TopicWanted) -> tuple[ResponseCode, str | None]:
+        if names.is_derived(event.name):
+            group = await self._groups.ensure(names.group_of(event.name), self._config.now)
+            if group is None:
+                return _no_group(names.group_of(event.name))
+            is_retry = event.name.startswith(names.RETRY_PREFIX)
+            await self._topics.ensure_derived(event.name, max(1, group.retry_queue_nums) if is_retry else 1)
+            return ResponseCode.SUCCESS, None
+        topic = await self._topics.create_for_send(
+            event.name,
+            _field(event.ext, "defaultTopic", "c"),
+            _number(_field(event.ext, "defaultTopicQueueNums", "d")),
+            TopicFlag.UNIT if _field(event.ext, "unitMode", "k") == "true" else 0,
+            auto_create=self._config.now.auto_create_topics,
+        )
+        if topic is None:
+            remark = f"topic[{event.name}] not exist, apply first please!"
+            return ResponseCode.TOPIC_NOT_EXIST, f"{remark} Create it with: rmqpy topic create {event.name}"
+        return ResponseCode.SUCCESS, None
+
+
+def _no_group(name: str) -> tuple[ResponseCode, str]:
+    return ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+
+
+def _field(ext: Mapping[str, str], long: str, short: str) -> str:
+    """A field of a send, which has long names in code 10 and letters in 310 and 320."""
+    return ext.get(long) or ext.get(short) or ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else _QUEUES_DEFAULT

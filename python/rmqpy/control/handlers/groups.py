@@ -1,0 +1,119 @@
+"""Administration of subscription groups. Runs on the event loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+from rmqpy.control import attributes, names
+from rmqpy.control.groups import Groups
+from rmqpy.control.pages import page_of
+from rmqpy.control.settings import LiveConfig
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.groups import (
+    AllSubscriptionGroups,
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroupConfig,
+    GetSubscriptionGroupConfig,
+    GroupForbidden,
+    GroupForbiddenReply,
+    GroupTable,
+    SubscriptionGroup,
+    SubscriptionGroupConfig,
+    UpdateAndCreateSubscriptionGroup,
+    UpdateAndCreateSubscriptionGroupList,
+    UpdateAndGetGroupForbidden,
+)
+from rmqpy.remoting.server import Refused, handles
+
+
+class GroupOffsets(Protocol):
+    """The offsets' side of deleting a group."""
+
+    def remove_group(self, group: str) -> None: ...
+
+
+class Heartbeats(Protocol):
+    """The data plane's memory of accepted heartbeats."""
+
+    def forget_heartbeats(self) -> None: ...
+
+
+class GroupHandlers:
+    """Create, change, delete and list groups."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        groups: Groups,
+        offsets: GroupOffsets,
+        heartbeats: Heartbeats,
+    ) -> None:
+        self._config = config
+        self._groups = groups
+        self._offsets = offsets
+        self._heartbeats = heartbeats
+
+    @handles(UpdateAndCreateSubscriptionGroup)
+    async def create(self, ask: UpdateAndCreateSubscriptionGroup) -> None:
+        await self._groups.put(self._checked(ask.body))
+
+    @handles(UpdateAndCreateSubscriptionGroupList)
+    async def create_all(self, ask: UpdateAndCreateSubscriptionGroupList) -> None:
+        await self._groups.put(*[self._checked(group) for group in ask.body.group_config_list])
+
+    def _checked(self, wanted: SubscriptionGroup) -> SubscriptionGroup:
+        """The configuration to store; raises `Refused`."""
+        if fault := names.group_fault(wanted.group_name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        known = self._groups.table.get(wanted.group_name)
+        try:
+            merged = attributes.apply(
+                attributes.GROUP_ATTRIBUTES, None if known is None else known.attributes, wanted.attributes
+            )
+        except attributes.AttributeChangeError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return dataclasses.replace(wanted, attributes=merged)
+
+    @handles(DeleteSubscriptionGroup)
+    async def delete(self, ask: DeleteSubscriptionGroup) -> None:
+        await self._groups.remove(ask.group_name)
+        if ask.clean_offset:
+            self._offsets.remove_group(ask.group_name)
+        # Members that live on make the group anew, where groups are made on first use.
+        self._heartbeats.forget_heartbeats()
+
+    @handles(GetAllSubscriptionGroupConfig)
+    def all(self, ask: GetAllSubscriptionGroupConfig) -> AllSubscriptionGroups:
+        table, version = self._groups.table, self._groups.version
+        page = page_of(table, ask.group_seq, ask.max_group_num, ask.data_version, version, self._config.now)
+        return AllSubscriptionGroups(
+            total_group_num=len(table),
+            body=GroupTable(
+                data_version=version,
+                subscription_group_table=page,
+                forbidden_table={
+                    group: dict(topics) for group, topics in self._groups.forbidden.items() if group in page
+                },
+            ),
+        )
+
+    @handles(GetSubscriptionGroupConfig)
+    async def config(self, ask: GetSubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        group = await self._groups.ensure(ask.group, self._config.now)
+        if group is None:
+            remark = f"No group in this broker. group: {ask.group}"
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return SubscriptionGroupConfig(body=group)
+
+    @handles(UpdateAndGetGroupForbidden)
+    async def forbidden(self, ask: UpdateAndGetGroupForbidden) -> GroupForbiddenReply:
+        if ask.readable is not None:
+            await self._groups.set_readable(ask.group, ask.topic, ask.readable)
+        return GroupForbiddenReply(
+            body=GroupForbidden(
+                group=ask.group,
+                topic=ask.topic,
+                readable=self._groups.is_readable(ask.group, ask.topic),
+            )
+        )

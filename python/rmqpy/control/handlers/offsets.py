@@ -1,0 +1,217 @@
+"""Offsets: limits of queues, progress of groups, resets. Runs on the event loop; the store reads in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+from rmqpy.control.clients import Consumers
+from rmqpy.control.groups import Groups
+from rmqpy.control.topics import Topics
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.offsets import (
+    BoundaryType,
+    ConsumeOffset,
+    ConsumeStats,
+    ConsumeStatsReply,
+    GetConsumeStats,
+    GetEarliestMsgStoreTime,
+    GetMaxOffset,
+    GetMinOffset,
+    GetTopicStatsInfo,
+    GroupNames,
+    GroupNamesReply,
+    GroupTopics,
+    GroupTopicsReply,
+    InvokeBrokerToResetOffset,
+    OffsetReply,
+    QueryTopicConsumeByWho,
+    QueryTopicsByConsumer,
+    ResetOffsets,
+    ResetOffsetsReply,
+    SearchOffsetByTimestamp,
+    StoreTimeReply,
+    TopicOffset,
+    TopicStats,
+    TopicStatsReply,
+)
+from rmqpy.protocol.requests.queues import MessageQueue
+from rmqpy.protocol.topics import TopicConfig
+from rmqpy.remoting.server import Refused, handles
+
+
+class QueueReader(Protocol):
+    """Limits and times of queues."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int: ...
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int: ...
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
+    def earliest_store_time(self, topic: str, queue_id: int) -> int: ...
+
+
+class CommittedOffsets(Protocol):
+    """What groups committed."""
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None: ...
+    def groups_of(self, topic: str) -> list[str]: ...
+    def topics_of(self, group: str) -> list[str]: ...
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
+
+
+class OffsetHandlers:
+    """Where queues end, and where groups stand in them."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        address: str,
+        queues: QueueReader,
+        offsets: CommittedOffsets,
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+    ) -> None:
+        self._broker_name = broker_name
+        self._address = address
+        self._queues = queues
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+
+    # ---- queues ----
+
+    @handles(GetMaxOffset)
+    def max_offset(self, ask: GetMaxOffset) -> OffsetReply:
+        return OffsetReply(offset=self._queues.max_offset(ask.topic, _queue_id(ask.queue_id)))
+
+    @handles(GetMinOffset)
+    def min_offset(self, ask: GetMinOffset) -> OffsetReply:
+        return OffsetReply(offset=self._queues.min_offset(ask.topic, _queue_id(ask.queue_id)))
+
+    @handles(SearchOffsetByTimestamp)
+    async def offset_by_time(self, ask: SearchOffsetByTimestamp) -> OffsetReply:
+        is_upper = ask.boundary_type is BoundaryType.UPPER
+        return OffsetReply(
+            offset=await asyncio.to_thread(
+                self._offset_at, ask.topic, _queue_id(ask.queue_id), ask.timestamp, upper=is_upper
+            )
+        )
+
+    @handles(GetEarliestMsgStoreTime)
+    async def earliest_time(self, ask: GetEarliestMsgStoreTime) -> StoreTimeReply:
+        read = self._queues.earliest_store_time
+        return StoreTimeReply(timestamp=await asyncio.to_thread(read, ask.topic, _queue_id(ask.queue_id)))
+
+    @handles(GetTopicStatsInfo)
+    async def topic_stats(self, ask: GetTopicStatsInfo) -> TopicStatsReply:
+        topic = self._existing(ask.topic)
+        count = max(topic.read_queue_nums, topic.write_queue_nums)
+        return TopicStatsReply(body=await asyncio.to_thread(self._topic_stats, ask.topic, count))
+
+    def _topic_stats(self, topic: str, count: int) -> TopicStats:
+        table = {}
+        for queue_id in range(count):
+            end = self._queues.max_offset(topic, queue_id)
+            table[self._queue(topic, queue_id)] = TopicOffset(
+                min_offset=max(0, self._queues.min_offset(topic, queue_id)),
+                max_offset=max(0, end),
+                last_update_timestamp=self._time_before(topic, queue_id, end),
+            )
+        return TopicStats(offset_table=table)
+
+    # ---- groups ----
+
+    @handles(GetConsumeStats)
+    async def consume_stats(self, ask: GetConsumeStats) -> ConsumeStatsReply:
+        group = ask.consumer_group
+        wanted = [ask.topic] if ask.topic else [name for name in (ask.topic_list or "").split(";") if name]
+        online = self._consumers.groups.get(group)
+        topics = [
+            topic
+            for name in wanted or sorted(self._offsets.topics_of(group))
+            # A topic the group no longer subscribes to would show a lag nobody will ever work off.
+            if (topic := self._topics.table.get(name))
+            and (online is None or not online.subscriptions or name in online.subscriptions)
+        ]
+        return ConsumeStatsReply(body=await asyncio.to_thread(self._consume_stats, group, topics))
+
+    def _consume_stats(self, group: str, topics: Iterable[TopicConfig]) -> ConsumeStats:
+        table = {}
+        for topic in topics:
+            name = topic.topic_name
+            for queue_id in range(topic.read_queue_nums):
+                position = max(0, self._offsets.query(group, name, queue_id) or 0)
+                table[self._queue(name, queue_id)] = ConsumeOffset(
+                    broker_offset=max(0, self._queues.max_offset(name, queue_id)),
+                    consumer_offset=position,
+                    pull_offset=position,
+                    last_timestamp=self._time_before(name, queue_id, position),
+                )
+        return ConsumeStats(offset_table=table)
+
+    @handles(QueryTopicConsumeByWho)
+    def groups_of(self, ask: QueryTopicConsumeByWho) -> GroupNamesReply:
+        found = {*self._consumers.subscribers(ask.topic), *self._offsets.groups_of(ask.topic)}
+        return GroupNamesReply(body=GroupNames(group_list=sorted(found)))
+
+    @handles(QueryTopicsByConsumer)
+    def topics_of(self, ask: QueryTopicsByConsumer) -> GroupTopicsReply:
+        topics = sorted(self._offsets.topics_of(ask.group))
+        return GroupTopicsReply(body=GroupTopics(topic_list=topics, broker_addr=self._address))
+
+    @handles(InvokeBrokerToResetOffset)
+    async def reset(self, ask: InvokeBrokerToResetOffset) -> ResetOffsetsReply:
+        topic = self._existing(ask.topic)
+        if ask.group not in self._groups.table:
+            remark = f"Group {ask.group} not exist"
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if ask.queue_id >= 0:
+            targets = {ask.queue_id: await self._target(ask, ask.queue_id)}
+        else:
+            targets = {
+                queue_id: await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp)
+                for queue_id in range(topic.write_queue_nums)
+            }
+        for queue_id, offset in targets.items():
+            self._offsets.reset(ask.group, ask.topic, queue_id, offset)
+        table = {self._queue(ask.topic, queue_id): offset for queue_id, offset in targets.items()}
+        return ResetOffsetsReply(body=ResetOffsets(offset_table=table))
+
+    async def _target(self, ask: InvokeBrokerToResetOffset, queue_id: int) -> int:
+        if ask.offset is None or ask.offset == -1:
+            return await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp)
+        low = self._queues.min_offset(ask.topic, queue_id)
+        high = self._queues.max_offset(ask.topic, queue_id) + 1
+        if not (low <= ask.offset <= high):
+            remark = f"Target offset {ask.offset} not in consume queue range [{low}-{high}]"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        return ask.offset
+
+    # ---- parts ----
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
+        if timestamp < 0:
+            return self._queues.max_offset(topic, queue_id)
+        return self._queues.offset_by_time(topic, queue_id, timestamp, upper=upper)
+
+    def _time_before(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time of the message before `offset`; 0 when it is not known."""
+        return max(0, self._queues.store_time(topic, queue_id, offset - 1)) if offset > 0 else 0
+
+    def _existing(self, name: str) -> TopicConfig:
+        topic = self._topics.table.get(name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        return topic
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(broker_name=self._broker_name, queue_id=queue_id, topic=topic)
+
+
+def _queue_id(value: int) -> int:
+    if not (0 <= value < 1 << 31):
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"queueId {value} is out of range")
+    return value

@@ -1,0 +1,153 @@
+"""Administration of topics. Runs on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from rmqpy.control import attributes, names
+from rmqpy.control.pages import page_of
+from rmqpy.control.settings import LiveConfig
+from rmqpy.control.topics import QUEUES_MAX, Topics
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.routes import TopicList, TopicsFound
+from rmqpy.protocol.requests.topics import (
+    AllTopicConfig,
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetSystemTopicListFromBroker,
+    GetTopicConfig,
+    TopicConfigReply,
+    UpdateAndCreateTopic,
+    UpdateAndCreateTopicList,
+)
+from rmqpy.protocol.topics import TopicConfig, TopicTable
+from rmqpy.remoting.server import Refused, handles
+
+
+class TopicStore(Protocol):
+    """The store's side of deleting a topic."""
+
+    def delete_topic(self, topic: str) -> None: ...
+
+
+class TopicOffsets(Protocol):
+    """The offsets' side of deleting a topic."""
+
+    def groups_of(self, topic: str) -> list[str]: ...
+    def remove_topic(self, topic: str) -> None: ...
+
+
+class TopicHandlers:
+    """Create, change, delete and list topics."""
+
+    def __init__(self, config: LiveConfig, topics: Topics, store: TopicStore, offsets: TopicOffsets) -> None:
+        self._config = config
+        self._topics = topics
+        self._store = store
+        self._offsets = offsets
+
+    @handles(UpdateAndCreateTopic)
+    async def create(self, ask: UpdateAndCreateTopic) -> None:
+        wanted = TopicConfig(
+            topic_name=ask.topic,
+            read_queue_nums=ask.read_queue_nums,
+            write_queue_nums=ask.write_queue_nums,
+            perm=ask.perm,
+            topic_filter_type=ask.topic_filter_type,
+            topic_sys_flag=ask.topic_sys_flag,
+            order=ask.order,
+        )
+        await self._topics.put(self._checked(wanted, _changes(ask.attributes)))
+
+    @handles(UpdateAndCreateTopicList)
+    async def create_all(self, ask: UpdateAndCreateTopicList) -> None:
+        # All or none is applied; Apache's broker stops at the first that is unchanged.
+        checked = [self._checked(topic, topic.attributes) for topic in ask.body.topic_config_list]
+        await self._topics.put(*checked)
+
+    def _checked(self, wanted: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
+        """The configuration to store; raises `Refused`."""
+        name = wanted.topic_name
+        if fault := names.topic_fault(name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if self._config.now.guards_system_topics and self._topics.is_system(name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        if not (0 <= wanted.perm < 8):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"The perm {wanted.perm} must be from 0 to 7.")
+        for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
+            if not (0 <= queues <= QUEUES_MAX):
+                remark = f"A topic has from 0 to {QUEUES_MAX} queues, not {queues}."
+                raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        known = self._topics.table.get(name)
+        try:
+            merged = attributes.apply(
+                attributes.TOPIC_ATTRIBUTES, None if known is None else known.attributes, changes
+            )
+        except attributes.AttributeChangeError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if merged.get(attributes.MESSAGE_TYPE) == "MIXED" and not self._config.now.allows_mixed_topics:
+            raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+        return TopicConfig(
+            topic_name=name,
+            read_queue_nums=wanted.read_queue_nums,
+            write_queue_nums=wanted.write_queue_nums,
+            perm=wanted.perm,
+            topic_filter_type=wanted.topic_filter_type,
+            topic_sys_flag=wanted.topic_sys_flag,
+            order=wanted.order,
+            attributes=merged,
+        )
+
+    @handles(DeleteTopicInBroker)
+    async def delete(self, ask: DeleteTopicInBroker) -> None:
+        name = ask.topic
+        if not name.strip():
+            raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if self._config.now.guards_system_topics and self._topics.is_system(name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        gone = [name]
+        if self._config.now.clears_retry_topics and not names.is_derived(name):
+            for group in self._offsets.groups_of(name):
+                gone += [f"{names.retry_topic(group)}{separator}{name}" for separator in "_+"]
+        # The configuration first: what is still in it could be sent to while its queues disappear.
+        for topic in await self._topics.remove(*gone):
+            self._offsets.remove_topic(topic.topic_name)
+            await asyncio.to_thread(self._store.delete_topic, topic.topic_name)
+
+    @handles(GetTopicConfig)
+    def config(self, ask: GetTopicConfig) -> TopicConfigReply:
+        topic = self._topics.table.get(ask.topic)
+        if topic is None:
+            remark = f"No topic in this broker. topic: {ask.topic}"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return TopicConfigReply(body=topic)
+
+    @handles(GetAllTopicConfig)
+    def all(self, ask: GetAllTopicConfig) -> AllTopicConfig:
+        table = self._topics.table
+        page = page_of(
+            table, ask.topic_seq, ask.max_topic_num, ask.data_version, self._topics.version, self._config.now
+        )
+        return AllTopicConfig(
+            total_topic_num=len(table),
+            body=TopicTable(
+                data_version=self._topics.version,
+                topic_config_table=page,
+                mapping_data_version=self._topics.version,
+                topic_queue_mapping_detail_map={},
+                topic_queue_mapping_info_map={},
+            ),
+        )
+
+    @handles(GetSystemTopicListFromBroker)
+    def system(self, ask: GetSystemTopicListFromBroker) -> TopicsFound:
+        return TopicsFound(body=TopicList(topic_list=sorted(self._topics.system)))
+
+
+def _changes(text: str | None) -> dict[str, str]:
+    try:
+        return attributes.parse(text or "")
+    except attributes.AttributeChangeError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None

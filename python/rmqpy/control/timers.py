@@ -1,0 +1,39 @@
+"""Work that is done again and again. Threads: the event loop's."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
+
+
+class Timers:
+    """Tasks that each wait, work, and wait again; a failure is logged and ends nothing."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def every(self, seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
+        """Begin; the first time comes after one interval."""
+        self._tasks.append(asyncio.get_running_loop().create_task(_repeat(seconds, work)))
+
+    async def stop(self) -> None:
+        """End all of them; work that is under way is cancelled."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _repeat(seconds: float, work: Callable[[], Awaitable[None] | None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            result = work()
+            if inspect.isawaitable(result):
+                await result
+        except Exception:
+            log.exception("%s failed and will be tried again", getattr(work, "__qualname__", work))

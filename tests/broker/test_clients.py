@@ -1,0 +1,181 @@
+"""The registries of clients: who is in a group, what it takes, who is told."""
+
+import asyncio
+
+import pytest
+
+from broker.fakes import Plane, Told
+from rmqpy.control.clients import Consumers, Member, Producers
+from rmqpy.control.silence import drop_silent
+from rmqpy.protocol.requests.clients import ConsumerData, MessageModel, SubscriptionData
+
+
+def member(connection: int, client_id: str | None = None) -> Member:
+    return Member(connection, client_id or f"client-{connection}", "127.0.0.1:1", "JAVA", 513, 0)
+
+
+def data(
+    *topics: str, group: str = "g", version: int = 1, model: MessageModel = MessageModel.CLUSTERING
+) -> ConsumerData:
+    return ConsumerData(
+        group_name=group,
+        message_model=model,
+        subscription_data_set=[
+            SubscriptionData(topic=topic, sub_string="*", sub_version=version) for topic in topics
+        ],
+    )
+
+
+class Registry:
+    """A consumer registry and what came out of it."""
+
+    def __init__(self) -> None:
+        self.plane = Plane()
+        self.told = Told()
+        self.consumers = Consumers(self.plane, self.told)
+
+    def join(self, connection: int, heard: ConsumerData, *, with_subscriptions: bool = True) -> None:
+        self.consumers.register(
+            member(connection), heard, with_subscriptions=with_subscriptions, notifies=True
+        )
+
+    async def notices(self) -> list[tuple[str, list[int]]]:
+        await asyncio.sleep(0)
+        calls, self.told.calls = self.told.calls, []
+        return calls
+
+
+async def test_all_members_are_told_when_one_joins_and_when_one_leaves() -> None:
+    registry = Registry()
+    registry.join(1, data("t"))
+    assert await registry.notices() == [("g", [1])]
+    registry.join(2, data("t"))
+    assert await registry.notices() == [("g", [1, 2])]
+    registry.consumers.unregister(1, "g")
+    assert await registry.notices() == [("g", [2])]
+
+
+async def test_a_heartbeat_that_changes_nothing_tells_nobody() -> None:
+    registry = Registry()
+    registry.join(1, data("t"))
+    await registry.notices()
+    registry.join(1, data("t", version=2))
+    assert await registry.notices() == []
+
+
+async def test_a_closed_connection_takes_its_client_out_of_every_group_at_once() -> None:
+    """T40: Go never says goodbye, and a killed Java process cannot."""
+    registry = Registry()
+    registry.join(1, data("t"))
+    registry.join(1, data("t", group="h"))
+    registry.join(2, data("t"))
+    await registry.notices()
+    registry.consumers.drop(1)
+    assert await registry.notices() == [("g", [2])]
+    assert list(registry.consumers.groups) == ["g"]
+    assert list(registry.plane.subscriptions) == ["g"]
+    assert registry.consumers.connections() == [2]
+
+
+async def test_changes_of_one_turn_make_one_notice() -> None:
+    registry = Registry()
+    for connection in range(5):
+        registry.join(connection, data("t"))
+    assert await registry.notices() == [("g", [0, 1, 2, 3, 4])]
+
+
+async def test_members_that_broadcast_have_nothing_to_rebalance() -> None:
+    registry = Registry()
+    registry.join(1, data("t", model=MessageModel.BROADCASTING))
+    assert await registry.notices() == []
+
+
+async def test_the_last_heartbeat_says_what_the_group_takes() -> None:
+    registry = Registry()
+    registry.join(1, data("a", "b", version=1))
+    await registry.notices()
+    registry.join(1, data("b", "c", version=2))
+    assert registry.plane.subscriptions["g"] == [("b", "TAG", "*", 2), ("c", "TAG", "*", 2)]
+    assert await registry.notices() == [("g", [1])]
+
+
+async def test_an_older_version_of_a_subscription_does_not_replace_a_newer_one() -> None:
+    registry = Registry()
+    registry.join(1, data("a", version=5))
+    registry.join(2, data("a", version=4))
+    assert registry.plane.subscriptions["g"] == [("a", "TAG", "*", 5)]
+
+
+async def test_a_heartbeat_without_subscriptions_leaves_them_alone() -> None:
+    """T28."""
+    registry = Registry()
+    registry.join(1, data("a"))
+    registry.join(1, data(), with_subscriptions=False)
+    assert registry.plane.subscriptions["g"] == [("a", "TAG", "*", 1)]
+
+
+async def test_a_fingerprint_is_compared_with_the_last_one_of_the_group() -> None:
+    registry = Registry()
+    registry.join(1, data("a"))
+    consumers = registry.consumers
+    assert not consumers.take_fingerprint("g", 7, without_subscriptions=False)
+    assert not consumers.take_fingerprint("g", 7, without_subscriptions=True)
+    assert consumers.take_fingerprint("g", 8, without_subscriptions=False)
+    assert not consumers.take_fingerprint("g", 8, without_subscriptions=True)
+
+
+async def test_a_fingerprint_of_subscriptions_that_are_not_known_asks_for_them() -> None:
+    """As after a restart of the broker, where the client would go on without ever sending them."""
+    registry = Registry()
+    registry.join(1, data(), with_subscriptions=False)
+    assert registry.consumers.take_fingerprint("g", 7, without_subscriptions=True)
+    assert registry.consumers.take_fingerprint("g", 7, without_subscriptions=True)
+    assert not registry.consumers.take_fingerprint("g", 7, without_subscriptions=False)
+
+
+async def test_a_client_on_two_connections_is_one_member() -> None:
+    registry = Registry()
+    for connection in (1, 2):
+        registry.consumers.register(
+            member(connection, "same"), data("t"), with_subscriptions=True, notifies=True
+        )
+    assert registry.consumers.groups["g"].client_ids == ["same"]
+
+
+def test_producers_come_and_go() -> None:
+    producers = Producers()
+    producers.register(member(1), "p")
+    producers.register(member(2), "p")
+    producers.register(member(2), "q")
+    producers.drop(2)
+    assert {group: list(members) for group, members in producers.groups.items()} == {"p": [1]}
+    producers.unregister(1, "p")
+    assert producers.connections() == []
+
+
+class Ages:
+    """Connections with the age of their last heartbeat."""
+
+    def __init__(self, ages: dict[int, int | None]) -> None:
+        self.ages = ages
+        self.closed: list[int] = []
+
+    def heartbeat_age_ms(self, connection: int) -> int | None:
+        return self.ages[connection]
+
+    def close_connection(self, connection: int) -> None:
+        self.closed.append(connection)
+
+
+@pytest.mark.parametrize(("age_ms", "is_dropped"), [(None, False), (120_000, False), (120_001, True)])
+async def test_a_client_that_falls_silent_is_dropped_and_the_others_are_told(
+    age_ms: int | None, is_dropped: bool
+) -> None:
+    registry = Registry()
+    registry.join(1, data("t"))
+    registry.join(2, data("t"))
+    await registry.notices()
+    ages = Ages({1: age_ms, 2: 0})
+    drop_silent(registry.consumers, Producers(), ages, 120_000)
+    assert ages.closed == ([1] if is_dropped else [])
+    assert await registry.notices() == ([("g", [2])] if is_dropped else [])

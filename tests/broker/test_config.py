@@ -1,0 +1,151 @@
+"""broker.conf: each key is served, reported, or refused; nothing is ignored in silence."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rmqpy.config import broker, known
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.store import StoreConfig
+from rmqpy.errors import ConfigError
+
+KEYS = [
+    line
+    for line in (Path(__file__).parent.parent / "vectors/broker_keys.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+SERVED = BrokerConfig.declared().keys() | StoreConfig.declared().keys()
+
+
+def classes(key: str) -> list[str]:
+    """Every class a key belongs to."""
+    is_served = key in SERVED or key == "storePathCommitLog"
+    belongs = {
+        "served": is_served,
+        "harmless": key in known.HARMLESS,
+        "guarded": known.is_guarded(key) and not is_served,
+        "derived": key in known.DERIVED_PATHS,
+    }
+    return [name for name, does in belongs.items() if does]
+
+
+def test_every_key_of_an_apache_broker_has_one_class() -> None:
+    assert {key: found for key in KEYS if len(found := classes(key)) != 1} == {}
+
+
+def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
+    reading = broker.read(
+        {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": "0",
+            "deleteWhen": "04",
+            "fileReservedTime": "48",
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": "ASYNC_FLUSH",
+        }
+    )
+    assert reading.config.name == "broker-a"
+    assert {notice.split("=")[0] for notice in reading.notices} == {
+        "brokerId",
+        "deleteWhen",
+        "fileReservedTime",
+    }
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"aclEnable": "true"},
+        {"authenticationEnabled": "true"},
+        {"brokerRole": "SLAVE"},
+        {"brokerRole": "SYNC_MASTER"},
+        {"enableDLegerCommitLog": "true"},
+        {"enableControllerMode": "true"},
+        {"minInSyncReplicas": "2"},
+        {"storeType": "defaultRocksDB"},
+        {"storePathCommitLog": "/mnt/a,/mnt/b"},
+        {"messageStorePlugIn": "some.Plugin"},
+        {"tls.server.mode": "enforcing"},
+    ],
+)
+def test_what_is_dangerous_to_ignore_stops_the_start(setting: Mapping[str, str]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(setting))):
+        broker.read(setting)
+
+
+def test_a_dangerous_key_with_its_harmless_value_is_no_matter() -> None:
+    assert broker.read({"aclEnable": "false", "totalReplicas": "1", "storeType": "default"}).notices == []
+
+
+def test_a_misspelt_key_is_reported_with_the_likely_one() -> None:
+    assert broker.read({"lisenPort": "1"}).notices == [
+        "unknown key lisenPort is ignored: did you mean listenPort?"
+    ]
+
+
+def test_derived_paths_are_accepted_and_reported_only_where_they_differ() -> None:
+    given = {
+        "storePathRootDir": "/data",
+        "storePathCommitLog": "/data/commitlog",
+        "storePathConsumeQueue": "/data/consumequeue",
+        "storePathIndex": "/elsewhere/index",
+    }
+    assert broker.read(given).notices == [
+        "storePathIndex=/elsewhere/index is ignored: this broker uses /data/index"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"listenPort": "70000"}, "from 0 to 65535"),
+        ({"listenPort": "x"}, "whole number"),
+        ({"autoCreateTopicEnable": "yes"}, "true or false"),
+        ({"flushDiskType": "NEVER"}, "ASYNC_FLUSH, SYNC_FLUSH"),
+        ({"brokerPermission": "8"}, "from 0 to 7"),
+        ({"namesrvAddr": "somewhere"}, "host:port"),
+    ],
+)
+def test_a_bad_value_names_what_was_expected(setting: Mapping[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        broker.read(setting)
+
+
+def check_addresses(given: Mapping[str, str], *, listen: str, advertised: str, is_open: bool) -> None:
+    config = broker.read(given).config
+    assert (config.listen_host, config.advertised_host, config.is_open) == (listen, advertised, is_open)
+
+
+def test_only_an_address_in_the_configuration_opens_the_door() -> None:
+    check_addresses({}, listen="127.0.0.1", advertised="127.0.0.1", is_open=False)
+    check_addresses({"brokerIP1": "127.0.0.1"}, listen="127.0.0.1", advertised="127.0.0.1", is_open=False)
+    check_addresses({"brokerIP1": "192.0.2.7"}, listen="0.0.0.0", advertised="192.0.2.7", is_open=True)
+    check_addresses({"bindAddress": "192.0.2.7"}, listen="192.0.2.7", advertised="192.0.2.7", is_open=True)
+    check_addresses(
+        {"bindAddress": "0.0.0.0", "brokerIP1": "10.1.1.1"},
+        listen="0.0.0.0",
+        advertised="10.1.1.1",
+        is_open=True,
+    )
+
+
+def test_only_listed_keys_can_be_changed_while_the_broker_runs() -> None:
+    config = BrokerConfig(name="broker-a")
+    assert config.change({"brokerPermission": "4"}).permission == 4
+    for key in ("listenPort", "storePathRootDir", "brokerName", "rocketmqHome", "nonsense"):
+        with pytest.raises(ConfigError, match=key):
+            config.change({key: "1"})
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.conf"):
+        broker.load(tmp_path / "missing.conf")
+
+
+def test_overrides_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerName=from-file\nlistenPort=10921\n")
+    config = broker.load(path, {"listenPort": "0"}).config
+    assert (config.name, config.listen_port) == ("from-file", 0)

@@ -1,0 +1,109 @@
+"""The group table: created on first use where allowed, Apache's file, what a group may not read."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.fakes import Plane
+from rmqpy.clock import HandClock
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.groups import Groups
+from rmqpy.protocol.requests.groups import SubscriptionGroup
+
+
+def made(folder: Path, plane: Plane | None = None) -> Groups:
+    groups = Groups(folder / "subscriptionGroup.json", plane or Plane(), HandClock())
+    groups.load()
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("settings", "group", "is_created"),
+    [
+        ({}, "billing", True),
+        ({"auto_create_groups": False}, "billing", False),
+        ({"auto_create_groups": False}, "CID_RMQ_SYS_billing", True),
+        ({"auto_create_groups": False, "creates_system_groups": False}, "CID_RMQ_SYS_billing", False),
+        ({"auto_create_groups": False}, "TOOLS_CONSUMER", True),
+        ({}, "bad name", False),
+        ({}, "x" * 121, False),
+    ],
+)
+async def test_a_group_is_created_on_first_use_where_that_is_allowed(
+    tmp_path: Path, settings: dict[str, bool], group: str, is_created: bool
+) -> None:
+    plane = Plane()
+    groups = made(tmp_path, plane)
+    found = await groups.ensure(group, BrokerConfig(name="broker-a", **settings))
+    assert (found is not None) == is_created == (group in plane.groups)
+
+
+async def test_groups_survive_a_restart(tmp_path: Path) -> None:
+    groups = made(tmp_path)
+    await groups.put(SubscriptionGroup(group_name="billing", retry_max_times=3))
+    await groups.set_readable("billing", "orders", False)
+    plane = Plane()
+    again = made(tmp_path, plane)
+    assert again.table["billing"].retry_max_times == 3
+    assert plane.groups["billing"]["retry_max"] == 3
+    assert plane.forbidden == {("billing", "orders")}
+
+
+def test_apaches_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "subscriptionGroup.json").write_text(
+        '{"dataVersion":{"counter":2,"stateVersion":0,"timestamp":1758000000000},'
+        '"forbiddenTable":{"billing":{"orders":4}},'
+        '"subscriptionGroupTable":{"billing":{"attributes":{},"brokerId":0,"consumeEnable":false,'
+        '"groupName":"billing","groupRetryPolicy":{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":1000,'
+        '"max":2000,"multiplier":2}},"retryMaxTimes":5,"retryQueueNums":2,"someNewField":{"a":1}}}}'
+    )
+    plane = Plane()
+    groups = made(tmp_path, plane)
+    assert groups.version.counter == 2
+    assert not groups.table["billing"].consume_enable
+    assert not groups.is_readable("billing", "orders")
+    assert plane.groups["billing"]["consume_enabled"] is False
+
+
+async def test_the_file_has_the_names_apache_reads(tmp_path: Path) -> None:
+    groups = made(tmp_path)
+    await groups.put(SubscriptionGroup(group_name="billing"))
+    written = json.loads((tmp_path / "subscriptionGroup.json").read_text())
+    assert written["subscriptionGroupTable"]["billing"] == {
+        "attributes": {},
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "consumeMessageOrderly": False,
+        "consumeTimeoutMinute": 15,
+        "groupName": "billing",
+        "groupRetryPolicy": {"type": "CUSTOMIZED"},
+        "groupSysFlag": 0,
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": 16,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+
+
+async def test_allowing_one_topic_again_leaves_the_others_forbidden(tmp_path: Path) -> None:
+    plane = Plane()
+    groups = made(tmp_path, plane)
+    await groups.set_readable("billing", "orders", False)
+    await groups.set_readable("billing", "refunds", False)
+    await groups.set_readable("billing", "orders", True)
+    assert plane.forbidden == {("billing", "refunds")}
+    assert groups.is_readable("billing", "orders")
+
+
+async def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
+    plane = Plane()
+    groups = made(tmp_path, plane)
+    await groups.put(SubscriptionGroup(group_name="billing"))
+    await groups.set_readable("billing", "orders", False)
+    assert await groups.remove("billing")
+    assert "billing" not in plane.groups
+    assert plane.forbidden == set()
+    assert not await groups.remove("billing")

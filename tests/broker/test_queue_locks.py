@@ -1,0 +1,48 @@
+"""Queue locks: a queue has one holder, for as long as it renews."""
+
+from rmqpy.clock import HandClock
+from rmqpy.control.queue_locks import QueueLocks
+from rmqpy.protocol.requests.queues import MessageQueue
+
+QUEUES = [MessageQueue(broker_name="b", queue_id=queue_id, topic="t") for queue_id in range(3)]
+
+
+def test_a_queue_goes_to_the_first_who_asks_and_stays_there() -> None:
+    locks = QueueLocks(HandClock())
+    assert locks.lock("g", "one", QUEUES[:2]) == QUEUES[:2]
+    assert locks.lock("g", "two", QUEUES) == QUEUES[2:]
+    assert locks.lock("g", "one", QUEUES) == QUEUES[:2]
+
+
+def test_groups_do_not_disturb_each_other() -> None:
+    locks = QueueLocks(HandClock())
+    locks.lock("g", "one", QUEUES)
+    assert locks.lock("h", "two", QUEUES) == QUEUES
+
+
+def test_a_holder_that_does_not_renew_loses_the_queue_after_a_minute() -> None:
+    clock = HandClock()
+    locks = QueueLocks(clock)
+    locks.lock("g", "one", QUEUES)
+    clock.advance(60)
+    assert locks.lock("g", "two", QUEUES) == []
+    clock.advance(0.1)
+    assert locks.lock("g", "two", QUEUES) == QUEUES
+
+
+def test_only_the_holder_can_give_a_queue_up() -> None:
+    locks = QueueLocks(HandClock())
+    locks.lock("g", "one", QUEUES)
+    locks.unlock("g", "two", QUEUES)
+    assert locks.lock("g", "two", QUEUES) == []
+    locks.unlock("g", "one", QUEUES[:1])
+    assert locks.lock("g", "two", QUEUES) == QUEUES[:1]
+
+
+def test_locks_nobody_renews_are_forgotten() -> None:
+    clock = HandClock()
+    locks = QueueLocks(clock)
+    locks.lock("g", "one", QUEUES)
+    clock.advance(61)
+    locks.expire()
+    assert locks.lock("g", "two", QUEUES) == QUEUES

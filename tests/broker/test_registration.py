@@ -1,0 +1,171 @@
+"""Registration: all name servers in parallel, complete first, changes at once, off at stop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from broker.fakes import Plane
+from rmqpy.clock import HandClock
+from rmqpy.control import registration as lines
+from rmqpy.control.registration import Identity, Registration
+from rmqpy.control.topics import Topics, built_in_topics
+from rmqpy.errors import BrokerError, ConnectError
+from rmqpy.protocol.requests.registration import (
+    RegisterBroker,
+    Registered,
+    UnregisterBroker,
+    checksum,
+    unpack,
+)
+from rmqpy.protocol.topics import TopicConfig, TopicTable
+
+Answer = Callable[[Any], Awaitable[Any]]
+
+
+async def agree(ask: Any) -> Any:
+    return Registered() if isinstance(ask, RegisterBroker) else None
+
+
+class NameServer:
+    """Remembers what it was asked, and answers as it is told to."""
+
+    def __init__(self, answer: Answer = agree) -> None:
+        self.answer = answer
+        self.asked: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def call(self, ask: Any, *, timeout: float) -> Any:  # noqa: ASYNC109
+        self.asked.put_nowait(ask)
+        return await self.answer(ask)
+
+    async def next_table(self) -> TopicTable:
+        """The table of the next registration."""
+        ask = await asyncio.wait_for(self.asked.get(), 10)
+        assert isinstance(ask, RegisterBroker)
+        assert ask.body_crc32 == checksum(ask.body)
+        return unpack(ask, 513).topic_config_serialize_wrapper
+
+
+def topics_in(folder: Path) -> Topics:
+    built_in = built_in_topics(
+        cluster="c1",
+        broker="broker-a",
+        default_queues=8,
+        auto_create=True,
+        is_cluster_open=True,
+        is_broker_open=True,
+        trace_topic=None,
+        revive_queues=8,
+    )
+    topics = Topics(folder / "topics.json", Plane(), built_in, HandClock())
+    topics.load()
+    return topics
+
+
+@asynccontextmanager
+async def running(
+    topics: Topics, servers: Mapping[str, NameServer], *, permission: int = 6, interval: float = 30.0
+) -> AsyncIterator[Registration]:
+    registration = Registration(
+        Identity("c1", "broker-a", "127.0.0.1:10911", "127.0.0.1:10912"),
+        topics,
+        servers,
+        permission=lambda: permission,
+        interval_seconds=interval,
+        timeout_seconds=10,
+    )
+    topics.on_change = registration.changed
+    registration.start()
+    try:
+        yield registration
+    finally:
+        await registration.stop()
+
+
+def orders(queues: int = 4) -> TopicConfig:
+    return TopicConfig(topic_name="orders", read_queue_nums=queues, write_queue_nums=queues)
+
+
+async def test_the_first_registration_is_the_complete_table(tmp_path: Path) -> None:
+    """T31: a name server that does not know the broker refuses a registration of one topic."""
+    topics, server = topics_in(tmp_path), NameServer()
+    async with running(topics, {"one": server}):
+        table = await server.next_table()
+    assert table.topic_config_table.keys() == topics.table.keys()
+    assert len(table.topic_config_table) > 1
+
+
+async def test_a_change_reaches_every_name_server_at_once_with_a_new_version(tmp_path: Path) -> None:
+    """T32: with the old version it would be ignored."""
+    topics, servers = topics_in(tmp_path), {"one": NameServer(), "two": NameServer()}
+    async with running(topics, servers):
+        before = [await server.next_table() for server in servers.values()]
+        await topics.put(orders())
+        after = [await server.next_table() for server in servers.values()]
+    assert all(list(table.topic_config_table) == ["orders"] for table in after)
+    assert all(table.data_version == topics.version for table in after)
+    assert all(table.data_version != topics.version for table in before)
+
+
+async def test_a_name_server_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
+    async def hang(ask: Any) -> Any:
+        await asyncio.Event().wait()
+
+    topics, dead, alive = topics_in(tmp_path), NameServer(hang), NameServer()
+    async with running(topics, {"dead": dead, "alive": alive}) as registration:
+        await dead.asked.get()
+        await alive.next_table()
+        await topics.put(orders())
+        assert list((await alive.next_table()).topic_config_table) == ["orders"]
+        assert await registration.first_round(0.01) == {"dead": "no answer yet", "alive": None}
+
+
+async def test_after_a_failure_the_complete_table_comes_again(tmp_path: Path, monkeypatch: Any) -> None:
+    """A name server that was started again knows nothing of the broker."""
+    monkeypatch.setattr(lines, "RETRY_SECONDS_MIN", 0.001)
+
+    topics, server = topics_in(tmp_path), NameServer()
+    async with running(topics, {"one": server}):
+        await server.next_table()
+
+        async def refuse(ask: Any) -> Any:
+            server.answer = agree
+            raise BrokerError("register broker failed", code=1)
+
+        server.answer = refuse
+        await topics.put(orders())
+        assert list((await server.next_table()).topic_config_table) == ["orders"]
+        again = await server.next_table()
+    assert again.topic_config_table.keys() == topics.table.keys()
+
+
+async def test_the_complete_table_is_repeated_every_interval(tmp_path: Path) -> None:
+    topics, server = topics_in(tmp_path), NameServer()
+    async with running(topics, {"one": server}, interval=0.01):
+        tables = [await server.next_table() for _ in range(3)]
+    assert all(table.topic_config_table.keys() == topics.table.keys() for table in tables)
+
+
+async def test_the_permission_of_the_broker_masks_that_of_every_topic(tmp_path: Path) -> None:
+    topics, server = topics_in(tmp_path), NameServer()
+    async with running(topics, {"one": server}, permission=4):
+        table = await server.next_table()
+    assert {topic.perm for topic in table.topic_config_table.values()} <= {0, 4}
+
+
+async def test_a_stop_takes_the_broker_off_the_name_servers_that_know_it(tmp_path: Path) -> None:
+    async def fail(ask: Any) -> Any:
+        raise ConnectError("connection refused")
+
+    topics, gone, alive = topics_in(tmp_path), NameServer(fail), NameServer()
+    async with running(topics, {"gone": gone, "alive": alive}) as registration:
+        faults = await registration.first_round(10)
+    assert faults["alive"] is None
+    assert "connection refused" in str(faults["gone"])
+    asked = [alive.asked.get_nowait() for _ in range(alive.asked.qsize())]
+    assert asked[-1] == UnregisterBroker(
+        cluster_name="c1", broker_name="broker-a", broker_addr="127.0.0.1:10911", broker_id=0
+    )
+    asked = [gone.asked.get_nowait() for _ in range(gone.asked.qsize())]
+    assert all(isinstance(ask, RegisterBroker) for ask in asked)

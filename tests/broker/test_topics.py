@@ -1,0 +1,183 @@
+"""The topic table: durable before it is used, versions that move, Apache's file."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.fakes import Plane
+from rmqpy.clock import HandClock
+from rmqpy.config import files
+from rmqpy.control.topics import Topics, built_in_topics
+from rmqpy.errors import ConfigError, StoreError
+from rmqpy.protocol.topics import TopicConfig
+
+APACHE_FILE = """{
+	"dataVersion":{"counter":7,"stateVersion":0,"timestamp":1758000000000},
+	"topicConfigTable":{"orders":{"attributes":{"message.type":"FIFO"},"order":false,"perm":6,
+		"readQueueNums":3,"topicFilterType":"MULTI_TAG","topicName":"orders","topicSysFlag":0,"writeQueueNums":2}}
+}"""
+
+
+def made(folder: Path, plane: Plane | None = None, *, auto_create: bool = True) -> Topics:
+    built_in = built_in_topics(
+        cluster="c1",
+        broker="broker-a",
+        default_queues=8,
+        auto_create=auto_create,
+        is_cluster_open=True,
+        is_broker_open=True,
+        trace_topic=None,
+        revive_queues=8,
+    )
+    topics = Topics(folder / "config/topics.json", plane or Plane(), built_in, HandClock())
+    topics.load()
+    return topics
+
+
+def on_disk(folder: Path) -> dict[str, object]:
+    return dict(json.loads((folder / "config/topics.json").read_text())["topicConfigTable"])
+
+
+def topic(name: str, queues: int = 4) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+
+
+async def test_a_topic_is_in_its_file_before_the_data_plane_knows_it(tmp_path: Path) -> None:
+    class Watching(Plane):
+        def put_topic(self, name: str, **known: object) -> None:
+            super().put_topic(name, **known)
+            if name == "orders":
+                assert "orders" in on_disk(tmp_path)
+
+    plane = Watching()
+    topics = made(tmp_path, plane)
+    await topics.put(topic("orders"))
+    assert plane.topics["orders"]["write_queues"] == 4
+
+
+async def test_a_topic_that_cannot_be_written_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = Plane()
+    topics = made(tmp_path, plane)
+
+    def full(path: Path, text: str) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(files, "save", full)
+    with pytest.raises(StoreError, match="No space left"):
+        await topics.put(topic("orders"))
+    assert "orders" not in topics.table
+    assert "orders" not in plane.topics
+
+
+async def test_many_topics_at_once_share_a_few_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = made(tmp_path)
+    writes = 0
+    save = files.save
+
+    def counted(path: Path, text: str) -> None:
+        nonlocal writes
+        writes += 1
+        save(path, text)
+
+    monkeypatch.setattr(files, "save", counted)
+    await asyncio.gather(*(topics.put(topic(f"orders-{number}")) for number in range(100)))
+    assert writes <= 3
+    assert len([name for name in on_disk(tmp_path) if name.startswith("orders-")]) == 100
+
+
+async def test_every_change_moves_the_version_and_no_change_does_not(tmp_path: Path) -> None:
+    """T32: name servers ignore a table whose version is the one they know."""
+    topics = made(tmp_path)
+    versions = [topics.version]
+    await topics.put(topic("orders"))
+    versions.append(topics.version)
+    await topics.put(topic("orders"))
+    versions.append(topics.version)
+    await topics.remove("orders")
+    versions.append(topics.version)
+    counters = [version.counter for version in versions]
+    assert counters == [counters[0], counters[0] + 1, counters[0] + 1, counters[0] + 2]
+
+
+def test_the_version_moves_with_each_start(tmp_path: Path) -> None:
+    """T32 again: a broker that comes back with another permission must be heard."""
+    assert made(tmp_path).version.counter < made(tmp_path).version.counter
+
+
+def test_apaches_file_is_read_and_wins_over_what_is_built_in(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/topics.json").write_text(APACHE_FILE)
+    plane = Plane()
+    topics = made(tmp_path, plane)
+    assert topics.version.counter == 8
+    assert plane.topics["orders"] == {
+        "read_queues": 3,
+        "write_queues": 2,
+        "permission": 6,
+        "sys_flag": 0,
+        "is_ordered": False,
+        "multi_tag": True,
+        "message_type": "FIFO",
+    }
+    assert topics.table["SCHEDULE_TOPIC_XXXX"].write_queue_nums == 18
+
+
+def test_a_damaged_file_gives_way_to_its_backup(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/topics.json").write_text(APACHE_FILE[:100])
+    (tmp_path / "config/topics.json.bak").write_text(APACHE_FILE)
+    assert "orders" in made(tmp_path).table
+
+
+def test_without_a_readable_file_the_broker_does_not_start_empty(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/topics.json").write_text('{"topicConfigTable":{')
+    with pytest.raises(ConfigError, match=r"topics\.json"):
+        made(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("template", "queues", "auto_create", "expected"),
+    [
+        ("TBW102", 4, True, 4),
+        ("TBW102", 99, True, 8),
+        ("TBW102", 4, False, None),
+        ("c1", 99, False, 16),
+        ("SELF_TEST_TOPIC", 4, True, None),
+        ("missing", 4, True, None),
+    ],
+)
+async def test_a_send_creates_a_topic_from_a_template_that_may_be_inherited(
+    tmp_path: Path, template: str, queues: int, auto_create: bool, expected: int | None
+) -> None:
+    topics = made(tmp_path, auto_create=auto_create)
+    created = await topics.create_for_send("orders", template, queues, 0, auto_create=auto_create)
+    assert (created and created.write_queue_nums) == expected
+    assert created is None or created.perm == 6
+
+
+async def test_names_of_the_system_are_not_created_by_sends(tmp_path: Path) -> None:
+    topics = made(tmp_path)
+    for name in ("rmq_sys_wheel_timer", "TRANS_CHECK_MAX_TIME_TOPIC", "../etc", "", "x" * 128):
+        assert await topics.create_for_send(name, "TBW102", 4, 0, auto_create=True) is None
+
+
+async def test_a_change_is_announced_after_it_is_usable(tmp_path: Path) -> None:
+    plane = Plane()
+    topics = made(tmp_path, plane)
+    heard: list[str] = []
+
+    def announced(changed: list[TopicConfig]) -> None:
+        assert all(topic.topic_name in plane.topics for topic in changed)
+        heard.extend(topic.topic_name for topic in changed)
+
+    topics.on_change = announced
+    await topics.put(topic("a"), topic("b"))
+    await topics.put(topic("a"))
+    assert heard == ["a", "b"]
