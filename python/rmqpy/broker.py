@@ -172,8 +172,8 @@ class Broker:
             (
                 ClientHandlers(self._config, topics, groups, consumers, producers, server, self._clock),
                 CreationHandlers(self._config, topics, groups, server),
-                TopicHandlers(self._config, topics, store, offsets),
-                GroupHandlers(self._config, groups, offsets, server),
+                TopicHandlers(self._config, topics, store, offsets, offset_file),
+                GroupHandlers(self._config, groups, offsets, offset_file, server),
                 OffsetHandlers(config.name, self.address, store, offsets, topics, groups, consumers),
                 QueueLockHandlers(locks),
                 MessageHandlers(store),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def made(folder: Path, plane: Plane | None = None) -> Groups:
     ],
 )
 async def test_a_group_is_created_on_first_use_where_that_is_allowed(
-    tmp_path: Path, settings: dict[str, bool], group: str, is_created: bool
+    tmp_path: Path, settings: dict[str, Any], group: str, is_created: bool
 ) -> None:
     plane = Plane()
     groups = made(tmp_path, plane)

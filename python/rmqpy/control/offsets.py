@@ -94,7 +94,9 @@ def _cut(
     for key, queues in table.items():
         topic = key.partition("@")[0]
         for queue_id, offset in queues.items():
-            end = end_of(topic, queue_id) if offset > 0 and queue_id >= 0 else offset
-            cut += offset > end
-            result.setdefault(key, {})[queue_id] = min(offset, end)
+            # Apache writes -1 for a position that was never known.
+            if queue_id >= 0 and offset >= 0:
+                end = end_of(topic, queue_id)
+                cut += offset > end
+                result.setdefault(key, {})[queue_id] = min(offset, end)
     return result, cut

@@ -33,6 +33,12 @@ class GroupOffsets(Protocol):
     def remove_group(self, group: str) -> None: ...
 
 
+class Saved(Protocol):
+    """A file that can be written now."""
+
+    async def save(self) -> None: ...
+
+
 class Heartbeats(Protocol):
     """The data plane's memory of accepted heartbeats."""
 
@@ -47,8 +53,10 @@ class GroupHandlers:
         config: LiveConfig,
         groups: Groups,
         offsets: GroupOffsets,
+        offset_file: Saved,
         heartbeats: Heartbeats,
     ) -> None:
+        self._offset_file = offset_file
         self._config = config
         self._groups = groups
         self._offsets = offsets
@@ -80,6 +88,7 @@ class GroupHandlers:
         await self._groups.remove(ask.group_name)
         if ask.clean_offset:
             self._offsets.remove_group(ask.group_name)
+            await self._offset_file.save()
         # Members that live on make the group anew, where groups are made on first use.
         self._heartbeats.forget_heartbeats()
 

@@ -39,11 +39,25 @@ class TopicOffsets(Protocol):
     def remove_topic(self, topic: str) -> None: ...
 
 
+class Saved(Protocol):
+    """A file that can be written now."""
+
+    async def save(self) -> None: ...
+
+
 class TopicHandlers:
     """Create, change, delete and list topics."""
 
-    def __init__(self, config: LiveConfig, topics: Topics, store: TopicStore, offsets: TopicOffsets) -> None:
+    def __init__(
+        self,
+        config: LiveConfig,
+        topics: Topics,
+        store: TopicStore,
+        offsets: TopicOffsets,
+        offset_file: Saved,
+    ) -> None:
         self._config = config
+        self._offset_file = offset_file
         self._topics = topics
         self._store = store
         self._offsets = offsets
@@ -111,9 +125,13 @@ class TopicHandlers:
         if self._config.now.clears_retry_topics and not names.is_derived(name):
             for group in self._offsets.groups_of(name):
                 gone += [f"{names.retry_topic(group)}{separator}{name}" for separator in "_+"]
-        # The configuration first: what is still in it could be sent to while its queues disappear.
-        for topic in await self._topics.remove(*gone):
+        # The configuration first: what is still in it could be sent to while its queues disappear. Offsets before
+        # the queues: those of the old topic must not outlive it and skip what a new one holds.
+        removed = await self._topics.remove(*gone)
+        for topic in removed:
             self._offsets.remove_topic(topic.topic_name)
+        await self._offset_file.save()
+        for topic in removed:
             await asyncio.to_thread(self._store.delete_topic, topic.topic_name)
 
     @handles(GetTopicConfig)
