@@ -334,12 +334,12 @@ mod tests {
         let mut second = Inbox::new(LIMITS, first.large.clone());
         feed(&mut first, &mut &whole[..1 << 20]);
         let mut rest = whole.as_slice();
-        assert_eq!(feed(&mut second, &mut rest), []);
+        assert!(feed(&mut second, &mut rest).is_empty());
         assert!(second.is_waiting());
         assert_eq!(whole.len() - rest.len(), INBOX_BYTES_HOT, "it read no more than any connection may");
         // Not before the first one gave its memory back.
         assert_eq!(feed(&mut first, &mut &whole[1 << 20..]), [3 << 20]);
-        assert_eq!(feed(&mut second, &mut rest), []);
+        assert!(feed(&mut second, &mut rest).is_empty());
         first.settle();
         first.settle();
         assert_eq!(feed(&mut second, &mut rest), [3 << 20]);
