@@ -41,7 +41,7 @@ check: spark ## formatting, lints, types, the native stub against the binary, im
 	$(BIN)/ruff check python spark tests examples
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest rmqpy._native
-	$(BIN)/pytest -q tests/test_architecture.py
+	$(BIN)/pytest tests/test_architecture.py
 
 build: $(VENV)/.native-$(PROFILE) ## .venv with rmqpy, its native half and the test tools
 

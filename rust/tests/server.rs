@@ -1,9 +1,23 @@
 //! The remoting server over real sockets: bursts, order, bounds, and that nobody suffers for another's misbehaviour.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
 mod echo;
 
-use echo::{Peer, serve};
-use rmqpy::remoting::ServerOptions;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use echo::{BULK, BURST, ECHO, PANIC, PARK, PATIENCE, Peer, QUIT, eventually, request, serve};
+use rmqpy::remoting::{FrameLimits, LinkId, ServerOptions};
+
+/// Timeouts short enough to be met in a test.
+fn hasty() -> ServerOptions {
+    let (idle, first_frame, open_frame) =
+        (Duration::from_millis(400), Duration::from_millis(200), Duration::from_millis(200));
+    ServerOptions { idle, first_frame, open_frame, ..ServerOptions::default() }
+}
 
 #[test]
 fn an_echo_comes_back_under_its_opaque() {
@@ -12,4 +26,410 @@ fn an_echo_comes_back_under_its_opaque() {
     for opaque in [0, 1, i32::MAX, i32::MIN, -1] {
         peer.echoes(opaque);
     }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_and_in_bursts() {
+    let (_server, _, address) = serve(ServerOptions::default());
+    let mut peer = Peer::connect(address);
+    let frames: Vec<u8> = (0..10_000).flat_map(|opaque| request(BURST, opaque, &[], b"")).collect();
+    let mut writer = peer.socket.try_clone().unwrap();
+    let writing = std::thread::spawn(move || writer.write_all(&frames).unwrap());
+    let mut largest = 0;
+    for opaque in 0..10_000 {
+        let answer = peer.answer().unwrap();
+        assert_eq!(answer.opaque, opaque);
+        largest = largest.max(answer.ext[0].1.parse::<usize>().unwrap());
+    }
+    writing.join().unwrap();
+    assert_eq!(largest, 64, "one read hands over many frames, and never more than a burst");
+}
+
+#[test]
+fn a_frame_may_come_in_any_pieces() {
+    let (_server, _, address) = serve(ServerOptions::default());
+    let mut peer = Peer::connect(address);
+    let mut bytes = request(ECHO, 1, &[("a", "b")], b"first");
+    bytes.extend(request(ECHO, 2, &[], b"second"));
+    for cut in 1..bytes.len() {
+        peer.send(&bytes[..cut]);
+        peer.send(&bytes[cut..]);
+        assert_eq!(peer.answer().unwrap().body, b"first");
+        assert_eq!(peer.answer().unwrap().body, b"second");
+    }
+    for byte in &bytes {
+        peer.send(&[*byte]);
+    }
+    assert_eq!(peer.answer().unwrap().body, b"first");
+    assert_eq!(peer.answer().unwrap().body, b"second");
+}
+
+#[test]
+fn frames_of_every_size_up_to_the_limit_come_through() {
+    let (_server, _, address) = serve(ServerOptions::default());
+    let limit = FrameLimits::default().frame_bytes_max;
+    let bare = request(ECHO, 1, &[], b"").len();
+    for size in [bare + 1, 4095, 4096, 4097, 262_143, 262_144, 262_145, 1_000_000, limit - 1, limit] {
+        let mut peer = Peer::connect(address);
+        let body: Vec<u8> = (0..size - bare).map(|index| index as u8).collect();
+        let frame = request(ECHO, 1, &[], &body);
+        assert_eq!(frame.len(), size);
+        let mut writer = peer.socket.try_clone().unwrap();
+        let writing = std::thread::spawn(move || writer.write_all(&frame).unwrap());
+        let answer = peer.answer();
+        writing.join().unwrap();
+        assert!(answer.unwrap().body == body, "{size} bytes came back different");
+        peer.echoes(2);
+    }
+}
+
+#[test]
+fn what_is_no_frame_closes_the_connection_after_the_frames_before_it_were_answered() {
+    let (server, _, address) = serve(ServerOptions::default());
+    let limit = FrameLimits::default().frame_bytes_max as u32;
+    let word = |length: u32| length.to_be_bytes().to_vec();
+    let nonsense: [(&str, Vec<u8>); 12] = [
+        ("a TLS hello", vec![0x16]),
+        ("a PROXY line", b"PROXY TCP4".to_vec()),
+        ("a browser", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+        ("a negative length", vec![0xFF; 4]),
+        ("the most negative length", word(0x8000_0000)),
+        ("a length of 0", word(0)),
+        ("a length of 3", word(3)),
+        ("one byte above the limit", word(limit - 3)),
+        ("an unknown encoding", vec![0, 0, 0, 6, 2, 0, 0, 2, b'{', b'}']),
+        ("a header longer than its frame", vec![0, 0, 0, 6, 0, 0, 0, 3, b'{', b'}']),
+        ("an empty JSON header", vec![0, 0, 0, 4, 0, 0, 0, 0]),
+        ("a header that is no JSON", vec![0, 0, 0, 6, 0, 0, 0, 2, b']', b'[']),
+    ];
+    for (what, bytes) in &nonsense {
+        let mut peer = Peer::connect(address);
+        let mut stream = request(ECHO, 7, &[], b"before");
+        stream.extend(bytes);
+        peer.send(&stream);
+        assert_eq!(peer.answer().expect(what).body, b"before", "{what}");
+        assert_eq!(peer.answer(), None, "{what}");
+    }
+    eventually("all are counted", || server.statistics().closed_broken == nonsense.len() as u64);
+    Peer::connect(address).echoes(1);
+}
+
+#[test]
+fn a_request_that_panics_costs_its_own_connection_only() {
+    let (server, echo, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
+    let mut bystander = Peer::connect(address);
+    bystander.echoes(1);
+    let mut peer = Peer::connect(address);
+    peer.send(&request(PANIC, 1, &[], b""));
+    assert_eq!(peer.answer(), None);
+    bystander.echoes(2);
+    eventually("the session is closed", || echo.closed.load(Ordering::SeqCst) == 1);
+    assert_eq!(server.statistics().panics, 1);
+}
+
+#[test]
+fn a_service_that_says_close_is_obeyed() {
+    let (_server, echo, address) = serve(ServerOptions::default());
+    let mut peer = Peer::connect(address);
+    let mut bytes = request(ECHO, 1, &[], b"x");
+    bytes.extend(request(QUIT, 2, &[], b""));
+    bytes.extend(request(ECHO, 3, &[], b"never"));
+    peer.send(&bytes);
+    assert_eq!(peer.answer().unwrap().opaque, 1);
+    assert_eq!(peer.answer(), None);
+    assert_eq!(echo.handled.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn any_thread_may_answer_later_through_the_link() {
+    let (server, echo, address) = serve(ServerOptions::default());
+    let mut peer = Peer::connect(address);
+    for opaque in 0..100 {
+        peer.send(&request(PARK, opaque, &[], b""));
+    }
+    eventually("all are parked", || echo.parked.lock().len() == 100);
+    let parked = std::mem::take(&mut *echo.parked.lock());
+    let id = parked[0].0.id();
+    assert_eq!(parked[0].0.peer(), peer.socket.local_addr().unwrap());
+    assert_eq!(parked[0].0.local(), address);
+    for (link, opaque) in parked.iter().rev() {
+        assert!(link.post(*opaque));
+    }
+    for opaque in (0..100).rev() {
+        assert_eq!(peer.answer().unwrap().opaque, opaque, "events are handled in the order they were posted");
+    }
+    assert!(server.link(id).is_some());
+    drop(peer);
+    eventually("the link is forgotten", || server.link(id).is_none());
+    assert!(!parked[0].0.post(1), "a closed connection takes no events");
+    assert!(server.link(LinkId(0)).is_none());
+}
+
+#[test]
+fn a_link_can_be_closed_from_outside() {
+    let (_server, echo, address) = serve(ServerOptions::default());
+    let mut peer = Peer::connect(address);
+    peer.send(&request(PARK, 1, &[], b""));
+    eventually("parked", || !echo.parked.lock().is_empty());
+    let (link, _) = echo.parked.lock().pop().unwrap();
+    link.close();
+    assert_eq!(peer.answer(), None);
+    assert!(!link.post(1));
+}
+
+#[test]
+fn the_two_ports_are_told_apart() {
+    let (server, echo, _) = serve(ServerOptions::default());
+    let vip = server.listen("127.0.0.1:0".parse().unwrap(), true).unwrap();
+    let mut peer = Peer::connect(vip);
+    peer.send(&request(PARK, 1, &[], b""));
+    eventually("parked", || !echo.parked.lock().is_empty());
+    assert!(echo.parked.lock()[0].0.is_vip());
+}
+
+#[test]
+fn an_address_in_use_is_an_error() {
+    let (server, _, address) = serve(ServerOptions::default());
+    assert_eq!(server.listen(address, false).unwrap_err().kind(), ErrorKind::AddrInUse);
+}
+
+#[test]
+fn a_reader_that_does_not_read_gets_a_bounded_number_of_events() {
+    let options = ServerOptions { events_max: 50, outbox_bytes_max: 1000, ..ServerOptions::default() };
+    let (_server, echo, address) = serve(options);
+    let mut peer = Peer::connect(address);
+    peer.send(&request(PARK, 1, &[], b""));
+    eventually("parked", || !echo.parked.lock().is_empty());
+    let (link, _) = echo.parked.lock().pop().unwrap();
+    peer.send(&request(BULK, 2, &[("size", "16000000")], b""));
+    eventually("congested", || echo.handled.load(Ordering::SeqCst) == 2);
+    let mut taken = 0;
+    while link.post(1) {
+        taken += 1;
+        assert!(taken <= 200, "a mailbox without bound");
+    }
+    assert!(taken >= 50);
+    assert!(!link.is_closed(), "refusing an event closes nothing");
+    assert_eq!(echo.events.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn many_slow_readers_together_are_bounded_below_their_own_bounds() {
+    let options = ServerOptions {
+        io_threads: 1,
+        outbox_bytes_max: 64 << 20,
+        outboxes_bytes_max: 1 << 20,
+        ..ServerOptions::default()
+    };
+    let (server, _, address) = serve(options);
+    let asks: Vec<u8> =
+        (0..200).flat_map(|opaque| request(BULK, opaque, &[("size", "300000")], b"")).collect();
+    let mut peers: Vec<Peer> = (0..10).map(|_| Peer::connect(address)).collect();
+    for peer in &mut peers {
+        peer.send(&asks);
+    }
+    // All of it would be 600 MB; a read's worth of bursts may pass before a connection notices.
+    eventually("something waits", || server.statistics().pending_bytes > 1 << 20);
+    Peer::connect(address).echoes(1);
+    let pending = server.statistics().pending_bytes;
+    assert!(pending < 250 << 20, "{pending} bytes wait");
+    for opaque in 0..200 {
+        assert_eq!(peers[3].answer().unwrap().opaque, opaque);
+    }
+}
+
+#[test]
+fn large_frames_share_a_budget_and_wait_for_it() {
+    let options = ServerOptions { large_frames_bytes_max: 16 << 20, ..hasty() };
+    let options = ServerOptions { open_frame: PATIENCE, first_frame: PATIENCE, idle: PATIENCE, ..options };
+    let (_server, _, address) = serve(options);
+    let frame = request(ECHO, 1, &[], &vec![b'x'; 12 << 20]);
+    let mut half = Peer::connect(address);
+    half.send(&frame[..6 << 20]);
+    let mut other = Peer::connect(address);
+    let mut writer = other.socket.try_clone().unwrap();
+    let whole = frame.clone();
+    let writing = std::thread::spawn(move || writer.write_all(&whole).unwrap());
+    // Small frames pass by.
+    Peer::connect(address).echoes(1);
+    other.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let waits = other.socket.peek(&mut [0]).unwrap_err();
+    assert!(matches!(waits.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
+    other.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    half.send(&frame[6 << 20..]);
+    assert_eq!(half.answer().unwrap().body.len(), 12 << 20);
+    drop(half);
+    assert_eq!(other.answer().unwrap().body.len(), 12 << 20);
+    writing.join().unwrap();
+}
+
+#[test]
+fn silence_is_closed_and_talk_is_not() {
+    let (server, _, address) = serve(hasty());
+    let mut silent = Peer::connect(address);
+    silent.echoes(1);
+    let mut mute = Peer::connect(address);
+    let mut talker = Peer::connect(address);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let talking = scope.spawn(|| {
+            let mut opaque = 0;
+            while !stop.load(Ordering::SeqCst) {
+                talker.echoes(opaque);
+                opaque += 1;
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        let began = Instant::now();
+        assert_eq!(mute.answer(), None, "it never sent a frame");
+        assert_eq!(silent.answer(), None);
+        assert!(began.elapsed() >= Duration::from_millis(400));
+        stop.store(true, Ordering::SeqCst);
+        talking.join().unwrap();
+    });
+    let statistics = server.statistics();
+    assert_eq!((statistics.closed_idle, statistics.closed_slow), (1, 1));
+}
+
+#[test]
+fn a_frame_that_trickles_in_is_not_waited_for() {
+    let (server, _, address) = serve(hasty());
+    let mut peer = Peer::connect(address);
+    peer.echoes(1);
+    let frame = request(ECHO, 2, &[], &[b'x'; 1000]);
+    let closed = frame.iter().find(|byte| {
+        std::thread::park_timeout(Duration::from_millis(5));
+        peer.socket.write_all(&[**byte]).is_err()
+    });
+    assert!(closed.is_some(), "it took {} bytes one by one", frame.len());
+    assert_eq!(server.statistics().closed_slow, 1);
+}
+
+#[test]
+fn connections_beyond_the_bound_are_closed_at_the_door() {
+    let (server, _, address) = serve(ServerOptions { connections_max: 3, ..ServerOptions::default() });
+    let mut inside: Vec<Peer> = (0..3).map(|_| Peer::connect(address)).collect();
+    inside.iter_mut().for_each(|peer| peer.echoes(1));
+    assert_eq!(Peer::connect(address).answer(), None);
+    assert_eq!(server.statistics().refused, 1);
+    inside.pop();
+    eventually("a place is free", || server.statistics().connections == 2);
+    Peer::connect(address).echoes(1);
+    let options = ServerOptions { connections_per_address_max: 1, ..ServerOptions::default() };
+    let (_server, _, address) = serve(options);
+    let mut first = Peer::connect(address);
+    first.echoes(1);
+    assert_eq!(Peer::connect(address).answer(), None);
+}
+
+#[test]
+fn a_flood_on_one_connection_leaves_time_for_the_others() {
+    let (_server, echo, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = Peer::connect(address);
+        let mut drain = flood.socket.try_clone().unwrap();
+        let reading = scope.spawn(move || {
+            let mut buffer = vec![0; 1 << 20];
+            while drain.read(&mut buffer).is_ok_and(|count| count > 0) {}
+        });
+        let stop = &stop;
+        scope.spawn(move || {
+            let mut socket = flood.socket;
+            let frames: Vec<u8> = (0..5000).flat_map(|opaque| request(ECHO, opaque, &[], b"")).collect();
+            while !stop.load(Ordering::SeqCst) {
+                socket.write_all(&frames).unwrap();
+            }
+            socket.shutdown(Shutdown::Both).unwrap();
+        });
+        eventually("the flood is on", || echo.handled.load(Ordering::SeqCst) > 10_000);
+        let mut peer = Peer::connect(address);
+        let worst = (0..100)
+            .map(|opaque| {
+                let began = Instant::now();
+                peer.echoes(opaque);
+                began.elapsed()
+            })
+            .max();
+        stop.store(true, Ordering::SeqCst);
+        reading.join().unwrap();
+        assert!(worst < Some(Duration::from_secs(1)), "{worst:?} for one echo");
+    });
+}
+
+#[test]
+fn a_stop_answers_what_it_owes_and_takes_nothing_more() {
+    let (server, echo, address) = serve(ServerOptions::default());
+    let mut idle = Peer::connect(address);
+    idle.echoes(1);
+    let mut parked = Peer::connect(address);
+    parked.send(&request(PARK, 2, &[], b""));
+    let mut slow = Peer::connect(address);
+    slow.send(&request(BULK, 3, &[("size", "16000000")], b""));
+    eventually("all have asked", || echo.handled.load(Ordering::SeqCst) == 3);
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| server.stop(PATIENCE));
+        assert_eq!(idle.answer(), None, "nothing is owed to it");
+        assert!(TcpStream::connect(address).is_err() || Peer::connect(address).answer().is_none());
+        assert!(!stopping.is_finished());
+        // A new request is not taken, an old one is answered.
+        parked.send(&request(ECHO, 4, &[], b"too late"));
+        let (link, opaque) = echo.parked.lock().pop().unwrap();
+        assert!(link.post(opaque));
+        assert_eq!(parked.answer().unwrap().opaque, 2);
+        assert_eq!(parked.answer(), None);
+        drop(parked);
+        assert_eq!(slow.answer().unwrap().body.len(), 16_000_000);
+        assert_eq!(slow.answer(), None);
+    });
+    assert_eq!(echo.closed.load(Ordering::SeqCst), 3);
+    server.stop(PATIENCE);
+    assert!(server.listen("127.0.0.1:0".parse().unwrap(), false).is_err());
+}
+
+#[test]
+fn a_stop_does_not_wait_longer_than_its_grace() {
+    let (server, echo, address) = serve(ServerOptions::default());
+    let mut peer = Peer::connect(address);
+    peer.send(&request(PARK, 1, &[], b""));
+    eventually("parked", || !echo.parked.lock().is_empty());
+    let began = Instant::now();
+    server.stop(Duration::from_millis(100));
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    assert_eq!(peer.answer(), None);
+    assert_eq!(echo.closed.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn connections_are_dealt_to_all_threads_and_counted_once() {
+    let (server, echo, address) = serve(ServerOptions { io_threads: 3, ..ServerOptions::default() });
+    let mut peers: Vec<Peer> = (0..9).map(|_| Peer::connect(address)).collect();
+    peers.iter_mut().for_each(|peer| peer.echoes(1));
+    assert_eq!(server.statistics().connections, 9);
+    assert_eq!(server.statistics().accepted, 9);
+    server.stop(PATIENCE);
+    assert_eq!(echo.closed.load(Ordering::SeqCst), 9);
+    assert_eq!(server.statistics().connections, 0);
+}
+
+#[test]
+fn peers_that_reset_their_connection_are_forgotten() {
+    let (server, echo, address) = serve(ServerOptions::default());
+    for _ in 0..50 {
+        let mut peer = Peer::connect(address);
+        peer.send(&request(BULK, 1, &[("size", "3000000")], b""));
+        // Closed with unread bytes: the kernel sends a reset.
+        assert!(peer.socket.peek(&mut [0]).unwrap() > 0);
+    }
+    eventually("all are gone", || echo.closed.load(Ordering::SeqCst) == 50);
+    let statistics = server.statistics();
+    assert_eq!((statistics.connections, statistics.pending_bytes), (0, 0));
+}
+
+#[test]
+fn ipv6_is_served_where_the_machine_has_it() {
+    let (server, _, _) = serve(ServerOptions::default());
+    let Ok(address) = server.listen("[::1]:0".parse::<SocketAddr>().unwrap(), false) else { return };
+    Peer::connect(address).echoes(1);
 }

@@ -105,7 +105,8 @@ def handles(ask: Any) -> Any:
 
     def mark(method: Callable[P, R]) -> Callable[P, R]:
         _, first, *rest = inspect.signature(method).parameters.values()
-        if first.annotation not in (ask, inspect.Parameter.empty) or len(rest) > 1:
+        # A module may keep its annotations as text.
+        if first.annotation not in (ask, ask.__name__, inspect.Parameter.empty) or len(rest) > 1:
             raise TypeError(f"{method.__qualname__} must take (self, ask: {ask.__name__}[, caller])")
         method.__rmqpy_handles__ = _Mark(ask, bool(rest))  # type: ignore[attr-defined]
         return method

@@ -89,11 +89,14 @@ impl<S: Service> Connection<S> {
                 Err(why) => break why,
             }
         };
-        if why == Close::Stopped {
-            self.leave().await;
-        } else {
+        match why {
+            Close::Stopped => self.leave().await,
+            // Half a reply may be in the outbox.
+            Close::Panicked => {}
             // What the frames before the bad one were answered, as far as the socket takes it.
-            poll_fn(|cx| Poll::Ready(self.poll_write(cx).is_ok())).await;
+            _ => {
+                poll_fn(|cx| Poll::Ready(self.poll_write(cx).is_ok())).await;
+            }
         }
         self.count_pending(0);
         self.link.end();

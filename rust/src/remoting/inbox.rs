@@ -153,8 +153,9 @@ impl Inbox {
 
     /// Gives back what was not used since the last call, all but the size of an idle buffer.
     pub fn settle(&mut self) {
-        let wanted = self.peak.max(self.end).next_power_of_two().clamp(INBOX_BYTES_IDLE, self.buffer.len());
-        self.peak = self.end - self.start;
+        let held = self.end - self.start;
+        let used = std::mem::replace(&mut self.peak, held).max(held);
+        let wanted = used.next_power_of_two().clamp(INBOX_BYTES_IDLE, self.buffer.len());
         if wanted < self.buffer.len() {
             self.resize(wanted);
             if wanted <= INBOX_BYTES_HOT {
@@ -240,4 +241,121 @@ fn open_bytes(bytes: &[u8], limits: &FrameLimits) -> Result<usize, FrameError> {
         return Err(FrameError::TooLong { frame_bytes: least, frame_bytes_max });
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    const LIMITS: FrameLimits = FrameLimits { frame_bytes_max: 4 << 20, header_bytes_max: 256 << 10 };
+
+    fn inbox(budget_bytes: usize) -> Inbox {
+        Inbox::new(LIMITS, LargeFrames::new(budget_bytes, &LIMITS))
+    }
+
+    fn frame(bytes: usize) -> Vec<u8> {
+        let mut frame = vec![b' '; bytes];
+        frame[..4].copy_from_slice(&(bytes as u32 - 4).to_be_bytes());
+        frame[4..8].copy_from_slice(&[0; 4]);
+        frame
+    }
+
+    /// Reads from `bytes` until there is nothing left, or memory must be waited for; the sizes of the frames.
+    fn feed(inbox: &mut Inbox, bytes: &mut &[u8]) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        while !bytes.is_empty() && inbox.poll_read(&mut cx, bytes).is_ready() {
+            loop {
+                let mut frames = ArrayVec::new();
+                let extent = inbox.frames(&mut frames);
+                assert_eq!(extent.error, None);
+                sizes.extend(frames.iter().map(|frame: &Frame<'_>| frame.body.len() + 8));
+                let is_full = frames.is_full();
+                drop(frames);
+                inbox.handled(extent);
+                if !is_full {
+                    break;
+                }
+            }
+        }
+        sizes
+    }
+
+    #[test]
+    fn frames_of_all_sizes_come_out_as_they_went_in() {
+        let sizes = [8, 9, 4095, 4096, 4097, 300_000, 20, 8, 262_144, 4 << 20, 1 << 20, 8, 8, 8];
+        let stream: Vec<u8> = sizes.iter().flat_map(|size| frame(*size)).collect();
+        let mut inbox = inbox(0);
+        assert_eq!(feed(&mut inbox, &mut stream.as_slice()), sizes);
+        assert!(!inbox.is_open());
+    }
+
+    #[test]
+    fn a_busy_inbox_grows_to_one_size_and_an_idle_one_shrinks_again() {
+        let stream: Vec<u8> = (0..100_000).flat_map(|_| frame(100)).collect();
+        let mut inbox = inbox(0);
+        assert_eq!(feed(&mut inbox, &mut stream.as_slice()).len(), 100_000);
+        assert_eq!(inbox.buffer.len(), INBOX_BYTES_HOT);
+        inbox.settle();
+        assert_eq!(inbox.buffer.len(), INBOX_BYTES_HOT, "it was needed since the last time");
+        inbox.settle();
+        assert_eq!(inbox.buffer.len(), INBOX_BYTES_IDLE);
+        assert!(!inbox.is_swollen());
+    }
+
+    #[test]
+    fn shrinking_keeps_the_frame_that_is_open() {
+        let mut inbox = inbox(0);
+        let mut stream: Vec<u8> = (0..10_000).flat_map(|_| frame(100)).collect();
+        let last = frame(50_000);
+        stream.extend(&last[..20_000]);
+        feed(&mut inbox, &mut stream.as_slice());
+        inbox.settle();
+        inbox.settle();
+        assert!(inbox.buffer.len() < INBOX_BYTES_HOT);
+        assert_eq!(feed(&mut inbox, &mut &last[20_000..]), [50_000]);
+    }
+
+    #[test]
+    fn what_is_announced_is_reserved_and_what_came_is_allocated() {
+        let mut inbox = inbox(4 << 20);
+        let whole = frame(4 << 20);
+        feed(&mut inbox, &mut &whole[..INBOX_BYTES_HOT + 1]);
+        assert_eq!(inbox.large.pages.available_permits(), 0);
+        assert!(inbox.buffer.len() <= 2 * INBOX_BYTES_HOT);
+    }
+
+    #[test]
+    fn large_frames_wait_for_each_other() {
+        let whole = frame(3 << 20);
+        let mut first = inbox(4 << 20);
+        let mut second = Inbox::new(LIMITS, first.large.clone());
+        feed(&mut first, &mut &whole[..1 << 20]);
+        let mut rest = whole.as_slice();
+        assert!(feed(&mut second, &mut rest).is_empty());
+        assert!(second.is_waiting());
+        assert_eq!(whole.len() - rest.len(), INBOX_BYTES_HOT, "it read no more than any connection may");
+        // Not before the first one gave its memory back.
+        assert_eq!(feed(&mut first, &mut &whole[1 << 20..]), [3 << 20]);
+        assert!(feed(&mut second, &mut rest).is_empty());
+        first.settle();
+        first.settle();
+        assert_eq!(feed(&mut second, &mut rest), [3 << 20]);
+    }
+
+    #[test]
+    fn one_byte_is_enough_to_refuse_what_can_be_no_frame() {
+        for first in [0x16, b'G', b'P', 0x80, 0xFF, 0x01] {
+            let mut inbox = inbox(0);
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(inbox.poll_read(&mut cx, &mut [first].as_slice()).is_ready());
+            let mut frames = ArrayVec::new();
+            assert!(
+                matches!(inbox.frames(&mut frames).error, Some(FrameError::TooLong { .. })),
+                "{first:#x}"
+            );
+        }
+    }
 }

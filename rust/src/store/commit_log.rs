@@ -1,0 +1,320 @@
+//! Append under the put lock.
+//!
+//! Owns the end of the log: whoever holds the put lock decides the position, the queue offset and the store time of a
+//! message, encodes it in place and publishes it. A burst takes the lock once. Everything was validated and sized
+//! before; inside there is no system call, no allocation and no waiting. What the derived files need to know of
+//! each record goes into a ring beside it, so that nothing is parsed twice.
+//!
+//! Invariants: positions, store times and every queue's offsets only grow; a record never spans two files; the ring
+//! holds exactly the records between *visible* and *published*, in log order.
+//! Threads: `append` from any connection; `take_ring` from whoever advances *visible*.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::clock::SharedClock;
+use crate::message::record::{RecordFields, Stamp, encode_blank};
+use crate::message::sysflag;
+use crate::positions::{PhysicalOffset, QueueOffset};
+
+use super::consume_queue::ConsumeQueue;
+use super::dispatch::Dispatch;
+use super::error::PutError;
+use super::index::KeyHashes;
+use super::medium::Medium;
+use super::region::Appender;
+use super::segments::{Segment, Segments};
+
+/// Every file but the newest ends with a blank of at least this size, so this much stays free behind a record.
+pub const BLANK_BYTES_MIN: u64 = 8;
+/// Records that may be published and not yet visible. A burst beyond waits for the flush.
+const RING_RECORDS_MAX: usize = 1 << 16;
+/// How long an append waits, in all, for a segment or for room in the ring.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+const WAIT_STEP: Duration = Duration::from_millis(5);
+
+/// A message to append, and what came of it.
+pub struct Put<'a> {
+    /// The queue it goes to.
+    pub queue: Arc<ConsumeQueue>,
+    /// The message.
+    pub record: RecordFields<'a>,
+    /// Third field of the queue entry: the hash of the tag, sign-extended.
+    pub tags_code: i64,
+    /// Hashes of the keys it can be looked up by. Moved out by the append.
+    pub keys: KeyHashes,
+    /// Whether it belongs to one client batch with the put before it: in the same file, right behind it.
+    pub joined: bool,
+    /// `Err(PutError::Pending)` before the append.
+    pub outcome: Result<Stored, PutError>,
+}
+
+/// Where a message was stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// Position of the record in the log.
+    pub physical: PhysicalOffset,
+    /// Its offset in the queue.
+    pub queue_offset: QueueOffset,
+    /// When it was stored.
+    pub store_timestamp_ms: i64,
+    /// Position after the record: durable when `durable` has reached it.
+    pub end: PhysicalOffset,
+}
+
+/// The log and the right to append to it.
+pub struct CommitLog {
+    segments: Segments,
+    clock: SharedClock,
+    writer: Mutex<Writer>,
+    next: Mutex<Option<(Arc<Segment>, Box<dyn Medium>)>>,
+    room: Condvar,
+    waiting: Mutex<()>,
+    published: AtomicU64,
+    failure: OnceLock<String>,
+}
+
+struct Writer {
+    segment: Arc<Segment>,
+    medium: Box<dyn Medium>,
+    /// *Reserved*: where the next record goes.
+    end: u64,
+    store_timestamp_ms: i64,
+    ring: Vec<Dispatch>,
+}
+
+impl CommitLog {
+    /// A log that goes on at `end`, in `segment`.
+    pub fn new(
+        segments: Segments,
+        clock: SharedClock,
+        (segment, appender): (Arc<Segment>, Appender),
+        store_timestamp_ms: i64,
+    ) -> Self {
+        let end = segment.base() + appender.end() as u64;
+        let writer = Writer {
+            segment,
+            medium: Box::new(appender),
+            end,
+            store_timestamp_ms,
+            ring: Vec::with_capacity(RING_RECORDS_MAX),
+        };
+        Self {
+            segments,
+            clock,
+            writer: Mutex::new(writer),
+            next: Mutex::new(None),
+            room: Condvar::new(),
+            waiting: Mutex::new(()),
+            published: AtomicU64::new(end),
+            failure: OnceLock::new(),
+        }
+    }
+
+    /// The files.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// Position after the last readable byte.
+    pub fn published(&self) -> PhysicalOffset {
+        PhysicalOffset(self.published.load(Ordering::Acquire))
+    }
+
+    /// Why writes are refused; `None` while they are accepted.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Refuses writes from now on. The first reason stays. `true` for the call that did it.
+    pub fn latch(&self, reason: String) -> bool {
+        // Under the put lock: when this returns no append is under way, and none will begin.
+        let _writer = self.writer.lock();
+        self.failure.set(reason).is_ok()
+    }
+
+    /// Appends `puts` in order and leaves each one's outcome in it. Joined puts succeed or fail together.
+    ///
+    /// `make_room` is called, with no lock held, when the next file is not ready or too many records wait for their flush.
+    pub fn append(&self, puts: &mut [Put<'_>], make_room: impl Fn()) {
+        let mut done = 0;
+        let mut waited = Duration::ZERO;
+        while done < puts.len() {
+            let (_, rest) = puts.split_at_mut(done);
+            done += self.append_while_there_is_room(rest);
+            if done == puts.len() {
+                return;
+            }
+            make_room();
+            if waited >= WAIT_MAX {
+                let (_, rest) = puts.split_at_mut(done);
+                rest.iter_mut().for_each(|put| put.outcome = Err(PutError::Busy));
+                return;
+            }
+            let mut waiting = self.waiting.lock();
+            self.room.wait_for(&mut waiting, WAIT_STEP);
+            waited += WAIT_STEP;
+        }
+    }
+
+    /// Wakes appends that wait for a file or for room in the ring.
+    pub fn room_was_made(&self) {
+        let _waiting = self.waiting.lock();
+        self.room.notify_all();
+    }
+
+    fn append_while_there_is_room(&self, puts: &mut [Put<'_>]) -> usize {
+        let mut writer = self.writer.lock();
+        let now = self.clock.wall_ms() as i64;
+        // Searches by time rely on it: store times never fall along the log, whatever the clock does.
+        writer.store_timestamp_ms = writer.store_timestamp_ms.max(now);
+        let mut done = 0;
+        while let Some(group) = next_group(puts, done) {
+            let size = group.iter().map(|put| put.record.encoded_len() as u64).sum::<u64>();
+            match self.check(group, size) {
+                Err(error) => group.iter_mut().for_each(|put| put.outcome = Err(error)),
+                Ok(()) => {
+                    let fits = writer.ring.len() + group.len() <= writer.ring.capacity()
+                        && (size + BLANK_BYTES_MIN <= writer.medium.room() as u64 || self.roll(&mut writer));
+                    if !fits {
+                        break;
+                    }
+                    group.iter_mut().for_each(|put| writer.place(put));
+                }
+            }
+            done += group.len();
+        }
+        self.publish(&mut writer);
+        done
+    }
+
+    fn check(&self, group: &[Put<'_>], size: u64) -> Result<(), PutError> {
+        if self.failure.get().is_some() {
+            return Err(PutError::ReadOnly);
+        }
+        // Java would blank a whole file for such a record, store nothing and say that all is well.
+        if size + BLANK_BYTES_MIN > self.segments.size() {
+            return Err(PutError::TooLarge);
+        }
+        if group.iter().any(|put| put.queue.is_deleted()) {
+            return Err(PutError::QueueGone);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, writer: &mut MutexGuard<'_, Writer>) {
+        writer.medium.commit();
+        self.published.store(writer.end, Ordering::Release);
+    }
+
+    /// Fills the file with a blank and goes on in the next one; `false`, and nothing done, when that is not ready.
+    fn roll(&self, writer: &mut MutexGuard<'_, Writer>) -> bool {
+        let Some((segment, medium)) = self.next.lock().take() else { return false };
+        let blank = writer.medium.room();
+        if let Some(rest) = writer.medium.append(blank).filter(|rest| rest.len() >= BLANK_BYTES_MIN as usize)
+        {
+            encode_blank(rest, blank as u32);
+        }
+        writer.medium.commit();
+        writer.end = segment.base();
+        writer.segment = segment;
+        writer.medium = medium;
+        true
+    }
+
+    /// Hands over the records that are not visible yet, in log order, and the position they reach.
+    ///
+    /// `into` must be empty; its memory becomes the ring's.
+    pub fn take_ring(&self, into: &mut Vec<Dispatch>) -> PhysicalOffset {
+        debug_assert!(into.is_empty());
+        into.reserve_exact(RING_RECORDS_MAX.saturating_sub(into.capacity()));
+        let mut writer = self.writer.lock();
+        std::mem::swap(&mut writer.ring, into);
+        PhysicalOffset(writer.end)
+    }
+
+    /// Calls `work` while no append can happen.
+    pub fn between_appends<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _writer = self.writer.lock();
+        work()
+    }
+
+    /// Store time of the newest record, in milliseconds.
+    pub fn store_timestamp_ms(&self) -> i64 {
+        self.writer.lock().store_timestamp_ms
+    }
+
+    /// The file being written, and the position in it.
+    pub fn active(&self) -> (Arc<Segment>, u64) {
+        let writer = self.writer.lock();
+        (Arc::clone(&writer.segment), writer.end)
+    }
+
+    /// Whether the file after the active one is ready.
+    pub fn has_next(&self) -> bool {
+        self.next.lock().is_some()
+    }
+
+    /// Puts the file after the active one in place.
+    pub fn set_next(&self, (segment, appender): (Arc<Segment>, Appender)) {
+        *self.next.lock() = Some((segment, Box::new(appender)));
+        self.room_was_made();
+    }
+
+    /// Gives the right to write the early file back, as at an orderly stop.
+    pub fn drop_next(&self) {
+        self.next.lock().take();
+    }
+}
+
+impl Writer {
+    fn place(&mut self, put: &mut Put<'_>) {
+        let size = put.record.encoded_len();
+        // Half messages, and rolled back ones, are in the log and in no queue.
+        let is_queued =
+            !matches!(put.record.sys_flag & sysflag::TRANSACTION_MASK, sysflag::PREPARED | sysflag::ROLLBACK);
+        let queue_offset = if is_queued { put.queue.next() } else { QueueOffset(0) };
+        let physical = PhysicalOffset(self.end);
+        let stamp = Stamp { physical, queue: queue_offset, store_timestamp_ms: self.store_timestamp_ms };
+        let Some(into) = self.medium.append(size) else {
+            // The caller saw that there is room for the whole group.
+            debug_assert!(false, "no room for a record that was measured");
+            put.outcome = Err(PutError::Busy);
+            return;
+        };
+        put.record.encode(into, stamp);
+        self.end += size as u64;
+        if is_queued {
+            put.queue.advance_next();
+        }
+        self.ring.push(Dispatch {
+            queue: Arc::clone(&put.queue),
+            transaction: put.record.sys_flag & sysflag::TRANSACTION_MASK,
+            physical,
+            size: size as u32,
+            tags_code: put.tags_code,
+            queue_offset,
+            store_timestamp_ms: self.store_timestamp_ms,
+            keys: std::mem::take(&mut put.keys),
+        });
+        put.outcome = Ok(Stored {
+            physical,
+            queue_offset,
+            store_timestamp_ms: self.store_timestamp_ms,
+            end: PhysicalOffset(self.end),
+        });
+    }
+}
+
+/// The put at `from` and those joined to it; `None` at the end.
+fn next_group<'p, 'a>(puts: &'p mut [Put<'a>], from: usize) -> Option<&'p mut [Put<'a>]> {
+    let rest = puts.get_mut(from..)?;
+    if rest.is_empty() {
+        return None;
+    }
+    let joined = rest.iter().skip(1).take_while(|put| put.joined).count();
+    rest.get_mut(..=joined)
+}

@@ -1,0 +1,309 @@
+//! ConsumeQueue: one queue of one topic, as 20-byte units that point into the log.
+//!
+//! Owns the queue's offsets and its newest units. A unit is added in memory, by whoever makes its record visible; the
+//! keeper writes units to the queue's files (`queue_files`) and keeps some in memory, because consumers mostly
+//! read the end. 50,000 queues must fit into one process, so an idle queue holds no buffer, mapping or descriptor.
+//!
+//! Invariants: min <= max <= next; offsets are dense: unit `i` is the record with queue offset `i`; every unit is in
+//! the file, in the tail, or in both.
+//! Threads: `next` under the put lock; `push` under the dispatch lock; the rest from any.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::positions::{QueueKey, QueueOffset};
+
+pub use super::options::UNIT_BYTES;
+
+/// Written units that stay in memory: what a consumer at the end of the queue asks for.
+const WARM_UNITS: usize = 64;
+
+/// One entry of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unit {
+    /// Position of the record.
+    pub physical: u64,
+    /// Size of the record in bytes.
+    pub size: u32,
+    /// Hash of its tag, or for delayed messages the time of delivery.
+    pub tags_code: i64,
+}
+
+impl Unit {
+    /// Stands before the first unit of a queue whose beginning is lost, so that offsets keep their places.
+    pub const FILLER: Self = Self { physical: 0, size: i32::MAX as u32, tags_code: 0 };
+
+    /// The unit's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; UNIT_BYTES] {
+        let mut bytes = [0; UNIT_BYTES];
+        let (physical, rest) = bytes.split_at_mut(8);
+        let (size, tags_code) = rest.split_at_mut(4);
+        physical.copy_from_slice(&self.physical.to_be_bytes());
+        size.copy_from_slice(&self.size.to_be_bytes());
+        tags_code.copy_from_slice(&self.tags_code.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a unit back; says nothing about whether it makes sense.
+    #[must_use]
+    pub fn decode(bytes: &[u8; UNIT_BYTES]) -> Self {
+        let [p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] = *bytes;
+        Self {
+            physical: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
+            size: u32::from_be_bytes([s0, s1, s2, s3]),
+            tags_code: i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+        }
+    }
+
+    /// Whether this can be a unit at all: zeros, as in the unused part of a file, cannot.
+    #[must_use]
+    pub fn is_plausible(&self) -> bool {
+        self.physical < 1 << 63 && self.size > 0 && self.size <= i32::MAX as u32
+    }
+
+    /// Position after the record.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.physical + u64::from(self.size)
+    }
+}
+
+/// One queue of one topic.
+#[derive(Debug)]
+pub struct ConsumeQueue {
+    key: QueueKey,
+    /// Tells queues apart that had the same name at different times.
+    serial: u64,
+    next: AtomicU64,
+    min: AtomicU64,
+    max: AtomicU64,
+    is_awaited: AtomicBool,
+    is_deleted: AtomicBool,
+    is_listed: AtomicBool,
+    tail: Mutex<Tail>,
+}
+
+/// The newest units; `first` is the offset of the oldest of them.
+#[derive(Debug, Default)]
+struct Tail {
+    first: u64,
+    units: VecDeque<[u8; UNIT_BYTES]>,
+    /// Offset of the first unit that is not in a file.
+    written: u64,
+}
+
+impl ConsumeQueue {
+    /// A queue whose files hold the units `min..max`.
+    pub(super) fn new(key: QueueKey, serial: u64, min: u64, max: u64) -> Self {
+        Self {
+            key,
+            serial,
+            next: AtomicU64::new(max),
+            min: AtomicU64::new(min),
+            max: AtomicU64::new(max),
+            is_awaited: AtomicBool::new(false),
+            is_deleted: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
+            tail: Mutex::new(Tail { first: max, units: VecDeque::new(), written: max }),
+        }
+    }
+
+    /// Topic and queue id.
+    #[must_use]
+    pub fn key(&self) -> &QueueKey {
+        &self.key
+    }
+
+    /// A number that no other queue of this process has.
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The first offset whose record is still in the log.
+    #[must_use]
+    pub fn min(&self) -> QueueOffset {
+        QueueOffset(self.min.load(Ordering::Acquire))
+    }
+
+    /// The offset after the last visible message.
+    #[must_use]
+    pub fn max(&self) -> QueueOffset {
+        QueueOffset(self.max.load(Ordering::Acquire))
+    }
+
+    /// Says that somebody waits for messages here, or that nobody does any more.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        self.is_awaited.store(is_awaited, Ordering::Release);
+    }
+
+    /// Whether somebody waits for messages here.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Acquire)
+    }
+
+    /// Whether the queue was deleted: it takes no messages and leaves no files.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    pub(super) fn delete(&self) {
+        self.is_deleted.store(true, Ordering::Release);
+    }
+
+    /// The offset that the next message gets. Under the put lock.
+    pub(super) fn next(&self) -> QueueOffset {
+        QueueOffset(self.next.load(Ordering::Relaxed))
+    }
+
+    /// Under the put lock.
+    pub(super) fn advance_next(&self) {
+        self.next.store(self.next.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Raises `min`; it never falls.
+    pub(super) fn raise_min(&self, min: u64) {
+        self.min.fetch_max(min.min(self.max.load(Ordering::Acquire)), Ordering::AcqRel);
+    }
+
+    /// Adds the unit of a record that becomes visible now. `false`, and nothing done, unless it is the next one.
+    pub(super) fn push(&self, offset: QueueOffset, unit: Unit) -> bool {
+        let mut tail = self.tail.lock();
+        let max = tail.first + tail.units.len() as u64;
+        if offset.0 != max {
+            return false;
+        }
+        tail.units.push_back(unit.encode());
+        self.max.store(max + 1, Ordering::Release);
+        true
+    }
+
+    /// Adds a unit during recovery, when nobody appends: the next message follows it.
+    pub(super) fn restore(&self, offset: QueueOffset, unit: Unit) -> bool {
+        let is_next = self.push(offset, unit);
+        if is_next {
+            self.next.store(offset.0 + 1, Ordering::Relaxed);
+        }
+        is_next
+    }
+
+    /// Starts over at `offset`, during recovery: what was there before is not part of the queue any more.
+    pub(super) fn restart(&self, offset: QueueOffset) {
+        let mut tail = self.tail.lock();
+        *tail = Tail { first: offset.0, units: VecDeque::new(), written: offset.0 };
+        self.next.store(offset.0, Ordering::Relaxed);
+        self.min.store(offset.0, Ordering::Release);
+        self.max.store(offset.0, Ordering::Release);
+    }
+
+    /// Notes that the queue is on the keeper's list; `true` when it was not.
+    pub(super) fn list(&self) -> bool {
+        // Read first: in a busy queue the flag is up, and a plain read leaves the line shared.
+        !self.is_listed.load(Ordering::Acquire) && !self.is_listed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(super) fn unlist(&self) {
+        self.is_listed.store(false, Ordering::Release);
+    }
+
+    /// Units that are in memory alone.
+    pub(super) fn unwritten(&self) -> usize {
+        let tail = self.tail.lock();
+        (tail.first + tail.units.len() as u64 - tail.written) as usize
+    }
+
+    /// Copies units from `offset` on into `into` as far as they are in memory; `None` when the first one is not.
+    pub(super) fn read_tail(&self, offset: u64, into: &mut [[u8; UNIT_BYTES]]) -> Option<usize> {
+        let tail = self.tail.lock();
+        let skip = usize::try_from(offset.checked_sub(tail.first)?).ok()?;
+        let units = tail.units.iter().skip(skip);
+        let count = units.len().min(into.len());
+        into.iter_mut().zip(units).for_each(|(into, unit)| *into = *unit);
+        Some(count)
+    }
+
+    /// Offset of the first unit that is not in a file; reading below it needs the files.
+    pub(super) fn written(&self) -> u64 {
+        self.tail.lock().written
+    }
+
+    /// Copies the units that are in no file yet into `into`, and returns the offset of the first.
+    pub(super) fn copy_unwritten(&self, into: &mut Vec<u8>) -> u64 {
+        let tail = self.tail.lock();
+        let skip = (tail.written - tail.first) as usize;
+        for unit in tail.units.iter().skip(skip) {
+            into.extend_from_slice(unit);
+        }
+        tail.written
+    }
+
+    /// Notes that all units before `offset` are in files, and lets go of most of them.
+    pub(super) fn wrote(&self, offset: u64) {
+        let mut tail = self.tail.lock();
+        tail.written = offset;
+        let excess = ((offset - tail.first) as usize).saturating_sub(WARM_UNITS).min(tail.units.len());
+        tail.units.drain(..excess);
+        tail.first += excess as u64;
+    }
+
+    /// Lets go of the memory of a queue that nobody writes to; units that are in no file stay.
+    pub(super) fn cool_down(&self) {
+        let mut tail = self.tail.lock();
+        if tail.written == tail.first + tail.units.len() as u64 {
+            tail.first = tail.written;
+            tail.units = VecDeque::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(max: u64) -> ConsumeQueue {
+        ConsumeQueue::new(QueueKey::new("t", 0), 0, 0, max)
+    }
+
+    fn unit(physical: u64) -> Unit {
+        Unit { physical, size: 100, tags_code: -7 }
+    }
+
+    #[test]
+    fn a_unit_has_the_bytes_of_apache() {
+        let bytes = Unit { physical: 0x0102, size: 0x0304, tags_code: -2 }.encode();
+        assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 3, 4, 255, 255, 255, 255, 255, 255, 255, 254]);
+        assert_eq!(Unit::decode(&bytes), Unit { physical: 0x0102, size: 0x0304, tags_code: -2 });
+    }
+
+    #[test]
+    fn a_unit_out_of_turn_is_refused() {
+        let queue = queue(5);
+        assert!(!queue.push(QueueOffset(6), unit(0)));
+        assert!(!queue.push(QueueOffset(4), unit(0)));
+        assert!(queue.push(QueueOffset(5), unit(0)));
+        assert_eq!(queue.max(), QueueOffset(6));
+    }
+
+    #[test]
+    fn written_units_stay_warm_until_the_queue_cools_down() {
+        let queue = queue(0);
+        for index in 0..200 {
+            assert!(queue.push(QueueOffset(index), unit(index * 100)));
+        }
+        let mut bytes = Vec::new();
+        assert_eq!(queue.copy_unwritten(&mut bytes), 0);
+        assert_eq!(bytes.len(), 200 * UNIT_BYTES);
+        queue.wrote(200);
+        let mut into = [[0; UNIT_BYTES]; 32];
+        assert_eq!(queue.read_tail(0, &mut into), None);
+        assert_eq!(queue.read_tail(190, &mut into), Some(10));
+        assert_eq!(Unit::decode(&into[9]), unit(19_900));
+        queue.cool_down();
+        assert_eq!(queue.read_tail(190, &mut into), None);
+        assert_eq!(queue.unwritten(), 0);
+    }
+}

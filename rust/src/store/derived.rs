@@ -1,0 +1,59 @@
+//! Everything computed from the log, as one list.
+//!
+//! Each part takes every record once, in log order, when it becomes visible; keeps what it can in memory; is written
+//! and synced by the keeper; and can be cut back to a position of the log and fed again from there. Nothing here is
+//! on the way of an acknowledgement, because all of it can be deleted and rebuilt.
+//!
+//! Invariant: after `write` and `sync`, everything taken before `write` began is on disk.
+
+use super::dispatch::Dispatch;
+use super::error::StoreError;
+use super::index::Index;
+use super::queues::Queues;
+
+/// A set of files computed from the log.
+pub trait Derived: Send + Sync {
+    /// Takes a record; under the dispatch lock, or alone in recovery.
+    fn take(&self, record: &Dispatch);
+    /// Brings what is in memory to the files. Called by the keeper and by recovery.
+    fn write(&self) -> Result<(), StoreError>;
+    /// Makes what was written durable.
+    fn sync(&self) -> Result<(), StoreError>;
+    /// A number that changes when files are lost or changed behind the store's back.
+    fn digest(&self) -> u64;
+}
+
+/// The parts there are.
+pub struct DerivedFiles {
+    /// ConsumeQueues of all topics.
+    pub queues: Queues,
+    /// Lookup by key; absent when switched off.
+    pub index: Option<Index>,
+}
+
+impl DerivedFiles {
+    fn each(&self) -> impl Iterator<Item = &dyn Derived> {
+        let queues: &dyn Derived = &self.queues;
+        std::iter::once(queues).chain(self.index.as_ref().map(|index| -> &dyn Derived { index }))
+    }
+
+    /// Gives a record to every part.
+    pub fn take(&self, record: &Dispatch) {
+        self.each().for_each(|part| part.take(record));
+    }
+
+    /// Writes every part.
+    pub fn write(&self) -> Result<(), StoreError> {
+        self.each().try_for_each(Derived::write)
+    }
+
+    /// Syncs every part.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.each().try_for_each(Derived::sync)
+    }
+
+    /// The parts' digests as one.
+    pub fn digest(&self) -> u64 {
+        self.each().fold(0, |sum, part| sum.wrapping_mul(31).wrapping_add(part.digest()))
+    }
+}

@@ -1,0 +1,151 @@
+//! From appended to visible.
+//!
+//! Owns the position *visible*, which consumers may see: in async mode it follows *published* and is advanced by the
+//! appending thread itself; in sync mode it follows *durable* and is advanced by the flush thread. Whoever advances
+//! it drains the log's ring into the derived files, and then tells those who wait at a queue.
+//!
+//! Invariant: a record is in its queue before `visible` passes it, and records arrive in log order.
+//! Threads: any, one at a time under the dispatch lock; never while holding the put lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::message::sysflag;
+use crate::positions::{PhysicalOffset, QueueOffset};
+
+use super::commit_log::CommitLog;
+use super::consume_queue::ConsumeQueue;
+use super::derived::DerivedFiles;
+use super::error::StoreError;
+use super::index::KeyHashes;
+use super::recovery::LastRecord;
+
+/// What the derived files need to know of one record.
+pub struct Dispatch {
+    /// Its queue.
+    pub queue: Arc<ConsumeQueue>,
+    /// The transaction bits of its system flag.
+    pub transaction: i32,
+    /// Position of the record.
+    pub physical: PhysicalOffset,
+    /// Size of the record in bytes.
+    pub size: u32,
+    /// Third field of the queue entry.
+    pub tags_code: i64,
+    /// Its offset in the queue.
+    pub queue_offset: QueueOffset,
+    /// When it was stored.
+    pub store_timestamp_ms: i64,
+    /// Hashes of the keys it can be looked up by.
+    pub keys: KeyHashes,
+}
+
+impl Dispatch {
+    /// Whether it has an entry in its queue: half and rolled back messages have none.
+    pub fn is_queued(&self) -> bool {
+        !matches!(self.transaction, sysflag::PREPARED | sysflag::ROLLBACK)
+    }
+
+    /// Whether it can be looked up by key: rolled back messages cannot.
+    pub fn is_indexed(&self) -> bool {
+        self.transaction != sysflag::ROLLBACK
+    }
+}
+
+/// Who wants to know about new messages. Called from the thread that made them visible, with the dispatch lock held:
+/// an implementation may read from the store, must not append to it, and must not block.
+pub trait Arrivals: Send + Sync {
+    /// A message is visible in a queue that somebody waits at; `max` is the offset after it.
+    fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64);
+    /// Everything before `position` is on disk.
+    fn durable(&self, position: PhysicalOffset);
+    /// The store has stopped taking writes: nothing that still waits for the disk will get there.
+    fn latched(&self);
+}
+
+/// Moves records from the log's ring into the derived files.
+pub struct Dispatcher {
+    derived: DerivedFiles,
+    arrivals: OnceLock<Arc<dyn Arrivals>>,
+    moving: Mutex<Moving>,
+    visible: AtomicU64,
+}
+
+struct Moving {
+    /// Memory that changes places with the log's ring.
+    ring: Vec<Dispatch>,
+    /// The newest record that is visible.
+    last: Option<LastRecord>,
+}
+
+impl Dispatcher {
+    /// A dispatcher for derived files that already hold everything before `visible`.
+    pub fn new(derived: DerivedFiles, visible: PhysicalOffset, last: Option<LastRecord>) -> Self {
+        Self {
+            derived,
+            arrivals: OnceLock::new(),
+            moving: Mutex::new(Moving { ring: Vec::new(), last }),
+            visible: AtomicU64::new(visible.0),
+        }
+    }
+
+    /// Names who is told about arrivals. Only the first call counts.
+    pub fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
+        let _ = self.arrivals.set(arrivals);
+    }
+
+    /// Who is told about arrivals.
+    pub fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
+        self.arrivals.get()
+    }
+
+    /// The derived files.
+    pub fn derived(&self) -> &DerivedFiles {
+        &self.derived
+    }
+
+    /// Position that consumers may see.
+    pub fn visible(&self) -> PhysicalOffset {
+        PhysicalOffset(self.visible.load(Ordering::Acquire))
+    }
+
+    /// The newest visible record.
+    pub fn last(&self) -> Option<LastRecord> {
+        self.moving.lock().last
+    }
+
+    /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after
+    /// the flush up to the position it is given in sync mode. An error of `ready` leaves the records invisible for good.
+    pub fn advance(
+        &self,
+        log: &CommitLog,
+        ready: impl FnOnce(PhysicalOffset) -> Result<(), StoreError>,
+    ) -> Result<PhysicalOffset, StoreError> {
+        let mut moving = self.moving.lock();
+        let Moving { ring, last } = &mut *moving;
+        let position = log.take_ring(ring);
+        let is_ready = ready(position);
+        if is_ready.is_ok() {
+            for record in ring.iter() {
+                self.derived.take(record);
+                let store_timestamp_ms = record.store_timestamp_ms;
+                *last = Some(LastRecord { physical: record.physical.0, store_timestamp_ms });
+            }
+            self.visible.store(position.0, Ordering::Release);
+            self.announce(ring);
+        }
+        ring.clear();
+        is_ready.map(|()| position)
+    }
+
+    fn announce(&self, records: &[Dispatch]) {
+        let Some(arrivals) = self.arrivals.get() else { return };
+        for record in records {
+            if record.queue.is_awaited() && record.is_queued() {
+                arrivals.arrived(&record.queue, record.queue_offset.advanced(1), record.tags_code);
+            }
+        }
+    }
+}

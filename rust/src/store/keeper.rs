@@ -1,0 +1,220 @@
+//! The keeper: what has to be done in time and on nobody's way.
+//!
+//! Makes the next segment before it is needed and the pages ahead of the appender present; writes queue units and index
+//! entries from memory to files; and every few seconds makes a checkpoint: flush the log, sync the derived files, and
+//! only then write down how far they reach.
+//!
+//! Invariant: a checkpoint names a record that was durable everywhere before it was written.
+//! Threads: the keeper's own; `wake` from any.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::clock::SharedClock;
+
+use super::checkpoint::{Checkpoint, CleanStop, Marks};
+use super::commit_log::CommitLog;
+use super::dispatch::Dispatcher;
+use super::error::StoreError;
+use super::flush::Flush;
+use super::index::Index;
+use super::recovery::LastRecord;
+use super::scan::record_at;
+
+/// Pause between two rounds.
+const ROUND: Duration = Duration::from_millis(50);
+/// Bytes that are made present ahead of the appender: four rounds' worth, within these bounds.
+const AHEAD_BYTES_MIN: u64 = 4 << 20;
+const AHEAD_BYTES_MAX: u64 = 64 << 20;
+/// Rounds after which idle queues give their memory back.
+const COOL_DOWN_ROUNDS: u64 = 200;
+
+/// The keeper of one store.
+pub struct Keeper {
+    log: Arc<CommitLog>,
+    dispatcher: Arc<Dispatcher>,
+    flush: Arc<Flush>,
+    marks: Marks,
+    clock: SharedClock,
+    checkpoint_interval: Duration,
+    state: Mutex<State>,
+    call: Mutex<Call>,
+    called: Condvar,
+}
+
+struct State {
+    checkpoint: Checkpoint,
+    checkpoint_at: Duration,
+    /// Position of the appender a round ago, and to where pages are present.
+    seen: u64,
+    populated: u64,
+    rounds: u64,
+}
+
+#[derive(Default)]
+struct Call {
+    is_awake: bool,
+    is_stopped: bool,
+}
+
+impl Keeper {
+    /// A keeper that finds `checkpoint` on disk.
+    pub fn new(
+        log: Arc<CommitLog>,
+        dispatcher: Arc<Dispatcher>,
+        flush: Arc<Flush>,
+        marks: Marks,
+        clock: SharedClock,
+        checkpoint_interval: Duration,
+        checkpoint: Checkpoint,
+    ) -> Self {
+        let end = log.published().0;
+        let checkpoint_at = clock.elapsed();
+        let state = State { checkpoint, checkpoint_at, seen: end, populated: end, rounds: 0 };
+        Self {
+            log,
+            dispatcher,
+            flush,
+            marks,
+            clock,
+            checkpoint_interval,
+            state: Mutex::new(state),
+            call: Mutex::default(),
+            called: Condvar::new(),
+        }
+    }
+
+    /// Makes the keeper begin a round at once.
+    pub fn wake(&self) {
+        self.call.lock().is_awake = true;
+        self.called.notify_one();
+    }
+
+    /// One round. An error leaves everything as it was, to be tried again: nothing was promised.
+    pub fn keep(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        self.prepare_next()?;
+        self.populate(&mut state);
+        self.dispatcher.derived().write()?;
+        state.rounds += 1;
+        if state.rounds.is_multiple_of(COOL_DOWN_ROUNDS) {
+            self.dispatcher.derived().queues.cool_down();
+        }
+        if self.clock.elapsed().saturating_sub(state.checkpoint_at) >= self.checkpoint_interval {
+            self.checkpoint(&mut state)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint now.
+    pub fn checkpoint_now(&self) -> Result<(), StoreError> {
+        self.checkpoint(&mut self.state.lock())
+    }
+
+    /// The next file is made when half of the active one is used.
+    fn prepare_next(&self) -> Result<(), StoreError> {
+        let (active, end) = self.log.active();
+        if self.log.failure().is_none()
+            && !self.log.has_next()
+            && end - active.base() >= active.size() as u64 / 2
+        {
+            let next = self.log.segments().create()?;
+            self.log.set_next(next);
+        }
+        Ok(())
+    }
+
+    /// Touches the pages that the appender will come to next, where it would otherwise take a fault on each.
+    fn populate(&self, state: &mut State) {
+        let end = self.log.published().0;
+        let ahead = ((end - state.seen) * 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
+        let until = end + ahead;
+        state.seen = end;
+        let mut at = state.populated.max(end);
+        while at < until {
+            let Some(segment) = self.log.segments().find(at) else { break };
+            let step = (at + (4 << 20)).min(until).min(segment.limit());
+            // A kernel that cannot do it leaves the appender a little slower.
+            let _ = segment.populate(at..step);
+            at = step;
+        }
+        state.populated = at;
+    }
+
+    fn checkpoint(&self, state: &mut State) -> Result<(), StoreError> {
+        state.checkpoint_at = self.clock.elapsed();
+        let last = self.dispatcher.last();
+        let Some(last) = last.filter(|last| last.physical as i64 != state.checkpoint.record) else {
+            return Ok(());
+        };
+        self.flush.flush()?;
+        let derived = self.dispatcher.derived();
+        derived.write()?;
+        derived.sync()?;
+        let checkpoint = Checkpoint {
+            log_timestamp_ms: last.store_timestamp_ms,
+            queue_timestamp_ms: last.store_timestamp_ms,
+            index_timestamp_ms: derived.index.as_ref().map_or(0, Index::full_timestamp_ms),
+            record: last.physical as i64,
+            ..state.checkpoint
+        };
+        self.marks.save(&checkpoint, None)?;
+        state.checkpoint = checkpoint;
+        Ok(())
+    }
+
+    /// Brings everything to disk and says so: the next start reads nothing again. Only when nothing writes any more.
+    pub fn finish(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        self.flush.flush()?;
+        let derived = self.dispatcher.derived();
+        derived.write()?;
+        derived.sync()?;
+        let log_end = self.log.published().0;
+        self.log.drop_next();
+        self.log.segments().remove_unused(log_end)?;
+        let last = self.dispatcher.last();
+        let (last_record, last_record_crc) = match last {
+            Some(LastRecord { physical, .. }) => {
+                let crc = record_at(self.log.segments(), physical, |record| crc32fast::hash(record.bytes()));
+                (physical, crc.unwrap_or(0))
+            }
+            None => (log_end, 0),
+        };
+        if let Some(last) = last {
+            state.checkpoint.log_timestamp_ms = last.store_timestamp_ms;
+            state.checkpoint.queue_timestamp_ms = last.store_timestamp_ms;
+            state.checkpoint.index_timestamp_ms = derived.index.as_ref().map_or(0, Index::full_timestamp_ms);
+            state.checkpoint.record = last.physical as i64;
+        }
+        let stop = CleanStop { log_end, last_record, last_record_crc, derived: derived.digest() };
+        self.marks.save(&state.checkpoint, Some(stop))?;
+        self.marks.end()
+    }
+
+    /// The keeper thread's life.
+    pub fn run(&self) {
+        loop {
+            {
+                let mut call = self.call.lock();
+                if !call.is_awake && !call.is_stopped {
+                    self.called.wait_for(&mut call, ROUND);
+                }
+                if call.is_stopped {
+                    return;
+                }
+                call.is_awake = false;
+            }
+            // What failed is tried again in the next round; a full disk may have room by then.
+            let _ = self.keep();
+        }
+    }
+
+    /// Ends the keeper thread.
+    pub fn stop(&self) {
+        self.call.lock().is_stopped = true;
+        self.called.notify_all();
+    }
+}

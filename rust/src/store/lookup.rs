@@ -1,0 +1,353 @@
+//! Reading: a range of a queue, a record by position, records by key, offsets by time.
+//!
+//! Follows what Java's broker answers, offset by offset, because clients decide by it: which status, and where to go on.
+//! Records come back as slices of the mapping, neighbours as one, and nothing is copied.
+//!
+//! Invariant: nothing at or behind a queue's max is returned.
+//! Threads: any. What is not near the end of the log may wait for the disk: `Store::is_hot` says so beforehand, and
+//! `Store::read_later` has a thread for it.
+
+use bytes::Bytes;
+
+use crate::positions::{PhysicalOffset, QueueOffset};
+
+use super::commit_log::CommitLog;
+use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
+use super::derived::DerivedFiles;
+use super::error::StoreError;
+use super::scan::record_at;
+
+/// Units examined by one read at least, however few messages are asked for: a filter may refuse most.
+const EXAMINED_UNITS_MIN: u64 = 800;
+/// Units copied out of a queue in one go.
+const CHUNK_UNITS: usize = 64;
+/// Smallest and largest size limit of one read.
+const READ_BYTES: std::ops::RangeInclusive<usize> = 100..=128 << 20;
+/// Hits of one query by key at most.
+pub const QUERY_RECORDS_MAX: usize = 64;
+/// Rounds of a query by key, each ending where the one before began.
+const QUERY_ROUNDS: usize = 3;
+
+/// What to read from a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Get {
+    /// Where to begin.
+    pub offset: QueueOffset,
+    /// Messages at most; one is returned anyway.
+    pub messages_max: u32,
+    /// Bytes at most; one message is returned anyway, however large.
+    pub bytes_max: usize,
+}
+
+/// How a read went.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum GetStatus {
+    /// There are messages.
+    Found,
+    /// There are messages in the range, and the filter takes none of them.
+    #[default]
+    NoMatchedMessage,
+    /// The queue has never had a message.
+    NoMessageInQueue,
+    /// The messages of the range are no longer in the log.
+    MessageWasRemoving,
+    /// There is no such queue. The store never says so, because it is asked with a queue in hand.
+    NoMatchedLogicQueue,
+    /// The queue's entry cannot be read.
+    OffsetFoundNull,
+    /// The offset is behind the end.
+    OffsetOverflowBadly,
+    /// The offset is the end: there will be a message.
+    OffsetOverflowOne,
+    /// The offset is before the begin.
+    OffsetTooSmall,
+    /// Somebody has reset the consumer's offset. Said by the broker, never by the store.
+    OffsetReset,
+}
+
+impl GetStatus {
+    /// The name that Java's broker puts into its answers.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Found => "FOUND",
+            Self::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+            Self::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+            Self::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+            Self::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
+            Self::OffsetFoundNull => "OFFSET_FOUND_NULL",
+            Self::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+            Self::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+            Self::OffsetTooSmall => "OFFSET_TOO_SMALL",
+            Self::OffsetReset => "OFFSET_RESET",
+        }
+    }
+}
+
+/// What a read found. Reused from call to call.
+#[derive(Default, Debug)]
+pub struct GetResult {
+    /// How it went.
+    pub status: GetStatus,
+    /// Where to go on.
+    pub next_begin: QueueOffset,
+    /// The queue's first offset.
+    pub min: QueueOffset,
+    /// The queue's offset after the last message.
+    pub max: QueueOffset,
+    /// The records, one behind the other; neighbours in the log are one slice.
+    pub slices: Vec<Bytes>,
+    /// Bytes of all slices.
+    pub bytes: usize,
+    /// Messages in the slices.
+    pub count: u32,
+    /// Whether the read is so far behind the end that memory cannot hold what lies between.
+    pub is_far_behind: bool,
+}
+
+impl GetResult {
+    /// Lets go of the messages, so that their memory can be given back; the lists stay for the next read.
+    pub fn clear(&mut self) {
+        self.slices.clear();
+        (self.bytes, self.count) = (0, 0);
+    }
+}
+
+/// Which message of those around a time is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Boundary {
+    /// The first stored at that time or later.
+    Lower,
+    /// The last stored at that time or earlier.
+    Upper,
+}
+
+/// What a query by key found.
+#[derive(Default, Debug)]
+pub struct QueryResult {
+    /// Records, newest first.
+    pub records: Vec<Bytes>,
+    /// Store time of the newest key in the index.
+    pub last_timestamp_ms: i64,
+    /// Position of the newest record in the index.
+    pub last_physical: u64,
+}
+
+/// Reads log and derived files together.
+pub struct Reader<'a> {
+    pub(super) log: &'a CommitLog,
+    pub(super) derived: &'a DerivedFiles,
+    /// Distance to the end of the log from which on a reader counts as far behind.
+    pub(super) far_behind_bytes: u64,
+}
+
+impl Reader<'_> {
+    /// Reads a range of a queue; `accept` is asked with the tags code of every message before it is looked at.
+    pub fn get(
+        &self,
+        queue: &ConsumeQueue,
+        ask: &Get,
+        accept: &mut dyn FnMut(i64) -> bool,
+        into: &mut GetResult,
+    ) {
+        let (min, max) = (queue.min(), queue.max());
+        into.slices.clear();
+        (into.min, into.max, into.bytes, into.count) = (min, max, 0, 0);
+        into.is_far_behind = false;
+        let outside = if max.0 == 0 {
+            Some((GetStatus::NoMessageInQueue, QueueOffset(0)))
+        } else if ask.offset < min {
+            Some((GetStatus::OffsetTooSmall, min))
+        } else if ask.offset == max {
+            Some((GetStatus::OffsetOverflowOne, max))
+        } else if ask.offset > max {
+            Some((GetStatus::OffsetOverflowBadly, max))
+        } else {
+            None
+        };
+        match outside {
+            Some((status, next)) => (into.status, into.next_begin) = (status, next),
+            None => self.get_within(queue, ask, accept, into),
+        }
+    }
+
+    fn get_within(
+        &self,
+        queue: &ConsumeQueue,
+        ask: &Get,
+        accept: &mut dyn FnMut(i64) -> bool,
+        into: &mut GetResult,
+    ) {
+        let bytes_max = ask.bytes_max.clamp(*READ_BYTES.start(), *READ_BYTES.end());
+        let examined_max = EXAMINED_UNITS_MIN.max(u64::from(ask.messages_max));
+        let limit = into.max.0.min(ask.offset.0 + examined_max);
+        let mut gather = Gather::default();
+        let mut chunk = [[0; UNIT_BYTES]; CHUNK_UNITS];
+        let mut removed_until = 0;
+        let mut last = 0;
+        into.status = GetStatus::NoMatchedMessage;
+        into.next_begin = ask.offset;
+        'units: while into.next_begin.0 < limit {
+            let wanted = (limit - into.next_begin.0).min(CHUNK_UNITS as u64) as usize;
+            let room = chunk.get_mut(..wanted).unwrap_or_default();
+            // A file that cannot be read is as good as one that is not there.
+            let count = self.derived.queues.read(queue, into.next_begin.0, room).unwrap_or(0);
+            if count == 0 {
+                break;
+            }
+            for unit in chunk.iter().take(count).map(Unit::decode) {
+                let is_full = into.count > 0
+                    && (into.count >= ask.messages_max || into.bytes + unit.size as usize > bytes_max);
+                if is_full || !unit.is_plausible() {
+                    break 'units;
+                }
+                last = unit.physical;
+                into.next_begin = into.next_begin.advanced(1);
+                if unit.physical < removed_until || !accept(unit.tags_code) {
+                    continue;
+                }
+                if gather.add(self.log, &unit, &mut into.slices) {
+                    into.status = GetStatus::Found;
+                    into.bytes += unit.size as usize;
+                    into.count += 1;
+                } else {
+                    // Its file is gone; so is everything else in that file.
+                    let segment_bytes = self.log.segments().size();
+                    removed_until = unit.physical - unit.physical % segment_bytes + segment_bytes;
+                    if into.count == 0 {
+                        into.status = GetStatus::MessageWasRemoving;
+                    }
+                }
+            }
+        }
+        gather.finish(self.log, &mut into.slices);
+        if into.next_begin == ask.offset {
+            // Nothing could be read there; the next file may be sound.
+            let file_units = self.derived.queues.files().file_units();
+            into.status = GetStatus::OffsetFoundNull;
+            into.next_begin = QueueOffset((ask.offset.0 / file_units + 1) * file_units).min(into.max);
+            return;
+        }
+        into.is_far_behind = self.log.published().0.saturating_sub(last) > self.far_behind_bytes;
+    }
+
+    /// The record at a position, if it is one and is visible.
+    pub fn record(&self, at: PhysicalOffset, visible: PhysicalOffset) -> Option<Bytes> {
+        let size = record_at(self.log.segments(), at.0, |record| record.total_size())?;
+        if at.0 + size as u64 > visible.0 {
+            return None;
+        }
+        self.log.segments().slice(at.0, size).map(Bytes::from_owner)
+    }
+
+    /// Store time of the message at an offset.
+    pub fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Option<i64> {
+        if offset < queue.min() || offset >= queue.max() {
+            return None;
+        }
+        let unit = self.derived.queues.unit(queue, offset.0).ok()??;
+        record_at(self.log.segments(), unit.physical, |record| record.store_timestamp_ms())
+    }
+
+    /// The offset for a time, always within the queue.
+    pub fn offset_by_time(&self, queue: &ConsumeQueue, timestamp_ms: i64, boundary: Boundary) -> QueueOffset {
+        let (min, max) = (queue.min().0, queue.max().0);
+        let is_before = |offset: u64| match self.store_time(queue, QueueOffset(offset)) {
+            Some(stored) if boundary == Boundary::Lower => stored < timestamp_ms,
+            Some(stored) => stored <= timestamp_ms,
+            // Not in the log any more, so older than everything that is.
+            None => true,
+        };
+        let (mut low, mut high) = (min, max);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        match boundary {
+            Boundary::Lower => QueueOffset(low),
+            Boundary::Upper => QueueOffset(low.saturating_sub(1).max(min)),
+        }
+    }
+
+    /// Records of `topic` with a key of this hash, stored within `begin_ms..=end_ms`, newest first.
+    pub fn query(
+        &self,
+        topic: &str,
+        hash: i32,
+        records_max: usize,
+        begin_ms: i64,
+        end_ms: i64,
+        visible: PhysicalOffset,
+    ) -> Result<QueryResult, StoreError> {
+        let mut result = QueryResult::default();
+        let Some(index) = &self.derived.index else { return Ok(result) };
+        let records_max = records_max.min(QUERY_RECORDS_MAX);
+        let mut end_ms = end_ms;
+        for _ in 0..QUERY_ROUNDS {
+            let mut hits = index.find(hash, records_max, begin_ms, end_ms)?;
+            result.last_timestamp_ms = hits.last_timestamp_ms;
+            result.last_physical = hits.last_physical;
+            hits.physical.sort_unstable_by(|a, b| b.cmp(a));
+            hits.physical.dedup();
+            for at in &hits.physical {
+                let is_hit = record_at(self.log.segments(), *at, |record| record.topic() == topic.as_bytes());
+                if is_hit == Some(true) {
+                    result.records.extend(self.record(PhysicalOffset(*at), visible));
+                }
+            }
+            // Hashes of other topics' keys may have taken all the places.
+            let oldest = hits
+                .physical
+                .last()
+                .and_then(|at| record_at(self.log.segments(), *at, |record| record.store_timestamp_ms()));
+            match oldest {
+                Some(oldest) if result.records.is_empty() && oldest > begin_ms => end_ms = oldest,
+                _ => break,
+            }
+        }
+        Ok(result)
+    }
+
+    /// Whether a message is at `offset` and near enough to the end of the log to be in memory.
+    pub fn is_hot(&self, queue: &ConsumeQueue, offset: QueueOffset, hot_bytes: u64) -> bool {
+        let unit = self.derived.queues.unit(queue, offset.0.max(queue.min().0)).ok().flatten();
+        unit.is_some_and(|unit| self.log.published().0.saturating_sub(unit.physical) <= hot_bytes)
+    }
+}
+
+/// A run of neighbouring records.
+#[derive(Default)]
+struct Gather {
+    start: u64,
+    size: usize,
+}
+
+impl Gather {
+    /// Adds a record to the run, or begins a new one; `false` when it is not in the log.
+    fn add(&mut self, log: &CommitLog, unit: &Unit, slices: &mut Vec<Bytes>) -> bool {
+        let segment_bytes = log.segments().size();
+        let follows = self.size > 0
+            && unit.physical == self.start + self.size as u64
+            && !unit.physical.is_multiple_of(segment_bytes);
+        if unit.physical < log.segments().begin() || unit.end() > log.published().0 {
+            return false;
+        }
+        if !follows {
+            self.finish(log, slices);
+            self.start = unit.physical;
+        }
+        self.size += unit.size as usize;
+        true
+    }
+
+    fn finish(&mut self, log: &CommitLog, slices: &mut Vec<Bytes>) {
+        if self.size > 0 {
+            slices.extend(log.segments().slice(self.start, self.size).map(Bytes::from_owner));
+        }
+        self.size = 0;
+    }
+}

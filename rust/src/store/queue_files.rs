@@ -1,0 +1,230 @@
+//! The files of all queues, through few descriptors.
+//!
+//! Owns `consumequeue/TOPIC/ID/`: files of one size, named by the byte position of their first unit, as long as they
+//! will ever be from the start (and sparse). A bounded cache keeps the most recently used ones open.
+//!
+//! Invariant: a file in the cache is the one of that name on the disk; deleting a queue empties its part of the cache.
+//! Threads: reading from any; writing from one at a time (recovery, keeper, or a dispatcher with a full tail).
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::consume_queue::{ConsumeQueue, UNIT_BYTES};
+use super::disk::{Disk, DiskFile, Open};
+use super::error::StoreError;
+use super::segments::name_of;
+
+/// Open files at most: a fraction of the 1,024 descriptors that a process usually may have.
+const OPEN_FILES_MAX: usize = 256;
+
+/// A file of a queue: the queue's serial and the file's first byte position.
+type FileKey = (u64, u64);
+
+/// Reads and writes units in the files of queues.
+pub struct QueueFiles {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    file_bytes: u64,
+    open: Mutex<OpenFiles>,
+}
+
+#[derive(Default)]
+struct OpenFiles {
+    files: HashMap<FileKey, (Arc<dyn DiskFile>, u64)>,
+    uses: u64,
+    /// Written since the last sync; open until then, so that no error is lost.
+    unsynced: HashMap<FileKey, (Arc<dyn DiskFile>, PathBuf)>,
+    /// Directories with new files.
+    unsynced_dirs: Vec<PathBuf>,
+}
+
+impl QueueFiles {
+    /// The files below `root`, of `file_bytes` each.
+    pub fn new(disk: Arc<dyn Disk>, root: PathBuf, file_bytes: u64) -> Self {
+        Self { disk, root, file_bytes, open: Mutex::default() }
+    }
+
+    /// Size of a file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Units in a file.
+    pub fn file_units(&self) -> u64 {
+        self.file_bytes / UNIT_BYTES as u64
+    }
+
+    /// Directory of all queues.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Directory of a queue.
+    pub fn dir(&self, topic: &str, queue_id: u32) -> PathBuf {
+        self.root.join(topic).join(queue_id.to_string())
+    }
+
+    /// Reads units from `offset` on, as many as fit and one file holds.
+    pub fn read(
+        &self,
+        queue: &ConsumeQueue,
+        offset: u64,
+        into: &mut [[u8; UNIT_BYTES]],
+    ) -> io::Result<usize> {
+        let (base, within) = self.place(offset);
+        let Some((file, _)) = self.file(queue, base, Open::Read)? else { return Ok(0) };
+        let count = into.len().min(((self.file_bytes - within) / UNIT_BYTES as u64) as usize);
+        let Some(into) = into.get_mut(..count) else { return Ok(0) };
+        Ok(file.read_at(into.as_flattened_mut(), within)? / UNIT_BYTES)
+    }
+
+    /// Writes units, given as bytes, from `offset` on, making files where there are none.
+    pub fn write(&self, queue: &ConsumeQueue, mut offset: u64, mut units: &[u8]) -> Result<(), StoreError> {
+        while !units.is_empty() {
+            let (base, within) = self.place(offset);
+            let size = units.len().min((self.file_bytes - within) as usize);
+            let (now, later) = units.split_at(size);
+            let path = self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base));
+            let file = self.file_for_writing(queue, base, &path)?;
+            file.write_at(now, within).map_err(StoreError::io(&path, "write"))?;
+            let unsynced = {
+                let mut open = self.open.lock();
+                open.unsynced.entry((queue.serial(), base)).or_insert((file, path));
+                open.unsynced.len()
+            };
+            if unsynced >= OPEN_FILES_MAX {
+                self.sync()?;
+            }
+            units = later;
+            offset += (size / UNIT_BYTES) as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable. What fails is tried again by the next call: these files can be
+    /// rebuilt, and no position that depends on them moves meanwhile.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        let (files, dirs) = {
+            let mut open = self.open.lock();
+            (std::mem::take(&mut open.unsynced), std::mem::take(&mut open.unsynced_dirs))
+        };
+        let synced = sync_all(&*self.disk, &files, &dirs);
+        if synced.is_err() {
+            let mut open = self.open.lock();
+            open.unsynced.extend(files);
+            open.unsynced_dirs.extend(dirs);
+        }
+        synced
+    }
+
+    /// Removes the files of one queue; close it first.
+    pub fn remove_queue(&self, topic: &str, queue_id: u32) -> Result<(), StoreError> {
+        self.remove_dir(&self.dir(topic, queue_id))
+    }
+
+    /// Removes the files of all queues of a topic; close them first.
+    pub fn remove_topic(&self, topic: &str) -> Result<(), StoreError> {
+        self.remove_dir(&self.root.join(topic))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<(), StoreError> {
+        let parent = dir.parent().unwrap_or(&self.root);
+        if self.disk.list(parent).map_err(StoreError::io(parent, "list"))?.is_empty() {
+            return Ok(());
+        }
+        self.disk.remove_dir(dir).map_err(StoreError::io(dir, "remove"))?;
+        self.disk.sync_dir(parent).map_err(StoreError::io(parent, "sync"))
+    }
+
+    /// Forgets the open files of a queue.
+    pub fn close(&self, queue: &ConsumeQueue) {
+        let mut open = self.open.lock();
+        open.files.retain(|(serial, _), _| *serial != queue.serial());
+        open.unsynced.retain(|(serial, _), _| *serial != queue.serial());
+        let dir = self.dir(&queue.key().topic, queue.key().queue_id);
+        open.unsynced_dirs.retain(|unsynced| *unsynced != dir);
+    }
+
+    /// Position of the file that holds the unit at `offset`, and the unit's place in it.
+    fn place(&self, offset: u64) -> (u64, u64) {
+        let at = offset * UNIT_BYTES as u64;
+        let within = at % self.file_bytes;
+        (at - within, within)
+    }
+
+    fn file_for_writing(
+        &self,
+        queue: &ConsumeQueue,
+        base: u64,
+        path: &Path,
+    ) -> Result<Arc<dyn DiskFile>, StoreError> {
+        let dir = path.parent().unwrap_or(&self.root).to_owned();
+        let is_cached = self.open.lock().files.contains_key(&(queue.serial(), base));
+        if !is_cached {
+            self.disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+        }
+        let found = self.file(queue, base, Open::Create).map_err(StoreError::io(path, "open"))?;
+        let Some((file, is_new)) = found else {
+            return Err(StoreError::io(path, "open")(io::ErrorKind::NotFound.into()));
+        };
+        if is_new {
+            // At once as long as it will be, as Apache expects of any file it finds.
+            file.resize(self.file_bytes).map_err(StoreError::io(path, "extend"))?;
+            let mut open = self.open.lock();
+            if !open.unsynced_dirs.contains(&dir) {
+                open.unsynced_dirs.push(dir);
+            }
+        }
+        Ok(file)
+    }
+
+    /// The file, from the cache or opened, and whether it is empty; `None` when there is none to read.
+    fn file(
+        &self,
+        queue: &ConsumeQueue,
+        base: u64,
+        how: Open,
+    ) -> io::Result<Option<(Arc<dyn DiskFile>, bool)>> {
+        let key = (queue.serial(), base);
+        let mut open = self.open.lock();
+        open.uses += 1;
+        let uses = open.uses;
+        if let Some((file, used)) = open.files.get_mut(&key) {
+            *used = uses;
+            return Ok(Some((Arc::clone(file), false)));
+        }
+        drop(open);
+        let path = self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base));
+        let how = if how == Open::Read { Open::Write } else { how };
+        let file = match self.disk.open(&path, how) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let is_new = file.size()? != self.file_bytes;
+        let mut open = self.open.lock();
+        if open.files.len() >= OPEN_FILES_MAX {
+            let oldest = open.files.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
+            oldest.and_then(|key| open.files.remove(&key));
+        }
+        open.files.insert(key, (Arc::clone(&file), uses));
+        Ok(Some((file, is_new)))
+    }
+}
+
+fn sync_all(
+    disk: &dyn Disk,
+    files: &HashMap<FileKey, (Arc<dyn DiskFile>, PathBuf)>,
+    dirs: &[PathBuf],
+) -> Result<(), StoreError> {
+    for (file, path) in files.values() {
+        file.sync().map_err(StoreError::io(path, "sync"))?;
+    }
+    for dir in dirs {
+        disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))?;
+    }
+    Ok(())
+}

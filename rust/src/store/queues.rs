@@ -1,0 +1,256 @@
+//! The table of all ConsumeQueues.
+//!
+//! Owns which queues exist, and the list of those with units that are in memory alone. Deleting a topic takes its
+//! queues out of the table and removes their files; the messages stay in the log until their segment goes.
+//!
+//! Invariant: a queue that is not in the table is never written, so a deleted topic stays deleted.
+//! Threads: lookups from any; `write` and `delete` exclude each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+
+use crate::positions::{QueueKey, QueueOffset};
+
+use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
+use super::derived::Derived;
+use super::dispatch::Dispatch;
+use super::error::StoreError;
+use super::queue_files::QueueFiles;
+
+/// Units of one queue in memory alone, at most; then the dispatching thread writes them itself.
+const UNWRITTEN_UNITS_MAX: usize = 1 << 14;
+/// Bytes of a topic's name: what a directory entry can hold.
+const TOPIC_BYTES_MAX: usize = 255;
+
+type Topics = HashMap<Arc<str>, BTreeMap<u32, Arc<ConsumeQueue>>>;
+
+/// Memory that writing uses again and again.
+#[derive(Default)]
+struct Writing {
+    dirty: Vec<Arc<ConsumeQueue>>,
+    units: Vec<u8>,
+}
+
+/// All queues.
+pub struct Queues {
+    files: QueueFiles,
+    topics: RwLock<Topics>,
+    serials: AtomicU64,
+    /// Queues with units to write.
+    dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
+    /// Held while queue files are written or removed.
+    writing: Mutex<Writing>,
+}
+
+impl Queues {
+    /// An empty table over `files`.
+    pub fn new(files: QueueFiles) -> Self {
+        Self {
+            files,
+            topics: RwLock::default(),
+            serials: AtomicU64::new(0),
+            dirty: Mutex::default(),
+            writing: Mutex::default(),
+        }
+    }
+
+    /// The files behind the queues.
+    pub fn files(&self) -> &QueueFiles {
+        &self.files
+    }
+
+    /// The queue, if it exists.
+    pub fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<ConsumeQueue>> {
+        self.topics.read().get(topic)?.get(&queue_id).cloned()
+    }
+
+    /// The queue, made empty where there is none.
+    pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+        match self.get(topic, queue_id) {
+            Some(queue) => Ok(queue),
+            None => self.insert(topic, queue_id, 0, 0),
+        }
+    }
+
+    /// Adds a queue whose files hold the units `min..max`, unless there is one of that name already.
+    pub fn insert(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        min: u64,
+        max: u64,
+    ) -> Result<Arc<ConsumeQueue>, StoreError> {
+        let is_directory_name = !matches!(topic, "" | "." | "..")
+            && topic.len() <= TOPIC_BYTES_MAX
+            && !topic.contains(['/', '\0']);
+        // The original's queue ids are signed.
+        if !is_directory_name || queue_id > i32::MAX as u32 {
+            return Err(StoreError::Topic { topic: topic.to_owned() });
+        }
+        let mut topics = self.topics.write();
+        let name = match topics.get_key_value(topic) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(topic),
+        };
+        let queues = topics.entry(Arc::clone(&name)).or_default();
+        let queue = queues.entry(queue_id).or_insert_with(|| {
+            let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+            Arc::new(ConsumeQueue::new(QueueKey { topic: name, queue_id }, serial, min, max))
+        });
+        Ok(Arc::clone(queue))
+    }
+
+    /// All queues, by topic and id.
+    pub fn all(&self) -> Vec<Arc<ConsumeQueue>> {
+        self.topics.read().values().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Topics with the ids of their queues, sorted.
+    pub fn topics(&self) -> Vec<(Arc<str>, Vec<u32>)> {
+        let topics = self.topics.read();
+        let mut list: Vec<_> = topics
+            .iter()
+            .map(|(topic, queues)| (Arc::clone(topic), queues.keys().copied().collect()))
+            .collect();
+        list.sort();
+        list
+    }
+
+    /// Takes a topic's queues out of the table. Under the put lock, so that no message is on its way to them.
+    pub fn remove(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
+        let removed = self.topics.write().remove(topic).unwrap_or_default();
+        removed.into_values().inspect(|queue| queue.delete()).collect()
+    }
+
+    /// Removes the files of queues that were taken out of the table.
+    pub fn remove_files(&self, topic: &str, removed: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
+        let _writing = self.writing.lock();
+        removed.iter().for_each(|queue| self.files.close(queue));
+        // A topic made again under the same name may have files by now; they are younger and stay.
+        if self.topics.read().contains_key(topic) {
+            return removed
+                .iter()
+                .filter(|queue| self.get(topic, queue.key().queue_id).is_none())
+                .try_for_each(|queue| self.files.remove_queue(topic, queue.key().queue_id));
+        }
+        self.files.remove_topic(topic)
+    }
+
+    /// Starts a queue over at `offset`, during recovery, with files that hold only fillers before it.
+    pub fn restart(&self, queue: &ConsumeQueue, offset: u64) -> Result<(), StoreError> {
+        let _writing = self.writing.lock();
+        self.files.close(queue);
+        self.files.remove_queue(&queue.key().topic, queue.key().queue_id)?;
+        let fillers = offset % self.files.file_units();
+        let bytes = Unit::FILLER.encode().repeat(fillers as usize);
+        self.files.write(queue, offset - fillers, &bytes)?;
+        queue.restart(QueueOffset(offset));
+        Ok(())
+    }
+
+    /// Adds a unit during recovery; `false`, and nothing done, unless it is the queue's next one.
+    pub fn restore(&self, queue: &Arc<ConsumeQueue>, offset: QueueOffset, unit: Unit) -> bool {
+        let is_next = queue.restore(offset, unit);
+        if is_next && queue.list() {
+            self.dirty.lock().push(Arc::clone(queue));
+        }
+        is_next
+    }
+
+    /// Reads units from `offset` on, from memory or file; may return fewer than fit, and 0 only where there are none.
+    pub fn read(
+        &self,
+        queue: &ConsumeQueue,
+        offset: u64,
+        into: &mut [[u8; UNIT_BYTES]],
+    ) -> std::io::Result<usize> {
+        if let Some(count) = queue.read_tail(offset, into) {
+            return Ok(count);
+        }
+        // Below the tail all units are in files. What lies behind them in a file may be older than the tail.
+        let in_files = queue.written().saturating_sub(offset).min(into.len() as u64) as usize;
+        match into.get_mut(..in_files) {
+            Some(into) if !into.is_empty() => self.files.read(queue, offset, into),
+            _ => Ok(0),
+        }
+    }
+
+    /// The unit at `offset`, which must be below the queue's max.
+    pub fn unit(&self, queue: &ConsumeQueue, offset: u64) -> std::io::Result<Option<Unit>> {
+        let mut unit = [[0; UNIT_BYTES]];
+        let count = self.read(queue, offset, &mut unit)?;
+        let [unit] = unit;
+        Ok(Some(Unit::decode(&unit)).filter(|unit| count == 1 && unit.is_plausible()))
+    }
+
+    /// Lets idle queues give their memory back.
+    pub fn cool_down(&self) {
+        self.topics.read().values().flat_map(BTreeMap::values).for_each(|queue| queue.cool_down());
+    }
+
+    fn write_queue(&self, queue: &ConsumeQueue, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
+        if queue.is_deleted() {
+            return Ok(());
+        }
+        buffer.clear();
+        let offset = queue.copy_unwritten(buffer);
+        self.files.write(queue, offset, buffer)?;
+        queue.wrote(offset + (buffer.len() / UNIT_BYTES) as u64);
+        Ok(())
+    }
+}
+
+impl Derived for Queues {
+    fn take(&self, record: &Dispatch) {
+        let queue = &record.queue;
+        if !record.is_queued() || queue.is_deleted() {
+            return;
+        }
+        let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
+        let is_next = queue.push(record.queue_offset, unit);
+        debug_assert!(is_next, "records of a queue arrive in order");
+        if queue.list() {
+            self.dirty.lock().push(Arc::clone(queue));
+        }
+        if queue.unwritten() >= UNWRITTEN_UNITS_MAX {
+            // The keeper is behind. An error is its to report: the queue stays on the list.
+            let mut writing = self.writing.lock();
+            let _ = self.write_queue(queue, &mut writing.units);
+        }
+    }
+
+    fn write(&self) -> Result<(), StoreError> {
+        let mut writing = self.writing.lock();
+        let Writing { dirty, units } = &mut *writing;
+        std::mem::swap(dirty, &mut *self.dirty.lock());
+        while let Some(queue) = dirty.pop() {
+            // Off the list before its units are copied: a unit that comes later puts it back.
+            queue.unlist();
+            if let Err(error) = self.write_queue(&queue, units) {
+                let mut list = self.dirty.lock();
+                list.append(dirty);
+                if queue.list() {
+                    list.push(queue);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.files.sync()
+    }
+
+    fn digest(&self) -> u64 {
+        // A sum, since the order of queues in the table is nobody's business.
+        self.all().iter().fold(0, |sum, queue| {
+            let line = format!("{}/{}", queue.key(), queue.max());
+            sum.wrapping_add(u64::from(crc32fast::hash(line.as_bytes())))
+        })
+    }
+}

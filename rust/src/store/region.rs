@@ -1,0 +1,329 @@
+//! Mapped memory: the only unsafe file of the core.
+//!
+//! Owns a shared mapping of one file and decides who may touch which bytes of it. A region is claimed once, in one of
+//! two ways, and never both:
+//!
+//! - **as a log** ([`Region::claim_log`]): one [`Appender`] owns every byte from the published length on, and moves
+//!   that length forward with a release store; any number of [`Reader`]s and [`Slice`]s see only bytes before it. A
+//!   byte is written before it is published and never after, so a shared reference never meets a write;
+//! - **as cells** ([`Region::claim_cells`]): every access is an atomic 32-bit load or store, from any thread.
+//!
+//! Invariants: the published length only grows; the mapping lives as long as anything that can see into it.
+//! Threads: all, as the types allow.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
+
+/// A mapping of the first `len` bytes of a file, or of plain memory.
+#[derive(Clone, Debug)]
+pub struct Region {
+    map: Arc<Map>,
+}
+
+#[derive(Debug)]
+struct Map {
+    memory: MmapRaw,
+    is_writable: bool,
+    is_claimed: AtomicBool,
+    published: AtomicUsize,
+}
+
+impl Region {
+    /// Maps the first `len` bytes of `file` for reading and writing, shared with the page cache.
+    pub fn writable(file: &File, len: usize) -> io::Result<Self> {
+        Ok(Self::of(MmapOptions::new().len(len).map_raw(file)?, true))
+    }
+
+    /// Maps the first `len` bytes of `file` for reading.
+    pub fn read_only(file: &File, len: usize) -> io::Result<Self> {
+        Ok(Self::of(MmapOptions::new().len(len).map_raw_read_only(file)?, false))
+    }
+
+    /// Zeroed memory with no file behind it, for the simulated disk.
+    pub fn anonymous(len: usize) -> io::Result<Self> {
+        Ok(Self::of(MmapMut::map_anon(len)?.into(), true))
+    }
+
+    fn of(memory: MmapRaw, is_writable: bool) -> Self {
+        let map =
+            Map { memory, is_writable, is_claimed: AtomicBool::new(false), published: AtomicUsize::new(0) };
+        Self { map: Arc::new(map) }
+    }
+
+    /// Size of the region in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.memory.len()
+    }
+
+    /// Whether the region has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Claims the region as a log whose first `published` bytes may be read and are never written again.
+    ///
+    /// `None` when the region was claimed before, is shorter than that, or is read-only and not full.
+    #[must_use]
+    pub fn claim_log(&self, published: usize) -> Option<(Appender, Reader)> {
+        let fits = published == self.len() || (published < self.len() && self.map.is_writable);
+        if !fits || self.map.is_claimed.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        self.map.published.store(published, Ordering::Release);
+        Some((Appender { map: Arc::clone(&self.map), end: published }, Reader { map: Arc::clone(&self.map) }))
+    }
+
+    /// Claims the region as cells. `None` when it was claimed before or is read-only.
+    #[must_use]
+    pub fn claim_cells(&self) -> Option<Cells> {
+        if !self.map.is_writable || self.map.is_claimed.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        Some(Cells { map: Arc::clone(&self.map) })
+    }
+
+    /// Writes the pages of `range` to the disk and waits for them (`msync`, of whole pages).
+    pub fn flush(&self, range: Range<usize>) -> io::Result<()> {
+        self.map.memory.flush_range(range.start, range.len())
+    }
+
+    /// Makes the pages of `range` present and writable, so that the appender takes no fault on them.
+    pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
+        self.map.memory.advise_range(Advice::PopulateWrite, range.start, range.len())
+    }
+
+    /// Tells the kernel that `range` will be read soon.
+    pub fn will_need(&self, range: Range<usize>) -> io::Result<()> {
+        self.map.memory.advise_range(Advice::WillNeed, range.start, range.len())
+    }
+
+    /// The bytes as a device would see them at this moment. Only the simulated disk looks at memory this way.
+    #[must_use]
+    pub fn photograph(&self) -> Vec<u8> {
+        let mut picture = vec![0; self.len()];
+        // SAFETY: source and destination are live and `len` bytes long, and do not overlap: one is a fresh vector.
+        // Like a kernel that writes back a page in use, this may catch a write half done; the simulation wants that,
+        // and its tests stand still while they take a picture.
+        unsafe { std::ptr::copy_nonoverlapping(self.map.start(), picture.as_mut_ptr(), picture.len()) };
+        picture
+    }
+
+    /// Puts `bytes` at the start of a region that nobody has claimed yet. `false` when somebody has, or they do not fit.
+    #[must_use]
+    pub fn fill(&self, bytes: &[u8]) -> bool {
+        if bytes.len() > self.len() || !self.map.is_writable || self.map.is_claimed.load(Ordering::Acquire) {
+            return false;
+        }
+        // SAFETY: the bytes fit; nothing has been claimed, so no reference into the region exists, and the simulated
+        // disk, the only caller, fills a region before it hands it out.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.start(), bytes.len()) };
+        true
+    }
+}
+
+impl Map {
+    fn start(&self) -> *mut u8 {
+        self.memory.as_mut_ptr()
+    }
+
+    fn published_bytes(&self, range: &Range<usize>) -> Option<&[u8]> {
+        if range.start > range.end || range.end > self.published.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the range lies below the published length, which is at most the length of the mapping. Bytes below
+        // it are never written again: the appender owns those above it alone, and the length never shrinks.
+        Some(unsafe { slice::from_raw_parts(self.start().add(range.start), range.len()) })
+    }
+}
+
+/// The right to write the bytes of a log region that nobody may read yet. There is one per region.
+#[derive(Debug)]
+pub struct Appender {
+    map: Arc<Map>,
+    end: usize,
+}
+
+impl Appender {
+    /// Where the next byte goes.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Bytes that still fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.map.memory.len() - self.end
+    }
+
+    /// The next `size` bytes, to be filled before they are published; `None` when they do not fit.
+    pub fn append(&mut self, size: usize) -> Option<&mut [u8]> {
+        if size > self.room() {
+            return None;
+        }
+        let at = self.end;
+        self.end += size;
+        // SAFETY: the range lies in the mapping and at or above the published length, since `end` never falls below
+        // it. Only this appender hands out such bytes, and the borrow of `self` keeps it from doing so twice.
+        Some(unsafe { slice::from_raw_parts_mut(self.map.start().add(at), size) })
+    }
+
+    /// Lets readers see everything appended so far.
+    pub fn publish(&mut self) {
+        self.map.published.store(self.end, Ordering::Release);
+    }
+}
+
+/// Sees the published bytes of a log region.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    map: Arc<Map>,
+}
+
+impl Reader {
+    /// Length of the readable prefix.
+    #[must_use]
+    pub fn published(&self) -> usize {
+        self.map.published.load(Ordering::Acquire)
+    }
+
+    /// Borrows published bytes; `None` when part of the range is not published.
+    #[must_use]
+    pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+        self.map.published_bytes(&range)
+    }
+
+    /// Published bytes that keep the mapping alive on their own.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Option<Slice> {
+        self.map.published_bytes(&range)?;
+        Some(Slice { map: Arc::clone(&self.map), range })
+    }
+}
+
+/// A piece of a log region, with a share of its mapping.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    map: Arc<Map>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        // Checked when the slice was made, and the published length only grows.
+        self.map.published_bytes(&self.range).unwrap_or_default()
+    }
+}
+
+/// A region used as big-endian 32-bit cells that may be rewritten while others read them.
+#[derive(Debug)]
+pub struct Cells {
+    map: Arc<Map>,
+}
+
+impl Cells {
+    /// Size of the region in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.memory.len()
+    }
+
+    /// Whether the region has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn cell(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at + 4 <= self.len(), "cell {at} of {} bytes", self.len());
+        // SAFETY: in bounds and aligned (mappings begin at a page). Once claimed as cells the region is accessed
+        // through these atomics only.
+        unsafe { AtomicU32::from_ptr(self.map.start().add(at).cast()) }
+    }
+
+    /// The big-endian number at byte `at`, a multiple of four within the region.
+    #[must_use]
+    pub fn load(&self, at: usize) -> u32 {
+        u32::from_be(self.cell(at).load(Ordering::Relaxed))
+    }
+
+    /// Writes the big-endian number at byte `at`, a multiple of four within the region.
+    pub fn store(&self, at: usize, value: u32) {
+        self.cell(at).store(value.to_be(), Ordering::Relaxed);
+    }
+
+    /// Two neighbouring cells as one number. Not atomic as a whole: writer and reader agree on a lock.
+    #[must_use]
+    pub fn load_long(&self, at: usize) -> i64 {
+        ((u64::from(self.load(at)) << 32) | u64::from(self.load(at + 4))) as i64
+    }
+
+    /// Writes two neighbouring cells as one number. Not atomic as a whole.
+    pub fn store_long(&self, at: usize, value: i64) {
+        self.store(at, (value as u64 >> 32) as u32);
+        self.store(at + 4, value as u32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_see_what_is_published_and_nothing_else() {
+        let region = Region::anonymous(4096).expect("memory");
+        let (mut appender, reader) = region.claim_log(0).expect("first claim");
+        appender.append(5).expect("room").copy_from_slice(b"hello");
+        assert!(reader.bytes(0..5).is_none());
+        appender.publish();
+        assert_eq!(reader.bytes(0..5), Some(&b"hello"[..]));
+        assert!(reader.slice(0..6).is_none());
+    }
+
+    #[test]
+    fn a_region_is_claimed_once() {
+        let region = Region::anonymous(4096).expect("memory");
+        assert!(region.claim_log(4097).is_none());
+        assert!(region.claim_cells().is_some());
+        assert!(region.claim_log(0).is_none());
+        assert!(!region.fill(b"late"));
+    }
+
+    #[test]
+    fn a_slice_outlives_region_and_appender() {
+        let region = Region::anonymous(4096).expect("memory");
+        let (mut appender, reader) = region.claim_log(0).expect("first claim");
+        appender.append(3).expect("room").copy_from_slice(b"abc");
+        appender.publish();
+        let slice = reader.slice(1..3).expect("published");
+        drop((region, appender, reader));
+        assert_eq!(slice.as_ref(), b"bc");
+    }
+
+    #[test]
+    fn an_append_that_does_not_fit_changes_nothing() {
+        let region = Region::anonymous(4096).expect("memory");
+        let (mut appender, _reader) = region.claim_log(4090).expect("first claim");
+        assert!(appender.append(7).is_none());
+        assert_eq!((appender.end(), appender.room()), (4090, 6));
+    }
+
+    #[test]
+    fn cells_are_big_endian() {
+        let region = Region::anonymous(4096).expect("memory");
+        let cells = region.claim_cells().expect("first claim");
+        cells.store_long(8, -2);
+        assert_eq!(cells.load_long(8), -2);
+        cells.store(0, 0x0102_0304);
+        assert_eq!(region.photograph()[..4], [1, 2, 3, 4]);
+    }
+}

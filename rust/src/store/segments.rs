@@ -1,0 +1,309 @@
+//! Fixed-size files as one address space.
+//!
+//! Owns the list of CommitLog files. A file is named by the position of its first byte, has its full size from the
+//! moment it can be seen, and the files are neighbours without gaps. The next file is made before it is needed, so
+//! that a full disk is met here and never by a message half written.
+//!
+//! Invariants: all files have one size, which the folder remembers; only the last file that has any bytes is written.
+//! Threads: reading from any; `create` and `cut` from one at a time (recovery, then the keeper).
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::disk::{Disk, DiskFile, Open};
+use super::error::StoreError;
+use super::region::{Appender, Reader, Region, Slice};
+
+/// Smallest file that is believed to be a CommitLog file at all.
+const SEGMENT_BYTES_MIN: u64 = 4096;
+
+/// One file of the log, mapped.
+pub struct Segment {
+    base: u64,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    region: Region,
+    reader: Reader,
+}
+
+impl Segment {
+    /// Position of the first byte.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Size of the file.
+    pub fn size(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Position after the last byte that the file can hold.
+    pub fn limit(&self) -> u64 {
+        self.base + self.size() as u64
+    }
+
+    /// Position after the last readable byte.
+    pub fn published(&self) -> u64 {
+        self.base + self.reader.published() as u64
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Readable bytes from `at` to the end of what the file holds.
+    pub fn bytes_from(&self, at: u64) -> &[u8] {
+        let start = at.saturating_sub(self.base) as usize;
+        self.reader.bytes(start..self.reader.published()).unwrap_or_default()
+    }
+
+    /// A piece that keeps the mapping alive.
+    pub fn slice(&self, at: u64, size: usize) -> Option<Slice> {
+        let start = usize::try_from(at.checked_sub(self.base)?).ok()?;
+        self.reader.slice(start..start.checked_add(size)?)
+    }
+
+    /// Makes the bytes of `range`, clipped to this segment, durable.
+    pub fn sync(&self, range: Range<u64>) -> io::Result<()> {
+        let range = self.clip(range);
+        if range.is_empty() { Ok(()) } else { self.file.sync_map(&self.region, range) }
+    }
+
+    /// Makes the pages of `range`, clipped to this segment, present for the appender.
+    pub fn populate(&self, range: Range<u64>) -> io::Result<()> {
+        let range = self.clip(range);
+        if range.is_empty() { Ok(()) } else { self.region.populate(range) }
+    }
+
+    fn clip(&self, range: Range<u64>) -> Range<usize> {
+        let inside = |at: u64| at.clamp(self.base, self.limit()).saturating_sub(self.base) as usize;
+        inside(range.start)..inside(range.end)
+    }
+}
+
+/// The log's files, oldest first.
+pub struct Segments {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    scratch: PathBuf,
+    size: u64,
+    list: ArcSwap<Vec<Arc<Segment>>>,
+}
+
+impl Segments {
+    /// Loads the files of `dir`, every one as readable to its end; recovery cuts afterwards.
+    ///
+    /// The size of the files that are there wins over `size_wanted`. A file under construction is called `scratch`,
+    /// outside of `dir`, where an Apache broker would take it for a segment.
+    pub fn load(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        scratch: PathBuf,
+        size_wanted: u64,
+    ) -> Result<Self, StoreError> {
+        let mut files = Vec::new();
+        for entry in disk.list(&dir).map_err(StoreError::io(&dir, "list"))? {
+            match position_of(&entry.name) {
+                Some(base) if !entry.is_dir => files.push((base, dir.join(&entry.name), entry.size)),
+                _ => {}
+            }
+        }
+        // A crash of the original between creating and extending its newest file leaves it empty.
+        if let Some((_, path, 0)) = files.last() {
+            disk.remove(path).map_err(StoreError::io(path, "remove the empty last segment"))?;
+            files.pop();
+        }
+        let size = match files.first() {
+            Some((_, path, size)) => segment_size(path, *size)?,
+            None => size_wanted,
+        };
+        let segments =
+            Self { disk, dir, scratch, size, list: ArcSwap::from_pointee(Vec::with_capacity(files.len())) };
+        let last = files.len().saturating_sub(1);
+        let mut list: Vec<Arc<Segment>> = Vec::with_capacity(files.len());
+        for (index, (base, path, found)) in files.into_iter().enumerate() {
+            if let Some(before) = list.last().filter(|before| before.limit() != base) {
+                let expected = format!(
+                    "expected the segment that follows {}, at position {}; a file of the log is missing or misnamed",
+                    before.path().display(),
+                    before.limit()
+                );
+                return Err(StoreError::Layout { path, expected });
+            }
+            if found != size && index != last {
+                let expected =
+                    format!("expected {size} bytes, the size of the first segment, and found {found}");
+                return Err(StoreError::Layout { path, expected });
+            }
+            list.push(Arc::new(segments.open(base, path, found)?));
+        }
+        segments.list.store(Arc::new(list));
+        Ok(segments)
+    }
+
+    fn open(&self, base: u64, path: PathBuf, found: u64) -> Result<Segment, StoreError> {
+        let file = self.disk.open(&path, Open::Write).map_err(StoreError::io(&path, "open"))?;
+        if found != self.size {
+            // The last file alone may have another size, cut or padded by a copy; what it held is still checked
+            // record by record.
+            file.resize(self.size).map_err(StoreError::io(&path, "restore the size"))?;
+            file.sync().map_err(StoreError::io(&path, "sync"))?;
+        }
+        let (segment, _) = map(file, base, path, self.size, self.size)?;
+        Ok(segment)
+    }
+
+    /// Size of every file.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The files at this moment.
+    pub fn all(&self) -> Arc<Vec<Arc<Segment>>> {
+        self.list.load_full()
+    }
+
+    /// Position of the first byte of the log; 0 when there are no files.
+    pub fn begin(&self) -> u64 {
+        self.list.load().first().map_or(0, |segment| segment.base())
+    }
+
+    /// The file that holds position `at`.
+    pub fn find(&self, at: u64) -> Option<Arc<Segment>> {
+        let list = self.list.load();
+        let index = at.checked_sub(list.first()?.base())? / self.size;
+        list.get(usize::try_from(index).ok()?).cloned()
+    }
+
+    /// `size` readable bytes at `at`; `None` unless all of them are in one file and published.
+    pub fn slice(&self, at: u64, size: usize) -> Option<Slice> {
+        self.find(at)?.slice(at, size)
+    }
+
+    /// Makes everything in `range` durable, oldest first.
+    pub fn sync(&self, range: Range<u64>) -> Result<(), StoreError> {
+        for segment in self.list.load().iter() {
+            if segment.limit() > range.start && segment.base() < range.end {
+                segment.sync(range.clone()).map_err(StoreError::io(segment.path(), "flush"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the file after the last one: allocated whole, durable, empty, and already in the list.
+    pub fn create(&self) -> Result<(Arc<Segment>, Appender), StoreError> {
+        let list = self.all();
+        let base = list.last().map_or(0, |last| last.limit());
+        let path = self.dir.join(name_of(base));
+        let scratch = &self.scratch;
+        self.disk.remove(scratch).map_err(StoreError::io(scratch, "remove"))?;
+        let file = self.disk.open(scratch, Open::Create).map_err(StoreError::io(scratch, "create"))?;
+        file.allocate(self.size).map_err(StoreError::io(scratch, "allocate"))?;
+        file.sync().map_err(StoreError::io(scratch, "sync"))?;
+        self.disk.rename(scratch, &path).map_err(StoreError::io(&path, "rename into place"))?;
+        self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+        let (segment, appender) = map(file, base, path, self.size, 0)?;
+        let segment = Arc::new(segment);
+        let mut longer = Vec::with_capacity(list.len() + 1);
+        longer.extend(list.iter().cloned());
+        longer.push(Arc::clone(&segment));
+        self.list.store(Arc::new(longer));
+        Ok((segment, appender))
+    }
+
+    /// Ends the log at `end`: removes the files after it, zeroes what follows it in its own file, durably, and returns
+    /// the right to append there. `None` when the log ends where a file would begin.
+    ///
+    /// The zeros matter: stale records there would look genuine, in their right places, after another crash.
+    /// Nobody may hold a slice beyond `end`; recovery, the only caller, holds none at all.
+    pub fn cut(&self, end: u64) -> Result<Option<(Arc<Segment>, Appender)>, StoreError> {
+        let (kept, removed): (Vec<_>, Vec<_>) =
+            self.all().iter().cloned().partition(|segment| segment.base() < end);
+        self.list.store(Arc::new(kept.clone()));
+        // From the end, so that a crash in between leaves no gap.
+        for segment in removed.iter().rev() {
+            self.disk.remove(segment.path()).map_err(StoreError::io(segment.path(), "remove"))?;
+            self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+        }
+        let Some(last) = kept.last().filter(|last| last.limit() > end) else { return Ok(None) };
+        let path = last.path().to_owned();
+        let used = end - last.base();
+        last.file.zero(used..self.size).map_err(StoreError::io(&path, "zero the tail"))?;
+        last.file.sync().map_err(StoreError::io(&path, "sync"))?;
+        let (segment, appender) = map(Arc::clone(&last.file), last.base(), path, self.size, used)?;
+        let segment = Arc::new(segment);
+        let mut list = kept;
+        list.pop();
+        list.push(Arc::clone(&segment));
+        self.list.store(Arc::new(list));
+        Ok(Some((segment, appender)))
+    }
+
+    /// Continues the log at `end` without touching the disk: the caller knows that only zeros follow.
+    pub fn resume(&self, end: u64) -> Result<Option<(Arc<Segment>, Appender)>, StoreError> {
+        let mut list = Vec::clone(&self.all());
+        let Some(last) = list.pop().filter(|last| (last.base()..last.limit()).contains(&end)) else {
+            return Ok(None);
+        };
+        let used = end - last.base();
+        let (segment, appender) =
+            map(Arc::clone(&last.file), last.base(), last.path().to_owned(), self.size, used)?;
+        let segment = Arc::new(segment);
+        list.push(Arc::clone(&segment));
+        self.list.store(Arc::new(list));
+        Ok(Some((segment, appender)))
+    }
+
+    /// Removes a last file that begins after `end`, as an orderly stop does with the one made early.
+    pub fn remove_unused(&self, end: u64) -> Result<(), StoreError> {
+        let mut list = Vec::clone(&self.all());
+        if let Some(last) = list.pop_if(|last| last.base() > end) {
+            self.list.store(Arc::new(list));
+            self.disk.remove(last.path()).map_err(StoreError::io(last.path(), "remove"))?;
+            self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+        }
+        Ok(())
+    }
+}
+
+fn map(
+    file: Arc<dyn DiskFile>,
+    base: u64,
+    path: PathBuf,
+    size: u64,
+    published: u64,
+) -> Result<(Segment, Appender), StoreError> {
+    let region =
+        file.map(size as usize, published < size).map_err(StoreError::io(&path, "map into memory"))?;
+    let Some((appender, reader)) = region.claim_log(published as usize) else {
+        let expected = "expected a mapping that nobody else has claimed".to_owned();
+        return Err(StoreError::Layout { path, expected });
+    };
+    Ok((Segment { base, path, file, region, reader }, appender))
+}
+
+fn segment_size(path: &Path, found: u64) -> Result<u64, StoreError> {
+    if (SEGMENT_BYTES_MIN..=1 << 31).contains(&found) {
+        return Ok(found);
+    }
+    let expected = format!(
+        "expected a segment of the log, of {SEGMENT_BYTES_MIN} bytes to 2 GiB, and found {found} bytes"
+    );
+    Err(StoreError::Layout { path: path.to_owned(), expected })
+}
+
+/// Name of the file whose first byte is at `base`.
+pub fn name_of(base: u64) -> String {
+    format!("{base:020}")
+}
+
+/// Position of the first byte of a file with this name; `None` for the names of other things.
+pub fn position_of(name: &str) -> Option<u64> {
+    let is_position = name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit());
+    if is_position { name.parse().ok().filter(|at| *at < 1 << 63) } else { None }
+}

@@ -1,0 +1,147 @@
+"""Who talks to whom: each client is started once per session, each cluster on first use, all ended at its end.
+
+Every scenario runs for the pairs of `PAIRS`. With RMQPY_INTEROP_CONTROL=1 it runs for `CONTROL_PAIRS` as well: the
+originals among themselves, to tell a fault of rmqpy from one of the test.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from . import servers, wire
+from .exchange import Exchange
+from .peers import Peer, ProcessPeer, go_peer, java_peer
+from .processes import Child
+from .servers import Cluster
+from .toolchain import JAVA_CLIENTS, Missing, Originals
+
+FOREIGN_CLIENTS = (*(f"java-{version}" for version in JAVA_CLIENTS), "go")
+PAIRS = [(client, "rmqpy") for client in FOREIGN_CLIENTS] + [("rmqpy", "apache")]
+CONTROL_PAIRS = [(client, "apache") for client in FOREIGN_CLIENTS] + [("rmqpy", "rmqpy")]
+
+_usage = pytest.StashKey[list[Child]]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    is_control = os.environ.get("RMQPY_INTEROP_CONTROL") == "1"
+    if "pair" in metafunc.fixturenames:
+        pairs = PAIRS + CONTROL_PAIRS * is_control
+        ids = [f"{client}-at-{cluster}" for client, cluster in pairs]
+        metafunc.parametrize("pair", pairs, ids=ids, scope="session")
+    if "cluster_name" in metafunc.fixturenames:
+        metafunc.parametrize("cluster_name", ["rmqpy"] + ["apache"] * is_control, scope="session")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_usage] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for child in config.stash[_usage]:
+        if child.usage is not None:
+            cpu, private = child.usage.cpu_seconds, child.usage.private_bytes / 2**20
+            terminalreporter.line(f"{child.name}: {cpu:.1f} s of CPU, {private:.0f} MiB private memory at its end")
+
+
+@pytest.fixture(scope="session")
+def originals() -> Iterator[Callable[[str], Path]]:
+    """Where an original was built, by its name; skips the test when a tool for it is missing."""
+    builds = Originals()
+
+    def folder(name: str) -> Path:
+        try:
+            return builds.folder(name)
+        except Missing as missing:
+            pytest.skip(str(missing))
+
+    yield folder
+    builds.close()
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The homes of all processes of this session."""
+    return tmp_path_factory.mktemp("interop")
+
+
+@pytest.fixture(scope="session")
+def until_end(pytestconfig: pytest.Config) -> Iterator[ExitStack]:
+    """Whatever is entered here is left at the end of the session, whether the tests passed or not."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def cluster_of(
+    originals: Callable[[str], Path], folder: Path, until_end: ExitStack, pytestconfig: pytest.Config
+) -> Callable[[str], Cluster]:
+    """The cluster called `rmqpy` or `apache`, started on first use."""
+    started: dict[str, Cluster] = {}
+
+    def cluster(name: str) -> Cluster:
+        if name not in started:
+            if name == "rmqpy":
+                context = servers.rmqpy_standalone(folder)
+            else:
+                context = servers.apache(originals("apache"), folder)
+            started[name] = until_end.enter_context(context)
+            pytestconfig.stash[_usage] += started[name].processes
+        return started[name]
+
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def peer_of(originals: Callable[[str], Path], folder: Path, until_end: ExitStack) -> Callable[[str], Peer]:
+    """The client of this name, started on first use."""
+    started: dict[str, Peer] = {}
+
+    def peer(name: str) -> Peer:
+        if name not in started:
+            started[name] = _start(name)
+            until_end.callback(started[name].close)
+        return started[name]
+
+    def _start(name: str) -> Peer:
+        if name == "rmqpy":
+            from .ours import RmqpyPeer
+
+            return RmqpyPeer()
+        if name == "go":
+            return go_peer(originals("go"), folder)
+        return java_peer(originals(name), name.removeprefix("java-"), folder, name)
+
+    return peer
+
+
+@pytest.fixture(scope="session")
+def member_of_group(originals: Callable[[str], Path], folder: Path) -> Iterator[Callable[[str], ProcessPeer]]:
+    """Further JVMs, by a name of their own, which learn of other members from the broker or not at all."""
+    no_timer = "-Drocketmq.client.rebalance.waitInterval=600000"
+    with ExitStack() as stack:
+
+        def start(name: str) -> ProcessPeer:
+            peer = java_peer(originals("java-5.5.0"), "5.5.0", folder, name, no_timer)
+            stack.callback(peer.close)
+            return peer
+
+        yield start
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def exchange(
+    pair: tuple[str, str], peer_of: Callable[[str], Peer], cluster_of: Callable[[str], Cluster]
+) -> Exchange:
+    """One client at one cluster, with a topic of four queues that nobody has used."""
+    client, name = pair
+    peer, cluster = peer_of(client), cluster_of(name)
+    topic = f"{client}-{next(_numbers)}".replace(".", "_")
+    wire.create_topic(cluster.namesrv, cluster.broker, topic, queues=4)
+    return Exchange(peer, cluster, topic)

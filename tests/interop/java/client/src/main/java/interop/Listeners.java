@@ -1,0 +1,66 @@
+package interop;
+
+import com.alibaba.fastjson.JSONObject;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.function.Consumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** Push consumers by name. Each consumed batch is written as one event before the client may commit it. */
+final class Listeners {
+    /**
+     * A client that rebalances while it is sending a heartbeat skips the one that would announce its newer
+     * subscription, and is refused its pulls until the next: by default half a minute later.
+     */
+    private static final int HEARTBEAT_INTERVAL_MS = 2_000;
+
+    private final Map<String, DefaultMQPushConsumer> started = new HashMap<>();
+    private final Consumer<JSONObject> events;
+
+    Listeners(Consumer<JSONObject> events) {
+        this.events = events;
+    }
+
+    JSONObject start(JSONObject request) throws Exception {
+        String name = request.getString("listener");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        consumer.setNamesrvAddr(request.getString("namesrv"));
+        consumer.setInstanceName(name + "-" + ProcessHandle.current().pid());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(request.getString("topic"), request.getString("filter"));
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_INTERVAL_MS);
+        consumer.setConsumeThreadMin(2);
+        consumer.setConsumeThreadMax(4);
+        if (request.getBooleanValue("ordered")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                report(name, messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.setConsumeMessageBatchMaxSize(32);
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                report(name, messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        consumer.start();
+        started.put(name, consumer);
+        return new JSONObject();
+    }
+
+    JSONObject stop(String name) {
+        started.remove(name).shutdown();
+        return new JSONObject();
+    }
+
+    private void report(String name, List<MessageExt> messages) {
+        events.accept(new JSONObject().fluentPut("listener", name).fluentPut("messages", Messages.described(messages)));
+    }
+}

@@ -1,0 +1,80 @@
+"""What the tests send and what they find consumed, the same for every client.
+
+Owns the comparison of the two: a scenario says what went out, `Received.content` says what came in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SYSTEM_PROPERTIES = frozenset(
+    {
+        "CLUSTER", "CONSUME_START_TIME", "KEYS", "MAX_OFFSET", "MIN_OFFSET", "MSG_REGION", "SHARDING_KEY", "TAGS",
+        "TRACE_ON", "UNIQ_KEY", "WAIT", "__SHARDINGKEY",
+    }
+)  # fmt: skip
+"""Properties that clients and brokers add on the way."""
+
+COMPRESSED = 0x1
+COMPRESSION_MASK = 0x700
+COMPRESSION_TYPES = {"lz4": 1 << 8, "zstd": 2 << 8, "zlib": 3 << 8}
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message to be sent."""
+
+    body: bytes
+    tag: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the sending client says has become of a message."""
+
+    status: str
+    id: str
+    offset_id: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message as a consumer got it."""
+
+    topic: str
+    body: bytes
+    tag: str | None
+    keys: str | None
+    properties: Mapping[str, str]
+    flag: int
+    sys_flag: int
+    id: str
+    offset_id: str
+    queue_id: int
+    queue_offset: int
+
+    @property
+    def position(self) -> tuple[int, int]:
+        return self.queue_id, self.queue_offset
+
+    def user_properties(self) -> dict[str, str]:
+        return {name: value for name, value in self.properties.items() if name not in SYSTEM_PROPERTIES}
+
+    def content(self) -> Outgoing:
+        """The part of it that its sender decided on."""
+        keys = tuple((self.keys or "").split())
+        return Outgoing(self.body, self.tag or None, keys, self.user_properties(), self.flag)
+
+
+def bodies(messages: list[Received]) -> list[bytes]:
+    """The bodies in an order of their own, to compare sets of messages."""
+    return sorted(message.body for message in messages)
+
+
+def numbered(count: int, prefix: str = "message", **fields: object) -> list[Outgoing]:
+    """`count` messages told apart by their body."""
+    return [Outgoing(f"{prefix} {index:05}".encode(), **fields) for index in range(count)]  # type: ignore[arg-type]

@@ -1,0 +1,89 @@
+"""rmqpy's own client behind the verbs of `peers`."""
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+import rmqpy
+
+from .messages import Outgoing, Received, Sent
+
+Compression = Literal["zlib", "lz4", "zstd"]
+
+
+class RmqpyPeer:
+    """Producers and pull consumers of this very process, one per call."""
+
+    name = "rmqpy"
+    pulls = ("poll",)
+    compressions = ("zlib", "lz4", "zstd")
+
+    def send(
+        self, namesrv: str, topic: str, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
+    ) -> list[Sent]:
+        outgoing = [_outgoing(topic, message, is_keyed=mode == "keyed") for message in messages]
+        with rmqpy.Producer(namesrv, compression=compression, send_timeout=10.0) as producer:
+            if mode in ("sync", "keyed"):
+                return [_sent(producer.send(message)) for message in outgoing]
+            if mode == "async":
+                pending = [producer.submit(message) for message in outgoing]
+                return [_sent(future.result(20.0)) for future in pending]
+            if mode == "batch":
+                return [_sent(result) for result in producer.send_batch(outgoing)]
+            for message in outgoing:
+                producer.send_oneway(message)
+            return []
+
+    def pull(
+        self, namesrv: str, topic: str, group: str, *, api: str, count: int, tags: str = "*", seconds: float = 15.0
+    ) -> list[Received]:
+        received: list[Received] = []
+        deadline = time.monotonic() + seconds
+        with rmqpy.PullConsumer(group, namesrv) as consumer:
+            consumer.assign(consumer.queues(topic), tags=tags)
+            for queue in consumer.assignment():
+                consumer.seek(queue, "begin")
+            while len(received) < count and time.monotonic() < deadline:
+                received += [_received(message) for message in consumer.poll(0.5)]
+        return received
+
+    def close(self) -> None:
+        """Nothing is kept between calls."""
+
+
+def _outgoing(topic: str, message: Outgoing, *, is_keyed: bool) -> rmqpy.Message:
+    return rmqpy.Message(
+        topic,
+        message.body,
+        tag=message.tag,
+        keys=message.keys,
+        properties=message.properties,
+        sharding_key=message.keys[0] if is_keyed else None,
+        flag=message.flag,
+    )
+
+
+def _sent(result: rmqpy.SendResult) -> Sent:
+    return Sent(
+        status=result.status.name,
+        id=result.message_id,
+        offset_id=result.offset_message_id,
+        queue_id=result.queue.queue_id,
+        queue_offset=result.queue_offset,
+    )
+
+
+def _received(message: rmqpy.ReceivedMessage) -> Received:
+    return Received(
+        topic=message.topic,
+        body=message.body,
+        tag=message.tag,
+        keys=" ".join(message.keys),
+        properties=message.properties,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        id=message.message_id,
+        offset_id=message.offset_message_id,
+        queue_id=message.queue.queue_id,
+        queue_offset=message.queue_offset,
+    )

@@ -1,0 +1,222 @@
+"""The clients under test behind one set of verbs: Java 5.5.0 and 4.9.8, Go, and rmqpy itself.
+
+A foreign client is a process that reads requests from stdin and writes answers and events to stdout, one JSON
+object per line:
+
+    {"id": 1, "verb": "send", "namesrv": .., "topic": .., "mode": "sync|async|oneway|batch|keyed",
+     "compression": "zlib|lz4|zstd", "messages": [{"body": <Base64>, "tag", "keys", "properties", "flag"}]}
+    {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "ordered"}
+    {"id": 3, "verb": "stop", "listener": <name>}
+    {"id": 4, "verb": "pull", "api": .., "namesrv", "group", "topic", "filter", "count", "timeout_ms"}
+    {"id": 5, "verb": "mqadmin", "args": [..]}                       (Java only)
+
+    {"id": 1, "ok": ..} or {"id": 1, "error": <text>}
+    {"listener": <name>, "messages": [..]}                           (an event: messages were consumed)
+
+One request is under way at a time, from the test thread; a reader thread per process collects events.
+"""
+
+import base64
+import json
+import queue
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from .messages import Outgoing, Received, Sent
+from .processes import Child
+from .servers import SMALL_JVM, environment
+
+ANSWER_SECONDS_MAX = 45.0
+
+
+class Peer(Protocol):
+    """A client that sends and consumes for the tests. `pulls` names its ways to pull."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pulls(self) -> tuple[str, ...]: ...
+
+    @property
+    def compressions(self) -> tuple[str, ...]: ...
+
+    def send(
+        self, namesrv: str, topic: str, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
+    ) -> list[Sent]: ...
+
+    def pull(
+        self, namesrv: str, topic: str, group: str, *, api: str, count: int, tags: str = "*", seconds: float = 15.0
+    ) -> list[Received]: ...
+
+    def close(self) -> None: ...
+
+
+class Listener:
+    """A push consumer in a peer; collects what it consumed, in the order of the events."""
+
+    def __init__(self, peer: "ProcessPeer", name: str) -> None:
+        self._peer = peer
+        self.name = name
+
+    def consumed(self) -> list[Received]:
+        return self._peer.consumed(self.name)
+
+    def wait_for(self, count: int, seconds: float = 20.0) -> list[Received]:
+        """What was consumed, as soon as there are `count` messages; raises when time is up before."""
+        return self._peer.wait_for(self.name, count, seconds)
+
+    def stop(self) -> list[Received]:
+        """Shut the consumer down; everything it consumed."""
+        self._peer.stop(self.name)
+        return self.consumed()
+
+
+class ProcessPeer:
+    """A foreign client in a process of its own."""
+
+    def __init__(
+        self, name: str, child: Child, *, pulls: tuple[str, ...] = (), compressions: tuple[str, ...] = ("zlib",)
+    ) -> None:
+        self.name = name
+        self.pulls = pulls
+        self.compressions = compressions
+        self.child = child
+        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._consumed: dict[str, list[Received]] = defaultdict(list)
+        self._arrived = threading.Condition()
+        self._asked = 0
+        self._reader = threading.Thread(target=self._read, name=f"read {name}", daemon=True)
+        self._reader.start()
+
+    def send(
+        self, namesrv: str, topic: str, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
+    ) -> list[Sent]:
+        described = [_described(message) for message in messages]
+        results = self._ask(
+            "send", namesrv=namesrv, topic=topic, mode=mode, compression=compression, messages=described
+        )
+        return [Sent(**result) for result in results]
+
+    def pull(
+        self, namesrv: str, topic: str, group: str, *, api: str, count: int, tags: str = "*", seconds: float = 15.0
+    ) -> list[Received]:
+        pulled = self._ask(
+            "pull",
+            namesrv=namesrv, topic=topic, group=group, api=api, filter=tags,
+            count=count, timeout_ms=round(seconds * 1000),
+        )  # fmt: skip
+        return [_received(message) for message in pulled]
+
+    def listen(self, namesrv: str, topic: str, group: str, *, tags: str = "*", ordered: bool = False) -> Listener:
+        """Start a push consumer at the beginning of the topic, or where its group has committed."""
+        name = f"{group}-{self._asked}"
+        self._ask(
+            "listen", listener=name, namesrv=namesrv, topic=topic, group=group, filter=tags, ordered=ordered
+        )
+        return Listener(self, name)
+
+    def mqadmin(self, *args: str) -> str:
+        """Run Apache's command line tool; what it printed. Raises when it complained."""
+        result: dict[str, str] = self._ask("mqadmin", args=args)
+        if "Exception" in result["err"]:
+            raise RuntimeError(f"mqadmin {' '.join(args)}:\n{result['err']}")
+        return result["out"]
+
+    def consumed(self, listener: str) -> list[Received]:
+        with self._arrived:
+            return list(self._consumed[listener])
+
+    def wait_for(self, listener: str, count: int, seconds: float) -> list[Received]:
+        with self._arrived:
+            self._arrived.wait_for(lambda: len(self._consumed[listener]) >= count, seconds)
+            consumed = list(self._consumed[listener])
+        if len(consumed) < count:
+            raise TimeoutError(f"{self.name} consumed {len(consumed)} of {count} messages in {seconds:.0f} s")
+        return consumed
+
+    def stop(self, listener: str) -> None:
+        self._ask("stop", listener=listener)
+
+    def kill(self) -> None:
+        """End the process without a word to anybody; what it wrote before is read to the end."""
+        self.child.kill()
+        self._reader.join()
+
+    def close(self) -> None:
+        self.child.stdin.close()
+        self.child.stop()
+        self._reader.join()
+
+    def _ask(self, verb: str, **fields: object) -> Any:
+        self._asked += 1
+        asked = self._asked
+        self.child.stdin.write(json.dumps({"id": asked, "verb": verb, **fields}).encode() + b"\n")
+        self.child.stdin.flush()
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        while True:
+            try:
+                answer = self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise TimeoutError(f"{self.name} did not answer {verb}:\n{self.child.log_tail()}") from None
+            if answer["id"] in (asked, None):
+                break  # Answers to requests given up before are passed over.
+        if "error" in answer:
+            raise RuntimeError(f"{self.name} failed to {verb}: {answer['error']}")
+        return answer["ok"]
+
+    def _read(self) -> None:
+        try:
+            for line in self.child.stdout:
+                self._take(json.loads(line))
+        except Exception as failure:
+            self._answers.put({"id": None, "error": f"unreadable output: {failure!r}"})
+            raise
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if "id" in event:
+            self._answers.put(event)
+            return
+        messages = [_received(message) for message in event["messages"]]
+        with self._arrived:
+            self._consumed[event["listener"]] += messages
+            self._arrived.notify_all()
+
+
+def java_peer(build: Path, version: str, folder: Path, name: str, *options: str) -> ProcessPeer:
+    """A JVM with rocketmq-client `version`."""
+    home = folder / name
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "logback_tools.xml").write_text("<configuration/>\n")  # mqadmin 4.9 does not do without.
+    classes = f"{build / 'classes'}:{build / 'lib'}/*"
+    command = ["java", *SMALL_JVM, "-Xmx192m", *options, f"-Duser.home={home}", "-cp", classes, "interop.Peer"]
+    child = Child(name, command, home, env=environment(home), is_piped=True)
+    compressions = ("zlib",) if version.startswith("4.") else ("zlib", "lz4", "zstd")
+    return ProcessPeer(name, child, pulls=("old", "lite", "assign"), compressions=compressions)
+
+
+def go_peer(build: Path, folder: Path) -> ProcessPeer:
+    """A process with the Go client."""
+    home = folder / "go"
+    home.mkdir()
+    env = environment(home) | {"ROCKETMQ_GO_LOG_LEVEL": "warn"}
+    return ProcessPeer("go", Child("go", [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",))
+
+
+def _described(message: Outgoing) -> dict[str, object]:
+    return {
+        "body": base64.b64encode(message.body).decode(),
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "properties": dict(message.properties),
+        "flag": message.flag,
+    }
+
+
+def _received(described: dict[str, Any]) -> Received:
+    # Java's JSON library leaves out what is null.
+    return Received(**{"tag": None, "keys": None} | described | {"body": base64.b64decode(described["body"])})

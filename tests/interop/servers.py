@@ -1,0 +1,163 @@
+"""Name servers and brokers to test against, Apache's and ours, each a process of its own on free ports.
+
+Owns the way each is started and how one knows that it serves. A `Cluster` is what a client needs to know: one name
+server, one broker. The folders given in are temporary; nothing is left outside them.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import wire
+from .processes import Child, free_ports
+
+CLUSTER_NAME = "interop"
+BROKER_NAME = "broker-a"
+APACHE_SECONDS_MAX = 60.0
+RMQPY_SECONDS_MAX = 20.0
+
+SMALL_JVM = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""Quick to start and small; what is tested is not the speed of Java."""
+
+_BROKER_JVM = (
+    "-Xmx256m",
+    "-XX:MaxDirectMemorySize=256m",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One name server with one broker, as clients see them."""
+
+    namesrv: str
+    broker: str
+    processes: tuple[Child, ...]
+    is_apache: bool = False
+
+
+@contextmanager
+def apache_name_server(jars: Path, folder: Path) -> Iterator[tuple[str, Child]]:
+    """Apache's name server; its address and its process."""
+    home = _home(folder, "apache-namesrv")
+    port = free_ports(1)
+    (home / "namesrv.conf").write_text(f"listenPort={port}\n")
+    command = _java(jars, home, "org.apache.rocketmq.namesrv.NamesrvStartup", "namesrv.conf", "-Xmx128m")
+    with Child("apache-namesrv", command, home, env=environment(home)) as child:
+        address = f"127.0.0.1:{port}"
+        child.wait_until(lambda: wire.is_serving(address), APACHE_SECONDS_MAX)
+        yield address, child
+        child.kill()
+
+
+@contextmanager
+def apache_broker(jars: Path, folder: Path, namesrv: str) -> Iterator[tuple[str, Child]]:
+    """Apache's broker, registered at `namesrv`; its address and its process."""
+    home = _home(folder, "apache-broker")
+    port = _broker_port()
+    # On a busy machine a cold JVM would refuse sends that waited for 200 ms; Java's asynchronous sends do not retry.
+    _write_broker_conf(home / "broker.conf", port, namesrv, waitTimeMillsInSendQueue=5000)
+    command = _java(jars, home, "org.apache.rocketmq.broker.BrokerStartup", "broker.conf", *_BROKER_JVM)
+    with Child("apache-broker", command, home, env=environment(home)) as child:
+        child.wait_until(lambda: _is_registered(namesrv), APACHE_SECONDS_MAX)
+        yield f"127.0.0.1:{port}", child
+        child.kill()  # It takes its time to stop, and nobody will read its store again.
+
+
+@contextmanager
+def rmqpy_name_server(folder: Path) -> Iterator[tuple[str, Child]]:
+    """Our name server alone."""
+    home = _home(folder, "rmqpy-namesrv")
+    port = free_ports(1)
+    (home / "namesrv.conf").write_text(f"listenPort={port}\n")
+    with Child("rmqpy-namesrv", _rmqpy("namesrv", "-c", "namesrv.conf"), home, env=environment(home)) as child:
+        address = f"127.0.0.1:{port}"
+        child.wait_until(lambda: wire.is_serving(address), RMQPY_SECONDS_MAX)
+        yield address, child
+
+
+@contextmanager
+def rmqpy_broker(folder: Path, namesrv: str) -> Iterator[tuple[str, Child]]:
+    """Our broker alone, with the configuration file Apache's would get."""
+    home = _home(folder, "rmqpy-broker")
+    port = _broker_port()
+    _write_broker_conf(home / "broker.conf", port, namesrv)
+    with Child("rmqpy-broker", _rmqpy("broker", "-c", "broker.conf"), home, env=environment(home)) as child:
+        child.wait_until(lambda: _is_registered(namesrv), RMQPY_SECONDS_MAX)
+        yield f"127.0.0.1:{port}", child
+
+
+@contextmanager
+def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
+    """What `rmqpy standalone` starts: name server and broker in one process."""
+    home = _home(folder, "rmqpy-standalone")
+    namesrv_port, broker_port = free_ports(1), _broker_port()
+    command = _rmqpy(
+        "standalone",
+        "--namesrv-port", str(namesrv_port), "--broker-port", str(broker_port), "--data-dir", str(home / "data"),
+        f"brokerClusterName={CLUSTER_NAME}", f"brokerName={BROKER_NAME}",
+    )  # fmt: skip
+    with Child("rmqpy-standalone", command, home, env=environment(home)) as child:
+        namesrv = f"127.0.0.1:{namesrv_port}"
+        child.wait_until(lambda: _is_registered(namesrv), RMQPY_SECONDS_MAX)
+        yield Cluster(namesrv, f"127.0.0.1:{broker_port}", (child,))
+
+
+@contextmanager
+def apache(jars: Path, folder: Path) -> Iterator[Cluster]:
+    """Apache's name server with Apache's broker."""
+    with apache_name_server(jars, folder) as (namesrv, first), apache_broker(jars, folder, namesrv) as (broker, second):
+        yield Cluster(namesrv, broker, (first, second), is_apache=True)
+
+
+
+
+def _is_registered(namesrv: str) -> bool:
+    return wire.has_route(namesrv, "TBW102")
+
+
+def _broker_port() -> int:
+    """The main port of a broker; its VIP port is two below, its replication port one above."""
+    return free_ports(4) + 2
+
+
+def _write_broker_conf(file: Path, port: int, namesrv: str, **more: object) -> None:
+    settings: dict[str, object] = {
+        "brokerClusterName": CLUSTER_NAME,
+        "brokerName": BROKER_NAME,
+        "brokerId": 0,
+        "brokerIP1": "127.0.0.1",
+        "listenPort": port,
+        "haListenPort": port + 1,
+        "namesrvAddr": namesrv,
+        "storePathRootDir": file.parent / "store",
+        "mappedFileSizeCommitLog": 64 << 20,
+        "autoCreateTopicEnable": "true",
+        **more,
+    }
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+
+def _java(jars: Path, home: Path, main: str, conf: str, *options: str) -> list[str]:
+    places = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+    return ["java", *SMALL_JVM, *options, *places, "-cp", f"{jars / 'lib'}/*", main, "-c", conf]
+
+
+def _rmqpy(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "rmqpy.cli", *arguments]
+
+
+def _home(folder: Path, name: str) -> Path:
+    home = folder / name
+    home.mkdir()
+    return home
+
+
+def environment(home: Path) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name not in ("NAMESRV_ADDR", "ROCKETMQ_HOME")}
+    return inherited | {"HOME": str(home), "ROCKETMQ_HOME": str(home)}

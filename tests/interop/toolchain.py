@@ -1,0 +1,129 @@
+"""The originals, resolved by their own package managers and compiled once.
+
+Owns `.tools/interop/`: one folder per original with its jars or binary and a stamp of the sources it was built
+from. A stamp that matches means nothing is run. Several originals are built at the same time.
+
+Called from the session's fixtures only; a missing tool is reported as `Missing`, which the fixtures turn into a skip.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / ".tools" / "interop"
+
+BUILD_SECONDS_MAX = 540
+"""The first build downloads some 100 MB; later ones find everything in the caches of mvn and go."""
+
+PACKAGES = {
+    "java": "openjdk-17-jdk-headless",
+    "javac": "openjdk-17-jdk-headless",
+    "mvn": "maven",
+    "go": "golang-go",
+}
+"""What to install for each tool, by Debian's names."""
+
+JAVA_CLIENTS = ("5.5.0", "4.9.8")
+
+
+class Missing(Exception):
+    """A tool is not on this machine; the text names the package that brings it."""
+
+
+def require(*tools: str) -> None:
+    """Raise `Missing` unless all of `tools` can be run."""
+    absent = [tool for tool in tools if shutil.which(tool) is None]
+    if absent:
+        packages = sorted({PACKAGES[tool] for tool in absent})
+        raise Missing(f"{', '.join(absent)} not found; run: apt-get install {' '.join(packages)}")
+
+
+class Originals:
+    """Everything that has to be built, being built in the background from the first question on."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="build")
+        builds: dict[str, Callable[[], Path]] = {f"java-{v}": partial(java_client, v) for v in JAVA_CLIENTS}
+        builds |= {"apache": apache_server, "go": go_client}
+        self._builds: dict[str, Future[Path]] = {name: self._pool.submit(b) for name, b in builds.items()}
+
+    def folder(self, name: str) -> Path:
+        """Where the original called `name` is, as soon as it is there."""
+        return self._builds[name].result(timeout=BUILD_SECONDS_MAX)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def java_client(version: str) -> Path:
+    """Classes and jars of the Java peer for one version of rocketmq-client."""
+    require("java", "javac", "mvn")
+    sources = HERE / "java" / "client"
+    target = CACHE / f"java-{version}"
+    return _built(
+        target,
+        sources,
+        [*_maven(), f"-Drocketmq.version={version}", f"-Dinterop.build={target}", *_copy_jars(target, "compile")],
+    )
+
+
+def apache_server() -> Path:
+    """The jars of Apache's name server and broker."""
+    require("java", "mvn")
+    sources = HERE / "java" / "server"
+    target = CACHE / "apache"
+    return _built(target, sources, [*_maven(), *_copy_jars(target)])
+
+
+def go_client() -> Path:
+    """The folder with the Go peer's binary."""
+    require("go")
+    sources = HERE / "go"
+    target = CACHE / "go"
+    return _built(target, sources, ["go", "build", "-mod=readonly", "-o", str(target / "peer"), "."])
+
+
+def _maven() -> list[str]:
+    return ["mvn", "--quiet", "--batch-mode", "--no-transfer-progress"]
+
+
+def _copy_jars(target: Path, *goals: str) -> list[str]:
+    return [f"-DoutputDirectory={target / 'lib'}", *goals, "dependency:copy-dependencies"]
+
+
+def _built(target: Path, sources: Path, command: Sequence[str]) -> Path:
+    stamp = target / "stamp"
+    wanted = _digest(sources, command)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return target
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    log = target / "build.log"
+    with log.open("wb") as out:
+        result = subprocess.run(
+            command,
+            cwd=sources,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            timeout=BUILD_SECONDS_MAX,
+            check=False,
+        )
+    if result.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{log.read_text()[-4000:]}")
+    stamp.write_text(wanted)
+    return target
+
+
+def _digest(sources: Path, command: Sequence[str]) -> str:
+    digest = hashlib.sha256(os.fsencode("\0".join(command)))
+    for file in sorted(path for path in sources.rglob("*") if path.is_file() and "target" not in path.parts):
+        digest.update(os.fsencode(file.relative_to(sources)))
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,124 @@
+"""The few requests the tests send themselves, so that preparing a topic does not depend on the client under test.
+
+Owns nothing; each request is one connection, with the JSON header of remoting. Works with any server.
+"""
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Mapping
+
+SECONDS_MAX = 10.0
+
+_PULL = 11
+_UPDATE_TOPIC = 17
+_QUERY_CONSUMER_OFFSET = 14
+_ROUTE = 105
+_CLUSTER = 106
+
+
+class Refused(Exception):
+    """The server answered with another code than 0."""
+
+
+def request(address: str, code: int, fields: Mapping[str, object]) -> tuple[dict[str, str], bytes]:
+    """Send one request without a body; the fields and the body of the answer."""
+    header = {
+        "code": code,
+        "language": "PYTHON",
+        "version": 513,
+        "opaque": 1,
+        "flag": 0,
+        "serializeTypeCurrentRPC": "JSON",
+        "extFields": {name: str(value) for name, value in fields.items()},
+    }
+    encoded = json.dumps(header).encode()
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), SECONDS_MAX) as link:
+        link.sendall(struct.pack(">II", 4 + len(encoded), len(encoded)) + encoded)
+        frame = _exactly(link, struct.unpack(">I", _exactly(link, 4))[0])
+    header_size = struct.unpack(">I", frame[:4])[0] & 0xFFFFFF
+    answer = json.loads(frame[4 : 4 + header_size])
+    if answer["code"] != 0:
+        raise Refused(f"code {answer['code']}: {answer.get('remark')}")
+    return answer.get("extFields") or {}, frame[4 + header_size :]
+
+
+def create_topic(namesrv: str, broker: str, topic: str, queues: int) -> None:
+    """Create a topic on the broker and wait until the name server routes to it."""
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": queues,
+        "writeQueueNums": queues,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+    }
+    request(broker, _UPDATE_TOPIC, fields)
+    deadline = time.monotonic() + SECONDS_MAX
+    while not has_route(namesrv, topic):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{broker} did not register topic {topic} at {namesrv}")
+        time.sleep(0.02)
+
+
+def has_route(namesrv: str, topic: str) -> bool:
+    """Whether the name server knows a broker that has `topic`; False as well when there is no name server."""
+    try:
+        request(namesrv, _ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
+    except (Refused, OSError):
+        return False
+    return True
+
+
+def is_serving(namesrv: str) -> bool:
+    """Whether a name server answers at this address."""
+    try:
+        request(namesrv, _CLUSTER, {})
+    except OSError:
+        return False
+    return True
+
+
+def committed(broker: str, group: str, topic: str, queue_id: int) -> int:
+    """Where the group would go on in this queue; 0 when it never committed there."""
+    fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
+    try:
+        answer, _ = request(broker, _QUERY_CONSUMER_OFFSET, fields)
+    except Refused:
+        return 0
+    return int(answer["offset"])
+
+
+def stored(broker: str, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int]:
+    """System flags and size of a message as the broker keeps it, before any client has unpacked it."""
+    fields = {
+        "consumerGroup": "interop-wire",
+        "topic": topic,
+        "queueId": queue_id,
+        "queueOffset": queue_offset,
+        "maxMsgNums": 1,
+        "sysFlag": 4,  # The subscription is in this request.
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
+    _, record = request(broker, _PULL, fields)
+    (size,) = struct.unpack_from(">i", record, 0)
+    (sys_flag,) = struct.unpack_from(">i", record, 36)
+    return sys_flag, size
+
+
+def _exactly(link: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = link.recv(size - len(data))
+        if not part:
+            raise ConnectionError("the server closed the connection")
+        data += part
+    return bytes(data)

@@ -1,0 +1,69 @@
+"""Every declared request: the original's own frames are read by it, and it can be read by its users."""
+
+import importlib
+import pkgutil
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from golden import FOLDER, golden, golden_frame
+from rmqpy.protocol import requests
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, decode, decode_reply, encode
+from wire import Frame
+
+for module in pkgutil.iter_modules(requests.__path__):
+    importlib.import_module(f"{requests.__name__}.{module.name}")
+
+DECLARED: list[type[Request[Any]]] = [
+    kind
+    for kind in Request.__subclasses__()
+    # Without a code: the class as it was written, from which `@request` has made the one with slots.
+    if kind.__module__.startswith(requests.__name__) and hasattr(kind, "code")
+]
+BY_CODE = {kind.code: kind for kind in DECLARED}
+
+
+def captured(piece: str) -> list[str]:
+    """Names of the files with a request that we declare, and with this piece uncut."""
+    found = []
+    for path in sorted(FOLDER.glob("*.hex")):
+        pieces = golden(path.stem)
+        if piece not in pieces or len(pieces[piece]) - 4 != int.from_bytes(pieces[piece][:4], "big"):
+            continue
+        if "request" in pieces and Frame.unpack(pieces["request"][4:]).code in BY_CODE:
+            found.append(path.stem)
+    return found
+
+
+@pytest.mark.parametrize("name", captured("request"))
+def test_a_frame_of_the_original_is_read(name: str) -> None:
+    frame = golden_frame(name, "request")
+    kind = BY_CODE[RequestCode(frame.code)]
+    ask = decode(kind, frame.ext or {}, frame.body)
+    again = encode(ask)
+    assert decode(kind, again.ext or {}, again.body) == ask, "what we write, we read"
+
+
+@pytest.mark.parametrize("name", captured("reply"))
+def test_an_answer_of_the_original_is_read(name: str) -> None:
+    code, answer = golden_frame(name, "request").code, golden_frame(name, "reply")
+    if answer.code == 0:
+        decode_reply(BY_CODE[RequestCode(code)], answer.ext or {}, answer.body)
+
+
+@pytest.mark.parametrize("kind", DECLARED, ids=lambda kind: kind.__name__)
+def test_a_request_says_what_it_is_for(kind: type[Request[Any]]) -> None:
+    doc = kind.__doc__ or ""
+    assert doc
+    assert not doc.startswith(f"{kind.__name__}("), "that is the dataclass speaking"
+
+
+def test_a_code_is_declared_once() -> None:
+    codes = Counter(kind.code for kind in DECLARED)
+    assert [code for code, count in codes.items() if count > 1] == []
+
+
+def test_frames_were_found() -> None:
+    assert len(captured("request")) > 10

@@ -1,0 +1,84 @@
+"""One broker and one Spark session for all tests of the connector; a fresh topic for each."""
+
+import itertools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import rmqpy
+import rmqpy.testing
+from rmqpy.server import Standalone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Standalone]:
+    """A name server and a broker."""
+    with rmqpy.testing.broker() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def producer(server: Standalone) -> Iterator[rmqpy.Producer]:
+    """A producer at that broker."""
+    with rmqpy.Producer(server.namesrv) as producer:
+        yield producer
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name no other test uses."""
+    return f"spark-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """A local session that finds the format by itself, as a user's does."""
+    if (
+        shutil.which("java") is None
+        and not Path(os.environ.get("JAVA_HOME", "/nonexistent"), "bin", "java").exists()
+    ):
+        pytest.skip("no Java runtime: apt-get install default-jdk-headless")
+    # Spark's workers are processes of their own: they must run this interpreter, and stay on this machine.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("rmqpy tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def load(spark: "SparkSession", server: Standalone, topic: str) -> "Callable[..., DataFrame]":
+    """`load(option=value, ...)`: the test's topic as a DataFrame."""
+
+    def load(schema: str | None = None, **options: object) -> "DataFrame":
+        reader = spark.read.format("rocketmq").options(
+            **{"nameserver": server.namesrv, "subscribe": topic, **options}
+        )
+        return (reader.schema(schema) if schema else reader).load()
+
+    return load

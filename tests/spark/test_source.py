@@ -1,0 +1,313 @@
+"""The Spark source against a real broker: what a DataFrame holds, and what a user is told when it cannot."""
+
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+import rmqpy
+from pyspark_rocketmq.offsets import Queue, format_offsets
+from pyspark_rocketmq.options import OptionError
+from pyspark_rocketmq.plan import DataLossError
+from pyspark_rocketmq.schema import default_schema
+from pyspark_rocketmq.source import RocketMQSource
+from rmqpy.server import Standalone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Load = Callable[..., "DataFrame"]
+
+
+def send(producer: rmqpy.Producer, topic: str, count: int, **fields: Any) -> list[rmqpy.SendResult]:
+    """Messages `0`, `1`, ...; where they were stored."""
+    return [
+        each.result() for each in [producer.submit(topic, str(index), **fields) for index in range(count)]
+    ]
+
+
+def numbers(df: "DataFrame") -> list[int]:
+    return sorted(int(bytes(row.body)) for row in df.select("body").collect())
+
+
+# --- without a session ---
+
+
+def source(server: Standalone, topic: str, **options: str) -> RocketMQSource:
+    return RocketMQSource({"nameserver": server.namesrv, "subscribe": topic} | options)
+
+
+def test_a_task_reads_batches_of_exactly_sparks_schema(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 100, tag="even", keys=("a", "b"), properties={"colour": "", "größe": "1"})
+    schema = default_schema(with_properties=True)
+    reader = source(server, topic).reader(schema=schema)
+    # As Spark does: both travel to the executors.
+    reader, partitions = pickle.loads(pickle.dumps((reader, reader.partitions())))  # noqa: S301
+    batches = [batch for partition in partitions for batch in reader.read(partition)]
+    assert all(batch.schema == to_arrow_schema(schema, timezone="UTC") for batch in batches)
+    rows = pyarrow.Table.from_batches(batches).to_pylist()
+    assert sorted(int(row["body"]) for row in rows) == list(range(100))
+    properties = dict(rows[0]["properties"])
+    assert (properties["TAGS"], properties["KEYS"]) == ("even", "a b")
+    assert (properties["colour"], properties["größe"]) == ("", "1")
+
+
+def test_batches_are_no_longer_than_asked_for(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 100)
+    reader = source(server, topic, fetchBatchRows="7").reader(schema=default_schema(with_properties=False))
+    sizes = [batch.num_rows for partition in reader.partitions() for batch in reader.read(partition)]
+    assert sum(sizes) == 100
+    assert max(sizes) <= 7
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({}, 1),
+        ({"packRecords": "0"}, 8),
+        ({"packRecords": "0", "maxPartitions": "3"}, 3),
+        ({"minPartitions": "4"}, 4),
+        ({"minPartitions": "16"}, 16),
+        ({"maxRecordsPerPartition": "5", "packRecords": "5"}, 16),
+    ],
+)
+def test_the_number_of_tasks(
+    options: dict[str, str], count: int, server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    # Eight queues of ten messages.
+    producer.send(topic, "makes the topic")
+    for queue in producer.queues(topic):
+        begin = 1 if end_of(server, queue) else 0
+        for _ in range(10 - begin):
+            producer.send(topic, "x", queue=queue)
+    partitions = (
+        source(server, topic, **options).reader(schema=default_schema(with_properties=True)).partitions()
+    )
+    assert len(partitions) == count
+    assert sum(each.rows for partition in partitions for each in partition.ranges) == 80
+
+
+def end_of(server: Standalone, queue: rmqpy.MessageQueue) -> int:
+    with rmqpy.PullConsumer("tests", server.namesrv) as consumer:
+        return consumer.offsets(queue)[1]
+
+
+def test_an_empty_topic_is_one_task_that_yields_nothing(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    results = send(producer, topic, 1)
+    bounds = format_offsets({Queue(*results[0].queue): 1})
+    reader = source(server, topic, startingOffsets=bounds).reader(schema=default_schema(with_properties=True))
+    partitions = reader.partitions()
+    assert len(partitions) == 1
+    assert list(reader.read(partitions[0])) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [
+        (StructType().add("offset", "bigint"), "no column .?offset"),
+        (StructType().add("body", "int"), "column .?body.? cannot be int"),
+        (StructType().add("flag", "bigint"), "column .?flag.? cannot be bigint"),
+    ],
+)
+def test_a_schema_that_cannot_be_read_is_refused_while_planning(
+    schema: StructType, complaint: str, server: Standalone, topic: str
+) -> None:
+    with pytest.raises(rmqpy.errors.ConfigError, match=complaint):
+        source(server, topic).reader(schema=schema)
+
+
+def test_an_unknown_option_is_refused_while_planning() -> None:
+    with pytest.raises(OptionError, match="did you mean 'subscribe'"):
+        RocketMQSource({"nameserver": "a:1", "subscrib": "t"})
+
+
+def test_a_topic_that_does_not_exist_is_told(server: Standalone) -> None:
+    with pytest.raises(rmqpy.errors.TopicNotFound, match="no-such-topic"):
+        source(server, "no-such-topic").reader(schema=default_schema(with_properties=True)).partitions()
+
+
+def test_a_name_server_that_is_not_there_is_told() -> None:
+    nowhere = RocketMQSource({"nameserver": "127.0.0.1:1", "subscribe": "t"})
+    reader = nowhere.reader(schema=default_schema(with_properties=True))
+    with pytest.raises(rmqpy.errors.NameServerUnreachable):
+        reader.partitions()
+
+
+def test_a_range_the_broker_does_not_hold_is_a_loss(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    result = send(producer, topic, 1)[0]
+    beyond = format_offsets({Queue(*result.queue): 5})
+    schema = default_schema(with_properties=True)
+    strict = source(server, topic, endingOffsets=beyond).reader(schema=schema)
+    with pytest.raises(DataLossError, match=r"asked for 0 to 5, the broker holds 0 to 1"):
+        strict.partitions()
+    lenient = source(server, topic, endingOffsets=beyond, failOnDataLoss="false").reader(schema=schema)
+    with pytest.warns(UserWarning, match="asked for 0 to 5"):
+        partitions = lenient.partitions()
+    assert [batch.num_rows for partition in partitions for batch in lenient.read(partition)] == [1]
+
+
+def test_importing_the_package_imports_neither_spark_nor_arrow() -> None:
+    code = "import sys, pyspark_rocketmq; print(sorted({'pyspark', 'pyarrow', 'rmqpy'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_where_spark_is_missing_the_package_has_no_source_and_does_not_raise() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None; sys.modules['pyspark.sql'] = None; import pyspark_rocketmq; "
+        "print(hasattr(pyspark_rocketmq, 'DefaultSource'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+# --- in a session ---
+
+
+def test_a_dataframe_holds_what_was_sent(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    result = producer.send(topic, "grüße", tag="paid", keys=("A-1", "B-2"), properties={"empty": ""}, flag=7)
+    (row,) = load().collect()
+    assert (row.topic, row.brokerName, row.queueId, row.queueOffset) == (*result.queue, result.queue_offset)
+    assert (row.msgId, row.tags, row.keys, row.flag) == (result.message_id, "paid", "A-1 B-2", 7)
+    assert bytes(row.body) == "grüße".encode()
+    assert row.properties["empty"] == ""
+    assert row.properties["TAGS"] == "paid"
+    assert row.bornTimestamp <= row.storeTimestamp
+
+
+def test_every_message_comes_once_and_each_queue_in_order(
+    load: Load, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 2_000)
+    df = load(packRecords=0, maxRecordsPerPartition=100, fetchBatchRows=30)
+    assert numbers(df) == list(range(2_000))
+    queues = df.select("queueId", "queueOffset").rdd.glom().collect()
+    for task in queues:
+        offsets = [row.queueOffset for row in task]
+        assert offsets == sorted(offsets)
+
+
+def test_bodies_larger_than_a_pull_arrive_whole(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    for index in range(3):
+        producer.send(topic, bytes([65 + index]) * 3_000_000)
+    lengths = [(len(row.body), row.body[:1]) for row in load(fetchBatchBytes=65536).select("body").collect()]
+    assert sorted(lengths) == [(3_000_000, b"A"), (3_000_000, b"B"), (3_000_000, b"C")]
+
+
+def test_a_schema_of_the_user_projects(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    send(producer, topic, 10, tag="paid")
+    df = load("body binary, tags string, queueOffset bigint")
+    assert df.columns == ["body", "tags", "queueOffset"]
+    assert numbers(df) == list(range(10))
+
+
+def test_properties_are_left_out_on_request(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    send(producer, topic, 1)
+    assert "properties" in load().columns
+    assert "properties" not in load(includeProperties=False).columns
+
+
+def test_start_and_end_are_offsets(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    producer.send(topic, "makes the topic")
+    queue = producer.queues(topic)[0]
+    offsets = [producer.send(topic, str(index), queue=queue).queue_offset for index in range(10)]
+    others = {Queue(*each): -1 for each in producer.queues(topic)}
+    start = format_offsets(others | {Queue(*queue): offsets[2]})
+    end = format_offsets({Queue(*queue): offsets[5]})
+    assert numbers(load(startingOffsets=start, endingOffsets=end)) == [2, 3, 4]
+
+
+def test_start_and_end_are_times(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    def after(moment_ms: int) -> int:
+        while (now := time.time_ns() // 1_000_000) <= moment_ms:
+            time.sleep(0.001)
+        return now
+
+    producer.send(topic, "0")
+    start = after(time.time_ns() // 1_000_000)
+    producer.send(topic, "1")
+    end = after(time.time_ns() // 1_000_000)
+    producer.send(topic, "2")
+    assert numbers(load(startingTimestamp=start)) == [1, 2]
+    assert numbers(load(endingTimestamp=end)) == [0, 1]
+    assert numbers(load(startingTimestamp=start, endingTimestamp=end)) == [1]
+
+
+def test_several_topics_are_one_dataframe(
+    spark: "SparkSession", server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, f"{topic}-a", 2)
+    send(producer, f"{topic}-b", 3)
+    reader = spark.read.format("rocketmq").option("nameserver", server.namesrv)
+    counts = reader.load(f"{topic}-a,{topic}-b").groupBy("topic").count().collect()
+    assert {row.topic: row["count"] for row in counts} == {f"{topic}-a": 2, f"{topic}-b": 3}
+
+
+def test_one_load_is_one_snapshot(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    send(producer, topic, 5)
+    df = load()
+    assert df.count() == 5
+    send(producer, topic, 5)
+    assert df.count() == 5
+    assert load().count() == 10
+
+
+def test_a_limit_ends_a_read_early(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    send(producer, topic, 500)
+    assert len(load(fetchBatchRows=10).limit(3).collect()) == 3
+
+
+def test_sql_reads_a_topic(
+    spark: "SparkSession", server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 4, tag="paid")
+    view = topic.replace("-", "_")
+    spark.sql(
+        f"CREATE TEMPORARY VIEW {view} USING rocketmq OPTIONS (nameserver '{server.namesrv}', subscribe '{topic}')"
+    )
+    assert spark.sql(f"SELECT count(*) FROM {view} WHERE tags = 'paid'").first()[0] == 4
+
+
+def test_timestamps_are_those_of_the_broker(load: Load, producer: rmqpy.Producer, topic: str) -> None:
+    before = time.time()
+    send(producer, topic, 1)
+    after = time.time()
+    stored = load().select(f.unix_micros("storeTimestamp")).first()[0] / 1_000_000
+    assert before - 0.001 <= stored <= after + 0.001
+
+
+def test_a_wrong_option_fails_the_load(load: Load) -> None:
+    with pytest.raises((AnalysisException, PythonException), match="did you mean 'startingOffsets'"):
+        load(startingOffset="earliest").count()
+
+
+def test_registering_twice_is_harmless(
+    spark: "SparkSession", load: Load, producer: rmqpy.Producer, topic: str
+) -> None:
+    import pyspark_rocketmq
+
+    pyspark_rocketmq.register(spark)
+    pyspark_rocketmq.register(spark)
+    send(producer, topic, 1)
+    assert load().count() == 1

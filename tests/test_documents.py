@@ -1,0 +1,58 @@
+"""What the documents show is true: examples run, commands are listed, links lead somewhere."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import rmqpy.testing
+from rmqpy import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    return re.findall(rf"```{language}\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_minute_in_the_readme_runs_as_it_stands(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commands = [
+        line.partition("#")[0] for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()
+    ]
+    programs = [block for block in blocks(ROOT / "README.md", "python") if "spark" not in block]
+    with rmqpy.testing.broker() as server:
+        monkeypatch.setenv("NAMESRV_ADDR", server.namesrv)
+        for command in commands:
+            if command.startswith(("rmqpy produce", "rmqpy consume")):
+                assert cli.run(shlex.split(command)[1:]) == 0
+        assert "first order" in capfd.readouterr().out
+        for program in programs:
+            exec(compile(program, "README.md", "exec"), {})
+        assert "second order" in capfd.readouterr().out
+
+
+def test_make_help_lists_every_command() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    listed = [line.split()[1] for line in done.stdout.splitlines()]
+    assert sorted(listed) == sorted(phony[1].split())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
