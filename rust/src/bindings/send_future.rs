@@ -123,6 +123,11 @@ impl SendFuture {
     }
 
     #[getter]
+    fn is_batch(&self) -> bool {
+        self.shipment.outgoing().is_batch()
+    }
+
+    #[getter]
     fn is_pinned(&self) -> bool {
         self.shipment.is_pinned()
     }

@@ -4,6 +4,7 @@
 //! fail is done before the first column grows. Memory is what the rows take; the reader decides when to `finish`.
 //! One thread at a time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -17,6 +18,7 @@ use super::error::RowError;
 use super::row::{Row, each_row};
 use super::schema::{Column, Kind, SchemaError, Source, arrow_schema};
 use crate::message::properties::{self, name};
+use crate::message::tag::TagFilter;
 
 /// Bytes after which a batch refuses rows: Arrow counts the bytes of a column in 31 bits.
 const BYTES_MAX: usize = 1 << 30;
@@ -89,14 +91,22 @@ impl Table {
         self.bytes
     }
 
-    /// Adds the messages of a pulled body whose offsets are at least `begin` and less than `end`; how many.
+    /// Adds the messages of a pulled body that have one of the tags and an offset within `range`; how many.
     ///
     /// # Errors
     /// At the first message that cannot be read. Those before it are in the table.
-    pub fn append(&mut self, body: &[u8], origin: &Origin<'_>, begin: u64, end: u64) -> Result<usize, RowError> {
+    pub fn append(
+        &mut self,
+        body: &[u8],
+        origin: &Origin<'_>,
+        range: &Range<u64>,
+        tags: &TagFilter,
+    ) -> Result<usize, RowError> {
         let before = self.rows;
         each_row(body, |_, row| {
-            if (begin..end).contains(&row.queue_offset()) { self.push(&row, origin) } else { Ok(()) }
+            // Brokers filter by hash: what slipped through by a collision is dropped here.
+            let is_wanted = range.contains(&row.queue_offset()) && tags.matches_tag(row.property(name::TAGS));
+            if is_wanted { self.push(&row, origin) } else { Ok(()) }
         })?;
         Ok(self.rows - before)
     }
