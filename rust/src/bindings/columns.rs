@@ -13,8 +13,8 @@ use pyo3::types::PyCapsule;
 
 use super::call::{Call, decode_error};
 use super::errors::raise;
-use crate::message::tag::TagFilter;
 use crate::columns::{BadText, COLUMNS, Column, DEFAULT_COUNT, Origin, Table};
+use crate::message::tag::TagFilter;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]

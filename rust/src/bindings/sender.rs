@@ -162,9 +162,7 @@ impl Sender {
         let (fields, body, now_ms) = (message.fields(), message.body_bytes(py), self.clock.wall_ms());
         match self.letterhead.compress_from_bytes {
             // Compressing takes tens of microseconds: others may run meanwhile.
-            Some(limit) if body.len() >= limit => {
-                py.detach(|| self.letterhead.message(fields, body, now_ms))
-            }
+            Some(limit) if body.len() >= limit => py.detach(|| self.letterhead.message(fields, body, now_ms)),
             _ => self.letterhead.message(fields, body, now_ms),
         }
     }
@@ -197,8 +195,7 @@ impl Sender {
         let connections = self.connections.get()?;
         let bytes = outgoing.bytes();
         let has_room = self.window.take(bytes, Duration::ZERO)
-            || (room_timeout > 0.0
-                && wait(py, Some(room_timeout), |slice| self.window.take(bytes, slice))?);
+            || (room_timeout > 0.0 && wait(py, Some(room_timeout), |slice| self.window.take(bytes, slice))?);
         if !has_room {
             return Ok(None);
         }

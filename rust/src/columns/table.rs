@@ -62,7 +62,8 @@ enum Cells {
     Int(Int32Builder),
     BigInt(Int64Builder),
     Timestamp(TimestampMicrosecondBuilder),
-    Map(MapBuilder<StringBuilder, StringBuilder>),
+    /// Several times the size of the others.
+    Map(Box<MapBuilder<StringBuilder, StringBuilder>>),
 }
 
 impl Table {
@@ -129,10 +130,9 @@ impl Table {
         }
         for (column, cells) in self.columns.iter().zip(&mut self.cells) {
             let body = (body.as_deref(), text);
-            cells.push(column.source, row, origin, body).map_err(|error| RowError::Full {
-                queue_offset,
-                reason: error.to_string(),
-            })?;
+            cells
+                .push(column.source, row, origin, body)
+                .map_err(|error| RowError::Full { queue_offset, reason: error.to_string() })?;
         }
         self.rows += 1;
         self.bytes += bytes;
@@ -165,7 +165,8 @@ impl Cells {
             Kind::Map => {
                 let names =
                     MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
-                Self::Map(MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()))
+                let (keys, values) = (StringBuilder::new(), StringBuilder::new());
+                Self::Map(Box::new(MapBuilder::new(Some(names), keys, values)))
             }
         }
     }
