@@ -1,3 +1,74 @@
-"""RocketMQ without the JVM."""
+"""RocketMQ without the JVM: producers, consumers and range reads for any RocketMQ 4.x or 5.x cluster.
+
+The public names and nothing else; each is imported when it is first used, so that `import rmqpy` is quick, starts no
+thread and opens no socket.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rmqpy._native import ArrowBatch as ArrowBatch
+    from rmqpy._native import SendFuture as SendFuture
+    from rmqpy.client.config import ClientConfig as ClientConfig
+    from rmqpy.client.consumer import AsyncPullConsumer as AsyncPullConsumer
+    from rmqpy.client.consumer import PullConsumer as PullConsumer
+    from rmqpy.client.outcome import SendAttempt as SendAttempt
+    from rmqpy.client.producer import AsyncProducer as AsyncProducer
+    from rmqpy.client.producer import Producer as Producer
+    from rmqpy.client.ranges import QueueRange as QueueRange
+    from rmqpy.client.ranges import RangeReader as RangeReader
+    from rmqpy.client.ranges import column_types as column_types
+    from rmqpy.client.ranges import default_columns as default_columns
+    from rmqpy.client.ranges import read_range as read_range
+    from rmqpy.client.ranges import read_ranges as read_ranges
+    from rmqpy.client.selectors import QueueSelector as QueueSelector
+    from rmqpy.client.selectors import at_random as at_random
+    from rmqpy.client.selectors import by_sharding_key as by_sharding_key
+    from rmqpy.client.selectors import round_robin as round_robin
+    from rmqpy.errors import RocketMQError as RocketMQError
+    from rmqpy.message import Message as Message
+    from rmqpy.message import MessageQueue as MessageQueue
+    from rmqpy.message import ReceivedMessage as ReceivedMessage
+    from rmqpy.message import SendResult as SendResult
+    from rmqpy.message import SendStatus as SendStatus
+
+_HOMES = {
+    "_native": ("ArrowBatch", "SendFuture"),
+    "client.config": ("ClientConfig",),
+    "client.consumer": ("AsyncPullConsumer", "PullConsumer"),
+    "client.outcome": ("SendAttempt",),
+    "client.producer": ("AsyncProducer", "Producer"),
+    "client.ranges": (
+        "QueueRange",
+        "RangeReader",
+        "column_types",
+        "default_columns",
+        "read_range",
+        "read_ranges",
+    ),
+    "client.selectors": ("QueueSelector", "at_random", "by_sharding_key", "round_robin"),
+    "errors": ("RocketMQError",),
+    "message": ("Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"),
+}
+_MODULES = {name: f"rmqpy.{module}" for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(["__version__", "errors", *_MODULES])
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("rmqpy.errors")
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'rmqpy' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    # The next use finds it without coming here.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

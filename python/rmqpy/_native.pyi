@@ -469,10 +469,9 @@ class Sender:
         template_queues: int = 4,
         max_in_flight: int = 1024,
         max_buffered_bytes: int = 67108864,
-        failures_only: bool = True,
         retry_not_safe: bool = False,
     ) -> Self:
-        """`failures_only`: announce attempts that failed, and not those that succeeded."""
+        """`retry_not_safe`: stored, but not as safely as asked, counts as a failed attempt."""
     def send(
         self,
         message: Message,
@@ -482,7 +481,7 @@ class Sender:
         *,
         timeout: float,
         room_timeout: float = 0.0,
-        announce: bool = True,
+        announce: Literal["never", "failures", "always"] = "failures",
         token: int = 0,
         is_pinned: bool = False,
     ) -> SendFuture | None:
@@ -496,7 +495,7 @@ class Sender:
         *,
         timeout: float,
         room_timeout: float = 0.0,
-        announce: bool = True,
+        announce: Literal["never", "failures", "always"] = "failures",
         token: int = 0,
         is_pinned: bool = False,
     ) -> SendFuture | None:
@@ -532,6 +531,8 @@ class SendFuture:
     def message_ids(self) -> list[str]:
         """The ids its messages travel under; known before they are sent."""
     @property
+    def is_batch(self) -> bool: ...
+    @property
     def is_pinned(self) -> bool:
         """Only the queue of the first attempt will do."""
     @property
@@ -559,9 +560,12 @@ class Columns:
     @staticmethod
     def known() -> list[tuple[str, list[str], bool]]:
         """Every column: name, possible types (the usual one first), whether it is there when nobody chooses."""
-    def append(self, call: Call, queue: MessageQueue, *, begin: int = 0, end: int = ...) -> int:
-        """Add the messages of a pull with offsets in [begin, end); how many. Raises `DecodeError` naming the
-        message that cannot be read."""
+    def append(
+        self, call: Call, queue: MessageQueue, *, tags: str = "*", begin: int = 0, end: int = ...
+    ) -> int:
+        """Add the messages of a pull that have one of the tags and offsets in [begin, end); how many.
+
+        Raises `DecodeError` naming the message that cannot be read; those before it are in."""
     @property
     def num_rows(self) -> int: ...
     @property

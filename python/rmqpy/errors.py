@@ -26,6 +26,7 @@ process.
     │   ├── AuthError(PermissionError)       credentials, or the permission of topic or broker
     │   ├── GroupNotFound                    the subscription group does not exist
     │   ├── QueueLost                        another member of the group owns the queue now
+    │   ├── DataLoss                         messages that were asked for are not there, or not any more
     │   ├── Unsupported                      this server does not serve that request
     │   └── StoreError                       .path .position: the message store
     └── TransactionError                     the transaction cannot be ended this way
@@ -186,6 +187,12 @@ class GroupNotFound(BrokerError):
 
 class QueueLost(BrokerError):
     """Another member of the group owns the queue now; what it had not committed will be delivered again."""
+
+
+class DataLoss(BrokerError):
+    """Messages that were asked for are not there: retention took them, or the topic was made anew."""
+
+    hint = "read what is left with fail_on_data_loss=False"
 
 
 class Unsupported(BrokerError):

@@ -7,6 +7,7 @@ whose configurations are equal share connections and routes.
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
@@ -90,3 +91,12 @@ def _has_port(address: str) -> bool:
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigError(f"{address!r} is not an address", hint="write host:port")
     return True
+
+
+def seconds(time: float | timedelta) -> float:
+    """A time as every public method takes it.
+
+    >>> seconds(timedelta(minutes=1)), seconds(2)
+    (60.0, 2.0)
+    """
+    return time.total_seconds() if isinstance(time, timedelta) else float(time)

@@ -106,6 +106,12 @@ class Routes:
         self._renew(topic, entry, caller)
         return entry.route
 
+    def doubt(self, topic: str) -> None:
+        """A broker of this route did not answer: let the next use look it up, at most once a second."""
+        entry = self._entries.get(topic)
+        if entry is not None and time.monotonic() - entry.checked_at > TEMPLATE_REFRESH_S:
+            entry.checked_at = time.monotonic() - self._refresh_s
+
     async def publish(self, topic: str, caller: Caller) -> Route:
         """The route for sending. A topic that does not exist borrows the template's queues: its first message
         makes it, where the cluster allows that.

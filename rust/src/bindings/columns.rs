@@ -14,6 +14,7 @@ use pyo3::types::PyCapsule;
 use super::call::{Call, decode_error};
 use super::errors::raise;
 use crate::columns::{BadText, COLUMNS, Column, DEFAULT_COUNT, Origin, Table};
+use crate::message::tag::TagFilter;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
@@ -49,19 +50,20 @@ impl Columns {
         described.collect()
     }
 
-    #[pyo3(signature = (call, queue, *, begin = 0, end = u64::MAX))]
+    #[pyo3(signature = (call, queue, *, tags = "*", begin = 0, end = u64::MAX))]
     fn append(
         &self,
         py: Python<'_>,
         call: &Call,
         queue: &Bound<'_, PyAny>,
+        tags: &str,
         begin: u64,
         end: u64,
     ) -> PyResult<usize> {
         let (topic, broker, queue_id): (String, String, i32) = queue.extract()?;
         let origin = Origin { topic: &topic, broker: &broker, queue_id };
-        let body = &call.answer()?.body;
-        let appended = py.detach(|| self.table.lock().append(body, &origin, begin, end));
+        let (body, tags) = (&call.answer()?.body, TagFilter::parse(tags));
+        let appended = py.detach(|| self.table.lock().append(body, &origin, &(begin..end), &tags));
         appended.map_err(|error| decode_error(&error, queue))
     }
 

@@ -168,10 +168,7 @@ impl Message {
         slf.get_type().call((), Some(&arguments))
     }
 
-    fn __getnewargs_ex__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         Ok((PyTuple::empty(py), self.arguments(py)?))
     }
 
@@ -193,7 +190,8 @@ impl Message {
         let mut text =
             format!("Message({}, {}", repr_text(py, &self.fields.topic)?, repr_body(self.body.bind(py))?);
         let arguments = self.arguments(py)?;
-        for name in ["tag", "keys", "sharding_key", "deliver_at", "deliver_after", "delay_level", "priority"] {
+        for name in ["tag", "keys", "sharding_key", "deliver_at", "deliver_after", "delay_level", "priority"]
+        {
             if let Some(value) = arguments.get_item(name)?
                 && value.is_truthy()?
             {
@@ -244,7 +242,10 @@ fn bytes_of<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
         return text.encode_utf8();
     }
     let view = PyMemoryView::from(body).map_err(|_| {
-        PyTypeError::new_err(format!("a body is bytes, bytearray, memoryview or str, not {}", body.get_type()))
+        PyTypeError::new_err(format!(
+            "a body is bytes, bytearray, memoryview or str, not {}",
+            body.get_type()
+        ))
     })?;
     Ok(view.call_method0("tobytes")?.cast_into::<PyBytes>()?)
 }

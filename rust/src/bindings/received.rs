@@ -4,7 +4,9 @@ use bytes::Bytes;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDateTime, PyDict, PyMappingProxy, PyMemoryView, PyString, PyTuple, PyTzInfo, PyType};
+use pyo3::types::{
+    PyBytes, PyDateTime, PyDict, PyMappingProxy, PyMemoryView, PyString, PyTuple, PyType, PyTzInfo,
+};
 
 use super::call::decode_error;
 use super::message::repr_body;
@@ -22,6 +24,9 @@ pub struct ReceivedMessage {
     body: PyOnceLock<Py<PyBytes>>,
     properties: PyOnceLock<Py<PyMappingProxy>>,
 }
+
+/// What `restore` takes.
+type Restored<'py> = (Bound<'py, PyBytes>, Option<u32>, Bound<'py, PyAny>);
 
 impl ReceivedMessage {
     /// The message in `record`, or in the batch there at `index`.
@@ -164,9 +169,7 @@ impl ReceivedMessage {
         LOADS.import(py, "json", "loads")?.call1((self.body(py)?,))
     }
 
-    fn __reduce__<'py>(
-        slf: &Bound<'py, Self>,
-    ) -> (Bound<'py, PyType>, (Bound<'py, PyBytes>, Option<u32>, Bound<'py, PyAny>)) {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, Restored<'py>) {
         let (py, this) = (slf.py(), slf.get());
         (slf.get_type(), (PyBytes::new(py, &this.record), this.index, this.queue(py)))
     }

@@ -97,7 +97,9 @@ impl SendFuture {
     fn exception<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         slf.get().wait_over(slf.py(), timeout)?;
         match slf.get().shipment.phase() {
-            Phase::GivenUp => Ok(Some(Self::failure(slf)?.into_value(slf.py()).into_bound(slf.py()).into_any())),
+            Phase::GivenUp => {
+                Ok(Some(Self::failure(slf)?.into_value(slf.py()).into_bound(slf.py()).into_any()))
+            }
             _ => Ok(None),
         }
     }
@@ -120,6 +122,11 @@ impl SendFuture {
     #[getter]
     fn message_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.shipment.outgoing().unique_ids())
+    }
+
+    #[getter]
+    fn is_batch(&self) -> bool {
+        self.shipment.outgoing().is_batch()
     }
 
     #[getter]
@@ -162,7 +169,9 @@ fn facts(attempt: &Attempt) -> AttemptFacts {
     let Attempt { target, failure, elapsed } = attempt;
     let (kind, code, text) = match failure {
         SendFailure::Broker { code, remark } => ("broker", Some(*code), remark.clone()),
-        SendFailure::NotSafe(receipt) => ("broker", Some(receipt.code), "stored, not as safely as asked".into()),
+        SendFailure::NotSafe(receipt) => {
+            ("broker", Some(receipt.code), "stored, not as safely as asked".into())
+        }
         SendFailure::Call(error) => (failure_kind(error), None, error.to_string()),
         SendFailure::Malformed(text) => ("malformed", None, text.clone()),
     };

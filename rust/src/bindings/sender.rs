@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::client::{Client, SharedConnections};
@@ -27,7 +28,6 @@ pub struct Sender {
     letterhead: Arc<Letterhead>,
     window: Arc<Window>,
     completions: Arc<CompletionsCore>,
-    failures_only: bool,
     retry_not_safe: bool,
     clock: SharedClock,
 }
@@ -37,7 +37,7 @@ impl Sender {
     #[new]
     #[pyo3(signature = (client, completions, *, group, compress_above = None, compression = "zlib",
                         template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 64 << 20,
-                        failures_only = true, retry_not_safe = false))]
+                        retry_not_safe = false))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python constructor, not a Rust interface")]
     fn new(
         client: &Client,
@@ -48,7 +48,6 @@ impl Sender {
         template_queues: i32,
         max_in_flight: usize,
         max_buffered_bytes: usize,
-        failures_only: bool,
         retry_not_safe: bool,
     ) -> PyResult<Self> {
         check_group(&group).map_err(|error| raise("ConfigError", &error.to_string()))?;
@@ -72,13 +71,12 @@ impl Sender {
             }),
             window: Arc::new(Window::new(max_in_flight.max(1), max_buffered_bytes)),
             completions: completions.core(),
-            failures_only,
             retry_not_safe,
             clock: SystemClock::shared(),
         })
     }
 
-    #[pyo3(signature = (message, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = true,
+    #[pyo3(signature = (message, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = "failures",
                         token = 0, is_pinned = false))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
     fn send(
@@ -90,17 +88,17 @@ impl Sender {
         queue_id: i32,
         timeout: f64,
         room_timeout: f64,
-        announce: bool,
+        announce: &str,
         token: u64,
         is_pinned: bool,
     ) -> PyResult<Option<SendFuture>> {
         let outgoing = self.outgoing(py, message);
         let target = target(address, broker, queue_id);
-        let announce = announce.then_some(token);
-        self.ship(py, outgoing, target, timeout, room_timeout, announce, is_pinned)
+        let options = self.options(announce, token, is_pinned)?;
+        self.ship(py, outgoing, target, timeout, room_timeout, options)
     }
 
-    #[pyo3(signature = (messages, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = true,
+    #[pyo3(signature = (messages, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = "failures",
                         token = 0, is_pinned = false))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
     fn send_batch(
@@ -112,7 +110,7 @@ impl Sender {
         queue_id: i32,
         timeout: f64,
         room_timeout: f64,
-        announce: bool,
+        announce: &str,
         token: u64,
         is_pinned: bool,
     ) -> PyResult<Option<SendFuture>> {
@@ -122,8 +120,8 @@ impl Sender {
         let members = messages.iter().map(|message| (message.fields(), message.body_bytes(py)));
         let outgoing = self.letterhead.batch(&first.fields().topic, members, self.clock.wall_ms());
         let target = target(address, broker, queue_id);
-        let announce = announce.then_some(token);
-        self.ship(py, outgoing, target, timeout, room_timeout, announce, is_pinned)
+        let options = self.options(announce, token, is_pinned)?;
+        self.ship(py, outgoing, target, timeout, room_timeout, options)
     }
 
     fn send_oneway(
@@ -164,14 +162,27 @@ impl Sender {
         let (fields, body, now_ms) = (message.fields(), message.body_bytes(py), self.clock.wall_ms());
         match self.letterhead.compress_from_bytes {
             // Compressing takes tens of microseconds: others may run meanwhile.
-            Some(limit) if body.len() >= limit => {
-                py.detach(|| self.letterhead.message(fields, body, now_ms))
-            }
+            Some(limit) if body.len() >= limit => py.detach(|| self.letterhead.message(fields, body, now_ms)),
             _ => self.letterhead.message(fields, body, now_ms),
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what both forms of sending have in common")]
+    fn options(&self, announce: &str, token: u64, is_pinned: bool) -> PyResult<ShipmentOptions> {
+        let (is_announced, failures_only) = match announce {
+            "never" => (false, false),
+            "failures" => (true, true),
+            "always" => (true, false),
+            other => return Err(PyValueError::new_err(format!("announce {other:?}"))),
+        };
+        Ok(ShipmentOptions {
+            window: Some(Arc::clone(&self.window)),
+            announce: is_announced.then(|| Announce { to: Arc::clone(&self.completions), token }),
+            failures_only,
+            retry_not_safe: self.retry_not_safe,
+            is_pinned,
+        })
+    }
+
     fn ship(
         &self,
         py: Python<'_>,
@@ -179,24 +190,15 @@ impl Sender {
         target: Target,
         timeout: f64,
         room_timeout: f64,
-        announce: Option<u64>,
-        is_pinned: bool,
+        options: ShipmentOptions,
     ) -> PyResult<Option<SendFuture>> {
         let connections = self.connections.get()?;
         let bytes = outgoing.bytes();
         let has_room = self.window.take(bytes, Duration::ZERO)
-            || (room_timeout > 0.0
-                && wait(py, Some(room_timeout), |slice| self.window.take(bytes, slice))?);
+            || (room_timeout > 0.0 && wait(py, Some(room_timeout), |slice| self.window.take(bytes, slice))?);
         if !has_room {
             return Ok(None);
         }
-        let options = ShipmentOptions {
-            window: Some(Arc::clone(&self.window)),
-            announce: announce.map(|token| Announce { to: Arc::clone(&self.completions), token }),
-            failures_only: self.failures_only,
-            retry_not_safe: self.retry_not_safe,
-            is_pinned,
-        };
         let deadline = Instant::now() + duration(timeout);
         let shipment = Arc::new(Shipment::new(outgoing, target, deadline, options));
         connections.ship(&shipment);

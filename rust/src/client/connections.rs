@@ -32,7 +32,13 @@ pub struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    fn frame(&self, out: &mut Vec<u8>, encoding: Encoding, opaque: i32, flags: i32) -> Result<(), FrameError> {
+    fn frame(
+        &self,
+        out: &mut Vec<u8>,
+        encoding: Encoding,
+        opaque: i32,
+        flags: i32,
+    ) -> Result<(), FrameError> {
         let mut header =
             HeaderWriter::begin_as(language::PYTHON, out, encoding, self.code, opaque, flags, None);
         for (name, value) in self.ext {

@@ -81,7 +81,9 @@ pub struct Fields {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FieldError {
     /// Empty, too long or with a forbidden character.
-    #[error("{what} {name:?} is not a valid name: use 1 to {chars_max} of the characters a-z A-Z 0-9 _ - % |")]
+    #[error(
+        "{what} {name:?} is not a valid name: use 1 to {chars_max} of the characters a-z A-Z 0-9 _ - % |"
+    )]
     Name {
         /// `topic` or `group`.
         what: &'static str,
@@ -94,7 +96,9 @@ pub enum FieldError {
     #[error("topic {0:?} is written by brokers only")]
     BrokerTopic(String),
     /// A property name that the protocol uses itself.
-    #[error("property {0:?} is reserved; use the argument of Message that sets it (tag, keys, sharding_key, deliver_at, ...)")]
+    #[error(
+        "property {0:?} is reserved; use the argument of Message that sets it (tag, keys, sharding_key, deliver_at, ...)"
+    )]
     Reserved(String),
     /// Names and values end at these control characters on the wire.
     #[error("{what} {text:?} is empty, or has a character that the wire format cannot carry")]

@@ -14,10 +14,10 @@ use crate::message::batch::InnerMessage;
 use crate::message::compression::{LEVEL_DEFAULT, compress};
 use crate::message::id::UniqueIds;
 use crate::message::sysflag::{COMPRESSED, Compression};
+use crate::remoting::FrameError;
 use crate::remoting::codes::{flag, language, request};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
-use crate::remoting::FrameError;
 
 /// Topic whose settings a broker copies for one that is made by its first message.
 const TEMPLATE_TOPIC: &str = "TBW102";
@@ -158,8 +158,7 @@ impl Outgoing {
     ) -> Result<(), FrameError> {
         let code = if self.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
         let flags = if is_oneway { flag::ONEWAY } else { 0 };
-        let mut header =
-            HeaderWriter::begin_as(language::PYTHON, out, encoding, code, opaque, flags, None);
+        let mut header = HeaderWriter::begin_as(language::PYTHON, out, encoding, code, opaque, flags, None);
         header
             .ext("a", &self.letterhead.group)
             .ext("b", &self.topic)

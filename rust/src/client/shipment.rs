@@ -177,11 +177,8 @@ impl Shipment {
         match judged {
             Ok(receipt) => progress.phase = Phase::Stored(receipt),
             Err(failure) => {
-                let attempt = Attempt {
-                    target: progress.target.clone(),
-                    failure,
-                    elapsed: progress.started.elapsed(),
-                };
+                let attempt =
+                    Attempt { target: progress.target.clone(), failure, elapsed: progress.started.elapsed() };
                 progress.attempts.push(attempt);
                 progress.phase = Phase::Failed;
             }

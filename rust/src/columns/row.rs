@@ -38,10 +38,8 @@ pub fn each_row<'a, E: From<RowError>>(
         let whole = Row { record, inner: None };
         if whole.is_batch() {
             for (index, inner) in inner_messages(record.body()).enumerate() {
-                let inner = inner.map_err(|error| RowError::Batch {
-                    queue_offset: whole.queue_offset(),
-                    error,
-                })?;
+                let inner =
+                    inner.map_err(|error| RowError::Batch { queue_offset: whole.queue_offset(), error })?;
                 visit(at, Row { record, inner: Some((index as u32, inner)) })?;
             }
         } else {
@@ -122,9 +120,7 @@ impl<'a> Row<'a> {
 
     /// The producer's id, or the broker's for a message without one.
     pub fn message_id(&self) -> Cow<'a, str> {
-        self.property(name::UNIQ_KEY).map_or_else(
-            || Cow::Owned(self.offset_message_id().to_string()),
-            String::from_utf8_lossy,
-        )
+        self.property(name::UNIQ_KEY)
+            .map_or_else(|| Cow::Owned(self.offset_message_id().to_string()), String::from_utf8_lossy)
     }
 }

@@ -230,8 +230,18 @@ mod tests {
         assert_eq!(
             names,
             [
-                "topic", "brokerName", "queueId", "queueOffset", "msgId", "tags", "keys", "body", "properties",
-                "flag", "bornTimestamp", "storeTimestamp"
+                "topic",
+                "brokerName",
+                "queueId",
+                "queueOffset",
+                "msgId",
+                "tags",
+                "keys",
+                "body",
+                "properties",
+                "flag",
+                "bornTimestamp",
+                "storeTimestamp"
             ]
         );
     }

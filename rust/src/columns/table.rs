@@ -4,6 +4,7 @@
 //! fail is done before the first column grows. Memory is what the rows take; the reader decides when to `finish`.
 //! One thread at a time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::{
@@ -17,6 +18,7 @@ use super::error::RowError;
 use super::row::{Row, each_row};
 use super::schema::{Column, Kind, SchemaError, Source, arrow_schema};
 use crate::message::properties::{self, name};
+use crate::message::tag::TagFilter;
 
 /// Bytes after which a batch refuses rows: Arrow counts the bytes of a column in 31 bits.
 const BYTES_MAX: usize = 1 << 30;
@@ -60,7 +62,8 @@ enum Cells {
     Int(Int32Builder),
     BigInt(Int64Builder),
     Timestamp(TimestampMicrosecondBuilder),
-    Map(MapBuilder<StringBuilder, StringBuilder>),
+    /// Several times the size of the others.
+    Map(Box<MapBuilder<StringBuilder, StringBuilder>>),
 }
 
 impl Table {
@@ -89,14 +92,22 @@ impl Table {
         self.bytes
     }
 
-    /// Adds the messages of a pulled body whose offsets are at least `begin` and less than `end`; how many.
+    /// Adds the messages of a pulled body that have one of the tags and an offset within `range`; how many.
     ///
     /// # Errors
     /// At the first message that cannot be read. Those before it are in the table.
-    pub fn append(&mut self, body: &[u8], origin: &Origin<'_>, begin: u64, end: u64) -> Result<usize, RowError> {
+    pub fn append(
+        &mut self,
+        body: &[u8],
+        origin: &Origin<'_>,
+        range: &Range<u64>,
+        tags: &TagFilter,
+    ) -> Result<usize, RowError> {
         let before = self.rows;
         each_row(body, |_, row| {
-            if (begin..end).contains(&row.queue_offset()) { self.push(&row, origin) } else { Ok(()) }
+            // Brokers filter by hash: what slipped through by a collision is dropped here.
+            let is_wanted = range.contains(&row.queue_offset()) && tags.matches_tag(row.property(name::TAGS));
+            if is_wanted { self.push(&row, origin) } else { Ok(()) }
         })?;
         Ok(self.rows - before)
     }
@@ -119,10 +130,9 @@ impl Table {
         }
         for (column, cells) in self.columns.iter().zip(&mut self.cells) {
             let body = (body.as_deref(), text);
-            cells.push(column.source, row, origin, body).map_err(|error| RowError::Full {
-                queue_offset,
-                reason: error.to_string(),
-            })?;
+            cells
+                .push(column.source, row, origin, body)
+                .map_err(|error| RowError::Full { queue_offset, reason: error.to_string() })?;
         }
         self.rows += 1;
         self.bytes += bytes;
@@ -155,7 +165,8 @@ impl Cells {
             Kind::Map => {
                 let names =
                     MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
-                Self::Map(MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new()))
+                let (keys, values) = (StringBuilder::new(), StringBuilder::new());
+                Self::Map(Box::new(MapBuilder::new(Some(names), keys, values)))
             }
         }
     }

@@ -80,7 +80,10 @@ impl Service for Echo {
                 }
                 PANIC => panic!("asked to"),
                 QUIT => return Err(Close::Protocol("asked to")),
-                _ => {}
+                _ if session.header.is_response() || session.header.is_oneway() => {}
+                _ => HeaderWriter::begin(out.bytes(), frame.encoding, 3, opaque, flag::RESPONSE, None)
+                    .finish(0)
+                    .unwrap(),
             }
         }
         Ok(())

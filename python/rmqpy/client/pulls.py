@@ -1,0 +1,95 @@
+"""One pull: the request, and what its reply means.
+
+Pure. A pull never commits and always carries its subscription, so that no group has to be registered for it. Only
+four codes are results; everything else is an error.
+"""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from rmqpy import errors
+from rmqpy._native import Call
+from rmqpy.message import MessageQueue
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.remoting.client import check_transport
+
+#: Asked for at a time. Apache's broker gives 32 messages or 256 KiB at most; ours honours more.
+MESSAGES_MAX: Final = 1024
+BYTES_MAX: Final = 4 << 20
+#: How long a broker may hold a pull that finds nothing, and how much longer its reply may take.
+SUSPEND_S: Final = 15.0
+REPLY_S: Final = 15.0
+
+_SUSPEND: Final = 2
+_SUBSCRIPTION: Final = 4
+
+
+class Found(Enum):
+    """What a pull found."""
+
+    MESSAGES = ResponseCode.SUCCESS
+    #: The end of the queue, or a hole.
+    NOTHING = ResponseCode.PULL_NOT_FOUND
+    #: Messages, but none that passes the filter: go on at once.
+    FILTERED = ResponseCode.PULL_RETRY_IMMEDIATELY
+    #: The offset is not in the queue.
+    MOVED = ResponseCode.PULL_OFFSET_MOVED
+
+
+class Pulled(NamedTuple):
+    """A reply: what was found, where to go on, and what the broker holds, from `begin` up to, not including, `end`."""
+
+    found: Found
+    next_offset: int
+    begin: int
+    end: int
+    #: Broker id to pull from next.
+    suggested: int
+    call: Call
+
+
+def request(
+    group: str, queue: MessageQueue, offset: int, *, tags: str, messages_max: int, suspend_s: float = 0.0
+) -> dict[str, str]:
+    """Header fields of a pull. `suspend_s`: how long the broker may hold it while there is nothing."""
+    return {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(messages_max),
+        "sysFlag": str(_SUBSCRIPTION | (_SUSPEND if suspend_s > 0 else 0)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(round(suspend_s * 1000)),
+        "subscription": tags,
+        "subVersion": "0",
+        "expressionType": "TAG",
+        "maxMsgBytes": str(BYTES_MAX),
+        "bname": queue.broker,
+    }
+
+
+PULL: Final = RequestCode.PULL_MESSAGE
+
+
+def read(call: Call, queue: MessageQueue, address: str) -> Pulled:
+    """What a finished pull says. Raises what kept the reply away, or what the broker refused it with."""
+    check_transport(call, address)
+    try:
+        found = Found(call.code)
+    except ValueError:
+        raise errors.from_response(call.code, call.remark, broker=queue.broker, topic=queue.topic) from None
+    ext = call.ext
+    try:
+        return Pulled(
+            found,
+            int(ext["nextBeginOffset"]),
+            int(ext["minOffset"]),
+            int(ext["maxOffset"]),
+            int(ext["suggestWhichBrokerId"]),
+            call,
+        )
+    except (KeyError, ValueError) as missing:
+        raise errors.DecodeError(
+            f"the answer to a pull lacks {missing}", broker=queue.broker, topic=queue.topic
+        ) from None

@@ -1,0 +1,332 @@
+"""The range read: queues and offsets in, Arrow batches out.
+
+Owns the loop that pulls a range to its end and knows a loss from a gap. Invariant: every message of a range that
+the broker holds is in exactly one batch, those of one range in order; a message that is gone, or cannot be decoded,
+ends the read with an error that names it, unless losses were allowed.
+
+One reader is for one thread. The next pull of a range is on its way while the last one is decoded, and several
+ranges are pulled side by side; what lies ready is bounded by one reply for each of them.
+"""
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from rmqpy import errors
+from rmqpy._native import ArrowBatch, Call, Columns
+from rmqpy.client import pulls
+from rmqpy.client.config import Address, ClientConfig
+from rmqpy.client.session import Session
+from rmqpy.message import MessageQueue
+from rmqpy.remoting.client import BlockingCaller, run
+
+log = logging.getLogger(__name__)
+
+#: The group such reads are made under. Nothing is committed to it.
+READER_GROUP: Final = "rmqpy-reader"
+#: Spark's sweet spot: large enough to be cheap per row, small enough to stay in its socket.
+BATCH_ROWS: Final = 10_000
+BATCH_BYTES: Final = 8 << 20
+#: Ranges pulled side by side.
+LANES_MAX: Final = 4
+PULL_TIMEOUT_S: Final = 10.0
+RETRY_PAUSE_S: Final = 0.2
+
+
+class QueueRange(NamedTuple):
+    """Offsets of one queue, from `begin` up to, not including, `end`."""
+
+    queue: MessageQueue
+    begin: int
+    end: int
+
+
+def read_range(
+    queue: MessageQueue,
+    begin: int,
+    end: int,
+    namesrv: Address | ClientConfig | None = None,
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    tags: str = "*",
+    group: str = READER_GROUP,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    fail_on_data_loss: bool = True,
+    null_bad_text: bool = False,
+    retries: int = 3,
+) -> "RangeReader":
+    """The messages of one queue with offsets in [begin, end), as Arrow batches.
+
+    ::
+
+        queue = rmqpy.MessageQueue("orders", "broker-a", 0)
+        for batch in rmqpy.read_range(queue, 0, 1000, columns=["queueOffset", "body"]):
+            print(pyarrow.record_batch(batch))
+
+    See `read_ranges` for the rest.
+    """
+    return read_ranges(
+        [QueueRange(queue, begin, end)],
+        namesrv,
+        columns=columns,
+        tags=tags,
+        group=group,
+        batch_rows=batch_rows,
+        batch_bytes=batch_bytes,
+        fail_on_data_loss=fail_on_data_loss,
+        null_bad_text=null_bad_text,
+        retries=retries,
+    )
+
+
+def read_ranges(
+    ranges: Iterable[QueueRange],
+    namesrv: Address | ClientConfig | None = None,
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    tags: str = "*",
+    group: str = READER_GROUP,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+    fail_on_data_loss: bool = True,
+    null_bad_text: bool = False,
+    retries: int = 3,
+) -> "RangeReader":
+    """The messages of several ranges as Arrow batches. Messages of one range come in order.
+
+    `columns`: names, or names with Spark types where the usual one is not wanted (`{"body": "string"}`); see
+    `column_types`. A batch ends at `batch_rows` or `batch_bytes`, whichever comes first, give or take one pull.
+    `tags`: only messages with one of these tags, `"paid || refunded"`. `null_bad_text`: a body asked for as string
+    that is not UTF-8 becomes null. Each pull is tried `retries` times more before it fails.
+
+    Iterating raises `DataLoss` when the broker does not hold the whole range, unless `fail_on_data_loss` is False:
+    then a warning is logged and the rest is read. A body that cannot be decoded raises `DecodeError` with its place.
+    """
+    asked = columns.items() if isinstance(columns, Mapping) else ((name, None) for name in columns or ())
+    return RangeReader(
+        list(ranges),
+        ClientConfig.of(namesrv),
+        Columns(None if columns is None else list(asked), null_bad_text=null_bad_text),
+        _Plan(tags, group, batch_rows, batch_bytes, fail_on_data_loss, retries),
+    )
+
+
+def column_types() -> dict[str, list[str]]:
+    """Every column a range read can have, with the Spark types it can have, the usual one first.
+
+    >>> column_types()["body"]
+    ['binary', 'string']
+    """
+    return {name: kinds for name, kinds, _ in Columns.known()}
+
+
+def default_columns() -> list[str]:
+    """The columns of a range read that does not name any.
+
+    >>> default_columns()[:4]
+    ['topic', 'brokerName', 'queueId', 'queueOffset']
+    """
+    return [name for name, _, is_default in Columns.known() if is_default]
+
+
+class _Plan(NamedTuple):
+    tags: str
+    group: str
+    batch_rows: int
+    batch_bytes: int
+    fails_on_loss: bool
+    retries: int
+
+
+class _Lane:
+    """One range being read."""
+
+    __slots__ = ("address", "at", "end", "failures", "not_before", "queue", "suggested")
+
+    def __init__(self, span: QueueRange) -> None:
+        self.queue, self.at, self.end = span
+        self.suggested = 0
+        self.address = ""
+        self.failures = 0
+        self.not_before = 0.0
+
+
+class RangeReader:
+    """An iterator of `ArrowBatch`, and an Arrow stream: `pyarrow.table(reader)`, `polars.DataFrame(reader)`.
+
+    It can be read once. Leaving a `with` block, or `close`, ends it early.
+    """
+
+    def __init__(
+        self, ranges: Sequence[QueueRange], config: ClientConfig, columns: Columns, plan: _Plan
+    ) -> None:
+        for queue, begin, end in ranges:
+            if not 0 <= begin <= end:
+                raise ValueError(
+                    f"a range goes from an offset to a later one, not from {begin} to {end} ({queue})"
+                )
+        self._plan = plan
+        self._columns = columns
+        self._session = _session(config)
+        self._caller = BlockingCaller(self._session.client)
+        self._inbox = self._caller.inbox()
+        self._idle = deque(_Lane(span) for span in ranges if span[1] < span[2])
+        self._flying: dict[int, _Lane] = {}
+        self._token = 0
+        self._batches = self._read()
+
+    def __iter__(self) -> Iterator[ArrowBatch]:
+        return self
+
+    def __next__(self) -> ArrowBatch:
+        return next(self._batches)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._columns.stream(self)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._columns.__arrow_c_schema__()
+
+    def close(self) -> None:
+        """End the read; pulls under way are forgotten. Idempotent."""
+        self._batches.close()
+        self._inbox.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self) -> Generator[ArrowBatch, None, None]:
+        columns, plan = self._columns, self._plan
+        try:
+            while self._idle or self._flying:
+                self._take_off()
+                for token, call in self._landed():
+                    lane = self._flying.pop(token)
+                    begin, end = lane.at, lane.end
+                    has_messages = self._judge(lane, call)
+                    if lane.at < lane.end:
+                        # Before decoding, so that the broker works while we do.
+                        self._idle.appendleft(lane)
+                        self._take_off()
+                    if has_messages:
+                        columns.append(call, lane.queue, tags=plan.tags, begin=begin, end=end)
+                    if columns.num_rows >= plan.batch_rows or columns.nbytes >= plan.batch_bytes:
+                        yield columns.take()
+            if columns.num_rows:
+                yield columns.take()
+        finally:
+            self._inbox.close()
+
+    def _take_off(self) -> None:
+        """Start pulls while there are ranges that are not pausing, and room for them."""
+        pausing = []
+        while self._idle and len(self._flying) < LANES_MAX:
+            lane = self._idle.popleft()
+            if lane.not_before > time.monotonic():
+                pausing.append(lane)
+                continue
+            try:
+                route = run(self._session.routes.subscribe(lane.queue.topic, self._caller))
+                lane.address = route.reader(lane.queue.broker, lane.suggested)
+            except errors.RocketMQError as error:
+                self._failed(lane, error)
+                pausing.append(lane)
+                continue
+            self._pull(lane)
+        self._idle.extend(pausing)
+
+    def _pull(self, lane: _Lane) -> None:
+        ext = pulls.request(
+            self._plan.group,
+            lane.queue,
+            lane.at,
+            tags=self._plan.tags,
+            messages_max=min(lane.end - lane.at, pulls.MESSAGES_MAX),
+        )
+        self._token += 1
+        self._flying[self._token] = lane
+        self._session.client.call(
+            lane.address,
+            pulls.PULL,
+            ext,
+            timeout_ms=round(PULL_TIMEOUT_S * 1000),
+            completions=self._inbox.completions,
+            token=self._token,
+        )
+
+    def _landed(self) -> list[tuple[int, Call]]:
+        """What has come back, waiting for the first, or for the end of the shortest pause."""
+        wake_at = min((lane.not_before for lane in self._idle), default=float("inf"))
+        pause = max(0.0, wake_at - time.monotonic())
+        run(self._inbox.wait(min(pause, PULL_TIMEOUT_S)))
+        return self._inbox.take()
+
+    def _judge(self, lane: _Lane, call: Call) -> bool:
+        """Move the lane on, or to its end; whether the reply has messages for it."""
+        try:
+            pulled = pulls.read(call, lane.queue, lane.address)
+        except errors.RocketMQError as error:
+            self._failed(lane, error)
+            return False
+        lane.suggested = pulled.suggested
+        has_moved_on = pulled.next_offset > lane.at
+        if pulled.found in (pulls.Found.MESSAGES, pulls.Found.FILTERED) and has_moved_on:
+            lane.at, lane.failures = pulled.next_offset, 0
+            return pulled.found is pulls.Found.MESSAGES
+        if pulled.found is pulls.Found.MOVED:
+            self._lost(lane, pulled)
+            lane.at = pulled.next_offset if has_moved_on else lane.end
+        elif lane.failures < self._plan.retries:
+            # What was just stored may need a moment to become visible here.
+            self._pause(lane)
+        else:
+            self._lost(lane, pulled)
+            lane.at = lane.end
+        return False
+
+    def _failed(self, lane: _Lane, error: errors.RocketMQError) -> None:
+        if not error.retriable or lane.failures >= self._plan.retries:
+            raise error
+        log.warning("reading %s at %d failed and is tried again: %s", lane.queue, lane.at, error)
+        self._session.routes.doubt(lane.queue.topic)
+        self._pause(lane)
+
+    def _pause(self, lane: _Lane) -> None:
+        lane.failures += 1
+        lane.not_before = time.monotonic() + RETRY_PAUSE_S * lane.failures
+
+    def _lost(self, lane: _Lane, pulled: pulls.Pulled) -> None:
+        topic, broker, queue_id = lane.queue
+        loss = (
+            f"queue {queue_id} of {topic} on {broker}: asked for {lane.at} to {lane.end}, "
+            f"the broker holds {pulled.begin} to {pulled.end}"
+        )
+        if self._plan.fails_on_loss:
+            raise errors.DataLoss(loss, broker=broker, topic=topic)
+        log.warning("%s; reading what is left", loss)
+
+
+#: Kept until the process ends: executors read range after range, and connections are worth keeping.
+_SESSIONS: Final[dict[tuple[int, ClientConfig], Session]] = {}
+_SESSIONS_MAX: Final = 8
+
+
+def _session(config: ClientConfig) -> Session:
+    key = (os.getpid(), config)
+    session = _SESSIONS.get(key)
+    if session is None:
+        if len(_SESSIONS) >= _SESSIONS_MAX:
+            # Sessions of a parent process are forgotten first: `release` leaves their connections alone.
+            _SESSIONS.pop(next(iter(_SESSIONS))).release()
+        session = _SESSIONS[key] = Session.hold(config)
+    return session
