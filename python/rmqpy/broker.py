@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -31,6 +30,7 @@ from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
+from rmqpy.control.notices import Notices
 from rmqpy.control.offsets import OffsetFile
 from rmqpy.control.queue_locks import QueueLocks
 from rmqpy.control.rates import SAMPLE_SECONDS
@@ -41,8 +41,6 @@ from rmqpy.control.silence import drop_silent
 from rmqpy.control.timers import Timers
 from rmqpy.control.topics import Topics, built_in_topics
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import encode
-from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.client import LoopCaller
 from rmqpy.remoting.server import Endpoint
@@ -96,13 +94,14 @@ class Broker:
         self._clock = clock or SystemClock()
         self._config = LiveConfig(config, self._clock, path)
         self._started = contextlib.AsyncExitStack()
+        self._host = config.advertised_host
         self._port = config.listen_port
         self._endpoint: Endpoint | None = None
 
     @property
     def address(self) -> str:
         """`host:port` as clients are told."""
-        return f"{self._config.now.advertised_host}:{self._port}"
+        return f"{self._host}:{self._port}"
 
     def table(self) -> dict[RequestCode, str]:
         """Every request code and what becomes of it; once started."""
@@ -146,7 +145,8 @@ class Broker:
     async def _recover(self, config: BrokerConfig) -> _Parts:
         """Everything that was on the disk, as far as it survived."""
         store = _store(config)
-        self._started.callback(store.close)
+        # In a thread: the disk must not hold up a name server on the same loop.
+        self._started.push_async_callback(asyncio.to_thread, store.close)
         await _open(store)
         metadata, offsets = self._metadata(config), Offsets()
         folder = Path(config.store.folder) / "config"
@@ -164,7 +164,8 @@ class Broker:
         store, metadata, offsets, topics, groups, offset_file = parts
         server = Server(store=store, metadata=metadata, offsets=offsets, idle_ms=config.idle_seconds * 1_000)
         producers = Producers()
-        consumers = Consumers(metadata, lambda group, to: _tell_changed(server, group, to))
+        notices = Notices(self._config, groups, server)
+        consumers = Consumers(metadata, notices.group_changed)
         locks = QueueLocks(self._clock)
         runtime = Runtime(config.store.folder, store.statistics, server.statistics, self._clock)
         self._endpoint = Endpoint(
@@ -223,7 +224,7 @@ class Broker:
         await registration.first_round(FIRST_ROUND_SECONDS)
 
     def _identity(self, config: BrokerConfig) -> Identity:
-        replica_host = config.replica_address or config.advertised_host
+        replica_host = config.replica_address or self._host
         return Identity(
             cluster=config.cluster,
             broker=config.name,
@@ -235,7 +236,7 @@ class Broker:
         return Metadata(
             cluster=config.cluster,
             broker=config.name,
-            store_host=f"{_numeric(config.advertised_host)}:{self._port}",
+            store_host=f"{_numeric(self._host)}:{self._port}",
             region=config.region,
             trace_on=config.trace_on,
             permission=config.permission,
@@ -256,7 +257,6 @@ def _store(config: BrokerConfig) -> Store:
         queue_file_bytes=store.queue_file_bytes,
         index_slots=store.index_slots,
         index_entries=store.index_entries,
-        message_bytes_max=store.message_bytes_max,
         sync_flush=store.is_sync,
         flush_interval_ms=store.flush_interval_ms,
         index_enabled=store.is_indexed,
@@ -285,17 +285,11 @@ def _built_in(config: BrokerConfig) -> list[TopicConfig]:
     )
 
 
-def _tell_changed(server: Server, group: str, connections: Collection[int]) -> None:
-    ask = NotifyConsumerIdsChanged(consumer_group=group)
-    ext = encode(ask).ext or {}
-    for connection in connections:
-        server.push(connection, ask.code, ext)
-
-
 def _free_port(host: str) -> int:
     """A port that is free now, and so is the VIP port that belongs to it."""
     for _ in range(_FREE_PORT_TRIES):
-        with socket.socket() as main, socket.socket() as vip:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as main, socket.socket(family) as vip:
             main.bind((host, 0))
             port = int(main.getsockname()[1])
             with contextlib.suppress(OSError):

@@ -35,9 +35,7 @@ class Registry:
         self.consumers = Consumers(self.plane, self.told)
 
     def join(self, connection: int, heard: ConsumerData, *, with_subscriptions: bool = True) -> None:
-        self.consumers.register(
-            member(connection), heard, with_subscriptions=with_subscriptions, notifies=True
-        )
+        self.consumers.register(member(connection), heard, with_subscriptions=with_subscriptions)
 
     async def notices(self) -> list[tuple[str, list[int]]]:
         await asyncio.sleep(0)
@@ -136,9 +134,7 @@ async def test_a_fingerprint_of_subscriptions_that_are_not_known_asks_for_them()
 async def test_a_client_on_two_connections_is_one_member() -> None:
     registry = Registry()
     for connection in (1, 2):
-        registry.consumers.register(
-            member(connection, "same"), data("t"), with_subscriptions=True, notifies=True
-        )
+        registry.consumers.register(member(connection, "same"), data("t"))
     assert registry.consumers.groups["g"].client_ids == ["same"]
 
 

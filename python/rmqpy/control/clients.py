@@ -66,7 +66,7 @@ class Consumers:
     """All consumer groups with a member."""
 
     def __init__(self, sink: SubscriptionSink, tell: Callable[[str, Collection[int]], None]) -> None:
-        """`tell` sends a group's name to connections of its members: rebalance now."""
+        """`tell` gets the name of a group that changed and the connections of its members."""
         self._sink = sink
         self._tell = tell
         self._groups: dict[str, ConsumerGroup] = {}
@@ -78,9 +78,7 @@ class Consumers:
         """Groups by name."""
         return MappingProxyType(self._groups)
 
-    def register(
-        self, member: Member, data: ConsumerData, *, with_subscriptions: bool, notifies: bool
-    ) -> None:
+    def register(self, member: Member, data: ConsumerData, *, with_subscriptions: bool = True) -> None:
         """A heartbeat of one member. Without subscriptions those of the group stay as they are."""
         group = self._groups.get(data.group_name)
         if group is None:
@@ -96,7 +94,7 @@ class Consumers:
         if with_subscriptions:
             is_changed |= _take_subscriptions(group, data.subscription_data_set)
             self._publish(data.group_name, group)
-        if is_changed and notifies:
+        if is_changed:
             self._announce(data.group_name)
 
     def take_fingerprint(self, group_name: str, fingerprint: int, *, without_subscriptions: bool) -> bool:
@@ -113,25 +111,22 @@ class Consumers:
         group.fingerprint = fingerprint
         return is_different
 
-    def unregister(self, connection: int, group_name: str, *, notifies: bool = True) -> None:
+    def unregister(self, connection: int, group_name: str) -> None:
         """One client leaves one group."""
         group = self._groups.get(group_name)
         if group is None or group.members.pop(connection, None) is None:
             return
-        of = self._groups_of[connection]
-        of.discard(group_name)
-        if not of:
-            del self._groups_of[connection]
+        _forget(self._groups_of, connection, group_name)
         if not group.members:
             del self._groups[group_name]
             self._sink.remove_subscriptions(group_name)
-        elif notifies:
+        else:
             self._announce(group_name)
 
-    def drop(self, connection: int, notifies: Callable[[str], bool] = lambda group: True) -> None:
+    def drop(self, connection: int) -> None:
         """The connection is gone, and with it its place in every group."""
         for group_name in sorted(self._groups_of.get(connection, ())):
-            self.unregister(connection, group_name, notifies=notifies(group_name))
+            self.unregister(connection, group_name)
 
     def connections(self) -> list[int]:
         """Connections with a place in some group."""
@@ -183,6 +178,7 @@ class Producers:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[int, Member]] = {}
+        self._groups_of: dict[int, set[str]] = {}
 
     @property
     def groups(self) -> Mapping[str, Mapping[int, Member]]:
@@ -192,18 +188,29 @@ class Producers:
     def register(self, member: Member, group: str) -> None:
         """A heartbeat of one member."""
         self._groups.setdefault(group, {})[member.connection] = member
+        self._groups_of.setdefault(member.connection, set()).add(group)
 
     def unregister(self, connection: int, group: str) -> None:
         """One client leaves one group."""
         members = self._groups.get(group)
-        if members is not None and members.pop(connection, None) is not None and not members:
+        if members is None or members.pop(connection, None) is None:
+            return
+        _forget(self._groups_of, connection, group)
+        if not members:
             del self._groups[group]
 
     def drop(self, connection: int) -> None:
         """The connection is gone."""
-        for group in [name for name, members in self._groups.items() if connection in members]:
+        for group in sorted(self._groups_of.get(connection, ())):
             self.unregister(connection, group)
 
     def connections(self) -> list[int]:
         """Connections with a place in some group."""
-        return list({connection for members in self._groups.values() for connection in members})
+        return list(self._groups_of)
+
+
+def _forget(groups_of: dict[int, set[str]], connection: int, group: str) -> None:
+    groups = groups_of[connection]
+    groups.discard(group)
+    if not groups:
+        del groups_of[connection]

@@ -18,7 +18,7 @@ from rmqpy.config.broker import BrokerConfig
 from rmqpy.control import names
 from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
-from rmqpy.errors import StoreError
+from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.requests.groups import GroupTable, SubscriptionGroup
 from rmqpy.protocol.topics import DataVersion
@@ -29,6 +29,23 @@ log = logging.getLogger(__name__)
 GROUPS_MAX: Final = 50_000
 #: The bit of the forbidden table that takes away reading.
 _FORBIDDEN_READ: Final = 1 << 2
+
+
+_INT32: Final = range(-(1 << 31), 1 << 31)
+#: Queues of a group's retry topic.
+RETRY_QUEUES_MAX: Final = 1_024
+
+
+def fault(group: SubscriptionGroup) -> str | None:
+    """What is wrong with a configuration, whoever it comes from; None when nothing is."""
+    if not (0 <= group.retry_queue_nums <= RETRY_QUEUES_MAX):
+        return f"A group has from 0 to {RETRY_QUEUES_MAX} retry queues, not {group.retry_queue_nums}."
+    for number in (group.retry_max_times, group.group_sys_flag):
+        if number not in _INT32:
+            return f"The number {number} has more than 32 bits."
+    if group.broker_id < 0 or group.which_broker_when_consume_slowly < 0:
+        return "The id of a broker is not negative."
+    return None
 
 
 class GroupSink(Protocol):
@@ -63,7 +80,7 @@ class Groups:
 
     def load(self) -> None:
         """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
-        found = files.load(self._path, lambda text: read_json(GroupTable, text))
+        found = files.load(self._path, _parse)
         if found is not None:
             self._table |= found.subscription_group_table
             self._forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
@@ -183,3 +200,11 @@ class Groups:
             broker_id=group.broker_id,
             broker_id_when_slow=group.which_broker_when_consume_slowly,
         )
+
+
+def _parse(text: str) -> GroupTable:
+    table = read_json(GroupTable, text)
+    for name, group in table.subscription_group_table.items():
+        if reason := fault(group):
+            raise DecodeError(f"group {name}: {reason}")
+    return table

@@ -17,7 +17,6 @@ from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
-from rmqpy.errors import StoreError
 from rmqpy.protocol.declare import json_tree, read_json, record
 from rmqpy.protocol.topics import DataVersion
 
@@ -70,18 +69,15 @@ class OffsetFile:
 
     async def save(self) -> None:
         """Write the file if something was committed since the last time. Raises `StoreError`."""
-        if self._offsets.commits == self._saved_commits:
-            return
-        try:
+        # Read before the snapshot is taken, which may hold more than is counted here but not less.
+        commits = self._offsets.commits
+        if commits != self._saved_commits:
             await self._saver.save()
-        except StoreError:
-            self._saved_commits = -1
-            raise
+            self._saved_commits = commits
 
     def _content(self) -> object:
-        commits, table = self._offsets.snapshot()
+        _, table = self._offsets.snapshot()
         self._version = next_version(self._version, self._clock)
-        self._saved_commits = commits
         return json_tree(OffsetContent(data_version=self._version, offset_table=table))
 
 

@@ -106,7 +106,7 @@ class Runtime:
             "putLatency99": "0.0",
             "putLatency999": "0.0",
             "putTps": self.rates.per_second("puts"),
-            "getFoundTps": self.rates.per_second("gets_found"),
+            "getFoundTps": self.rates.per_second("got_messages"),
             "getMissTps": self.rates.per_second("gets_missed"),
             "getTotalTps": self.rates.per_second("gets"),
             "getTransferredTps": transferred,

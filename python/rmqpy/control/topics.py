@@ -20,7 +20,7 @@ from rmqpy.control import names
 from rmqpy.control.attributes import MESSAGE_TYPE
 from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
-from rmqpy.errors import StoreError
+from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicFilterType, TopicTable
 
@@ -30,6 +30,21 @@ log = logging.getLogger(__name__)
 QUEUES_MAX: Final = 16_384
 #: Topics that sends and heartbeats may create; administrators may go beyond.
 TOPICS_MAX: Final = 50_000
+
+
+_INT32: Final = range(-(1 << 31), 1 << 31)
+
+
+def fault(topic: TopicConfig) -> str | None:
+    """What is wrong with a configuration, whoever it comes from; None when nothing is."""
+    if not (0 <= topic.perm < 8):
+        return f"The perm {topic.perm} must be from 0 to 7."
+    for queues in (topic.read_queue_nums, topic.write_queue_nums):
+        if not (0 <= queues <= QUEUES_MAX):
+            return f"A topic has from 0 to {QUEUES_MAX} queues, not {queues}."
+    if topic.topic_sys_flag not in _INT32:
+        return f"The topicSysFlag {topic.topic_sys_flag} has more than 32 bits."
+    return None
 
 
 class TopicSink(Protocol):
@@ -70,7 +85,7 @@ class Topics:
 
         Blocks; for the start of the broker. Raises `ConfigError` naming the file.
         """
-        found = files.load(self._path, lambda text: read_json(TopicTable, text))
+        found = files.load(self._path, _parse)
         if found is not None:
             # What was stored wins over what is built in: an administrator may have changed it.
             self._table |= found.topic_config_table
@@ -193,6 +208,14 @@ class Topics:
             multi_tag=topic.topic_filter_type is TopicFilterType.MULTI_TAG,
             message_type=topic.attributes.get(MESSAGE_TYPE, ""),
         )
+
+
+def _parse(text: str) -> TopicTable:
+    table = read_json(TopicTable, text)
+    for name, topic in table.topic_config_table.items():
+        if reason := fault(topic):
+            raise DecodeError(f"topic {name}: {reason}")
+    return table
 
 
 def built_in_topics(

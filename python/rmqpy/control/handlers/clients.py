@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.control import names
@@ -25,6 +25,7 @@ from rmqpy.protocol.requests.clients import (
     GetConsumerListByGroup,
     GetProducerConnectionList,
     HeartBeat,
+    HeartbeatData,
     HeartBeatReply,
     ProducerConnectionList,
     ProducerConnections,
@@ -33,6 +34,10 @@ from rmqpy.protocol.requests.clients import (
     UnregisterClient,
 )
 from rmqpy.remoting.server import Caller, ConnectionClosed, Refused, handles
+
+#: Groups one client may be in, and topics one group may subscribe to.
+GROUPS_PER_CLIENT_MAX: Final = 1_000
+SUBSCRIPTIONS_MAX: Final = 1_000
 
 
 class Heartbeats(Protocol):
@@ -65,6 +70,7 @@ class ClientHandlers:
     @handles(HeartBeat)
     async def heartbeat(self, ask: HeartBeat, caller: Caller) -> HeartBeatReply:
         data = ask.body
+        _check_size(data)
         member = Member(
             caller.connection,
             data.client_id,
@@ -93,9 +99,7 @@ class ClientHandlers:
         if not self._groups.may_exist(name, self._config.now):
             return False
         # The registry first: the connection may be gone before files are written, and then takes the member along.
-        self._consumers.register(
-            member, data, with_subscriptions=with_subscriptions, notifies=self._notifies(name)
-        )
+        self._consumers.register(member, data, with_subscriptions=with_subscriptions)
         group = await self._groups.ensure(name, self._config.now)
         if group is None:
             return False
@@ -115,9 +119,7 @@ class ClientHandlers:
         if ask.producer_group:
             self._producers.unregister(caller.connection, ask.producer_group)
         if ask.consumer_group:
-            self._consumers.unregister(
-                caller.connection, ask.consumer_group, notifies=self._notifies(ask.consumer_group)
-            )
+            self._consumers.unregister(caller.connection, ask.consumer_group)
         # A client that joins again with the same words must be heard.
         self._heartbeats.forget_heartbeats()
 
@@ -125,13 +127,7 @@ class ClientHandlers:
     def closed(self, event: ConnectionClosed) -> None:
         """Go clients never say goodbye, and others die: the connection's end is the only sign."""
         self._producers.drop(event.connection)
-        self._consumers.drop(event.connection, self._notifies)
-
-    def _notifies(self, group_name: str) -> bool:
-        group = self._groups.table.get(group_name)
-        return self._config.now.notifies_members and (
-            group is None or group.notify_consumer_ids_changed_enable
-        )
+        self._consumers.drop(event.connection)
 
     @handles(GetConsumerListByGroup)
     def members(self, ask: GetConsumerListByGroup) -> ConsumerList:
@@ -187,6 +183,17 @@ class ClientHandlers:
                 }
             )
         )
+
+
+def _check_size(data: HeartbeatData) -> None:
+    groups = len(data.consumer_data_set) + len(data.producer_data_set)
+    if groups > GROUPS_PER_CLIENT_MAX:
+        remark = f"a client may be in {GROUPS_PER_CLIENT_MAX} groups, not in {groups}"
+        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+    for consumer in data.consumer_data_set:
+        if len(consumer.subscription_data_set) > SUBSCRIPTIONS_MAX:
+            remark = f"the group {consumer.group_name} may subscribe to {SUBSCRIPTIONS_MAX} topics"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
 
 
 def _connection(member: Member) -> Connection:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Protocol
 
 from rmqpy.control import attributes, names
-from rmqpy.control.groups import Groups
+from rmqpy.control.groups import Groups, fault
 from rmqpy.control.pages import page_of
 from rmqpy.control.settings import LiveConfig
 from rmqpy.protocol.codes import ResponseCode
@@ -72,8 +72,8 @@ class GroupHandlers:
 
     def _checked(self, wanted: SubscriptionGroup) -> SubscriptionGroup:
         """The configuration to store; raises `Refused`."""
-        if fault := names.group_fault(wanted.group_name):
-            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if reason := names.group_fault(wanted.group_name) or fault(wanted):
+            raise Refused(ResponseCode.INVALID_PARAMETER, reason)
         known = self._groups.table.get(wanted.group_name)
         try:
             merged = attributes.apply(

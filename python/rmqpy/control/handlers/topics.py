@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from rmqpy.control import attributes, names
 from rmqpy.control.pages import page_of
 from rmqpy.control.settings import LiveConfig
-from rmqpy.control.topics import QUEUES_MAX, Topics
+from rmqpy.control.topics import Topics, fault
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.routes import TopicList, TopicsFound
 from rmqpy.protocol.requests.topics import (
@@ -24,6 +25,14 @@ from rmqpy.protocol.requests.topics import (
 )
 from rmqpy.protocol.topics import TopicConfig, TopicTable
 from rmqpy.remoting.server import Refused, handles
+
+#: Kinds of topics that need more of a store than to append and read.
+_NOT_SERVED: Final = (
+    (attributes.MESSAGE_TYPE, "PRIORITY"),
+    (attributes.MESSAGE_TYPE, "LITE"),
+    ("queue.type", "BatchCQ"),
+    ("cleanup.policy", "COMPACTION"),
+)
 
 
 class TopicStore(Protocol):
@@ -84,16 +93,10 @@ class TopicHandlers:
     def _checked(self, wanted: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
         """The configuration to store; raises `Refused`."""
         name = wanted.topic_name
-        if fault := names.topic_fault(name):
-            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        if reason := names.topic_fault(name) or fault(wanted):
+            raise Refused(ResponseCode.INVALID_PARAMETER, reason)
         if self._config.now.guards_system_topics and self._topics.is_system(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
-        if not (0 <= wanted.perm < 8):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"The perm {wanted.perm} must be from 0 to 7.")
-        for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
-            if not (0 <= queues <= QUEUES_MAX):
-                remark = f"A topic has from 0 to {QUEUES_MAX} queues, not {queues}."
-                raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         known = self._topics.table.get(name)
         try:
             merged = attributes.apply(
@@ -103,16 +106,10 @@ class TopicHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         if merged.get(attributes.MESSAGE_TYPE) == "MIXED" and not self._config.now.allows_mixed_topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
-        return TopicConfig(
-            topic_name=name,
-            read_queue_nums=wanted.read_queue_nums,
-            write_queue_nums=wanted.write_queue_nums,
-            perm=wanted.perm,
-            topic_filter_type=wanted.topic_filter_type,
-            topic_sys_flag=wanted.topic_sys_flag,
-            order=wanted.order,
-            attributes=merged,
-        )
+        for key, value in _NOT_SERVED:
+            if merged.get(key) == value:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"{key}={value} is not served yet")
+        return dataclasses.replace(wanted, attributes=merged)
 
     @handles(DeleteTopicInBroker)
     async def delete(self, ask: DeleteTopicInBroker) -> None:

@@ -1,0 +1,37 @@
+"""Telling members that their group changed, so that they share its queues anew. Threads: the event loop's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from rmqpy.control.groups import Groups
+from rmqpy.control.settings import LiveConfig
+from rmqpy.protocol.declare import encode
+from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
+
+
+class Push(Protocol):
+    """The server's way of sending a client something it did not ask for."""
+
+    def push(self, connection: int, code: int, ext: Mapping[str, str], body: bytes = b"") -> bool: ...
+
+
+class Notices:
+    """One-way notices; a connection that is gone misses nothing."""
+
+    def __init__(self, config: LiveConfig, groups: Groups, server: Push) -> None:
+        self._config = config
+        self._groups = groups
+        self._server = server
+
+    def group_changed(self, group_name: str, connections: Collection[int]) -> None:
+        """Tell these members, unless the broker or the group is set not to."""
+        group = self._groups.table.get(group_name)
+        is_wanted = group is None or group.notify_consumer_ids_changed_enable
+        if not (self._config.now.notifies_members and is_wanted):
+            return
+        ask = NotifyConsumerIdsChanged(consumer_group=group_name)
+        ext = encode(ask).ext or {}
+        for connection in connections:
+            self._server.push(connection, ask.code, ext)
