@@ -366,7 +366,11 @@ class ReceivedMessage:
     def delivery_attempt(self) -> int:
         """1 for a message that was never retried."""
     @property
-    def flag(self) -> int: ...
+    def flag(self) -> int:
+        """The application's own number."""
+    @property
+    def sys_flag(self) -> int:
+        """Bits of the record: compression, transaction, address family."""
     @property
     def sharding_key(self) -> str | None: ...
     @property
