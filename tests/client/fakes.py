@@ -8,10 +8,10 @@ import json
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from wire import ONEWAY, RESPONSE, Frame
@@ -21,6 +21,7 @@ SILENCE = None
 Answer = Frame | str | None
 Handler = Callable[[Frame], Answer]
 
+ServerT = TypeVar("ServerT", bound="Server")
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
@@ -92,8 +93,9 @@ class Network:
         self._thread.start()
         self._servers: list[Server] = []
 
-    def run(self, work: "asyncio.Future[None] | object") -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)  # type: ignore[arg-type]
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let the thread do it, and wait."""
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     def broker(self, name: str) -> "Broker":
         return self._keep(Broker(self, name))
@@ -101,7 +103,7 @@ class Network:
     def name_server(self, brokers: Iterable["Broker"], topics: Mapping[str, int]) -> "NameServer":
         return self._keep(NameServer(self, brokers, topics))
 
-    def _keep(self, server):  # type: ignore[no-untyped-def]
+    def _keep(self, server: ServerT) -> ServerT:
         self._servers.append(server)
         return server
 

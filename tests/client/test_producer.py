@@ -15,6 +15,7 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.client.routes import TEMPLATE_TOPIC
 from rmqpy.message import MessageQueue
+from wire import Frame
 
 from .fakes import CLOSE, SILENCE, Broker, NameServer, Network
 
@@ -89,9 +90,11 @@ def test_a_body_over_the_limit_is_compressed(name_server: NameServer, brokers: B
 
 
 def test_a_body_over_the_maximum_is_refused_here(name_server: NameServer, brokers: Brokers) -> None:
-    with rmqpy.Producer(name_server.address, max_message_size=100) as producer:
-        with pytest.raises(errors.MessageTooLarge, match="maxMessageSize"):
-            producer.send("orders", b"x" * 101)
+    with (
+        rmqpy.Producer(name_server.address, max_message_size=100) as producer,
+        pytest.raises(errors.MessageTooLarge, match="maxMessageSize"),
+    ):
+        producer.send("orders", b"x" * 101)
     assert not name_server.asked
 
 
@@ -109,14 +112,15 @@ def test_a_oneway_send_asks_for_no_answer(name_server: NameServer, brokers: Brok
 def test_a_refusal_another_broker_may_not_share_is_tried_there(
     name_server: NameServer, brokers: Brokers, code: int
 ) -> None:
-    for broker in brokers:
-        first = broker.store
-        broker.handlers[310] = lambda ask, broker=broker, first=first: (  # type: ignore[misc]
-            refused if sum(len(each.sends) for each in brokers) == 1 else first(ask)
-        )
-        from wire import Frame
+    def refuse_the_first(broker: Broker) -> Callable[[Frame], Any]:
+        def answer(ask: Frame) -> Any:
+            is_first = sum(len(each.sends) for each in brokers) == 1
+            return Frame(code, remark="not now") if is_first else broker.store(ask)
 
-        refused = Frame(code, remark="not now")
+        return answer
+
+    for broker in brokers:
+        broker.handlers[310] = refuse_the_first(broker)
     with rmqpy.Producer(name_server.address) as producer:
         result = producer.send("orders", b"x")
     assert result.attempts == 2
@@ -248,9 +252,11 @@ def test_no_name_server_and_no_route_yet_is_an_error_that_names_them(
 ) -> None:
     dead = network.name_server(brokers, {})
     dead.stop()
-    with rmqpy.Producer(dead.address) as producer:
-        with pytest.raises(errors.NameServerUnreachable, match=str(dead.port)):
-            producer.send("orders", b"x")
+    with (
+        rmqpy.Producer(dead.address) as producer,
+        pytest.raises(errors.NameServerUnreachable, match=str(dead.port)),
+    ):
+        producer.send("orders", b"x")
 
 
 def test_a_new_topic_borrows_queues_until_its_first_message_made_it(
@@ -263,9 +269,11 @@ def test_a_new_topic_borrows_queues_until_its_first_message_made_it(
 
 
 def test_without_a_template_an_unknown_topic_says_how_to_make_it(name_server: NameServer) -> None:
-    with rmqpy.Producer(name_server.address) as producer:
-        with pytest.raises(errors.TopicNotFound, match="rmqpy topic create fresh"):
-            producer.send("fresh", b"x")
+    with (
+        rmqpy.Producer(name_server.address) as producer,
+        pytest.raises(errors.TopicNotFound, match="rmqpy topic create fresh"),
+    ):
+        producer.send("fresh", b"x")
 
 
 def test_a_topic_that_takes_no_messages_says_so(name_server: NameServer, brokers: Brokers) -> None:
