@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rmqpy._native import ArrowBatch as ArrowBatch
     from rmqpy._native import SendFuture as SendFuture
     from rmqpy.client.config import ClientConfig as ClientConfig
-    from rmqpy.client.consumer import AsyncPullConsumer as AsyncPullConsumer
     from rmqpy.client.consumer import PullConsumer as PullConsumer
+    from rmqpy.client.consumer_async import AsyncPullConsumer as AsyncPullConsumer
     from rmqpy.client.outcome import SendAttempt as SendAttempt
-    from rmqpy.client.producer import AsyncProducer as AsyncProducer
     from rmqpy.client.producer import Producer as Producer
+    from rmqpy.client.producer_async import AsyncProducer as AsyncProducer
     from rmqpy.client.ranges import QueueRange as QueueRange
     from rmqpy.client.ranges import RangeReader as RangeReader
     from rmqpy.client.ranges import column_types as column_types
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "_native": ("ArrowBatch", "SendFuture"),
     "client.config": ("ClientConfig",),
-    "client.consumer": ("AsyncPullConsumer", "PullConsumer"),
+    "client.consumer": ("PullConsumer",),
+    "client.consumer_async": ("AsyncPullConsumer",),
     "client.outcome": ("SendAttempt",),
-    "client.producer": ("AsyncProducer", "Producer"),
+    "client.producer": ("Producer",),
+    "client.producer_async": ("AsyncProducer",),
     "client.ranges": (
         "QueueRange",
         "RangeReader",

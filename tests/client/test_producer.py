@@ -183,6 +183,36 @@ def test_a_lost_connection_is_retried_elsewhere_however_it_was_sent(
     assert (result.queue.broker, result.attempts) == ("broker-b", 2)
 
 
+@pytest.mark.parametrize("how", ["send", "submit", "async"])
+def test_a_busy_broker_that_is_the_only_one_is_left_alone_for_a_while(
+    network: Network, brokers: Brokers, how: str
+) -> None:
+    broker = brokers[0]
+    servers = network.name_server([broker], {"orders": 1})
+    times: list[float] = []
+
+    def busy_at_first(ask: Frame) -> Any:
+        times.append(time.monotonic())
+        return Frame(2, remark="busy") if len(times) < 3 else broker.store(ask)
+
+    broker.handlers[310] = busy_at_first
+    if how == "async":
+
+        async def send() -> rmqpy.SendResult:
+            async with rmqpy.AsyncProducer(servers.address) as producer:
+                return await producer.send("orders", b"x")
+
+        assert asyncio.run(send()).attempts == 3
+    else:
+        with rmqpy.Producer(servers.address) as producer:
+            result = (
+                producer.send("orders", b"x") if how == "send" else producer.submit("orders", b"x").result(10)
+            )
+        assert result.attempts == 3
+    assert times[1] - times[0] > 0.04
+    assert times[2] - times[1] > 0.09
+
+
 def test_a_chosen_queue_is_kept_through_retries(name_server: NameServer, brokers: Brokers) -> None:
     brokers[0].refuse(1)
     queue = MessageQueue("orders", "broker-a", 1)
