@@ -4,10 +4,14 @@ The public names and nothing else; each is imported when it is first used, so th
 thread and opens no socket.
 """
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# A library says nothing on its own: what to do with its records is the application's choice.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 if TYPE_CHECKING:
     from rmqpy._native import ArrowBatch as ArrowBatch

@@ -12,9 +12,17 @@ from golden import golden, golden_frame
 from rmqpy.clock import HandClock
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
-from rmqpy.protocol.requests.registration import BrokerHeartbeat, QueryDataVersion, VersionCompared
+from rmqpy.protocol.requests.registration import (
+    BrokerHeartbeat,
+    QueryDataVersion,
+    RegisterBroker,
+    Registration,
+    VersionCompared,
+    unpack,
+)
 from rmqpy.protocol.requests.routes import GetAllTopics, GetBrokerMembers, GetClusterInfo, GetRoute
 from rmqpy.protocol.topics import DataVersion, TopicTable
+from rmqpy.routing import handlers
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.routes import Newcomer, Routes
 from wire import BINARY, Frame, Peer, Refusal
@@ -128,6 +136,42 @@ async def test_t32_a_topic_that_is_missing_comes_back_without_a_changed_version(
     assert await route_names(peer, "orders") is None
     await a.register()
     assert await route_names(peer, "orders") == ["broker-a"]
+
+
+async def test_a_table_that_was_sent_before_is_a_sign_of_life_and_not_read_again(
+    broker: BrokerMaker, peer: Peer, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(ask: RegisterBroker, version: int) -> Registration:
+        read.append(ask.broker_addr)
+        return unpack(ask, version)
+
+    monkeypatch.setattr(handlers, "unpack", counted)
+    a = await broker()
+    for _ in range(5):
+        await a.register()
+        clock.advance(100)
+    assert (len(read), await route_names(peer, "orders")) == (1, ["broker-a"])
+    a.version = DataVersion(counter=2)
+    await a.register()
+    await a.register(ha_server_addr="10.0.0.7:10912")
+    slave = await broker(broker_id=1, address="10.0.0.2:10911")
+    assert (await slave.register()).ha_server_addr == "10.0.0.7:10912"
+    assert len(read) == 4
+
+
+async def test_the_next_smallest_slave_brings_its_topics_though_its_table_is_unchanged(
+    broker: BrokerMaker, peer: Peer
+) -> None:
+    first = await broker(broker_id=1, address="10.0.0.2:10911", acting=True)
+    second = await broker(["orders", "strange"], broker_id=2, address="10.0.0.3:10911", acting=True)
+    await first.register()
+    await second.register()
+    assert await route_names(peer, "strange") is None
+    await first.unregister()
+    await second.register()
+    assert await route_names(peer, "strange") == ["broker-a"]
 
 
 async def test_a_broker_whose_state_is_older_than_the_holders_is_silently_left_out(
