@@ -40,10 +40,8 @@ class RmqpyPeer:
     ) -> list[Received]:
         received: list[Received] = []
         deadline = time.monotonic() + seconds
-        with rmqpy.PullConsumer(group, namesrv) as consumer:
-            consumer.assign(consumer.queues(topic), tags=tags)
-            for queue in consumer.assignment():
-                consumer.seek(queue, "begin")
+        with rmqpy.PullConsumer(group, namesrv, start_from="earliest") as consumer:
+            consumer.assign(consumer.queues(topic), tags)
             while len(received) < count and time.monotonic() < deadline:
                 received += [_received(message) for message in consumer.poll(0.5)]
         return received
