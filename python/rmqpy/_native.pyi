@@ -38,7 +38,6 @@ class Store:
         queue_file_bytes: int = 6_000_000,
         index_slots: int = 5_000_000,
         index_entries: int = 20_000_000,
-        message_bytes_max: int = 4 << 20,
         sync_flush: bool = False,
         flush_interval_ms: int = 50,
         index_enabled: bool = True,

@@ -256,7 +256,6 @@ def _store(config: BrokerConfig) -> Store:
         queue_file_bytes=store.queue_file_bytes,
         index_slots=store.index_slots,
         index_entries=store.index_entries,
-        message_bytes_max=store.message_bytes_max,
         sync_flush=store.is_sync,
         flush_interval_ms=store.flush_interval_ms,
         index_enabled=store.is_indexed,
