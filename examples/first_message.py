@@ -34,7 +34,7 @@ def send(namesrv: str, lines: list[str]) -> None:
 
 def consume(namesrv: str, count: int) -> None:
     """Read the topic from its beginning until `count` messages have come."""
-    with rmqpy.PullConsumer("first-message", namesrv) as consumer:
+    with rmqpy.PullConsumer("first-message", namesrv, start_from="earliest") as consumer:
         consumer.assign(consumer.queues(TOPIC))
         received: list[rmqpy.ReceivedMessage] = []
         deadline = time.monotonic() + 30

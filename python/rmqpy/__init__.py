@@ -4,20 +4,24 @@ The public names and nothing else; each is imported when it is first used, so th
 thread and opens no socket.
 """
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+# A library says nothing on its own: what to do with its records is the application's choice.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
 if TYPE_CHECKING:
     from rmqpy._native import ArrowBatch as ArrowBatch
     from rmqpy._native import SendFuture as SendFuture
     from rmqpy.client.config import ClientConfig as ClientConfig
-    from rmqpy.client.consumer import AsyncPullConsumer as AsyncPullConsumer
     from rmqpy.client.consumer import PullConsumer as PullConsumer
+    from rmqpy.client.consumer_async import AsyncPullConsumer as AsyncPullConsumer
     from rmqpy.client.outcome import SendAttempt as SendAttempt
-    from rmqpy.client.producer import AsyncProducer as AsyncProducer
     from rmqpy.client.producer import Producer as Producer
+    from rmqpy.client.producer_async import AsyncProducer as AsyncProducer
     from rmqpy.client.ranges import QueueRange as QueueRange
     from rmqpy.client.ranges import RangeReader as RangeReader
     from rmqpy.client.ranges import column_types as column_types
@@ -38,9 +42,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "_native": ("ArrowBatch", "SendFuture"),
     "client.config": ("ClientConfig",),
-    "client.consumer": ("AsyncPullConsumer", "PullConsumer"),
+    "client.consumer": ("PullConsumer",),
+    "client.consumer_async": ("AsyncPullConsumer",),
     "client.outcome": ("SendAttempt",),
-    "client.producer": ("AsyncProducer", "Producer"),
+    "client.producer": ("Producer",),
+    "client.producer_async": ("AsyncProducer",),
     "client.ranges": (
         "QueueRange",
         "RangeReader",

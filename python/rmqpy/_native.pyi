@@ -38,7 +38,6 @@ class Store:
         queue_file_bytes: int = 6_000_000,
         index_slots: int = 5_000_000,
         index_entries: int = 20_000_000,
-        message_bytes_max: int = 4 << 20,
         sync_flush: bool = False,
         flush_interval_ms: int = 50,
         index_enabled: bool = True,
@@ -366,7 +365,11 @@ class ReceivedMessage:
     def delivery_attempt(self) -> int:
         """1 for a message that was never retried."""
     @property
-    def flag(self) -> int: ...
+    def flag(self) -> int:
+        """The application's own number."""
+    @property
+    def sys_flag(self) -> int:
+        """Bits of the record: compression, transaction, address family."""
     @property
     def sharding_key(self) -> str | None: ...
     @property

@@ -188,7 +188,7 @@ def table() -> str:
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for each in fields(Options):
         also = f" (also {', '.join(each.metadata['also'])})" if each.metadata["also"] else ""
-        words = {EARLIEST: "earliest", LATEST: "latest", None: "", (): ""}
+        words: dict[object, str] = {EARLIEST: "earliest", LATEST: "latest", None: "", (): ""}
         default = words.get(each.default, str(each.default).lower())
         lines.append(f"| {each.metadata['name']}{also} | {default} | {each.metadata['meaning']} |")
     return "\n".join(lines)

@@ -13,10 +13,6 @@ from typing import NamedTuple
 from pyspark_rocketmq.offsets import EARLIEST, LATEST, Bound, Queue, Range, bound_of
 
 
-class DataLossError(RuntimeError):
-    """Messages that should be read are no longer there, or never were."""
-
-
 class Held(NamedTuple):
     """What a broker holds of one queue: offsets from `begin` up to, not including, `end`."""
 

@@ -1,8 +1,4 @@
-"""Columns a read can have, and which of them a user's schema asks for.
-
-Names follow the older RocketMQ connector, so that SQL written for it runs. Every column is nullable; timestamps are
-UTC microseconds.
-"""
+"""Columns a read can have. Which there are, and the types each can have, is rmqpy's to say."""
 
 from collections.abc import Mapping
 
@@ -18,43 +14,44 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-#: What a read gives unless the user names a schema.
-COLUMNS: Mapping[str, DataType] = {
-    "topic": StringType(),
-    "brokerName": StringType(),
-    "queueId": IntegerType(),
-    "queueOffset": LongType(),
-    "msgId": StringType(),
-    "tags": StringType(),
-    "keys": StringType(),
-    "body": BinaryType(),
-    "properties": MapType(StringType(), StringType()),
-    "flag": IntegerType(),
-    "bornTimestamp": TimestampType(),
-    "storeTimestamp": TimestampType(),
+import rmqpy
+
+#: Spark's types by the names rmqpy knows them by.
+_TYPES: Mapping[str, DataType] = {
+    kind.simpleString(): kind
+    for kind in (
+        StringType(),
+        BinaryType(),
+        IntegerType(),
+        LongType(),
+        TimestampType(),
+        MapType(StringType(), StringType()),
+    )
 }
 
 
-class SchemaError(ValueError):
-    """The schema a user gave names a column there is not, or another type for one there is."""
-
-
 def default_schema(with_properties: bool) -> StructType:
-    """All columns, without the map of properties if it is not wanted: it costs more than all others together."""
-    return StructType(
-        [StructField(name, kind) for name, kind in COLUMNS.items() if with_properties or name != "properties"]
-    )
+    """The usual columns, without the map of properties if it is not wanted: it costs more than all others."""
+    kinds = rmqpy.column_types()
+    names = [name for name in rmqpy.default_columns() if with_properties or name != "properties"]
+    return StructType([StructField(name, _TYPES[kinds[name][0]]) for name in names])
 
 
-def check(schema: StructType) -> None:
-    """Refuse a schema that cannot be read. Its columns, in its order, are the only ones produced."""
-    for column in schema.fields:
-        kind = COLUMNS.get(column.name)
-        if kind is None:
-            raise SchemaError(f"there is no column {column.name!r}; there are {', '.join(COLUMNS)}")
-        if column.dataType != kind:
-            raise SchemaError(
-                f"column {column.name!r} is {kind.simpleString()}, not {column.dataType.simpleString()}"
-            )
-    if len(set(schema.names)) != len(schema.names):
-        raise SchemaError("a column stands twice in the schema")
+def asked(schema: StructType) -> dict[str, str]:
+    """The columns of a schema with their types, as rmqpy takes them: they alone are produced, in this order.
+
+    Raises `ConfigError` for a column there is not, and for a type it cannot have.
+    """
+    known = rmqpy.column_types()
+    columns: dict[str, str] = {}
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if field.name not in known:
+            raise rmqpy.errors.ConfigError(f"there is no column {field.name!r}; there are {', '.join(known)}")
+        if kind not in known[field.name]:
+            possible = " or ".join(known[field.name])
+            raise rmqpy.errors.ConfigError(f"column {field.name!r} cannot be {kind}; it can be {possible}")
+        if field.name in columns:
+            raise rmqpy.errors.ConfigError(f"column {field.name!r} stands twice in the schema")
+        columns[field.name] = kind
+    return columns

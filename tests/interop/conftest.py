@@ -30,6 +30,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     is_control = os.environ.get("RMQPY_INTEROP_CONTROL") == "1"
     if "pair" in metafunc.fixturenames:
         pairs = PAIRS + CONTROL_PAIRS * is_control
+        if metafunc.definition.get_closest_marker("push"):
+            pairs = [(client, cluster) for client, cluster in pairs if client != "rmqpy"]
         ids = [f"{client}-at-{cluster}" for client, cluster in pairs]
         metafunc.parametrize("pair", pairs, ids=ids, scope="session")
     if "cluster_name" in metafunc.fixturenames:
@@ -38,6 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_usage] = []
+    config.addinivalue_line("markers", "push: only for clients that have a push consumer")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

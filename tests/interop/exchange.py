@@ -26,7 +26,8 @@ class Exchange:
     def consume(self, count: int, *, tags: str = "*", ordered: bool = False) -> list[Received]:
         """Everything the group consumes until it has `count` messages, and whatever came with them."""
         if not isinstance(self.peer, ProcessPeer):
-            return self.pull(count, tags=tags)
+            [api] = self.peer.pulls
+            return self.peer.pull(self.cluster.namesrv, self.topic, self.group, api=api, count=count, tags=tags)
         listener = self.peer.listen(self.cluster.namesrv, self.topic, self.group, tags=tags, ordered=ordered)
         try:
             listener.wait_for(count)
@@ -34,8 +35,7 @@ class Exchange:
             consumed = listener.stop()
         return consumed
 
-    def pull(self, count: int, *, api: str | None = None, tags: str = "*") -> list[Received]:
+    def pull(self, count: int, *, api: str, tags: str = "*") -> list[Received]:
         """The same by pulling, for a group that has not consumed before."""
-        chosen = api or self.peer.pulls[0]
         group = f"interop-pull-{next(_groups)}"
-        return self.peer.pull(self.cluster.namesrv, self.topic, group, api=chosen, count=count, tags=tags)
+        return self.peer.pull(self.cluster.namesrv, self.topic, group, api=api, count=count, tags=tags)

@@ -51,7 +51,6 @@ class Received:
     keys: str | None
     properties: Mapping[str, str]
     flag: int
-    sys_flag: int
     id: str
     offset_id: str
     queue_id: int

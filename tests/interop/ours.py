@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import rmqpy
 
@@ -22,7 +22,8 @@ class RmqpyPeer:
         self, namesrv: str, topic: str, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
     ) -> list[Sent]:
         outgoing = [_outgoing(topic, message, is_keyed=mode == "keyed") for message in messages]
-        with rmqpy.Producer(namesrv, compression=compression, send_timeout=10.0) as producer:
+        chosen = cast(Compression, compression)
+        with rmqpy.Producer(namesrv, compression=chosen, send_timeout=10.0) as producer:
             if mode in ("sync", "keyed"):
                 return [_sent(producer.send(message)) for message in outgoing]
             if mode == "async":
@@ -39,10 +40,8 @@ class RmqpyPeer:
     ) -> list[Received]:
         received: list[Received] = []
         deadline = time.monotonic() + seconds
-        with rmqpy.PullConsumer(group, namesrv) as consumer:
-            consumer.assign(consumer.queues(topic), tags=tags)
-            for queue in consumer.assignment():
-                consumer.seek(queue, "begin")
+        with rmqpy.PullConsumer(group, namesrv, start_from="earliest") as consumer:
+            consumer.assign(consumer.queues(topic), tags)
             while len(received) < count and time.monotonic() < deadline:
                 received += [_received(message) for message in consumer.poll(0.5)]
         return received
@@ -57,7 +56,8 @@ def _outgoing(topic: str, message: Outgoing, *, is_keyed: bool) -> rmqpy.Message
         message.body,
         tag=message.tag,
         keys=message.keys,
-        properties=message.properties,
+        # Empty values are refused, as Java's putUserProperty refuses them.
+        properties={name: value for name, value in message.properties.items() if value},
         sharding_key=message.keys[0] if is_keyed else None,
         flag=message.flag,
     )
@@ -81,7 +81,6 @@ def _received(message: rmqpy.ReceivedMessage) -> Received:
         keys=" ".join(message.keys),
         properties=message.properties,
         flag=message.flag,
-        sys_flag=message.sys_flag,
         id=message.message_id,
         offset_id=message.offset_message_id,
         queue_id=message.queue.queue_id,

@@ -149,7 +149,7 @@ def _java(jars: Path, home: Path, main: str, conf: str, *options: str) -> list[s
 
 
 def _rmqpy(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "rmqpy.cli", *arguments]
+    return [sys.executable, "-m", "rmqpy", *arguments]
 
 
 def _home(folder: Path, name: str) -> Path:

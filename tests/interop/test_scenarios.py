@@ -16,6 +16,9 @@ from .peers import ProcessPeer
 
 pytestmark = pytest.mark.timeout(100, func_only=True)
 
+WARM_UP_SECONDS_MAX = 20.0
+AT_ONCE_SECONDS_MAX = 3.0
+
 ORDER = Outgoing(
     b'{"order": 4711}',
     tag="paid",
@@ -155,23 +158,20 @@ def test_a_topic_that_nobody_made_is_made_by_the_first_send(exchange: Exchange) 
     assert received.content() == ORDER
 
 
+@pytest.mark.push
 def test_a_waiting_consumer_gets_a_message_at_once(exchange: Exchange) -> None:
     # Long polls last 15 s: a message that waits for the end of one comes too late.
-    peer = exchange.peer
-    if not isinstance(peer, ProcessPeer):
-        pytest.skip("rmqpy has no push consumer yet")
-    listener = peer.listen(exchange.cluster.namesrv, exchange.topic, exchange.group)
+    assert isinstance(exchange.peer, ProcessPeer)
+    listener = exchange.peer.listen(exchange.cluster.namesrv, exchange.topic, exchange.group)
     try:
         for count in range(1, 13):
             exchange.send(numbered(1, f"round {count}"))
-            listener.wait_for(count, seconds=5 if count < 4 else 2)
+            listener.wait_for(count, seconds=WARM_UP_SECONDS_MAX if count < 4 else AT_ONCE_SECONDS_MAX)
     finally:
         listener.stop()
 
 
 def test_a_group_goes_on_where_it_stopped(exchange: Exchange) -> None:
-    if not isinstance(exchange.peer, ProcessPeer):
-        pytest.skip("rmqpy has no push consumer yet")
     exchange.send(numbered(30, "first"))
     exchange.consume(30)
     exchange.send(numbered(30, "second"))

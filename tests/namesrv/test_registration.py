@@ -10,10 +10,21 @@ import pytest
 from fakebroker import BrokerMaker, Connect, FakeBroker, StartNameServer, topics
 from golden import golden, golden_frame
 from rmqpy.clock import HandClock
+from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
-from rmqpy.protocol.requests.registration import BrokerHeartbeat, QueryDataVersion, VersionCompared
+from rmqpy.protocol.requests.registration import (
+    BrokerHeartbeat,
+    QueryDataVersion,
+    RegisterBroker,
+    Registration,
+    VersionCompared,
+    unpack,
+)
 from rmqpy.protocol.requests.routes import GetAllTopics, GetBrokerMembers, GetClusterInfo, GetRoute
-from rmqpy.protocol.topics import DataVersion
+from rmqpy.protocol.topics import DataVersion, TopicTable
+from rmqpy.routing import handlers
+from rmqpy.routing.configuration import Configuration
+from rmqpy.routing.routes import Newcomer, Routes
 from wire import BINARY, Frame, Peer, Refusal
 
 
@@ -127,17 +138,61 @@ async def test_t32_a_topic_that_is_missing_comes_back_without_a_changed_version(
     assert await route_names(peer, "orders") == ["broker-a"]
 
 
+async def test_a_table_that_was_sent_before_is_a_sign_of_life_and_not_read_again(
+    broker: BrokerMaker, peer: Peer, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(ask: RegisterBroker, version: int) -> Registration:
+        read.append(ask.broker_addr)
+        return unpack(ask, version)
+
+    monkeypatch.setattr(handlers, "unpack", counted)
+    a = await broker()
+    for _ in range(5):
+        await a.register()
+        clock.advance(100)
+    assert (len(read), await route_names(peer, "orders")) == (1, ["broker-a"])
+    a.version = DataVersion(counter=2)
+    await a.register()
+    await a.register(ha_server_addr="10.0.0.7:10912")
+    slave = await broker(broker_id=1, address="10.0.0.2:10911")
+    assert (await slave.register()).ha_server_addr == "10.0.0.7:10912"
+    assert len(read) == 4
+
+
+async def test_the_next_smallest_slave_brings_its_topics_though_its_table_is_unchanged(
+    broker: BrokerMaker, peer: Peer
+) -> None:
+    first = await broker(broker_id=1, address="10.0.0.2:10911", acting=True)
+    second = await broker(["orders", "strange"], broker_id=2, address="10.0.0.3:10911", acting=True)
+    await first.register()
+    await second.register()
+    assert await route_names(peer, "strange") is None
+    await first.unregister()
+    await second.register()
+    assert await route_names(peer, "strange") == ["broker-a"]
+
+
 async def test_a_broker_whose_state_is_older_than_the_holders_is_silently_left_out(
     broker: BrokerMaker, peer: Peer
 ) -> None:
-    await (await broker(version=DataVersion(state_version=5))).register()
-    old = await broker(address="10.0.0.2:10911", version=DataVersion(state_version=4))
+    old = await broker(version=DataVersion(state_version=4))
+    await old.register()
+    new = await broker(address="10.0.0.2:10911", version=DataVersion(state_version=5))
+    await new.register()
     answer = await old.try_register()
     assert (answer.code, answer.ext, answer.body) == (0, None, b"")
+    assert await members(peer) == {0: "10.0.0.2:10911"}
+    compared = await old.peer.ask(
+        QueryDataVersion(
+            cluster_name="c1", broker_name="broker-a", broker_addr=old.address, broker_id=0, body=old.version
+        )
+    )
+    assert compared == VersionCompared(changed=True), "nothing is remembered of it"
+    old.version = DataVersion(state_version=5)
+    await old.register()
     assert await members(peer) == {0: "10.0.0.1:10911"}
-    new = await broker(address="10.0.0.3:10911", version=DataVersion(state_version=5))
-    await new.register()
-    assert await members(peer) == {0: "10.0.0.3:10911"}
 
 
 async def test_an_address_has_one_id(broker: BrokerMaker, peer: Peer) -> None:
@@ -171,6 +226,12 @@ async def test_the_smallest_slave_that_may_act_for_its_master_brings_its_topics_
     assert [queue.perm for queue in route.queue_datas] == [4]
     assert [group.broker_addrs for group in route.broker_datas] == [{0: "10.0.0.2:10911"}], "shown as master"
     assert await members(peer) == {1: "10.0.0.2:10911"}
+    other = await broker(
+        ["orders", "strange"], server=server, broker_id=2, address="10.0.0.3:10911", acting=True
+    )
+    await other.register()
+    assert await route_names(peer, "strange") is None, "not the smallest"
+    await other.unregister()
     master = await broker(server=server, acting=True)
     await master.register()
     route = (await peer.ask(GetRoute(topic="orders"))).body
@@ -241,6 +302,16 @@ async def test_a_silent_broker_expires(
     clock.advance(0.001)
     assert await a.peer.is_closed_by_server()
     assert await route_names(peer, "orders") == ["broker-b"]
+
+
+def test_a_broker_is_believed_in_for_exactly_its_timeout(clock: HandClock) -> None:
+    routes = Routes(clock, Configuration(NameServerConfig()))
+    routes.register(Newcomer("c1", "broker-a", 0, "10.0.0.1:10911", "", 7), TopicTable())
+    clock.advance(120)
+    assert routes.expire() == []
+    clock.advance(0.001)
+    assert routes.expire() == [7]
+    assert routes.expire() == []
 
 
 async def test_asking_for_the_version_tells_whether_to_register_and_is_a_sign_of_life(

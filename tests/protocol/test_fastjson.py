@@ -44,7 +44,7 @@ def test_the_reader_takes_what_java_takes(text: str, expected: Any) -> None:
     "text",
     [
         "", "{", "[", "{a", "{a:", "{a:1", "{a 1}", "[1 2]", "{:1}", "{a:1}}", "tru", "'x", r"'\q'", r"'\u12'", "/*",
-        "{a:--1}", "{a:1.}", "01x", b"\xff", "[" * 100, "{a:" * 100, "9" * 5000, "[" * 200_000,
+        "{a:--1}", "{a:1.}", "01x", b"\xff", "[" * 100, "{a:" * 100 + "1" + "}" * 100, "9" * 5000, "[" * 200_000,
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_a_decode_error(text: str | bytes) -> None:

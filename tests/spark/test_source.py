@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 import rmqpy
 from pyspark_rocketmq.offsets import Queue, format_offsets
 from pyspark_rocketmq.options import OptionError
-from pyspark_rocketmq.plan import DataLossError
 from pyspark_rocketmq.schema import default_schema
 from pyspark_rocketmq.source import RocketMQSource
 from rmqpy.server import Standalone
@@ -155,7 +154,7 @@ def test_a_range_the_broker_does_not_hold_is_a_loss(
     beyond = format_offsets({Queue(*result.queue): 5})
     schema = default_schema(with_properties=True)
     strict = source(server, topic, endingOffsets=beyond).reader(schema=schema)
-    with pytest.raises(DataLossError, match=r"asked for 0 to 5, the broker holds 0 to 1"):
+    with pytest.raises(rmqpy.errors.DataLoss, match=r"asked for 0 to 5, the broker holds 0 to 1"):
         strict.partitions()
     lenient = source(server, topic, endingOffsets=beyond, failOnDataLoss="false").reader(schema=schema)
     with pytest.warns(UserWarning, match="asked for 0 to 5"):

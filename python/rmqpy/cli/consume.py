@@ -29,6 +29,9 @@ BURST = 32
     metavar="begin|end|OFFSET|TIME|AGE",
     help="Where to begin; default: begin, or where the group stopped.",
 )
+@click.option(
+    "--filter", "tags", default="*", help="Only messages with one of these tags: 'paid || refunded'."
+)
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end of the topic.")
 @click.option(
@@ -44,6 +47,7 @@ def command(
     topic: str,
     group: str | None,
     start: Literal["begin", "end"] | int | datetime | None,
+    tags: str,
     count: int | None,
     follow: bool,
     output: Literal["text", "jsonl"],
@@ -61,7 +65,7 @@ def command(
     with PullConsumer(group or READER, namesrv, auto_commit=False) as consumer:
         queues = consumer.queues(topic)
         ends = {queue: consumer.offsets(queue)[1] for queue in queues}
-        consumer.assign(queues)
+        consumer.assign(queues, tags)
         for queue in queues:
             begin = start
             if begin is None:

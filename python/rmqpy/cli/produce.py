@@ -59,10 +59,15 @@ def command(
     from rmqpy.client.producer import Producer
     from rmqpy.message import Message
 
-    fields: dict[str, Any] = {"tag": tag, "keys": keys, "properties": dict(properties)}
+    def made(body: str | bytes) -> Message:
+        try:
+            return Message(topic, body, tag=tag, keys=keys, properties=dict(properties))
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+
     with Producer(namesrv, send_timeout=timeout) as producer:
         if body is not None and body != "-" and count == 1:
-            show(_record(producer.send(Message(topic, body, **fields))), output)
+            show(_record(producer.send(made(body))), output)
             return
         bodies = _lines(file or sys.stdin.buffer) if file or body == "-" else iter([body or ""] * count)
         began = time.perf_counter()
@@ -71,7 +76,7 @@ def command(
         for each in bodies:
             if len(under_way) == UNDER_WAY_MAX:
                 under_way.popleft().result()
-            under_way.append(producer.submit(Message(topic, each, **fields)))
+            under_way.append(producer.submit(made(each)))
             sent += 1
         for future in under_way:
             future.result()

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 from urllib.parse import urlsplit
 
 from rmqpy.errors import ConfigError
@@ -24,6 +24,9 @@ Address = str | Sequence[str]
 class ClientConfig:
     """Everything a client needs to reach a cluster. Times are seconds.
 
+    `namesrv` may be given in any form of `Address`, `address_map` as a mapping; a broker's advertised address that is
+    in the map is replaced by the one beside it, for NAT, containers and port-forwards.
+
     >>> ClientConfig(namesrv=("10.0.0.1:9876", "10.0.0.2:9876")).request_timeout
     3.0
     """
@@ -35,10 +38,23 @@ class ClientConfig:
     request_timeout: float = 3.0
     #: Age at which a route in use is looked up again, behind the caller's back.
     route_refresh: float = 30.0
-    #: Advertised broker address → the one to connect to instead, for NAT, containers and port-forwards.
+    #: Advertised broker address, and the one to connect to instead.
     address_map: tuple[tuple[str, str], ...] = ()
     #: Encoding of request headers. Brokers of every age read both; some proxies only the first.
     header: Literal["json", "binary"] = "json"
+
+    if TYPE_CHECKING:
+        # What may be given is more than what is kept.
+        def __init__(
+            self,
+            *,
+            namesrv: Address = ...,
+            connect_timeout: float = ...,
+            request_timeout: float = ...,
+            route_refresh: float = ...,
+            address_map: Mapping[str, str] | tuple[tuple[str, str], ...] = ...,
+            header: Literal["json", "binary"] = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "namesrv", addresses(self.namesrv))

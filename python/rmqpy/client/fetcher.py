@@ -129,22 +129,24 @@ class Fetcher:
 
         Raises what keeps a queue from being read on, after transient failures were retried for a while.
         """
+        deadline = time.monotonic() + timeout_s
         taken: list[ReceivedMessage] = []
-        await self._ready(timeout_s)
-        for lane in self._turn():
-            while lane.chunks and len(taken) < messages_max:
-                taken += self._take(lane, messages_max - len(taken))
+        while not taken and await self._ready(deadline):
+            for lane in self._turn():
+                while lane.chunks and len(taken) < messages_max:
+                    taken += self._take(lane, messages_max - len(taken))
         self._take_off()
         return taken
 
     async def next_columns(self, columns: Columns, timeout_s: float) -> None:
         """The same as columns, whole replies at a time."""
-        await self._ready(timeout_s)
-        for lane in self._turn():
-            while lane.chunks:
-                chunk = lane.chunks.popleft()
-                columns.append(chunk.call, lane.queue, tags=self._tags, begin=lane.position)
-                self._done(lane, chunk)
+        deadline = time.monotonic() + timeout_s
+        while not columns.num_rows and await self._ready(deadline):
+            for lane in self._turn():
+                while lane.chunks:
+                    chunk = lane.chunks.popleft()
+                    columns.append(chunk.call, lane.queue, tags=self._tags, begin=lane.position)
+                    self._done(lane, chunk)
         self._take_off()
 
     def close(self) -> None:
@@ -181,9 +183,8 @@ class Fetcher:
 
     # ---- what is under way -----------------------------------------------------------------------------
 
-    async def _ready(self, timeout_s: float) -> None:
-        """Until some queue has something to hand out, or time is up."""
-        deadline = time.monotonic() + timeout_s
+    async def _ready(self, deadline: float) -> bool:
+        """Until some queue has something to hand out; False when time is up first."""
         while True:
             await self._look_up()
             self._take_off()
@@ -191,11 +192,13 @@ class Fetcher:
             if self._broken is not None:
                 broken, self._broken = self._broken, None
                 raise broken
-            left = deadline - time.monotonic()
-            if left <= 0 or any(lane.chunks and not lane.is_paused for lane in self._lanes.values()):
-                return
+            if any(lane.chunks and not lane.is_paused for lane in self._lanes.values()):
+                return True
+            now = time.monotonic()
+            if now >= deadline:
+                return False
             wake_at = min((lane.not_before for lane in self._lanes.values() if lane.is_due), default=deadline)
-            await self._inbox.wait(max(0.001, min(left, wake_at - time.monotonic())))
+            await self._inbox.wait(max(0.001, min(deadline, wake_at) - now))
 
     async def _look_up(self) -> None:
         """Learn the routes that are not known yet."""

@@ -33,6 +33,20 @@ ELSEWHERE: Final = frozenset(
 TRANSPORT: Final = frozenset({"connect", "overloaded", "lost", "timeout"})
 
 
+#: What a busy broker is left alone for before it is asked again; doubles with each attempt.
+BUSY_PAUSE_S: Final = 0.05
+
+
+def pause_s(future: SendFuture, queue: MessageQueue) -> float:
+    """How long to wait before the next attempt, which goes to `queue`: not at all, unless the broker that just said
+    it is busy is the only one there is."""
+    attempts = future.attempts
+    broker, _, _, _, code, _, _ = attempts[-1]
+    if code != ResponseCode.SYSTEM_BUSY or queue.broker != broker:
+        return 0.0
+    return min(BUSY_PAUSE_S * (1 << (len(attempts) - 1)), future.remaining)
+
+
 def next_queue(future: SendFuture, route: Route, retries: int) -> MessageQueue | None:
     """The queue of the next attempt, or `None` when the send should be given up.
 

@@ -144,7 +144,10 @@ def decode(kind: type[T], ext: Mapping[str, str], body: bytes | None) -> T:
     """Read a request or reply of this kind."""
     of: type = kind
     form = _form(of)
-    arguments = values.read_members(form.header, ext, "")
+    try:
+        arguments = values.read_members(form.header, ext)
+    except values.Misfit as misfit:
+        raise misfit.error() from None
     if form.body is not None:
         if body:
             arguments["body"] = form.body.read(body)
@@ -164,7 +167,7 @@ def decode_reply(ask: type[Request[T]], ext: Mapping[str, str], body: bytes | No
 
 def read_json(kind: type[T], text: str | bytes) -> T:
     """A declared record, or a list or map of them, from JSON text."""
-    return cast(T, values.rule(kind).read(fastjson.loads(text), ""))
+    return cast(T, _read(values.rule(kind), text, ""))
 
 
 def json_tree(value: object) -> Any:
@@ -202,11 +205,19 @@ def _body(annotation: Any, has_default: bool) -> _Body:
         return _Body(_utf8, lambda content, strict: _bytes(content), has_default, "")
     rule = values.rule(annotation)
     return _Body(
-        lambda body: rule.read(fastjson.loads(body), "body"),
+        lambda body: _read(rule, body, "body"),
         lambda content, strict: _bytes(fastjson.dumps(rule.write(content), strict=strict)),
         has_default,
         None,
     )
+
+
+def _read(rule: values.Rule, text: str | bytes, place: str) -> Any:
+    tree = fastjson.loads(text)
+    try:
+        return rule.read(tree)
+    except values.Misfit as misfit:
+        raise misfit.inside(place).error() from None
 
 
 def _utf8(body: bytes) -> str:

@@ -16,7 +16,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
 from rmqpy.errors import DecodeError
 from rmqpy.protocol import fastjson
@@ -27,10 +27,37 @@ WIRE_NAME: Final = "rmqpy.wire"
 OFF_WIRE: Final = "rmqpy.off_wire"
 
 
-class Rule(NamedTuple):
-    """How one type travels. `read` gets the value and where it stands, for the message of a failure."""
+class Misfit(Exception):
+    """A value that its type cannot take; the containers around it add where it stands on the way out."""
 
-    read: Callable[[Any, str], Any]
+    def __init__(self, wanted: str, value: object) -> None:
+        super().__init__(wanted)
+        self._wanted = wanted
+        self._value = value
+        self._path: list[str] = []
+
+    def inside(self, place: str) -> Self:
+        """The same, one container further out."""
+        self._path.insert(0, place)
+        return self
+
+    def error(self) -> DecodeError:
+        """What the peer is told: a member that is missing, as Java words it, or a value and what it should be."""
+        path = "".join(self._path).removeprefix(".")
+        if self._value is _MISSING:
+            return DecodeError(f"the custom field <{path}> is null", code=ResponseCode.SYSTEM_ERROR)
+        shown = repr(self._value)
+        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        return DecodeError(f"{path} must be {self._wanted}, not {shown}", code=ResponseCode.INVALID_PARAMETER)
+
+
+_MISSING: Final = object()
+
+
+class Rule(NamedTuple):
+    """How one type travels. `read` raises `Misfit`."""
+
+    read: Callable[[Any], Any]
     write: Callable[[Any], Any]
     is_optional: bool = False
     is_text: bool = False
@@ -65,24 +92,25 @@ def camel_case(name: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
-def read_members(among: tuple[Member, ...], values: Mapping[str, Any], path: str) -> dict[str, Any]:
+def read_members(among: tuple[Member, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """Constructor arguments by attribute. A name that is not there exactly is looked for in any case."""
     found: dict[str, Any] = {}
     folded: dict[str, Any] | None = None
-    for member in among:
-        value = values.get(member.wire)
-        if value is None and member.wire not in values and len(values) > len(found):
+    for attribute, wire, (read, _, is_optional, is_text), default in among:
+        value = values.get(wire)
+        if value is None and wire not in values and len(values) > len(found):
             if folded is None:
                 folded = {name.lower(): value for name, value in values.items()}
-            value = folded.get(member.wire.lower())
-        if value is None or (value == "" and not member.rule.is_text):
-            if member.default is not None:
+            value = folded.get(wire.lower())
+        if value is None or (value == "" and not is_text):
+            if default is not None:
                 continue
-            if not member.rule.is_optional:
-                raise DecodeError(
-                    f"{path}the custom field <{member.wire}> is null", code=ResponseCode.SYSTEM_ERROR
-                )
-        found[member.attribute] = member.rule.read(value, f"{path}{member.wire}")
+            if not is_optional:
+                raise Misfit("there", _MISSING).inside(f".{wire}")
+        try:
+            found[attribute] = read(value)
+        except Misfit as misfit:
+            raise misfit.inside(f".{wire}") from None
     return found
 
 
@@ -104,19 +132,12 @@ def rule(annotation: Any) -> Rule:
     raise TypeError(f"a declaration cannot use {annotation!r}")
 
 
-def invalid(path: str, wanted: str, value: object) -> DecodeError:
-    """The failure of one value."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return DecodeError(f"{path} must be {wanted}, not {shown}", code=ResponseCode.INVALID_PARAMETER)
-
-
 # ---- scalars -------------------------------------------------------------------------------------------
 
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,19}\s*", re.ASCII)
 
 
-def _read_text(value: Any, path: str) -> str:
+def _read_text(value: Any) -> str:
     match value:
         case str():
             return value
@@ -124,10 +145,10 @@ def _read_text(value: Any, path: str) -> str:
             return "true" if value else "false"
         case int() | float():
             return repr(value)
-    raise invalid(path, "text", value)
+    raise Misfit("text", value)
 
 
-def _read_integer(value: Any, path: str) -> int:
+def _read_integer(value: Any) -> int:
     match value:
         case int():
             number = int(value)
@@ -136,23 +157,23 @@ def _read_integer(value: Any, path: str) -> int:
         case float() if value.is_integer():
             number = int(value)
         case _:
-            raise invalid(path, "an integer", value)
+            raise Misfit("an integer", value)
     if not (-(1 << 63) <= number < 1 << 63):
-        raise invalid(path, "an integer of 64 bits", value)
+        raise Misfit("an integer of 64 bits", value)
     return number
 
 
-def _read_float(value: Any, path: str) -> float:
+def _read_float(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise invalid(path, "a number", value) from None
+        raise Misfit("a number", value) from None
 
 
-def _read_bool(value: Any, path: str) -> bool:
+def _read_bool(value: Any) -> bool:
     known = {"true": True, "1": True, "false": False, "0": False}.get(str(value).strip().lower())
     if known is None:
-        raise invalid(path, "true or false", value)
+        raise Misfit("true or false", value)
     return known
 
 
@@ -161,7 +182,7 @@ _SCALARS: Final[dict[Any, Rule]] = {
     int: Rule(_read_integer, int),
     float: Rule(_read_float, float),
     bool: Rule(_read_bool, bool),
-    object: Rule(lambda value, path: value, lambda value: value, is_optional=True),
+    object: Rule(lambda value: value, lambda value: value, is_optional=True),
 }
 
 
@@ -170,12 +191,12 @@ def _enumeration(kind: type[Enum]) -> Rule:
     by_name = {member.name.lower(): member for member in kind}
     by_ordinal = list(kind)
 
-    def read(value: Any, path: str) -> Enum:
+    def read(value: Any) -> Enum:
         found = by_name.get(str(value).lower())
         if found is None and str(value).isdecimal() and int(value) < len(by_ordinal):
             found = by_ordinal[int(value)]
         if found is None:
-            raise invalid(path, f"one of {', '.join(member.name for member in kind)}", value)
+            raise Misfit(f"one of {', '.join(member.name for member in kind)}", value)
         return found
 
     return Rule(read, lambda member: member.name)
@@ -190,7 +211,7 @@ def _optional(annotation: Any, arguments: tuple[Any, ...]) -> Rule:
         raise TypeError(f"a declaration cannot use {annotation!r}: the only union is `X | None`")
     read, write, _, is_text = rule(inner[0])
     return Rule(
-        lambda value, path: None if value is None else read(value, path),
+        lambda value: None if value is None else read(value),
         lambda value: None if value is None else write(value),
         is_optional=True,
         is_text=is_text,
@@ -198,10 +219,16 @@ def _optional(annotation: Any, arguments: tuple[Any, ...]) -> Rule:
 
 
 def _sequence(kind: Callable[[list[Any]], Any], element: Rule) -> Rule:
-    def read(value: Any, path: str) -> Any:
+    def read(value: Any) -> Any:
         if not isinstance(value, list):
-            raise invalid(path, "a list", value)
-        return kind([element.read(one, f"{path}[{index}]") for index, one in enumerate(value)])
+            raise Misfit("a list", value)
+        found: list[Any] = []
+        try:
+            for one in value:
+                found.append(element.read(one))
+        except Misfit as misfit:
+            raise misfit.inside(f"[{len(found)}]") from None
+        return kind(found)
 
     return Rule(read, lambda value: [element.write(one) for one in value])
 
@@ -209,32 +236,39 @@ def _sequence(kind: Callable[[list[Any]], Any], element: Rule) -> Rule:
 def _map(key_type: Any, member: Rule) -> Rule:
     read_key, write_key = _key(key_type)
 
-    def read(value: Any, path: str) -> dict[Any, Any]:
+    def read(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict):
-            raise invalid(path, "an object", value)
-        return {read_key(key, path): member.read(one, f"{path}.{key}") for key, one in value.items()}
+            raise Misfit("an object", value)
+        found: dict[Any, Any] = {}
+        key: Any = None
+        try:
+            for key, one in value.items():
+                found[read_key(key)] = member.read(one)
+        except Misfit as misfit:
+            raise misfit.inside(f".{key}") from None
+        return found
 
     return Rule(read, lambda value: {write_key(key): member.write(one) for key, one in value.items()})
 
 
-def _key(kind: Any) -> tuple[Callable[[str, str], Any], Callable[[Any], Any]]:
+def _key(kind: Any) -> tuple[Callable[[str], Any], Callable[[Any], Any]]:
     if kind is str:
-        return lambda key, path: key, str
+        return str, str
     if kind is int:
         return _read_integer, int
     inner = rule(kind)
     return (
-        lambda key, path: inner.read(fastjson.loads(key), path),
+        lambda key: inner.read(fastjson.loads(key)),
         lambda key: fastjson.ObjectKey(fastjson.dumps(inner.write(key))),
     )
 
 
 def _record(kind: type) -> Rule:
     # `members` is asked inside, so that a record may contain itself.
-    def read(value: Any, path: str) -> Any:
+    def read(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise invalid(path, "an object", value)
-        return kind(**read_members(members(kind), value, f"{path}."))
+            raise Misfit("an object", value)
+        return kind(**read_members(members(kind), value))
 
     return Rule(read, lambda value: write_members(members(kind), value))
 

@@ -1,6 +1,7 @@
 """The requests a name server serves, one class per family; what they mean is in the other modules of this package."""
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Final
 
 from rmqpy.clock import Clock
@@ -77,7 +78,6 @@ class RegistrationHandlers:
     def register(self, ask: RegisterBroker, caller: Caller) -> Registered:
         if ask.body_crc32 not in (0, checksum(ask.body)):
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        table = unpack(ask, caller.version).topic_config_serialize_wrapper
         newcomer = Newcomer(
             cluster=ask.cluster_name,
             name=ask.broker_name,
@@ -89,8 +89,11 @@ class RegistrationHandlers:
             timeout_ms=ask.heartbeat_timeout_millis,
             zone=ask.zone_name,
         )
+        fingerprint = blake2b(ask.body, digest_size=16).digest()
         try:
-            welcome = self._routes.register(newcomer, table)
+            welcome = self._routes.renew(newcomer, fingerprint) or self._routes.register(
+                newcomer, unpack(ask, caller.version).topic_config_serialize_wrapper, fingerprint
+            )
         except SingleTopicTooEarly:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed") from None
         order_topics = (

@@ -146,6 +146,11 @@ impl ReceivedMessage {
     }
 
     #[getter]
+    fn sys_flag(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.row(py)?.record().sys_flag())
+    }
+
+    #[getter]
     fn sharding_key(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.text_of(py, name::SHARDING_KEY)
     }

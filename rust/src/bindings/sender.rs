@@ -36,7 +36,7 @@ pub struct Sender {
 impl Sender {
     #[new]
     #[pyo3(signature = (client, completions, *, group, compress_above = None, compression = "zlib",
-                        template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 64 << 20,
+                        template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 67_108_864,
                         retry_not_safe = false))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python constructor, not a Rust interface")]
     fn new(

@@ -1,21 +1,196 @@
 //! `Store`: a message store directory, opened by one process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::errors::raise;
-use crate::store::Store;
+use crate::clock::SystemClock;
+use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::store::disk::OsDisk;
+use crate::store::{Boundary, ConsumeQueue, Options, Phase, Progress, Store, StoreError};
 
 /// A message store directory, opened by one process.
 #[pyclass(name = "Store", module = "rmqpy._native", frozen)]
 pub struct PyStore {
-    store: Option<Arc<Store>>,
+    options: Options,
+    progress: Progress,
+    store: Mutex<Option<Arc<Store>>>,
 }
 
 impl PyStore {
     /// The store behind it.
     pub(super) fn opened(&self) -> PyResult<Arc<Store>> {
-        self.store.clone().ok_or_else(|| raise("StoreError", "the store is not open"))
+        self.store.lock().clone().ok_or_else(|| raise("StoreError", "the store is not open"))
     }
+
+    /// What `read` says of the queue; `otherwise` where there is none.
+    fn with_queue<T>(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        otherwise: T,
+        read: impl FnOnce(&Store, &ConsumeQueue) -> T,
+    ) -> PyResult<T> {
+        let store = self.opened()?;
+        Ok(store.queue(topic, queue_id).map_or(otherwise, |queue| read(&store, &queue)))
+    }
+}
+
+#[pymethods]
+impl PyStore {
+    #[new]
+    #[pyo3(signature = (root, *, segment_bytes=1 << 30, queue_file_bytes=6_000_000, index_slots=5_000_000,
+        index_entries=20_000_000, sync_flush=false, flush_interval_ms=50, index_enabled=true))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
+    fn new(
+        root: &str,
+        segment_bytes: u64,
+        queue_file_bytes: u64,
+        index_slots: u32,
+        index_entries: u32,
+        sync_flush: bool,
+        flush_interval_ms: u64,
+        index_enabled: bool,
+    ) -> Self {
+        let mut options = Options::new(root);
+        options.segment_bytes = segment_bytes;
+        options.queue_file_bytes = queue_file_bytes;
+        options.index_slots = index_slots;
+        options.index_entries = index_entries;
+        options.index_enabled = index_enabled;
+        options.sync_flush = sync_flush;
+        options.flush_interval_ms = flush_interval_ms;
+        Self { options, progress: Progress::default(), store: Mutex::new(None) }
+    }
+
+    fn open(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| {
+            let mut store = self.store.lock();
+            if store.is_none() {
+                let opened =
+                    Store::open(self.options.clone(), OsDisk::shared(), SystemClock::shared(), &self.progress);
+                *store = Some(opened.map_err(failure)?);
+            }
+            Ok(())
+        })
+    }
+
+    fn progress(&self) -> (&'static str, u64, u64) {
+        let (phase, done, total) = self.progress.now();
+        let phase = match phase {
+            Phase::Locking => "locking",
+            Phase::Loading => "loading",
+            Phase::Scanning => "scanning",
+            Phase::Rebuilding => "rebuilding",
+            Phase::Syncing => "syncing",
+            Phase::Open => "open",
+        };
+        (phase, done, total)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| match self.store.lock().take() {
+            Some(store) => store.close().map_err(failure),
+            None => Ok(()),
+        })
+    }
+
+    fn abandon(&self, py: Python<'_>) {
+        py.detach(|| {
+            if let Some(store) = self.store.lock().take() {
+                store.abandon();
+            }
+        });
+    }
+
+    fn queues(&self) -> PyResult<Vec<(String, Vec<u32>)>> {
+        let topics = self.opened()?.topics();
+        Ok(topics.into_iter().map(|(topic, queues)| (topic.to_string(), queues)).collect())
+    }
+
+    fn min_offset(&self, topic: &str, queue_id: u32) -> PyResult<u64> {
+        self.with_queue(topic, queue_id, 0, |_, queue| queue.min().0)
+    }
+
+    fn max_offset(&self, topic: &str, queue_id: u32) -> PyResult<u64> {
+        self.with_queue(topic, queue_id, 0, |_, queue| queue.max().0)
+    }
+
+    #[pyo3(signature = (topic, queue_id, timestamp_ms, *, upper=false))]
+    fn offset_by_time(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue_id: u32,
+        timestamp_ms: i64,
+        upper: bool,
+    ) -> PyResult<u64> {
+        let boundary = if upper { Boundary::Upper } else { Boundary::Lower };
+        py.detach(|| {
+            self.with_queue(topic, queue_id, 0, |store, queue| {
+                store.offset_by_time(queue, timestamp_ms, boundary).0
+            })
+        })
+    }
+
+    fn store_time(&self, py: Python<'_>, topic: &str, queue_id: u32, offset: u64) -> PyResult<i64> {
+        py.detach(|| {
+            self.with_queue(topic, queue_id, -1, |store, queue| {
+                store.store_time(queue, QueueOffset(offset)).unwrap_or(-1)
+            })
+        })
+    }
+
+    fn earliest_store_time(&self, py: Python<'_>, topic: &str, queue_id: u32) -> PyResult<i64> {
+        py.detach(|| {
+            self.with_queue(topic, queue_id, -1, |store, queue| store.earliest_store_time(queue).unwrap_or(-1))
+        })
+    }
+
+    fn is_hot(&self, topic: &str, queue_id: u32, offset: u64) -> PyResult<bool> {
+        self.with_queue(topic, queue_id, false, |store, queue| store.is_hot(queue, QueueOffset(offset)))
+    }
+
+    fn message<'py>(&self, py: Python<'py>, physical: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let store = self.opened()?;
+        let record = py.detach(|| store.lookup(PhysicalOffset(physical)));
+        Ok(record.map(|record| PyBytes::new(py, &record)))
+    }
+
+    fn query<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        key: &str,
+        maximum: usize,
+        begin_ms: i64,
+        end_ms: i64,
+    ) -> PyResult<(Vec<Bound<'py, PyBytes>>, i64, u64)> {
+        let store = self.opened()?;
+        let found = py.detach(|| store.query(topic, key, maximum, begin_ms, end_ms)).map_err(failure)?;
+        let records = found.records.iter().map(|record| PyBytes::new(py, record)).collect();
+        Ok((records, found.last_timestamp_ms, found.last_physical))
+    }
+
+    fn delete_topic(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
+        let store = self.opened()?;
+        py.detach(|| store.delete_topic(topic)).map_err(failure)
+    }
+
+    fn statistics(&self) -> PyResult<BTreeMap<&'static str, u64>> {
+        Ok(self.opened()?.statistics())
+    }
+
+    #[getter]
+    fn failure(&self) -> PyResult<Option<String>> {
+        Ok(self.opened()?.failure().map(str::to_owned))
+    }
+}
+
+fn failure(error: StoreError) -> PyErr {
+    raise("StoreError", &error.to_string())
 }

@@ -118,6 +118,9 @@ mod tests {
             assert_eq!(found.len(), 2);
             assert_eq!(found[1], Err(BatchError::Length { at: first }));
         }
+        // A size that takes in bytes of the next message, too.
+        body[3] += 4;
+        assert_eq!(inner_messages(&body).collect::<Vec<_>>(), [Err(BatchError::Length { at: 0 })]);
     }
 
     #[test]

@@ -105,6 +105,13 @@ mod tests {
         }
     }
 
+    /// Were more read than the limit and one byte, this would not end.
+    #[test]
+    fn what_is_over_the_limit_is_not_unpacked() {
+        let endless = read(io::repeat(0), b"", 1000);
+        assert!(matches!(endless, Err(CompressionError::TooLarge { bytes_max: 1000 })));
+    }
+
     #[test]
     fn a_cut_off_or_foreign_body_is_corrupt() {
         for kind in ALL {

@@ -363,5 +363,9 @@ mod tests {
             bytes[at] = byte;
             assert_eq!(RecordView::parse(&bytes), Err(expected), "byte {at}");
         }
+        let mut longer = bytes;
+        longer.push(0);
+        longer[3] += 1;
+        assert_eq!(RecordView::parse(&longer), Err(RecordError::Length { at: 93 }));
     }
 }

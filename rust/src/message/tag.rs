@@ -104,6 +104,8 @@ mod tests {
         check("polygenelubricants", i32::MIN);
         // A character outside the basic plane is two units: U+1F600 = D83D DE00.
         check("\u{1F600}", 0xD83D * 31 + 0xDE00);
+        // A broken sequence is one U+FFFD.
+        assert_eq!(java_hash(b"a\xFFb"), java_hash("a\u{FFFD}b".as_bytes()));
         check(
             "{\"clientID\":\"\",\"consumerDataSet\":[],\"heartbeatFingerprint\":0,\
              \"producerDataSet\":[{\"groupName\":\"pg\"}],\"withoutSub\":false}",

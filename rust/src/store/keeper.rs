@@ -168,7 +168,7 @@ impl Keeper {
     /// Brings everything to disk and says so: the next start reads nothing again. Only when nothing writes any more.
     pub fn finish(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
-        self.flush.flush()?;
+        self.flush.finish()?;
         let derived = self.dispatcher.derived();
         derived.write()?;
         derived.sync()?;

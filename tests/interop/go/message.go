@@ -33,7 +33,6 @@ type received struct {
 	Keys        string            `json:"keys"`
 	Properties  map[string]string `json:"properties"`
 	Flag        int32             `json:"flag"`
-	SysFlag     int32             `json:"sys_flag"`
 	ID          string            `json:"id"`
 	OffsetID    string            `json:"offset_id"`
 	QueueID     int               `json:"queue_id"`
@@ -45,7 +44,7 @@ func describe(consumed []*primitive.MessageExt) []received {
 	for _, m := range consumed {
 		messages = append(messages, received{
 			Topic: m.Topic, Body: m.Body, Tag: m.GetTags(), Keys: m.GetKeys(), Properties: m.GetProperties(),
-			Flag: m.Flag, SysFlag: m.SysFlag, ID: m.MsgId, OffsetID: m.OffsetMsgId,
+			Flag: m.Flag, ID: m.MsgId, OffsetID: m.OffsetMsgId,
 			QueueID: m.Queue.QueueId, QueueOffset: m.QueueOffset,
 		})
 	}

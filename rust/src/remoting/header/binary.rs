@@ -35,7 +35,7 @@ pub(super) fn decode(bytes: &[u8], header: &mut Header) -> Result<(), HeaderErro
     }
     header.has_ext = !ext.is_empty();
     let mut rest = Reader { bytes: &bytes[..rest.at], at: rest.at - ext.len() };
-    while rest.at < bytes.len() {
+    while rest.at < rest.bytes.len() {
         let name = rest.short_text()?;
         let value = rest.long_text()?;
         if name.is_empty() || value.is_empty() {

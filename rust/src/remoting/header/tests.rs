@@ -105,12 +105,13 @@ fn an_empty_text_is_a_value_in_json() {
 #[test]
 fn escapes_are_undone() {
     check_ext(
-        r#"{"extFields":{"i":"KEYS\u0001a b\u0002","\u0065":"\"\\\/\b\f\n\r\t\'\v","pair":"\ud83D\uDe00","half":"\ud83d!\udc00"}}"#,
+        r#"{"extFields":{"i":"KEYS\u0001a b\u0002","\u0065":"\"\\\/\b\f\n\r\t\'\v","pair":"\ud83D\uDe00","half":"\ud83d!\udc00\udc00","torn":"\ud83d\u0041"}}"#,
         &[
             ("i", "KEYS\u{1}a b\u{2}"),
             ("e", "\"\\/\u{8}\u{c}\n\r\t'\u{b}"),
             ("pair", "\u{1F600}"),
-            ("half", "\u{FFFD}!\u{FFFD}"),
+            ("half", "\u{FFFD}!\u{FFFD}\u{FFFD}"),
+            ("torn", "\u{FFFD}A"),
         ],
     );
 }

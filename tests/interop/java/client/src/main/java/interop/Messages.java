@@ -49,7 +49,6 @@ final class Messages {
             .fluentPut("keys", message.getKeys())
             .fluentPut("properties", new TreeMap<>(message.getProperties()))
             .fluentPut("flag", message.getFlag())
-            .fluentPut("sys_flag", message.getSysFlag())
             .fluentPut("id", message.getMsgId())
             .fluentPut("offset_id", ((MessageClientExt) message).getOffsetMsgId())
             .fluentPut("queue_id", message.getQueueId())

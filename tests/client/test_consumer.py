@@ -1,0 +1,226 @@
+"""Reading by offset, against brokers whose log the test writes."""
+
+import asyncio
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import rmqpy
+from rmqpy import errors
+from rmqpy.client import fetcher
+from rmqpy.message import MessageQueue
+from wire import Frame
+
+from .fakes import CLOSE, Broker, Network, properties, record
+
+Q0, Q1 = (MessageQueue("orders", "broker-a", number) for number in range(2))
+
+
+@pytest.fixture
+def broker(network: Network) -> Broker:
+    broker = network.broker("broker-a")
+    for queue_id in range(2):
+        broker.log[queue_id] = [
+            record(
+                str(offset).encode(),
+                queue_id=queue_id,
+                offset=offset,
+                props=properties(TAGS="ab"[offset % 2]),
+            )
+            for offset in range(100)
+        ]
+    return broker
+
+
+@pytest.fixture
+def namesrv(network: Network, broker: Broker) -> str:
+    return network.name_server([broker], {"orders": 2}).address
+
+
+def consumer(namesrv: str, **asked: Any) -> rmqpy.PullConsumer:
+    options: dict[str, Any] = {"start_from": "earliest", "auto_commit": False, **asked}
+    return rmqpy.PullConsumer("g", namesrv, **options)
+
+
+def read(consumer: rmqpy.PullConsumer, count: int) -> list[rmqpy.ReceivedMessage]:
+    found: list[rmqpy.ReceivedMessage] = []
+    deadline = time.monotonic() + 10
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count}"
+        found += consumer.poll(0.5)
+    return found
+
+
+def test_every_message_comes_once_and_in_the_order_of_its_queue(namesrv: str) -> None:
+    with consumer(namesrv, max_batch=7) as reader:
+        reader.assign(reader.queues("orders"))
+        assert reader.assignment() == {Q0, Q1}
+        found = read(reader, 200)
+        for queue in (Q0, Q1):
+            assert [m.queue_offset for m in found if m.queue == queue] == list(range(100))
+            assert reader.position(queue) == 100
+        assert reader.poll(0.01) == []
+
+
+def test_a_group_begins_where_it_committed_else_where_it_is_told(namesrv: str, broker: Broker) -> None:
+    broker.committed[0] = 90
+    with consumer(namesrv) as reader:
+        reader.assign([Q0, Q1])
+        assert (reader.position(Q0), reader.position(Q1)) == (90, 0)
+        assert (reader.committed(Q0), reader.committed(Q1)) == (90, None)
+    with consumer(namesrv, start_from="latest") as reader:
+        reader.assign([Q1])
+        assert reader.position(Q1) == 100
+
+
+def test_seeking_drops_what_was_read_ahead(namesrv: str, broker: Broker) -> None:
+    broker.handlers[29] = lambda ask: Frame(0, ext={"offset": "42"})
+    with consumer(namesrv) as reader:
+        reader.assign([Q0])
+        read(reader, 10)
+        for place, expected in ((50, 50), ("begin", 0), (datetime(2024, 1, 1, tzinfo=UTC), 42)):
+            reader.seek(Q0, place)  # type: ignore[arg-type]
+            assert reader.poll(5, max_messages=1)[0].queue_offset == expected
+        reader.seek(Q0, "end")
+        assert reader.position(Q0) == 100
+        with pytest.raises(ValueError, match="not assigned"):
+            reader.seek(Q1, 0)
+        with pytest.raises(ValueError, match="seek to"):
+            reader.seek(Q0, -1)
+
+
+def test_a_commit_holds_what_was_received_and_no_more(namesrv: str, broker: Broker) -> None:
+    with consumer(namesrv) as reader:
+        reader.assign([Q0])
+        reader.poll(5, max_messages=3)
+        reader.commit()
+        assert broker.committed == {0: 3}
+        reader.commit({Q0: 2, Q1: 9})
+        assert broker.committed == {0: 2, 1: 9}
+
+
+def test_progress_is_committed_from_time_to_time_and_at_the_end(namesrv: str, broker: Broker) -> None:
+    with consumer(namesrv, auto_commit=0.01) as reader:
+        reader.assign([Q0])
+        reader.poll(5, max_messages=3)
+        assert broker.committed == {}, "what is still being processed"
+        deadline = time.monotonic() + 5
+        while broker.committed.get(0, 0) < 3:
+            assert time.monotonic() < deadline
+            reader.poll(0.02, max_messages=1)
+        last = reader.position(Q0)
+    assert broker.committed == {0: last}
+
+
+def test_only_wanted_tags_come_even_if_the_broker_sends_others(namesrv: str) -> None:
+    with consumer(namesrv) as reader:
+        reader.assign([Q0], tags="b || c")
+        found = read(reader, 50)
+        assert {message.tag for message in found} == {"b"}
+        reader.poll(0.05)
+        assert reader.position(Q0) == 100
+
+
+def test_an_offset_the_queue_does_not_have_goes_on_at_one_it_has(namesrv: str, broker: Broker) -> None:
+    broker.begin, broker.log[0] = 60, broker.log[0][60:]
+    with consumer(namesrv) as reader:
+        reader.assign([Q0])
+        for missing in (10, 1000):
+            reader.seek(Q0, missing)
+            reader.poll(0.05)
+        reader.seek(Q0, 10)
+        assert reader.poll(5, max_messages=1)[0].queue_offset == 60
+
+
+def test_a_lost_connection_is_made_again(
+    namesrv: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "PAUSE_S", 0.01)
+    falls = iter([CLOSE, CLOSE])
+    broker.handlers[11] = lambda ask: next(falls, None) or broker.pull(ask)
+    with consumer(namesrv) as reader:
+        reader.assign([Q0])
+        assert len(read(reader, 100)) == 100
+
+
+def test_what_does_not_pass_is_raised_and_polling_can_go_on(
+    namesrv: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "PAUSE_S", 0.001)
+    with consumer(namesrv) as reader:
+        reader.assign([Q0])
+        for code, kind in ((26, errors.GroupNotFound), (16, errors.AuthError), (1, errors.BrokerError)):
+            broker.handlers[11] = lambda ask, code=code: Frame(code, remark="no")  # type: ignore[misc]
+            with pytest.raises(kind):
+                read(reader, 1)
+        broker.handlers[11] = broker.pull
+        assert len(read(reader, 100)) == 100
+
+
+def test_a_paused_queue_keeps_what_lies_ready(namesrv: str) -> None:
+    with consumer(namesrv) as reader:
+        reader.assign([Q0, Q1])
+        reader.pause(Q0)
+        assert {message.queue for message in read(reader, 100)} == {Q1}
+        reader.resume(Q0)
+        assert {message.queue for message in read(reader, 100)} == {Q0}
+
+
+def test_a_second_thread_is_refused(namesrv: str) -> None:
+    with consumer(namesrv, start_from="latest") as reader:
+        reader.assign([Q0])
+        polling = threading.Thread(target=reader.poll, args=(1.0,))
+        polling.start()
+        deadline = time.monotonic() + 5
+        refusal = None
+        while refusal is None and time.monotonic() < deadline:
+            try:
+                reader.poll(0)
+            except RuntimeError as error:
+                refusal = error
+        polling.join()
+        assert "one thread" in str(refusal)
+
+
+def test_an_unknown_topic_is_an_error(namesrv: str) -> None:
+    with consumer(namesrv) as reader, pytest.raises(errors.TopicNotFound):
+        reader.queues("fresh")
+
+
+def test_a_record_that_cannot_be_read_is_named(namesrv: str, broker: Broker) -> None:
+    broker.log[0][3] = record(b"not zlib", offset=3, sys_flag=0x301)
+    with consumer(namesrv) as reader:
+        reader.assign([Q0])
+        message = read(reader, 4)[3]
+        with pytest.raises(errors.DecodeError, match=r"offset 3.*broker-a"):
+            _ = message.body
+
+
+async def test_a_loop_reads_the_same(namesrv: str, broker: Broker) -> None:
+    async with rmqpy.AsyncPullConsumer("g", namesrv, start_from="earliest") as reader:
+        await reader.assign(await reader.queues("orders"))
+        found: list[rmqpy.ReceivedMessage] = []
+        async with asyncio.timeout(10):
+            async for message in reader:
+                found.append(message)
+                if len(found) == 200:
+                    break
+        for queue in (Q0, Q1):
+            assert [m.queue_offset for m in found if m.queue == queue] == list(range(100))
+        assert await reader.offsets(Q0) == (0, 100)
+        await reader.seek(Q0, 99)
+        assert (await reader.poll(5))[0].queue_offset == 99
+    assert broker.committed == {0: 100, 1: 100}
+
+
+async def test_cancelling_a_poll_loses_no_message(namesrv: str, broker: Broker) -> None:
+    async with rmqpy.AsyncPullConsumer("g", namesrv, start_from="latest", auto_commit=False) as reader:
+        await reader.assign([Q0])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await reader.poll(10)
+        await reader.seek(Q0, 0)
+        assert (await reader.poll(5, max_messages=1))[0].queue_offset == 0
