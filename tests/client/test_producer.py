@@ -269,6 +269,30 @@ def test_sends_go_on_while_every_name_server_is_down(name_server: NameServer, br
         assert producer.send("orders", b"last").ok
 
 
+def test_an_old_route_is_better_than_none(name_server: NameServer, brokers: Brokers) -> None:
+    config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.001, request_timeout=0.2)
+    with rmqpy.Producer(config) as producer:
+        producer.send("orders", b"x")
+        name_server.stop()
+        # So old that it is looked up before it is used; that fails, and it is used.
+        deadline = time.monotonic() + 0.02
+        wait_for(lambda: time.monotonic() > deadline)
+        assert producer.send("orders", b"x").ok
+
+
+def test_the_look_up_behind_the_senders_back_goes_to_the_next_name_server_as_well(
+    network: Network, brokers: Brokers
+) -> None:
+    first, second = (network.name_server(brokers[:1], {"orders": 1}) for _ in range(2))
+    config = rmqpy.ClientConfig(namesrv=[first.address, second.address], route_refresh=0.05)
+    with rmqpy.Producer(config) as producer:
+        producer.send("orders", b"x")
+        asked, other = (first, second) if first.asked else (second, first)
+        asked.stop()
+        other.brokers = list(brokers)
+        wait_for(lambda: producer.send("orders", b"x").queue.broker == "broker-b")
+
+
 def test_a_dead_name_server_is_passed_over(network: Network, brokers: Brokers) -> None:
     dead, alive = (network.name_server(brokers, {"orders": 1}) for _ in range(2))
     dead.stop()

@@ -159,6 +159,16 @@ def test_batches_of_both_record_versions_and_compressed_bodies_are_taken_apart(
     assert (rows[2]["tags"], rows[2]["flag"]) == ("t", 9)
 
 
+def test_a_range_that_begins_inside_a_batch_leaves_the_members_before_out(
+    namesrv: str, broker: Broker
+) -> None:
+    batch = record(b"".join(inner(str(number).encode()) for number in range(5)), offset=10, sys_flag=0xC0)
+    # The broker has one record for five offsets, and sends it whole.
+    broker.handlers[11] = lambda ask: broker.pulled(0, 15, 0, batch)
+    found = table(namesrv, 12, 14, columns=["queueOffset", "body"]).to_pylist()
+    assert found == [{"queueOffset": 12, "body": b"2"}, {"queueOffset": 13, "body": b"3"}]
+
+
 def test_a_property_that_stands_twice_counts_once_with_its_last_value(namesrv: str, broker: Broker) -> None:
     broker.log[0] = [record(b"x", props=b"a\x01first\x02b\x01x\x02a\x01last\x02")]
     (row,) = table(namesrv, 0, 1, columns=["properties"]).to_pylist()

@@ -288,3 +288,130 @@ fn judge(reply: &Reply<'_>, target: &Target, retry_not_safe: bool) -> Result<Rec
 fn number<N: std::str::FromStr>(digits: Option<&str>) -> Option<N> {
     digits?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::client::completions::Completions;
+    use crate::client::fields::{Delivery, Fields};
+    use crate::client::outgoing::Letterhead;
+    use crate::message::id::UniqueIds;
+    use crate::message::sysflag::Compression;
+    use crate::remoting::frame::{Encoding, FrameLimits, split};
+    use crate::remoting::header::{Header, HeaderWriter};
+
+    fn target(broker: &str) -> Target {
+        Target { address: "127.0.0.1:1".into(), broker: broker.into(), queue_id: 3 }
+    }
+
+    fn shipment(options: ShipmentOptions) -> Arc<Shipment> {
+        let letterhead = Arc::new(Letterhead {
+            group: "pg".into(),
+            compress_from_bytes: None,
+            compression: Compression::Zlib,
+            template_queues: 4,
+            ids: UniqueIds::new(Ipv4Addr::LOCALHOST, 1, 1),
+        });
+        let fields = Fields {
+            topic: "orders".into(),
+            tag: None,
+            keys: Vec::new(),
+            properties: Vec::new(),
+            sharding_key: None,
+            delivery: None::<Delivery>,
+            priority: None,
+            flag: 0,
+        };
+        let message = letterhead.message(&fields, b"hello", 0);
+        if let Some(window) = &options.window {
+            assert!(window.take(message.bytes(), Duration::ZERO));
+        }
+        let deadline = Instant::now() + Duration::from_secs(3);
+        Arc::new(Shipment::new(message, target("broker-a"), deadline, options))
+    }
+
+    /// Lands a reply with this code; with `ext`, one that has what a receipt needs.
+    fn land(shipment: &Arc<Shipment>, code: i32, has_ext: bool) {
+        let mut bytes = Vec::new();
+        let mut writer = HeaderWriter::begin(&mut bytes, Encoding::Json, code, 1, 1, Some("why"));
+        if has_ext {
+            writer.ext("msgId", "7F00").ext("queueId", "3").ext("queueOffset", "41");
+        }
+        writer.finish(0).unwrap();
+        let (frame, _) = split(&bytes, &FrameLimits::default()).unwrap().unwrap();
+        let mut header = Header::new();
+        header.decode(&frame).unwrap();
+        shipment.land(Ok(Reply { header: &header, body: b"" }));
+    }
+
+    #[test]
+    fn a_stored_message_gives_its_room_back_and_is_announced_as_asked() {
+        for (failures_only, announced) in [(true, 0), (false, 1)] {
+            let (window, completions) = (Arc::new(Window::new(1, 1000)), Arc::new(Completions::default()));
+            let announce = Some(Announce { to: Arc::clone(&completions), token: 7 });
+            let sent = shipment(ShipmentOptions {
+                window: Some(Arc::clone(&window)),
+                announce,
+                failures_only,
+                ..Default::default()
+            });
+            land(&sent, 0, true);
+            land(&sent, 1, false);
+            let Phase::Stored(receipt) = sent.phase() else { panic!("{:?}", sent.phase()) };
+            assert_eq!((receipt.queue_offset, &*receipt.broker), (41, "broker-a"));
+            assert_eq!(window.messages(), 0);
+            assert_eq!(completions.take(10).len(), announced);
+            assert!(sent.wait_over(Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn a_failed_attempt_waits_for_a_decision_and_keeps_its_room() {
+        let (window, completions) = (Arc::new(Window::new(1, 1000)), Arc::new(Completions::default()));
+        let announce = Some(Announce { to: Arc::clone(&completions), token: 7 });
+        let sent = shipment(ShipmentOptions {
+            window: Some(Arc::clone(&window)),
+            announce,
+            failures_only: true,
+            ..Default::default()
+        });
+        land(&sent, 2, false);
+        assert_eq!((sent.phase(), window.messages(), completions.take(10).len()), (Phase::Failed, 1, 1));
+        assert!(sent.wait_attempt(Duration::ZERO) && !sent.wait_over(Duration::ZERO));
+        assert!(sent.again(target("broker-b")) && !sent.again(target("broker-b")));
+        land(&sent, 0, false);
+        let failures: Vec<_> = sent.attempts().into_iter().map(|attempt| attempt.failure).collect();
+        assert!(
+            matches!(failures.as_slice(), [SendFailure::Broker { code: 2, .. }, SendFailure::Malformed(_)]),
+            "{failures:?}"
+        );
+        sent.give_up();
+        sent.give_up();
+        assert_eq!((sent.phase(), window.messages()), (Phase::GivenUp, 0));
+    }
+
+    #[test]
+    fn a_message_stored_less_safely_than_asked_is_stored_when_no_better_place_is_found() {
+        let sent = shipment(ShipmentOptions { retry_not_safe: true, ..Default::default() });
+        land(&sent, response::FLUSH_DISK_TIMEOUT, true);
+        assert_eq!(sent.phase(), Phase::Failed);
+        assert!(sent.again(target("broker-b")));
+        land(&sent, response::SYSTEM_BUSY, false);
+        sent.give_up();
+        assert!(
+            matches!(sent.phase(), Phase::Stored(receipt) if receipt.code == response::FLUSH_DISK_TIMEOUT)
+        );
+    }
+
+    #[test]
+    fn a_failure_nobody_will_hear_of_is_given_up() {
+        let completions = Arc::new(Completions::default());
+        completions.close();
+        let announce = Some(Announce { to: completions, token: 7 });
+        let sent = shipment(ShipmentOptions { announce, failures_only: true, ..Default::default() });
+        sent.land(Err(CallError::Stopped));
+        assert_eq!(sent.phase(), Phase::GivenUp);
+    }
+}

@@ -283,3 +283,75 @@ fn properties_json(row: &Row<'_>) -> String {
 fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Int64Type;
+
+    use super::*;
+    use crate::message::record::{RecordFields, Stamp};
+    use crate::message::sysflag::COMPRESSED;
+    use crate::positions::{PhysicalOffset, QueueOffset};
+
+    const ORIGIN: Origin<'_> = Origin { topic: "orders", broker: "broker-a", queue_id: 3 };
+
+    fn record(offset: u64, body: &[u8], sys_flag: i32) -> Vec<u8> {
+        let host = SocketAddr::from(([10, 0, 0, 1], 5000));
+        let fields = RecordFields {
+            queue_id: 3,
+            flag: 0,
+            sys_flag,
+            born_timestamp_ms: 1,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body,
+            body_crc: RecordFields::body_crc(body),
+            topic: b"orders",
+            properties: b"TAGS\x01a\x02",
+        };
+        let mut bytes = vec![0; fields.encoded_len()];
+        let stamp = Stamp { physical: PhysicalOffset(0), queue: QueueOffset(offset), store_timestamp_ms: 2 };
+        fields.encode(&mut bytes, stamp);
+        bytes
+    }
+
+    fn columns(names: &[&str]) -> Vec<Column> {
+        names.iter().map(|name| Column::find(name, None).unwrap()).collect()
+    }
+
+    #[test]
+    fn rows_outside_the_range_and_of_other_tags_stay_out() {
+        let mut table = Table::new(columns(&["queueOffset"]), BadText::Fail).unwrap();
+        let body: Vec<u8> = (0..10).flat_map(|offset| record(offset, b"x", 0)).collect();
+        assert_eq!(table.append(&body, &ORIGIN, &(3..7), &TagFilter::parse("*")).unwrap(), 4);
+        assert_eq!(table.append(&body, &ORIGIN, &(0..10), &TagFilter::parse("b")).unwrap(), 0);
+        let batch = table.finish().unwrap();
+        assert_eq!(batch.column(0).as_primitive::<Int64Type>().values(), &[3, 4, 5, 6]);
+        assert_eq!((table.rows(), table.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_leaves_no_trace() {
+        let mut table = Table::new(columns(&["queueOffset", "body", "properties"]), BadText::Fail).unwrap();
+        let body =
+            [record(5, b"good", 0), record(6, b"not zlib", COMPRESSED), record(7, b"good", 0)].concat();
+        let error = table.append(&body, &ORIGIN, &(0..10), &TagFilter::parse("*")).unwrap_err();
+        assert_eq!(error.queue_offset(), Some(6));
+        assert_eq!(table.finish().unwrap().num_rows(), 1);
+    }
+
+    #[test]
+    fn bytes_after_the_last_whole_record_are_an_error_with_their_place() {
+        let mut table = Table::new(columns(&["queueOffset"]), BadText::Fail).unwrap();
+        let mut body = record(0, b"x", 0);
+        let whole = body.len();
+        body.extend_from_slice(&record(1, b"y", 0)[..20]);
+        let error = table.append(&body, &ORIGIN, &(0..10), &TagFilter::parse("*")).unwrap_err();
+        assert!(matches!(error, RowError::Record { at, .. } if at == whole), "{error}");
+    }
+}
