@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -89,8 +90,18 @@ class Broker:
             print(broker.address)
     """
 
-    def __init__(self, config: BrokerConfig, *, path: Path | None = None, clock: Clock | None = None) -> None:
-        """`path` is the file the configuration came from, where settings changed online are written."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        path: Path | None = None,
+        clock: Clock | None = None,
+        progress: Callable[[str], None] = log.info,
+    ) -> None:
+        """`path` is the file the configuration came from, where settings changed online are written; `progress`
+        hears how far a recovery is that takes long.
+        """
+        self._progress = progress
         self._clock = clock or SystemClock()
         self._config = LiveConfig(config, self._clock, path)
         self._started = contextlib.AsyncExitStack()
@@ -127,7 +138,10 @@ class Broker:
 
     async def stop(self) -> None:
         """Undo what `start` did, last step first. Idempotent, and harmless after a start that failed."""
-        await self._started.aclose()
+        try:
+            await self._started.aclose()
+        finally:
+            self._endpoint = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -147,7 +161,7 @@ class Broker:
         store = _store(config)
         # In a thread: the disk must not hold up a name server on the same loop.
         self._started.push_async_callback(asyncio.to_thread, store.close)
-        await _open(store)
+        await _open(store, self._progress)
         metadata, offsets = self._metadata(config), Offsets()
         folder = Path(config.store.folder) / "config"
         topics = Topics(folder / "topics.json", metadata, _built_in(config), self._clock)
@@ -263,12 +277,12 @@ def _store(config: BrokerConfig) -> Store:
     )
 
 
-async def _open(store: Store) -> None:
+async def _open(store: Store, tell: Callable[[str], None]) -> None:
     """Lock and recover in a thread; say how far it is when it takes long."""
     opening = asyncio.get_running_loop().run_in_executor(None, store.open)
     while not (await asyncio.wait({opening}, timeout=_PROGRESS_SECONDS))[0]:
         phase, done, total = store.progress()
-        log.info("opening the store: %s, %d of %d MiB", phase, done >> 20, total >> 20)
+        tell(f"opening the store: {phase}, {done >> 20} of {total >> 20} MiB")
     await opening
 
 

@@ -176,6 +176,17 @@ async def test_system_topics_are_named(cluster: Cluster) -> None:
         assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "c1", "broker-a", "c1_REPLY_TOPIC"} <= set(names)
 
 
+async def test_topics_of_a_group_are_made_for_the_group_whatever_the_template(cluster: Cluster) -> None:
+    """A client's retry carries its own template and counts; the group's configuration decides."""
+    async with await Peer.connect(cluster.broker.address) as peer:
+        group = SubscriptionGroup(group_name="billing", retry_queue_nums=2)
+        await peer.ask(UpdateAndCreateSubscriptionGroup(body=group))
+        assert (await send(peer, "%RETRY%billing")).code == 0
+        assert (await peer.ask(GetTopicConfig(topic="%RETRY%billing"))).body.write_queue_nums == 2
+        assert (await send(peer, "%RETRY%billing", j="17")).code == 0
+        assert (await peer.ask(GetTopicConfig(topic="%DLQ%billing"))).body.write_queue_nums == 1
+
+
 # ---- groups ----
 
 

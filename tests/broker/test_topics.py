@@ -142,6 +142,21 @@ def test_without_a_readable_file_the_broker_does_not_start_empty(tmp_path: Path)
         made(tmp_path)
 
 
+def test_the_template_for_new_topics_goes_with_its_setting(tmp_path: Path) -> None:
+    assert "TBW102" in made(tmp_path, auto_create=True).table
+    assert "TBW102" not in made(tmp_path, auto_create=False).table
+    assert "TBW102" in made(tmp_path, auto_create=True).table
+
+
+def test_a_configuration_the_data_plane_cannot_hold_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/topics.json").write_text(
+        APACHE_FILE.replace('"readQueueNums":3', '"readQueueNums":-3')
+    )
+    with pytest.raises(ConfigError, match="topic orders"):
+        made(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("template", "queues", "auto_create", "expected"),
     [

@@ -31,7 +31,7 @@ def command(settings: tuple[str, ...], config: Path | None, namesrv: str | None)
         given["namesrvAddr"] = namesrv
     reading = load(config, given)
     tell(reading.notices)
-    server = Broker(reading.config)
+    server = Broker(reading.config, path=config, progress=lambda line: click.echo(line, err=True))
     asyncio.run(
         serve(
             server,

@@ -276,6 +276,8 @@ def read(given: Mapping[str, str]) -> Reading:
         for wire, value in given.items()
         if wire not in served and (sentence := _notice(wire, value, store.folder, served))
     ]
+    if config.is_open:
+        notices.append(f"other machines can connect to {config.listen_host}: there is no access control yet")
     return Reading(config, notices)
 
 

@@ -87,8 +87,12 @@ class Topics:
         """
         found = files.load(self._path, _parse)
         if found is not None:
-            # What was stored wins over what is built in: an administrator may have changed it.
+            # What was stored wins over what is built in: an administrator may have changed it. The template for new
+            # topics goes with its setting, or clients would still be told that they may send to any topic.
+            has_template = names.AUTO_CREATE_TOPIC in self._table
             self._table |= found.topic_config_table
+            if not has_template:
+                self._table.pop(names.AUTO_CREATE_TOPIC, None)
             self._version = found.data_version
         self._version = next_version(self._version, self._clock)
         self._saver.save_now()
