@@ -28,11 +28,19 @@ BODIES = {
     "huge number": b'{"counter":' + b"9" * 4_000 + b"}",
     "not a number": b'{"counter":NaN,"timestamp":Infinity}',
     "half a character": b'{"queueDatas":[{"brokerName":"\\ud800"}]}',
+    "half a character as key": b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"\\ud800":{"perm":[]}}}}',
+    "a long key": b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"'
+    + b"k" * 300_000
+    + b'":{"perm":[]}}}}',
     "a compressed bomb": zlib.compress(bytes(1 << 24)),
     "a long comment": b"/*" * 100_000,
 }
 
 EXTS: dict[str, dict[str, str] | None] = {
+    "sane": {
+        "topic": "t", "namespace": "n", "key": "k", "value": "v", "cluster": "c", "clusterName": "c",
+        "brokerName": "b", "brokerAddr": "10.0.0.2:10911", "brokerId": "0", "haServerAddr": "10.0.0.2:10912",
+    },
     "no fields": None,
     "empty": dict.fromkeys(
         ("topic", "namespace", "key", "value", "cluster", "clusterName", "brokerName", "brokerAddr", "brokerId"), ""
