@@ -88,7 +88,7 @@ def test_a_request_becomes_text_fields_in_wire_names() -> None:
         ({"clientID": "c", "lo": "0"}, Ask(client_id="c", lo=False)),
     ],
 )
-def test_header_fields_are_read_as_leniently_as_java_reads_them(
+def test_t25_t42_header_fields_are_read_as_leniently_as_java_reads_them(
     ext: Mapping[str, str], expected: Ask
 ) -> None:
     assert decode(Ask, ext, None) == expected
@@ -125,7 +125,7 @@ def test_a_field_that_cannot_be_read_says_which_and_why(ext: Mapping[str, str], 
         ('{"more":{"of":[{}]}}', Entry()),
     ],
 )
-def test_json_bodies_are_read_as_leniently_as_java_reads_them(body: str, expected: Entry) -> None:
+def test_t25_json_bodies_are_read_as_leniently_as_java_reads_them(body: str, expected: Entry) -> None:
     assert decode(WithBody, {}, body.encode()) == WithBody(body=expected)
 
 

@@ -98,6 +98,10 @@ class Handlers:
                 raise Refused(ResponseCode.QUERY_NOT_FOUND, "nothing there", Offset(offset=-1))
             case "broken":
                 raise RuntimeError("out of order")
+            case "half":
+                raise Refused(ResponseCode.SYSTEM_ERROR, "\ud800" * 9_000)
+            case "unspeakable":
+                return Offset(offset=object())  # type: ignore[arg-type]
         return Offset(offset=9)
 
     @handles(GetMin)
@@ -159,6 +163,18 @@ MAX, MIN = RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET
         (Upcall(MAX), (1, 1, "the custom field <topic> is null", None, None)),
         (Upcall(MAX, ext={"topic": "refused"}), (1, 22, "nothing there", {"offset": "-1"}, None)),
         (Upcall(MAX, ext={"topic": "broken"}), (1, 1, "RuntimeError: out of order", None, None)),
+        (Upcall(MAX, ext={"topic": "half"}), (1, 1, "?" * 2_000, None, None)),
+        (
+            Upcall(MAX, ext={"topic": "unspeakable"}),
+            (
+                1,
+                1,
+                "TypeError: int() argument must be a string, a bytes-like object or a real number, "
+                "not 'object'",
+                None,
+                None,
+            ),
+        ),
         (Upcall(9999), (1, 3, " request type 9999 not supported", None, None)),
         (
             Upcall(RequestCode.RECALL_MESSAGE),

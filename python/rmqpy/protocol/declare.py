@@ -202,7 +202,7 @@ def _body(annotation: Any, has_default: bool) -> _Body:
     if bytes in alternatives:
         return _Body(bytes, lambda content, strict: bytes(content), has_default, b"")
     if str in alternatives:
-        return _Body(_utf8, lambda content, strict: _bytes(content), has_default, "")
+        return _Body(_text_body, lambda content, strict: _bytes(content), has_default, "")
     rule = values.rule(annotation)
     return _Body(
         lambda body: _read(rule, body, "body"),
@@ -220,7 +220,7 @@ def _read(rule: values.Rule, text: str | bytes, place: str) -> Any:
         raise misfit.inside(place).error() from None
 
 
-def _utf8(body: bytes) -> str:
+def _text_body(body: bytes) -> str:
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -229,8 +229,12 @@ def _utf8(body: bytes) -> str:
         ) from None
 
 
+def utf8(text: str) -> str:
+    """Text that can be sent. Half a surrogate pair, which JSON can smuggle in, becomes `?`, as in Java."""
+    return text if text.isascii() else _bytes(text).decode("utf-8")
+
+
 def _bytes(text: str) -> bytes:
-    # As Java: half a surrogate pair, which a peer can smuggle in as an escape, becomes a question mark.
     return text.encode("utf-8", "replace")
 
 
@@ -238,7 +242,7 @@ def _text(value: Any) -> str:
     """One header field. Every value is text on the wire: Go refuses a frame with a number in `extFields`."""
     match value:
         case str():
-            return value
+            return utf8(value)
         case bool():
             return "true" if value else "false"
         case int() | float():

@@ -1,9 +1,8 @@
 """From declared Python types to wire values and back.
 
 Owns the rule for every type a declaration may use: `str`, `int`, `float`, `bool`, enumerations (by name),
-optional values, lists, tuples, sets, maps (keys may be text, integers or records), other records, and
-`object` for JSON that is passed on as it came. The rules of a class are worked out once, when it is first
-used.
+optional values, lists, tuples, sets, maps (keys may be text, integers or records), other records, and `object`
+for JSON that is passed on as it came. The rules of a class are worked out once, when it is first used.
 
 Reading takes what Java takes; writing is exact: a bool is `true`, an enum its name, `None` is left out.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, T
 
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.codes import RequestCode, ResponseCode
-from rmqpy.protocol.declare import Request, decode, encode
+from rmqpy.protocol.declare import Request, decode, encode, utf8
 
 if TYPE_CHECKING:
     from rmqpy._native import Answer, Server
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 TAKE_MAX: Final = 256
 #: Handlers that wait for something at the same time.
 TASKS_MAX: Final = 1024
+#: A remark may quote what was sent, and that may be long.
+REMARK_CHARS_MAX: Final = 2_000
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -196,7 +198,7 @@ class Endpoint:
         handler = self._requests.get(upcall.code)
         if handler is None:
             remark = self._unsupported(upcall.code)
-            self._answer(upcall, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            self._reply(upcall, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
             return
         try:
             ask = decode(handler.ask, upcall.ext, upcall.body)
@@ -207,18 +209,18 @@ class Endpoint:
         if inspect.isawaitable(result):
             self._spawn(self._finish(upcall, result))
         else:
-            self._succeed(upcall, result)
+            self._reply(upcall, ResponseCode.SUCCESS, reply=result)
 
     async def _finish(self, upcall: "Upcall", result: Awaitable[object]) -> None:
         try:
             reply = await result
         except asyncio.CancelledError:
-            self._answer(upcall, ResponseCode.SYSTEM_ERROR, f"the {self._role} is stopping")
+            self._reply(upcall, ResponseCode.SYSTEM_ERROR, f"the {self._role} is stopping")
             raise
         except Exception as error:
             self._refuse(upcall, error)
         else:
-            self._succeed(upcall, reply)
+            self._reply(upcall, ResponseCode.SUCCESS, reply=reply)
         finally:
             self._flush_soon()
 
@@ -242,34 +244,28 @@ class Endpoint:
 
     # ---- answering ----
 
-    def _succeed(self, upcall: "Upcall", reply: object | None) -> None:
+    def _refuse(self, upcall: "Upcall", error: Exception) -> None:
+        if isinstance(error, Refused):
+            self._reply(upcall, error.code, error.remark, error.reply)
+        elif isinstance(error, RocketMQError) and error.code is not None:
+            self._reply(upcall, error.code, str(error))
+        else:
+            log.error("request %d from %s failed", upcall.code, upcall.peer, exc_info=error)
+            self._reply(upcall, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def _reply(
+        self, upcall: "Upcall", code: int, remark: str | None = None, reply: object | None = None
+    ) -> None:
+        if upcall.is_oneway:
+            return
         try:
             ext, body = encode(reply)
         except Exception as error:
             self._refuse(upcall, error)
             return
-        self._answer(upcall, ResponseCode.SUCCESS, ext=ext, body=body)
-
-    def _refuse(self, upcall: "Upcall", error: Exception) -> None:
-        if isinstance(error, Refused):
-            ext, body = encode(error.reply)
-            self._answer(upcall, error.code, error.remark, ext, body)
-        elif isinstance(error, RocketMQError) and error.code is not None:
-            self._answer(upcall, error.code, str(error))
-        else:
-            log.exception("request %d from %s failed", upcall.code, upcall.peer, exc_info=error)
-            self._answer(upcall, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-
-    def _answer(
-        self,
-        upcall: "Upcall",
-        code: int,
-        remark: str | None = None,
-        ext: dict[str, str] | None = None,
-        body: bytes | None = None,
-    ) -> None:
-        if not upcall.is_oneway:
-            self._answers.append((upcall.token, int(code), remark, ext, body))
+        if remark is not None:
+            remark = utf8(remark[:REMARK_CHARS_MAX])
+        self._answers.append((upcall.token, int(code), remark, ext, body))
 
     def _flush_soon(self) -> None:
         # Tasks that end in the same turn of the loop share one batch.

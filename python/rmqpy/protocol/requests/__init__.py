@@ -1,2 +1,1 @@
-"""One module per family of requests; each request is declared once, for the side that asks and the side
-that answers."""
+"""One module per family of requests. Each is declared once, for those who ask and those who answer."""
