@@ -43,7 +43,7 @@ class Broker:
 
     @classmethod
     def start(cls, folder: Path, flush: str) -> "Broker":
-        command = [sys.executable, "-m", "rmqpy.cli", "standalone", "--data-dir", str(folder)]
+        command = [sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(folder)]
         ports = ["--namesrv-port", "0", "--broker-port", "0"]
         process = subprocess.Popen(
             [*command, *ports, f"flushDiskType={flush}", *SETTINGS], stdout=subprocess.PIPE, text=True
