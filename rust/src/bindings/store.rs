@@ -71,8 +71,12 @@ impl PyStore {
         py.detach(|| {
             let mut store = self.store.lock();
             if store.is_none() {
-                let opened =
-                    Store::open(self.options.clone(), OsDisk::shared(), SystemClock::shared(), &self.progress);
+                let opened = Store::open(
+                    self.options.clone(),
+                    OsDisk::shared(),
+                    SystemClock::shared(),
+                    &self.progress,
+                );
                 *store = Some(opened.map_err(failure)?);
             }
             Ok(())
@@ -147,7 +151,9 @@ impl PyStore {
 
     fn earliest_store_time(&self, py: Python<'_>, topic: &str, queue_id: u32) -> PyResult<i64> {
         py.detach(|| {
-            self.with_queue(topic, queue_id, -1, |store, queue| store.earliest_store_time(queue).unwrap_or(-1))
+            self.with_queue(topic, queue_id, -1, |store, queue| {
+                store.earliest_store_time(queue).unwrap_or(-1)
+            })
         })
     }
 

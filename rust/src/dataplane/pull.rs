@@ -12,9 +12,9 @@ use super::admission::{self, Halt, Source};
 use super::deadlines::DeadlineKey;
 use super::long_poll::Waiter;
 use super::metadata::{Group, Topic};
-use super::reply::{self, Refusal};
+use super::reply::{self, Refusal, overload};
 use super::send::number;
-use super::session::{Asker, Session};
+use super::session::{Asker, Event, Session};
 use super::table::{Broker, Due};
 use crate::message::tag::TagFilter;
 use crate::positions::QueueOffset;
@@ -35,6 +35,8 @@ const SUBSCRIPTION: i32 = 4;
 const PULL_BYTES_DEFAULT: usize = 256 << 10;
 /// Longest wait, whatever the client says: beyond it connections are taken for dead.
 const SUSPEND_MS_MAX: u64 = 110_000;
+/// What is touched of a slice to bring all of it into memory.
+const PAGE_BYTES: usize = 4096;
 /// Pulls that may wait on one connection.
 const PARKED_PER_CONNECTION_MAX: usize = 8_192;
 
@@ -158,7 +160,9 @@ impl Broker {
             let asked = if identity.is_long_polling { fields.suspend_ms } else { identity.short_polling_ms };
             Duration::from_millis(asked.min(SUSPEND_MS_MAX))
         });
-        if !self.execute(session, &pull, suspend.is_some(), out)
+        if self.is_cold(&pull) {
+            self.read_later(session, pull, out);
+        } else if !self.execute(session, &pull, suspend.is_some(), out)
             && let Some(suspend) = suspend
         {
             pull.deadline = None;
@@ -187,6 +191,47 @@ impl Broker {
             self.deadlines.cancel(deadline);
         }
         self.polls.forget(&pull.queue, &session.link, token);
+    }
+
+    /// Whether there is something to read that may have to come from the disk first.
+    fn is_cold(&self, pull: &Pull) -> bool {
+        pull.get.offset < pull.queue.max() && !self.store.is_hot(&pull.queue, pull.get.offset)
+    }
+
+    /// Reads on the store's own thread: a consumer far behind must not stop the other connections of this one.
+    fn read_later(&self, session: &mut Session, pull: Pull, out: &mut Outbox) {
+        let token = session.next_token;
+        session.next_token += 1;
+        let (queue, get, filter) = (Arc::clone(&pull.queue), pull.get, Arc::clone(&pull.filter));
+        let link = Arc::clone(&session.link);
+        let is_taken = self.store.read_later(move |store| {
+            let mut found = GetResult::default();
+            store.get(&queue, &get, &mut |tags_code| filter.matches_code(tags_code), &mut found);
+            // Touched here, its pages are in memory when the other thread writes them to the socket.
+            for page in found.slices.iter().flat_map(|slice| slice.chunks(PAGE_BYTES)) {
+                std::hint::black_box(page.first());
+            }
+            link.post(Event::Read(token, Box::new(found)));
+        });
+        if is_taken {
+            session.parked.insert(token, pull);
+        } else {
+            refuse_pull(out.bytes(), pull.asker, &overload());
+        }
+    }
+
+    /// Answers a pull that was read elsewhere.
+    pub(super) fn answer_read(
+        &self,
+        session: &mut Session,
+        token: u64,
+        mut found: GetResult,
+        out: &mut Outbox,
+    ) {
+        if let Some(pull) = session.parked.remove(&token) {
+            let code = answer_code(found.status, pull.get.offset);
+            answer(out, &pull, &mut found, code);
+        }
     }
 
     /// Answers `pull` with what the store has; false, and no answer, when it has nothing yet and may park.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::session::Asker;
-use crate::remoting::codes::flag;
+use crate::remoting::codes::{flag, response};
 use crate::remoting::header::HeaderWriter;
 
 /// Why a request is not served, as its sender will read it.
@@ -27,6 +27,12 @@ impl Refusal {
     pub fn forbidden(code: i32, kind: i32, remark: impl Into<Cow<'static, str>>) -> Self {
         Self { code, remark: remark.into(), forbidden: Some(kind) }
     }
+}
+
+/// The refusal of a request for which there is no room.
+#[must_use]
+pub fn overload() -> Refusal {
+    Refusal::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 }
 
 /// Begins a reply at the end of `out`; `finish` it.

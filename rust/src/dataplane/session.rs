@@ -29,6 +29,8 @@ pub enum Event {
     Frame(OwnedFrame, Option<(i32, Arc<str>)>),
     /// The parked pull of this token has a message, or has waited long enough.
     Wake(u64),
+    /// The parked pull of this token was read from a part of the log that may not have been in memory.
+    Read(u64, Box<GetResult>),
     /// The durable position moved, or the log latched: look at what is held.
     Durable,
     /// Python accepted this heartbeat.

@@ -21,7 +21,7 @@ use super::long_poll::LongPolls;
 use super::metadata::Metadata;
 use super::offsets::Offsets;
 use super::pull::refuse_pull;
-use super::reply::{self, Refusal};
+use super::reply::{self, Refusal, overload};
 use super::send::{Burst, Sent, added_properties};
 use super::session::{Event, Link, Session};
 use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Upcall, Upcalls};
@@ -340,6 +340,11 @@ impl Service for Plane {
                 session.arena.clear();
             }
             Event::Wake(token) => self.broker.iter().for_each(|broker| broker.wake(session, token, out)),
+            Event::Read(token, found) => {
+                if let Some(broker) = &self.broker {
+                    broker.answer_read(session, token, *found, out);
+                }
+            }
             Event::Durable => self.broker.iter().for_each(|broker| broker.release_held(session, out)),
             Event::Heartbeat(known) => {
                 self.heartbeats.lock().insert(session.link.id().0, self.clock.elapsed());
@@ -411,10 +416,6 @@ fn missing_refusal(missing: Missing, name: &str) -> Refusal {
             Refusal::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
         }
     }
-}
-
-fn overload() -> Refusal {
-    Refusal::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 }
 
 fn owned_ext(session: &Session) -> Vec<(String, String)> {

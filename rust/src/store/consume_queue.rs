@@ -9,7 +9,7 @@
 //! Threads: `next` under the put lock; `push` under the dispatch lock; the rest from any.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
 
@@ -135,8 +135,12 @@ impl ConsumeQueue {
     }
 
     /// Says that somebody waits for messages here, or that nobody does any more.
+    ///
+    /// Whoever is going to wait looks at `max` once more afterwards. The fence pairs with the one in `announce`:
+    /// either the waiter sees the new message, or the dispatch sees the waiter.
     pub fn set_awaited(&self, is_awaited: bool) {
         self.is_awaited.store(is_awaited, Ordering::Release);
+        fence(Ordering::SeqCst);
     }
 
     /// Whether somebody waits for messages here.

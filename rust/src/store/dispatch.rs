@@ -7,7 +7,7 @@
 //! Invariant: a record is in its queue before `visible` passes it, and records arrive in log order.
 //! Threads: any, one at a time under the dispatch lock; never while holding the put lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -142,6 +142,8 @@ impl Dispatcher {
 
     fn announce(&self, records: &[Dispatch]) {
         let Some(arrivals) = self.arrivals.get() else { return };
+        // The queues' ends before their waiters, for all of them at once: see `ConsumeQueue::set_awaited`.
+        fence(Ordering::SeqCst);
         for record in records {
             if record.queue.is_awaited() && record.is_queued() {
                 arrivals.arrived(&record.queue, record.queue_offset.advanced(1), record.tags_code);
