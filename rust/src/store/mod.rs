@@ -98,7 +98,7 @@ pub struct Store {
     cold_reads: Mutex<Option<SyncSender<ColdRead>>>,
     is_closed: AtomicBool,
     /// Held until the store is dropped: no other broker may touch the folder meanwhile.
-    _lock: Arc<dyn DiskFile>,
+    lock: Mutex<Option<Arc<dyn DiskFile>>>,
 }
 
 #[derive(Default)]
@@ -164,7 +164,7 @@ impl Store {
             threads: Mutex::default(),
             cold_reads: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         });
         if store.options.threads {
             store.start_threads()?;
@@ -417,6 +417,7 @@ impl Store {
         if self.stop() && self.log.latch("the store is closed".to_owned()) {
             self.keeper.finish()?;
         }
+        self.unlock();
         Ok(())
     }
 
@@ -425,6 +426,12 @@ impl Store {
         if self.stop() {
             self.log.latch("the store is closed".to_owned());
         }
+        self.unlock();
+    }
+
+    /// Lets another process have the folder, though shares of this store may live on in what still reads from it.
+    fn unlock(&self) {
+        self.lock.lock().take();
     }
 
     /// Ends the threads; `true` for the first call.
