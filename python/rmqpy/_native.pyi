@@ -423,8 +423,8 @@ class Client:
         self, address: str, code: int, ext: dict[str, str] | None = None, body: bytes | None = None
     ) -> None:
         """Send a request nobody answers. Raises `ConnectError` when it cannot even be queued."""
-    def close(self) -> None:
-        """End every connection; requests under way fail as closed. Idempotent."""
+    def close(self, *, grace_ms: int = 0) -> None:
+        """End every connection. Requests that are not answered within `grace_ms` fail as closed. Idempotent."""
 
 @final
 class Call:

@@ -9,6 +9,7 @@ from fakebroker import BrokerMaker, Connect, FakeBroker, StartNameServer, topics
 from golden import golden, golden_frame
 from rmqpy.clock import HandClock
 from rmqpy.namesrv import NameServer
+from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.kv import PutKv
 from rmqpy.protocol.requests.routes import (
     AddWritePermission,
@@ -258,6 +259,19 @@ async def test_a_code_that_is_not_the_name_servers_is_refused(peer: Peer, code: 
     frame = await peer.call(code, {"topic": "t"})
     assert frame.code == 3
     assert (frame.remark or "").startswith(f" request type {code} not supported")
+
+
+async def test_every_code_is_served_or_refused_by_its_name(peer: Peer) -> None:
+    served = {
+        100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327,
+        901, 904,
+    }  # fmt: skip
+    for code in RequestCode:
+        frame = await peer.call(code)
+        assert (frame.code != 3) == (code in served), code.name
+        if frame.code == 3:
+            expected = f" request type {code} not supported: {code.name} is not served by this name server"
+            assert frame.remark == expected
 
 
 async def test_t8_a_oneway_request_is_never_answered(peer: Peer) -> None:

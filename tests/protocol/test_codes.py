@@ -1,12 +1,17 @@
 """Codes and errors: tables that must agree with each other."""
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from rmqpy import errors
+from rmqpy.broker import HOT_CODES
 from rmqpy.protocol import codes
 from rmqpy.protocol.codes import RequestCode, ResponseCode
+
+ROOT = Path(__file__).resolve().parents[2]
 
 KINDS = [
     kind
@@ -25,8 +30,30 @@ def test_pop_codes_exceed_the_binary_header() -> None:
     assert {code & 0xFFFF for code in RequestCode if code > 0xFFFF}.isdisjoint(set(RequestCode))
 
 
-def test_hot_codes_are_request_codes() -> None:
-    assert set(RequestCode) >= codes.HOT_CODES
+def rust_constants(module: str) -> dict[str, int]:
+    """The constants of one module of `codes.rs`."""
+    source = (ROOT / "rust" / "src" / "remoting" / "codes.rs").read_text(encoding="utf-8")
+    body = source.split(f"pub mod {module} {{")[1].split("\n}")[0]
+    return {
+        name: int(number.replace("_", ""))
+        for name, number in re.findall(r"pub const (\w+): i32 = ([\d_]+);", body)
+    }
+
+
+@pytest.mark.parametrize(("module", "table"), [("request", RequestCode), ("response", ResponseCode)])
+def test_rust_gives_a_code_the_same_name(module: str, table: type[RequestCode] | type[ResponseCode]) -> None:
+    named = rust_constants(module)
+    assert len(named) > 10
+    assert {name: table[name].value for name in named} == named
+
+
+def test_rust_names_every_code_the_broker_leaves_to_it() -> None:
+    assert {code.name for code in HOT_CODES} <= set(rust_constants("request"))
+
+
+def test_both_halves_speak_for_the_same_release() -> None:
+    source = (ROOT / "rust" / "src" / "remoting" / "codes.rs").read_text(encoding="utf-8")
+    assert f"pub const VERSION: i32 = {codes.VERSION};" in source
 
 
 def test_every_code_with_a_meaning_is_a_response_code() -> None:

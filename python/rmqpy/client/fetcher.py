@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 #: Bytes of replies that lie ready for one queue; a pull already under way may add one reply.
 BUFFER_BYTES_MAX: Final = 8 << 20
 #: Failures of one queue in a row after which reading gives up.
-FAILURES_MAX: Final = 5
+FAILURES_MAX: Final = 30
 PAUSE_S: Final = 1.0
 PAUSE_WHEN_BUSY_S: Final = 0.1
 

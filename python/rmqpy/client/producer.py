@@ -24,7 +24,7 @@ from rmqpy._native import Completions, SendFuture
 from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import QueueSelector
-from rmqpy.client.shipper import MESSAGE_BYTES_MAX, Compression, Shipper
+from rmqpy.client.shipper import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, Shipper
 from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, BlockingCaller, run
 
@@ -201,7 +201,7 @@ class Producer(Shipper):
         if self._is_forked:
             return
         # Closing the connections fails what is left; closing the queue gives it up.
-        self._session.release()
+        self._session.release(grace_s=CLOSE_GRACE_S)
         self._completions.close()
         if self._delivery is not None and self._delivery is not threading.current_thread():
             self._delivery.join()

@@ -19,7 +19,7 @@ from rmqpy._native import Sender, SendFuture
 from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import QueueSelector
-from rmqpy.client.shipper import MESSAGE_BYTES_MAX, Compression, Shipper
+from rmqpy.client.shipper import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, Shipper
 from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, LoopCaller
 
@@ -176,7 +176,7 @@ class AsyncProducer(Shipper):
         with suppress(errors.RequestTimeout):
             await self.flush(timeout)
         self.is_closed = True
-        self._session.release()
+        self._session.release(grace_s=CLOSE_GRACE_S)
         if self._loop is not None and self._caller is not None:
             # Closing the connections has failed what was left.
             self._drain()

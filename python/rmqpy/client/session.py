@@ -43,15 +43,15 @@ class Session:
             session._holders += 1
             return session
 
-    def release(self) -> None:
-        """End one hold. The last one closes the connections."""
+    def release(self, *, grace_s: float = 0.0) -> None:
+        """End one hold. The last one closes the connections, giving what is under way `grace_s` to leave."""
         with _LOCK:
             self._holders -= 1
             if self._holders > 0:
                 return
             _SESSIONS.pop(self._key, None)
         if self._key[0] == os.getpid():
-            self.client.close()
+            self.client.close(grace_ms=round(grace_s * 1000))
 
 
 def _forget_parents_lock() -> None:

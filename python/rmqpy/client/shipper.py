@@ -25,6 +25,8 @@ from rmqpy.remoting.client import Caller
 
 DEFAULT_GROUP: Final = "rmqpy"
 MESSAGE_BYTES_MAX: Final = 4 << 20
+#: What one-way sends get to leave in, when the last client closes.
+CLOSE_GRACE_S: Final = 0.2
 #: What a message takes in a batch beside body and properties: its frame, and the id it gets.
 _MEMBER_BYTES: Final = 22 + 32
 

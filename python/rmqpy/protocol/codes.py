@@ -296,19 +296,3 @@ class ResponseCode(IntEnum):
     # Users and policies.
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
-
-
-#: Served by the broker's data plane without entering Python. A heartbeat comes up once and is answered
-#: below for as long as its bytes stay the same.
-HOT_CODES: Final = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-    }
-)

@@ -15,9 +15,6 @@ use crate::client::completions::Announce;
 use crate::client::connections::{Ask, Connections};
 use crate::remoting::Encoding;
 
-/// What `close` grants to requests that are being written.
-const CLOSE_GRACE: Duration = Duration::from_millis(200);
-
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub struct Client {
@@ -101,9 +98,10 @@ impl Client {
         told.map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    #[pyo3(signature = (*, grace_ms = 0))]
+    fn close(&self, py: Python<'_>, grace_ms: u64) -> PyResult<()> {
         let core = self.core.get()?;
-        py.detach(|| core.stop(CLOSE_GRACE));
+        py.detach(|| core.stop(Duration::from_millis(grace_ms)));
         Ok(())
     }
 }
