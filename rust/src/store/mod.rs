@@ -45,6 +45,7 @@ mod recovery;
 mod region;
 mod scan;
 mod segments;
+pub mod simdisk;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -97,7 +98,7 @@ pub struct Store {
     threads: Mutex<Vec<JoinHandle<()>>>,
     cold_reads: Mutex<Option<SyncSender<ColdRead>>>,
     is_closed: AtomicBool,
-    /// Held until the store is dropped: no other broker may touch the folder meanwhile.
+    /// Held until the store is closed: no other broker may touch the folder meanwhile.
     lock: Mutex<Option<Arc<dyn DiskFile>>>,
 }
 
@@ -411,21 +412,23 @@ impl Store {
         ])
     }
 
-    /// Stops the threads, brings everything to disk and removes the abort file. A store that failed keeps the file, so
-    /// that the next start trusts nothing. Only the first call does anything.
+    /// Stops the threads, brings everything to disk and removes the abort file. A store that failed says so and keeps the
+    /// file, so that the next start trusts nothing. Only the first call does anything.
     pub fn close(&self) -> Result<(), StoreError> {
-        if self.stop() && self.log.latch("the store is closed".to_owned()) {
-            self.keeper.finish()?;
+        if !self.stop() {
+            return Ok(());
         }
+        let finished = match self.log.failure() {
+            Some(reason) => Err(StoreError::ReadOnly { reason: reason.to_owned() }),
+            None => self.keeper.finish(),
+        };
         self.unlock();
-        Ok(())
+        finished
     }
 
     /// Stops the threads and leaves the folder as a crash would.
     pub fn abandon(&self) {
-        if self.stop() {
-            self.log.latch("the store is closed".to_owned());
-        }
+        self.stop();
         self.unlock();
     }
 
@@ -434,11 +437,12 @@ impl Store {
         self.lock.lock().take();
     }
 
-    /// Ends the threads; `true` for the first call.
+    /// Ends appends and threads; `true` for the first call.
     fn stop(&self) -> bool {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return false;
         }
+        self.log.close();
         self.flush.stop();
         self.keeper.stop();
         self.cold_reads.lock().take();
