@@ -10,6 +10,25 @@ from typing import Any, Literal, Self, final
 
 from rmqpy.message import MessageQueue, SendResult
 
+__all__ = [
+    "ArrowBatch",
+    "Call",
+    "Client",
+    "Columns",
+    "Completions",
+    "Message",
+    "Metadata",
+    "Offsets",
+    "ReceivedMessage",
+    "Request",
+    "SendFuture",
+    "Sender",
+    "Server",
+    "Store",
+    "__version__",
+    "attach_count",
+]
+
 __version__: str
 
 def attach_count() -> int:
@@ -30,8 +49,8 @@ class Store:
     Sizes are bytes, times are milliseconds since the epoch, offsets are queue offsets unless called `physical`.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         root: str,
         *,
         segment_bytes: int = 1 << 30,
@@ -41,7 +60,7 @@ class Store:
         sync_flush: bool = False,
         flush_interval_ms: int = 50,
         index_enabled: bool = True,
-    ) -> None: ...
+    ) -> Self: ...
     def open(self) -> None:
         """Lock, recover and start. Blocks with the interpreter released.
 
@@ -72,7 +91,7 @@ class Store:
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues; bytes in the log stay until their segment expires."""
     def statistics(self) -> dict[str, int]:
-        """Counters and positions: min_physical, max_physical, durable, visible, puts, put_bytes, put_failures, gets, ..."""
+        """Counters and positions: min_physical, max_physical, durable, visible, puts, put_bytes, put_failures, …"""
     @property
     def failure(self) -> str | None:
         """Why the store refuses writes, or None while it accepts them."""
@@ -84,14 +103,14 @@ class Metadata:
     Every change is published whole before the call returns; requests in flight see the old or the new value.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         cluster: str,
         broker: str,
         broker_id: int = 0,
         store_host: str,
-        region: str = "DefaultRegion",
+        region: str = ...,
         trace_on: bool = True,
         permission: int = 6,
         message_bytes_max: int = 4 << 20,
@@ -100,7 +119,7 @@ class Metadata:
         long_polling: bool = True,
         short_polling_ms: int = 1000,
         auto_create_topics: bool = True,
-    ) -> None:
+    ) -> Self:
         """`store_host` is `ip:port` as written into records and message ids."""
     def put_topic(
         self,
@@ -139,7 +158,7 @@ class Metadata:
 class Offsets:
     """Committed consumer offsets, owned by the data plane."""
 
-    def __init__(self) -> None: ...
+    def __new__(cls) -> Self: ...
     def load(self, table: Mapping[str, Mapping[int, int]]) -> None:
         """Replace everything: `topic@group` to queue id to offset."""
     def snapshot(self) -> tuple[int, dict[str, dict[int, int]]]:
@@ -195,7 +214,7 @@ class Request:
         """What is to be created; empty for requests. `code` and `ext` are those of the first parked request."""
 
 #: token, response code, remark, header fields, body
-Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
+_Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
 
 @final
 class Server:
@@ -204,8 +223,8 @@ class Server:
     `fileno` becomes readable when `take` has something. One thread drains it.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         store: Store | None = None,
         metadata: Metadata | None = None,
@@ -214,16 +233,16 @@ class Server:
         idle_ms: int = 120_000,
         connections_max: int = 10_000,
         frame_bytes_max: int = 16 << 20,
-    ) -> None: ...
+    ) -> Self: ...
     def listen(self, host: str, port: int, *, vip: bool = False) -> tuple[str, int]:
         """Bind and serve; port 0 picks a free one. Returns the bound address. Raises `OSError`."""
     def fileno(self) -> int: ...
     def take(self, limit: int = 256) -> list[Request]:
         """Requests and events that wait, oldest first; clears `fileno` when it took the last one."""
-    def answer(self, answers: Sequence[Answer]) -> None:
+    def answer(self, answers: Sequence[_Answer]) -> None:
         """Send replies. A reply to a connection that is gone is dropped. A HEART_BEAT answered with code 0 is
         remembered: equal bytes on that connection are answered natively from then on, until `forget_heartbeats`."""
-    def push(self, connection: int, code: int, ext: Mapping[str, str], body: bytes = b"") -> bool:
+    def push(self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None) -> bool:
         """Send a one-way request to a client; False when its connection is gone."""
     def release(
         self, kind: Literal["create_topic", "create_group"], name: str, code: int = 0, remark: str | None = None

@@ -153,7 +153,8 @@ class Thread:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rmqpy-server", daemon=True)
+        self._is_over = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="rmqpy-server", daemon=True)
 
     def start(self) -> None:
         """Start the server; raises what its `start` raises, and nothing runs then."""
@@ -173,9 +174,13 @@ class Thread:
         try:
             self.call(self._server.stop())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._is_over.set)
             self._thread.join()
-            self._loop.close()
+
+    def _run(self) -> None:
+        # A runner ends what a loop may leave behind: tasks, and the threads of its executor.
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._is_over.wait())
 
 
 async def serve(server: Server, announce: Callable[[], None]) -> None:

@@ -97,6 +97,7 @@ async def test_allowing_one_topic_again_leaves_the_others_forbidden(tmp_path: Pa
     await groups.set_readable("billing", "orders", True)
     assert plane.forbidden == {("billing", "refunds")}
     assert groups.is_readable("billing", "orders")
+    assert not groups.is_readable("billing", "refunds")
 
 
 async def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 import io
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,3 +123,16 @@ def test_a_topic_that_does_not_exist_cannot_be_consumed(run: Any) -> None:
     code, out, err = run("consume", "nowhere")
     assert (code, out) == (4, "")
     assert "nowhere" in err
+
+
+def test_following_prints_what_arrives_until_it_is_interrupted(run: Any, server: Standalone) -> None:
+    run("produce", "followed", "first")
+    command = [sys.executable, "-m", "rmqpy", "consume", "followed", "--follow", "-n", server.namesrv]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        run("produce", "followed", "second")
+        assert process.stdout.readline() == "second\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.strip()) == (130, "", "interrupted")

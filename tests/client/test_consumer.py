@@ -172,6 +172,19 @@ def test_a_paused_queue_keeps_what_lies_ready(namesrv: str) -> None:
         assert {message.queue for message in read(reader, 100)} == {Q0}
 
 
+def test_what_lies_ready_can_be_had_as_columns(namesrv: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    with consumer(namesrv) as reader:
+        reader.assign([Q0], tags="a")
+        offsets: list[int] = []
+        while len(offsets) < 50:
+            offsets += pyarrow.record_batch(reader.arrow(20)).column("queueOffset").to_pylist()
+        assert offsets == list(range(0, 100, 2))
+        reader.commit()
+        assert reader.committed(Q0) == reader.position(Q0) >= 99
+        assert len(reader.arrow(0.01)) == 0
+
+
 def test_a_second_thread_is_refused(namesrv: str) -> None:
     with consumer(namesrv, start_from="latest") as reader:
         reader.assign([Q0])
@@ -217,6 +230,16 @@ async def test_a_loop_reads_the_same(namesrv: str, broker: Broker) -> None:
         await reader.seek(Q0, 99)
         assert (await reader.poll(20))[0].queue_offset == 99
     assert broker.committed == {0: 100, 1: 100}
+
+
+async def test_a_second_task_is_refused(namesrv: str) -> None:
+    async with rmqpy.AsyncPullConsumer("g", namesrv, auto_commit=False) as reader:
+        await reader.assign([Q0])
+        polling = asyncio.ensure_future(reader.poll(0.2))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="one task"):
+            await reader.poll(0)
+        await polling
 
 
 async def test_cancelling_a_poll_loses_no_message(namesrv: str, broker: Broker) -> None:

@@ -21,7 +21,8 @@ def server() -> Iterator[Standalone]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    return request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")[:100]
+    name: str = request.node.name
+    return name.replace("[", "-").replace("]", "").replace(" ", "-")[:100]
 
 
 def read_all(namesrv: str, topic: str, **options: Any) -> list[rmqpy.ReceivedMessage]:
@@ -153,15 +154,17 @@ def test_a_range_read_gives_what_polling_gives(server: Standalone, topic: str) -
 
 
 def test_sends_outlive_name_servers_and_a_broker(topic: str) -> None:
-    with testing.Cluster(name_servers=2, brokers=["broker-a", "broker-b"]) as cluster:
-        with rmqpy.Producer(cluster.namesrv, send_timeout=10) as producer:
-            # A topic is made where its first message goes: let both brokers have it.
-            for queue in producer.queues(topic):
-                assert producer.send(topic, b"x", queue=queue).ok
-            assert {queue.broker for queue in producer.queues(topic)} == {"broker-a", "broker-b"}
-            cluster.stop("name-server-0")
-            cluster.stop("name-server-1")
-            assert all(producer.send(topic, b"x").ok for _ in range(20))
-            cluster.stop("broker-a")
-            results = [producer.send(topic, b"x") for _ in range(20)]
-            assert {result.queue.broker for result in results} == {"broker-b"}
+    with (
+        testing.Cluster(name_servers=2, brokers=["broker-a", "broker-b"]) as cluster,
+        rmqpy.Producer(cluster.namesrv, send_timeout=10) as producer,
+    ):
+        # A topic is made where its first message goes: let both brokers have it.
+        for queue in producer.queues(topic):
+            assert producer.send(topic, b"x", queue=queue).ok
+        assert {queue.broker for queue in producer.queues(topic)} == {"broker-a", "broker-b"}
+        cluster.stop("name-server-0")
+        cluster.stop("name-server-1")
+        assert all(producer.send(topic, b"x").ok for _ in range(20))
+        cluster.stop("broker-a")
+        results = [producer.send(topic, b"x") for _ in range(20)]
+        assert {result.queue.broker for result in results} == {"broker-b"}

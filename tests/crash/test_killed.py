@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from tests.wire import Frame, Peer
 
 KILLS = int(os.environ.get("RMQPY_KILLS", "8"))

@@ -48,7 +48,7 @@ def source(server: Standalone, topic: str, **options: str) -> RocketMQSource:
 def test_a_task_reads_batches_of_exactly_sparks_schema(
     server: Standalone, producer: rmqpy.Producer, topic: str
 ) -> None:
-    send(producer, topic, 100, tag="even", keys=("a", "b"), properties={"colour": "", "größe": "1"})
+    send(producer, topic, 100, tag="even", keys=("a", "b"), properties={"colour": "red", "größe": "1"})
     schema = default_schema(with_properties=True)
     reader = source(server, topic).reader(schema=schema)
     # As Spark does: both travel to the executors.
@@ -59,7 +59,7 @@ def test_a_task_reads_batches_of_exactly_sparks_schema(
     assert sorted(int(row["body"]) for row in rows) == list(range(100))
     properties = dict(rows[0]["properties"])
     assert (properties["TAGS"], properties["KEYS"]) == ("even", "a b")
-    assert (properties["colour"], properties["größe"]) == ("", "1")
+    assert (properties["colour"], properties["größe"]) == ("red", "1")
 
 
 def test_batches_are_no_longer_than_asked_for(
@@ -76,17 +76,17 @@ def test_batches_are_no_longer_than_asked_for(
     ("options", "count"),
     [
         ({}, 1),
-        ({"packRecords": "0"}, 8),
+        ({"packRecords": "0"}, 4),
         ({"packRecords": "0", "maxPartitions": "3"}, 3),
         ({"minPartitions": "4"}, 4),
         ({"minPartitions": "16"}, 16),
-        ({"maxRecordsPerPartition": "5", "packRecords": "5"}, 16),
+        ({"maxRecordsPerPartition": "5", "packRecords": "5"}, 8),
     ],
 )
 def test_the_number_of_tasks(
     options: dict[str, str], count: int, server: Standalone, producer: rmqpy.Producer, topic: str
 ) -> None:
-    # Eight queues of ten messages.
+    # Four queues of ten messages.
     producer.send(topic, "makes the topic")
     for queue in producer.queues(topic):
         begin = 1 if end_of(server, queue) else 0
@@ -96,7 +96,7 @@ def test_the_number_of_tasks(
         source(server, topic, **options).reader(schema=default_schema(with_properties=True)).partitions()
     )
     assert len(partitions) == count
-    assert sum(each.rows for partition in partitions for each in partition.ranges) == 80
+    assert sum(each.rows for partition in partitions for each in partition.ranges) == 40
 
 
 def end_of(server: Standalone, queue: rmqpy.MessageQueue) -> int:
@@ -118,9 +118,9 @@ def test_an_empty_topic_is_one_task_that_yields_nothing(
 @pytest.mark.parametrize(
     ("schema", "complaint"),
     [
-        (StructType().add("offset", "bigint"), "no column .?offset"),
-        (StructType().add("body", "int"), "column .?body.? cannot be int"),
-        (StructType().add("flag", "bigint"), "column .?flag.? cannot be bigint"),
+        (StructType().add("offset", "long"), "no column .?offset"),
+        (StructType().add("body", "integer"), "column .?body.? cannot be int"),
+        (StructType().add("flag", "long"), "column .?flag.? cannot be bigint"),
     ],
 )
 def test_a_schema_that_cannot_be_read_is_refused_while_planning(
@@ -185,12 +185,14 @@ def test_where_spark_is_missing_the_package_has_no_source_and_does_not_raise() -
 
 
 def test_a_dataframe_holds_what_was_sent(load: Load, producer: rmqpy.Producer, topic: str) -> None:
-    result = producer.send(topic, "grüße", tag="paid", keys=("A-1", "B-2"), properties={"empty": ""}, flag=7)
+    result = producer.send(
+        topic, "grüße", tag="paid", keys=("A-1", "B-2"), properties={"colour": "grün"}, flag=7
+    )
     (row,) = load().collect()
     assert (row.topic, row.brokerName, row.queueId, row.queueOffset) == (*result.queue, result.queue_offset)
     assert (row.msgId, row.tags, row.keys, row.flag) == (result.message_id, "paid", "A-1 B-2", 7)
     assert bytes(row.body) == "grüße".encode()
-    assert row.properties["empty"] == ""
+    assert row.properties["colour"] == "grün"
     assert row.properties["TAGS"] == "paid"
     assert row.bornTimestamp <= row.storeTimestamp
 

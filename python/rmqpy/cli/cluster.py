@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from rmqpy.client.config import ClientConfig
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -29,6 +32,13 @@ def cluster_options(command: _Command) -> _Command:
         metavar="HOST:PORT[;…]",
         help="Name servers of the cluster.",
     )(command)
+
+
+def client_config(namesrv: str, timeout: float) -> "ClientConfig":
+    """What the options of `cluster_options` mean to a client."""
+    from rmqpy.client.config import ClientConfig, addresses
+
+    return ClientConfig(namesrv=addresses(namesrv), connect_timeout=timeout, request_timeout=timeout)
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

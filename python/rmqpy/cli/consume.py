@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rmqpy.cli.cluster import cluster_options, place
+from rmqpy.cli.cluster import client_config, cluster_options, place
 
 if TYPE_CHECKING:
     from rmqpy.client.consumer import PullConsumer
@@ -62,15 +62,15 @@ def command(
     """
     from rmqpy.client.consumer import PullConsumer
 
-    with PullConsumer(group or READER, namesrv, auto_commit=False) as consumer:
+    config = client_config(namesrv, timeout)
+    # Where the group stopped; for a group that never committed, and for none, the beginning.
+    with PullConsumer(group or READER, config, auto_commit=False, start_from="earliest") as consumer:
         queues = consumer.queues(topic)
         ends = {queue: consumer.offsets(queue)[1] for queue in queues}
         consumer.assign(queues, tags)
-        for queue in queues:
-            begin = start
-            if begin is None:
-                begin = "begin" if group is None or (done := consumer.committed(queue)) is None else done
-            consumer.seek(queue, begin)
+        if start is not None:
+            for queue in queues:
+                consumer.seek(queue, start)
         printed = 0
         while follow or _is_behind(consumer, ends):
             wanted = BURST if count is None else min(BURST, count - printed)

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from rmqpy.cli.cluster import cluster_options, name_and_value
+from rmqpy.cli.cluster import client_config, cluster_options, name_and_value
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def command(
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
-    with Producer(namesrv, send_timeout=timeout) as producer:
+    with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
         if body is not None and body != "-" and count == 1:
             show(_record(producer.send(made(body))), output)
             return

@@ -21,8 +21,8 @@ from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import Request, decode, encode, utf8
 
 if TYPE_CHECKING:
-    from rmqpy._native import Answer, Server
     from rmqpy._native import Request as Upcall
+    from rmqpy._native import Server, _Answer
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Endpoint:
         self._hot = frozenset(hot)
         self._requests: dict[int, _Handler] = {}
         self._events: dict[type, list[_Handler]] = {ConnectionClosed: [], TopicWanted: [], GroupWanted: []}
-        self._answers: list[Answer] = []
+        self._answers: list[_Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_reading = False

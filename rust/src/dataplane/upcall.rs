@@ -23,6 +23,10 @@ use crate::remoting::frame::{Encoding, Frame};
 
 /// Requests that may wait for Python, taken or not.
 pub const UPCALLS_MAX: usize = 10_000;
+/// Those of one connection: a tenth of the ring, so that whoever floods it is refused and nobody else.
+const UPCALLS_PER_CONNECTION_MAX: usize = UPCALLS_MAX / 10;
+/// Bytes of fields and bodies that may wait to be taken; a request larger than that waits alone.
+const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Frames that may be parked for one name: as many as one Java producer has in flight, several times over.
 const PARKED_PER_NAME_MAX: usize = 4_096;
 /// Bytes that may be parked in all.
@@ -75,6 +79,12 @@ pub struct Upcall {
     pub body: Vec<u8>,
 }
 
+impl Upcall {
+    fn size(&self) -> usize {
+        self.body.len() + self.ext.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    }
+}
+
 /// Where an answer goes.
 #[derive(Debug)]
 pub struct ReplyTo {
@@ -125,6 +135,29 @@ struct Ring {
     waiting: VecDeque<Upcall>,
     asked: HashMap<u64, ReplyTo>,
     next_token: u64,
+    /// Requests of each connection that wait, taken or not.
+    loads: HashMap<u64, usize>,
+    /// Bytes of fields and bodies in `waiting`.
+    bytes: usize,
+}
+
+impl Ring {
+    fn has_room(&self, upcall: &Upcall) -> bool {
+        let load = self.loads.get(&upcall.connection).copied().unwrap_or(0);
+        self.waiting.len().max(self.asked.len()) < UPCALLS_MAX
+            && load < UPCALLS_PER_CONNECTION_MAX
+            && (self.bytes == 0 || self.bytes + upcall.size() <= WAITING_BYTES_MAX)
+    }
+
+    /// One request of the connection waits no longer.
+    fn relieve(&mut self, connection: u64) {
+        if let Some(load) = self.loads.get_mut(&connection) {
+            *load -= 1;
+            if *load == 0 {
+                self.loads.remove(&connection);
+            }
+        }
+    }
 }
 
 /// The ring of one server.
@@ -151,14 +184,16 @@ impl Upcalls {
         self.bell.as_raw_fd()
     }
 
-    /// Puts a request into the ring; false when it is full.
+    /// Puts a request into the ring; false when it is full, or has enough of this connection.
     ///
     /// `reply_to` is none for one-way requests: those cost no slot once taken.
     pub fn ask(&self, mut upcall: Upcall, reply_to: Option<ReplyTo>) -> bool {
         let mut ring = self.ring.lock();
-        if ring.waiting.len().max(ring.asked.len()) >= UPCALLS_MAX {
+        if !ring.has_room(&upcall) {
             return false;
         }
+        *ring.loads.entry(upcall.connection).or_insert(0) += 1;
+        ring.bytes += upcall.size();
         if let Some(reply_to) = reply_to {
             ring.next_token += 1;
             upcall.token = ring.next_token;
@@ -187,7 +222,16 @@ impl Upcalls {
     pub fn take(&self, limit: usize) -> Vec<Upcall> {
         let mut ring = self.ring.lock();
         let count = ring.waiting.len().min(limit);
-        let taken = ring.waiting.drain(..count).collect();
+        let taken: Vec<Upcall> = ring.waiting.drain(..count).collect();
+        for upcall in &taken {
+            // Events were never counted.
+            if matches!(upcall.cause, Cause::Request) {
+                ring.bytes -= upcall.size();
+                if upcall.token == 0 {
+                    ring.relieve(upcall.connection);
+                }
+            }
+        }
         if ring.waiting.is_empty() {
             // Nothing to read means that it was quiet already.
             let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
@@ -197,7 +241,10 @@ impl Upcalls {
 
     /// Who waits for the answer to `token`; each token once.
     pub fn reply_to(&self, token: u64) -> Option<ReplyTo> {
-        self.ring.lock().asked.remove(&token)
+        let mut ring = self.ring.lock();
+        let reply_to = ring.asked.remove(&token)?;
+        ring.relieve(reply_to.link.id().0);
+        Some(reply_to)
     }
 
     /// Parks a frame until `release` for `name`. `Err` gives it back when there is no room.

@@ -28,13 +28,20 @@ const PAGE_BYTES: usize = 4 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct LargeFrames {
     pages: Arc<Semaphore>,
+    pages_max: usize,
 }
 
 impl LargeFrames {
     /// At least one frame of the largest size always fits.
     pub fn new(bytes_max: usize, limits: &FrameLimits) -> Self {
-        let pages = bytes_max.max(limits.frame_bytes_max).div_ceil(PAGE_BYTES);
-        Self { pages: Arc::new(Semaphore::new(pages.min(Semaphore::MAX_PERMITS))) }
+        let pages_max =
+            bytes_max.max(limits.frame_bytes_max).div_ceil(PAGE_BYTES).min(Semaphore::MAX_PERMITS);
+        Self { pages: Arc::new(Semaphore::new(pages_max)), pages_max }
+    }
+
+    /// Whether somebody may soon have to wait.
+    fn is_scarce(&self) -> bool {
+        self.pages.available_permits() < self.pages_max / 2
     }
 
     fn reserve(&self, bytes: usize) -> Reservation {
@@ -148,6 +155,11 @@ impl Inbox {
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
+            // The next large frame finds its buffer here, unless others need the memory more.
+            if self.reserved.is_some() && self.large.is_scarce() {
+                self.resize(INBOX_BYTES_HOT);
+                self.reserved = None;
+            }
         }
     }
 
@@ -337,12 +349,23 @@ mod tests {
         assert!(feed(&mut second, &mut rest).is_empty());
         assert!(second.is_waiting());
         assert_eq!(whole.len() - rest.len(), INBOX_BYTES_HOT, "it read no more than any connection may");
-        // Not before the first one gave its memory back.
+        // Memory is scarce, so the first one gives it back as soon as its frame was handled.
         assert_eq!(feed(&mut first, &mut &whole[1 << 20..]), [3 << 20]);
-        assert!(feed(&mut second, &mut rest).is_empty());
-        first.settle();
-        first.settle();
         assert_eq!(feed(&mut second, &mut rest), [3 << 20]);
+        assert_eq!(first.large.pages.available_permits() * PAGE_BYTES, 4 << 20);
+    }
+
+    #[test]
+    fn while_there_is_memory_the_buffer_of_a_large_frame_waits_for_the_next_one() {
+        let mut inbox = inbox(64 << 20);
+        let whole = frame(3 << 20);
+        assert_eq!(feed(&mut inbox, &mut whole.as_slice()), [3 << 20]);
+        assert!(inbox.buffer.len() >= 3 << 20);
+        assert_eq!(feed(&mut inbox, &mut whole.as_slice()), [3 << 20]);
+        inbox.settle();
+        inbox.settle();
+        assert_eq!(inbox.buffer.len(), INBOX_BYTES_IDLE);
+        assert_eq!(inbox.large.pages.available_permits() * PAGE_BYTES, 64 << 20);
     }
 
     #[test]

@@ -69,7 +69,8 @@ impl Default for ServerOptions {
             frame: FrameLimits::default(),
             outbox_bytes_max: 1 << 20,
             outboxes_bytes_max: 64 << 20,
-            large_frames_bytes_max: 64 << 20,
+            // Two of the largest, or eight of the largest messages; a frame holds it only while it is read.
+            large_frames_bytes_max: 32 << 20,
             events_max: 4096,
         }
     }

@@ -183,9 +183,14 @@ impl Marks {
     }
 
     /// Makes the abort file, durably, before anything changes: a power loss must not make a dirty store look clean.
+    /// The directories made so far become durable with it, whatever an earlier start left undone.
     pub fn begin(&self) -> Result<(), StoreError> {
         let process = std::process::id().to_string();
-        self.write(&self.abort, process.as_bytes(), process.len() as u64)
+        self.write(&self.abort, process.as_bytes(), process.len() as u64)?;
+        for dir in self.root.ancestors().take(2) {
+            self.disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))?;
+        }
+        Ok(())
     }
 
     /// Removes the abort file, durably: the store was closed in order.

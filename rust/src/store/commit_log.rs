@@ -9,7 +9,7 @@
 //! holds exactly the records between *visible* and *published*, in log order.
 //! Threads: `append` from any connection; `take_ring` from whoever advances *visible*.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -74,6 +74,7 @@ pub struct CommitLog {
     room: Condvar,
     waiting: Mutex<()>,
     published: AtomicU64,
+    is_closed: AtomicBool,
     failure: OnceLock<String>,
 }
 
@@ -110,6 +111,7 @@ impl CommitLog {
             room: Condvar::new(),
             waiting: Mutex::new(()),
             published: AtomicU64::new(end),
+            is_closed: AtomicBool::new(false),
             failure: OnceLock::new(),
         }
     }
@@ -134,6 +136,12 @@ impl CommitLog {
         // Under the put lock: when this returns no append is under way, and none will begin.
         let _writer = self.writer.lock();
         self.failure.set(reason).is_ok()
+    }
+
+    /// Takes no more messages. When this returns no append is under way.
+    pub fn close(&self) {
+        let _writer = self.writer.lock();
+        self.is_closed.store(true, Ordering::Release);
     }
 
     /// Appends `puts` in order and leaves each one's outcome in it. Joined puts succeed or fail together.
@@ -192,7 +200,7 @@ impl CommitLog {
     }
 
     fn check(&self, group: &[Put<'_>], size: u64) -> Result<(), PutError> {
-        if self.failure.get().is_some() {
+        if self.is_closed.load(Ordering::Acquire) || self.failure.get().is_some() {
             return Err(PutError::ReadOnly);
         }
         // Java would blank a whole file for such a record, store nothing and say that all is well.

@@ -76,20 +76,6 @@ impl Flush {
     /// Flushes everything published so far, and in sync mode makes it visible.
     pub fn flush(&self) -> Result<PhysicalOffset, StoreError> {
         let _one = self.flushing.lock();
-        if let Some(reason) = self.log.failure() {
-            return Err(StoreError::ReadOnly { reason: reason.to_owned() });
-        }
-        self.flush_alone()
-    }
-
-    /// The last flush, of a log that was closed to writers and had not failed before.
-    pub fn finish(&self) -> Result<PhysicalOffset, StoreError> {
-        let _one = self.flushing.lock();
-        self.flush_alone()
-    }
-
-    /// A flush by the only one who flushes.
-    fn flush_alone(&self) -> Result<PhysicalOffset, StoreError> {
         let flushed = if self.is_sync {
             self.dispatcher.advance(&self.log, |position| self.reach(position))
         } else {
@@ -120,6 +106,9 @@ impl Flush {
     }
 
     fn reach(&self, position: PhysicalOffset) -> Result<(), StoreError> {
+        if let Some(reason) = self.log.failure() {
+            return Err(StoreError::ReadOnly { reason: reason.to_owned() });
+        }
         let durable = self.durable();
         if durable < position {
             self.log.segments().sync(durable.0..position.0)?;

@@ -252,7 +252,6 @@ impl Index {
     }
 
     fn create(&self, files: &Files) -> Result<IndexFile, StoreError> {
-        self.disk.create_dir(&self.dir).map_err(StoreError::io(&self.dir, "create"))?;
         // Files are ordered by name, so a clock that went back must not give a smaller one.
         let newest = files.list.last().and_then(|file| file.path.file_name()?.to_str()?.parse().ok());
         let name = file_name(self.clock.wall_ms()).max(newest.map_or(0, |newest: u64| newest + 1));

@@ -46,6 +46,9 @@ pub struct Keeper {
 
 struct State {
     checkpoint: Checkpoint,
+    /// Whether a sync of the derived files has failed. The next one might succeed without having written anything, so
+    /// there are no more checkpoints: the next start reads the log from the last one, and writes those files again.
+    is_in_doubt: bool,
     checkpoint_at: Duration,
     /// Position of the appender a round ago, and to where pages are present.
     seen: u64,
@@ -72,7 +75,7 @@ impl Keeper {
     ) -> Self {
         let end = log.published().0;
         let checkpoint_at = clock.elapsed();
-        let state = State { checkpoint, checkpoint_at, seen: end, populated: end, rounds: 0 };
+        let state = State { checkpoint, is_in_doubt: false, checkpoint_at, seen: end, populated: end, rounds: 0 };
         Self {
             log,
             dispatcher,
@@ -146,13 +149,11 @@ impl Keeper {
     fn checkpoint(&self, state: &mut State) -> Result<(), StoreError> {
         state.checkpoint_at = self.clock.elapsed();
         let last = self.dispatcher.last();
-        let Some(last) = last.filter(|last| last.physical as i64 != state.checkpoint.record) else {
-            return Ok(());
-        };
+        let is_new = |last: &LastRecord| last.physical as i64 != state.checkpoint.record;
+        let Some(last) = last.filter(|last| !state.is_in_doubt && is_new(last)) else { return Ok(()) };
         self.flush.flush()?;
+        self.sync_derived(state)?;
         let derived = self.dispatcher.derived();
-        derived.write()?;
-        derived.sync()?;
         let checkpoint = Checkpoint {
             log_timestamp_ms: last.store_timestamp_ms,
             queue_timestamp_ms: last.store_timestamp_ms,
@@ -165,13 +166,24 @@ impl Keeper {
         Ok(())
     }
 
-    /// Brings everything to disk and says so: the next start reads nothing again. Only when nothing writes any more.
-    pub fn finish(&self) -> Result<(), StoreError> {
-        let mut state = self.state.lock();
-        self.flush.finish()?;
+    fn sync_derived(&self, state: &mut State) -> Result<(), StoreError> {
         let derived = self.dispatcher.derived();
         derived.write()?;
-        derived.sync()?;
+        let synced = derived.sync();
+        state.is_in_doubt |= synced.is_err();
+        synced
+    }
+
+    /// Brings everything to disk and says so: the next start reads nothing again. Only when nothing writes any more.
+    /// What is in doubt is left to recovery.
+    pub fn finish(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        self.flush.flush()?;
+        if state.is_in_doubt {
+            return Ok(());
+        }
+        self.sync_derived(&mut state)?;
+        let derived = self.dispatcher.derived();
         let log_end = self.log.published().0;
         self.log.drop_next();
         self.log.segments().remove_unused(log_end)?;

@@ -45,6 +45,7 @@ mod recovery;
 mod region;
 mod scan;
 mod segments;
+pub mod simdisk;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -97,8 +98,8 @@ pub struct Store {
     threads: Mutex<Vec<JoinHandle<()>>>,
     cold_reads: Mutex<Option<SyncSender<ColdRead>>>,
     is_closed: AtomicBool,
-    /// Held until the store is dropped: no other broker may touch the folder meanwhile.
-    _lock: Arc<dyn DiskFile>,
+    /// Held until the store is closed: no other broker may touch the folder meanwhile.
+    lock: Mutex<Option<Arc<dyn DiskFile>>>,
 }
 
 #[derive(Default)]
@@ -164,7 +165,7 @@ impl Store {
             threads: Mutex::default(),
             cold_reads: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         });
         if store.options.threads {
             store.start_threads()?;
@@ -411,27 +412,37 @@ impl Store {
         ])
     }
 
-    /// Stops the threads, brings everything to disk and removes the abort file. A store that failed keeps the file, so
-    /// that the next start trusts nothing. Only the first call does anything.
+    /// Stops the threads, brings everything to disk and removes the abort file. A store that failed says so and keeps the
+    /// file, so that the next start trusts nothing. Only the first call does anything.
     pub fn close(&self) -> Result<(), StoreError> {
-        if self.stop() && self.log.latch("the store is closed".to_owned()) {
-            self.keeper.finish()?;
+        if !self.stop() {
+            return Ok(());
         }
-        Ok(())
+        let finished = match self.log.failure() {
+            Some(reason) => Err(StoreError::ReadOnly { reason: reason.to_owned() }),
+            None => self.keeper.finish(),
+        };
+        self.unlock();
+        finished
     }
 
     /// Stops the threads and leaves the folder as a crash would.
     pub fn abandon(&self) {
-        if self.stop() {
-            self.log.latch("the store is closed".to_owned());
-        }
+        self.stop();
+        self.unlock();
     }
 
-    /// Ends the threads; `true` for the first call.
+    /// Lets another process have the folder, though shares of this store may live on in what still reads from it.
+    fn unlock(&self) {
+        self.lock.lock().take();
+    }
+
+    /// Ends appends and threads; `true` for the first call.
     fn stop(&self) -> bool {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return false;
         }
+        self.log.close();
         self.flush.stop();
         self.keeper.stop();
         self.cold_reads.lock().take();

@@ -76,7 +76,7 @@ impl QueueFiles {
         into: &mut [[u8; UNIT_BYTES]],
     ) -> io::Result<usize> {
         let (base, within) = self.place(offset);
-        let Some((file, _)) = self.file(queue, base, Open::Read)? else { return Ok(0) };
+        let Some(file) = self.file(queue, base)? else { return Ok(0) };
         let count = into.len().min(((self.file_bytes - within) / UNIT_BYTES as u64) as usize);
         let Some(into) = into.get_mut(..count) else { return Ok(0) };
         Ok(file.read_at(into.as_flattened_mut(), within)? / UNIT_BYTES)
@@ -105,20 +105,19 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Makes everything written so far durable. What fails is tried again by the next call: these files can be
-    /// rebuilt, and no position that depends on them moves meanwhile.
+    /// Makes everything written so far durable. After an error that is in doubt until the store is opened again.
     pub fn sync(&self) -> Result<(), StoreError> {
         let (files, dirs) = {
             let mut open = self.open.lock();
             (std::mem::take(&mut open.unsynced), std::mem::take(&mut open.unsynced_dirs))
         };
-        let synced = sync_all(&*self.disk, &files, &dirs);
-        if synced.is_err() {
-            let mut open = self.open.lock();
-            open.unsynced.extend(files);
-            open.unsynced_dirs.extend(dirs);
+        for (file, path) in files.values() {
+            file.sync().map_err(StoreError::io(path, "sync"))?;
         }
-        synced
+        for dir in &dirs {
+            self.disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))?;
+        }
+        Ok(())
     }
 
     /// Removes the files of one queue; close it first.
@@ -162,69 +161,61 @@ impl QueueFiles {
         base: u64,
         path: &Path,
     ) -> Result<Arc<dyn DiskFile>, StoreError> {
-        let dir = path.parent().unwrap_or(&self.root).to_owned();
-        let is_cached = self.open.lock().files.contains_key(&(queue.serial(), base));
-        if !is_cached {
-            self.disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+        if let Some(file) = self.cached(queue, base) {
+            return Ok(file);
         }
-        let found = self.file(queue, base, Open::Create).map_err(StoreError::io(path, "open"))?;
-        let Some((file, is_new)) = found else {
-            return Err(StoreError::io(path, "open")(io::ErrorKind::NotFound.into()));
-        };
-        if is_new {
+        let dir = path.parent().unwrap_or(&self.root);
+        self.disk.create_dir(dir).map_err(StoreError::io(dir, "create"))?;
+        let file = self.disk.open(path, Open::Create).map_err(StoreError::io(path, "open"))?;
+        if file.size().map_err(StoreError::io(path, "measure"))? != self.file_bytes {
             // At once as long as it will be, as Apache expects of any file it finds.
             file.resize(self.file_bytes).map_err(StoreError::io(path, "extend"))?;
-            let mut open = self.open.lock();
-            if !open.unsynced_dirs.contains(&dir) {
-                open.unsynced_dirs.push(dir);
+        }
+        // The file may be new, and so may the directories of its queue and its topic.
+        let mut open = self.open.lock();
+        for dir in path.ancestors().skip(1).take(3) {
+            if !open.unsynced_dirs.iter().any(|unsynced| unsynced == dir) {
+                open.unsynced_dirs.push(dir.to_owned());
             }
         }
+        open.keep((queue.serial(), base), &file);
         Ok(file)
     }
 
-    /// The file, from the cache or opened, and whether it is empty; `None` when there is none to read.
-    fn file(
-        &self,
-        queue: &ConsumeQueue,
-        base: u64,
-        how: Open,
-    ) -> io::Result<Option<(Arc<dyn DiskFile>, bool)>> {
-        let key = (queue.serial(), base);
-        let mut open = self.open.lock();
-        open.uses += 1;
-        let uses = open.uses;
-        if let Some((file, used)) = open.files.get_mut(&key) {
-            *used = uses;
-            return Ok(Some((Arc::clone(file), false)));
+    /// The file, from the cache or opened; `None` when there is none.
+    fn file(&self, queue: &ConsumeQueue, base: u64) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        if let Some(file) = self.cached(queue, base) {
+            return Ok(Some(file));
         }
-        drop(open);
         let path = self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base));
-        let how = if how == Open::Read { Open::Write } else { how };
-        let file = match self.disk.open(&path, how) {
+        // For both, since a cached file may be written next.
+        let file = match self.disk.open(&path, Open::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
-        let is_new = file.size()? != self.file_bytes;
-        let mut open = self.open.lock();
-        if open.files.len() >= OPEN_FILES_MAX {
-            let oldest = open.files.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
-            oldest.and_then(|key| open.files.remove(&key));
+        if file.size()? == self.file_bytes {
+            self.open.lock().keep((queue.serial(), base), &file);
         }
-        open.files.insert(key, (Arc::clone(&file), uses));
-        Ok(Some((file, is_new)))
+        Ok(Some(file))
+    }
+
+    fn cached(&self, queue: &ConsumeQueue, base: u64) -> Option<Arc<dyn DiskFile>> {
+        let mut open = self.open.lock();
+        open.uses += 1;
+        let uses = open.uses;
+        let (file, used) = open.files.get_mut(&(queue.serial(), base))?;
+        *used = uses;
+        Some(Arc::clone(file))
     }
 }
 
-fn sync_all(
-    disk: &dyn Disk,
-    files: &HashMap<FileKey, (Arc<dyn DiskFile>, PathBuf)>,
-    dirs: &[PathBuf],
-) -> Result<(), StoreError> {
-    for (file, path) in files.values() {
-        file.sync().map_err(StoreError::io(path, "sync"))?;
+impl OpenFiles {
+    /// Puts a file into the cache, in the place of the one that was not used for the longest time.
+    fn keep(&mut self, key: FileKey, file: &Arc<dyn DiskFile>) {
+        if self.files.len() >= OPEN_FILES_MAX {
+            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
+            oldest.and_then(|key| self.files.remove(&key));
+        }
+        self.files.insert(key, (Arc::clone(file), self.uses));
     }
-    for dir in dirs {
-        disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))?;
-    }
-    Ok(())
 }

@@ -120,8 +120,11 @@ pub fn recover(
     progress: &Progress,
 ) -> Result<Recovered, StoreError> {
     progress.enter(Phase::Loading, 0);
+    for name in ["commitlog", "consumequeue", "index"] {
+        let dir = options.root.join(name);
+        disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+    }
     let log_dir = options.root.join("commitlog");
-    disk.create_dir(&log_dir).map_err(StoreError::io(&log_dir, "create"))?;
     let scratch = options.root.join("rmqpy").join("segment");
     let segments = Segments::load(Arc::clone(disk), log_dir, scratch, options.segment_bytes)?;
     let (checkpoint, mark) = marks.load()?;
@@ -294,7 +297,7 @@ impl Recovery<'_> {
         end: u64,
     ) -> Result<Recovered, StoreError> {
         self.progress.enter(Phase::Syncing, 0);
-        self.segments.sync(from..end)?;
+        self.segments.rewrite(from..end)?;
         let active = match self.segments.cut(end)? {
             Some(active) => active,
             None => self.segments.create()?,

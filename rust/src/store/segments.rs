@@ -21,6 +21,9 @@ use super::region::{Appender, Reader, Region, Slice};
 /// Smallest file that is believed to be a CommitLog file at all.
 const SEGMENT_BYTES_MIN: u64 = 4096;
 
+/// Bytes written in one piece when recovery writes them again.
+const REWRITE_BYTES: usize = 1 << 20;
+
 /// One file of the log, mapped.
 pub struct Segment {
     base: u64,
@@ -190,6 +193,27 @@ impl Segments {
         for segment in self.list.load().iter() {
             if segment.limit() > range.start && segment.base() < range.end {
                 segment.sync(range.clone()).map_err(StoreError::io(segment.path(), "flush"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything in `range` durable by writing it once more.
+    ///
+    /// After a flush that failed the page cache may hold bytes that it believes to be on disk and that are not. They can
+    /// be read, so recovery finds them; a sync alone would leave a hole for the next power loss to find.
+    pub fn rewrite(&self, range: Range<u64>) -> Result<(), StoreError> {
+        for segment in self.all().iter() {
+            let inside = segment.clip(range.clone());
+            let mut at = inside.start;
+            while at < inside.end {
+                let end = inside.end.min(at + REWRITE_BYTES);
+                let bytes = segment.reader.bytes(at..end).unwrap_or_default().to_vec();
+                segment.file.write_at(&bytes, at as u64).map_err(StoreError::io(segment.path(), "write again"))?;
+                at = end;
+            }
+            if !inside.is_empty() {
+                segment.file.sync().map_err(StoreError::io(segment.path(), "sync"))?;
             }
         }
         Ok(())

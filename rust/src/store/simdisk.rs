@@ -1,0 +1,562 @@
+//! A disk that can be stopped before any operation, and loses what a real one may lose.
+//!
+//! Owns directories and files in memory, each twice: as the running process sees them, and as they are certain to be
+//! after a power loss. Writes, mapped stores and changes of names reach the second image when they are synced. A crash
+//! lets each dirty sector of 512 bytes and each unsynced change of a name survive or not, as [`Survival`] and a seed
+//! decide.
+//!
+//! Every operation that changes or syncs something is counted, so that a test can run a workload once, learn how many
+//! operations it takes, and then stop the world before each of them, or make each of them fail.
+//!
+//! Not modelled: reads that fail, sectors that rot, directories that lose synced entries.
+//!
+//! Threads: any; but a test that wants the same operations in the same order runs the store without its threads.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::disk::{Disk, DiskFile, Entry, Open};
+use super::region::Region;
+
+/// What a disk writes in one piece.
+const SECTOR_BYTES: usize = 512;
+
+/// Which of the changes that were never synced outlive a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Survival {
+    /// None: the power failed before the disk did anything.
+    Nothing,
+    /// All: the process was killed, and the machine went on.
+    Everything,
+    /// In every file the sectors before a random one, and of the names the changes before a random one.
+    Prefix,
+    /// Each with this probability in percent, independently.
+    Percent(u8),
+}
+
+/// An operation that is to go wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    /// Number of the operation, from 0.
+    pub operation: u64,
+    /// Whether all later ones go wrong, too.
+    pub is_lasting: bool,
+    /// The answer.
+    pub kind: io::ErrorKind,
+}
+
+/// A simulated disk. Clones are the same disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Dir,
+    File(u64),
+}
+
+type Names = BTreeMap<PathBuf, Node>;
+
+/// A change of names that a sync of its directory makes durable.
+#[derive(Clone)]
+struct Change {
+    dir: PathBuf,
+    /// What the paths name afterwards.
+    after: Vec<(PathBuf, Option<Node>)>,
+}
+
+#[derive(Default)]
+struct State {
+    names: Names,
+    durable_names: Names,
+    changes: Vec<Change>,
+    files: HashMap<u64, File>,
+    files_made: u64,
+    operations: u64,
+    freeze_at: Option<u64>,
+    frozen: Option<Box<Image>>,
+    fault: Option<Fault>,
+    locks: BTreeSet<PathBuf>,
+}
+
+struct File {
+    contents: Contents,
+    durable: Vec<u8>,
+    /// Sectors of a failed sync: the kernel believes them clean, and does not write them until they are written again.
+    dropped: BTreeSet<usize>,
+}
+
+enum Contents {
+    Bytes(Vec<u8>),
+    Mapped(Region),
+}
+
+/// Everything at one moment.
+struct Image {
+    durable_names: Names,
+    changes: Vec<Change>,
+    files: HashMap<u64, (Vec<u8>, Vec<u8>)>,
+    files_made: u64,
+}
+
+impl Default for SimDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SimDisk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        let root = BTreeMap::from([(PathBuf::from("/"), Node::Dir)]);
+        let state = State { names: root.clone(), durable_names: root, ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The disk as the store takes it.
+    #[must_use]
+    pub fn shared(&self) -> Arc<dyn Disk> {
+        Arc::new(self.clone())
+    }
+
+    /// Operations so far.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.state.lock().operations
+    }
+
+    /// Stops the world before operation number `operation`: it and all later ones fail.
+    pub fn freeze_at(&self, operation: u64) {
+        self.state.lock().freeze_at = Some(operation);
+    }
+
+    /// Whether the world has stopped.
+    #[must_use]
+    pub fn is_frozen(&self) -> bool {
+        self.state.lock().frozen.is_some()
+    }
+
+    /// Makes an operation go wrong.
+    pub fn set_fault(&self, fault: Fault) {
+        self.state.lock().fault = Some(fault);
+    }
+
+    /// The disk after a crash at the moment the world stopped, or now.
+    #[must_use]
+    pub fn crash(&self, survival: Survival, seed: u64) -> Self {
+        let mut state = self.state.lock();
+        if state.frozen.is_none() {
+            state.freeze();
+        }
+        let after = state.frozen.as_ref().map(|image| image.crash(survival, &mut Dice(seed)));
+        Self { state: Arc::new(Mutex::new(after.unwrap_or_default())) }
+    }
+
+    fn change<T>(&self, work: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.state.lock();
+        state.count()?;
+        work(&mut state)
+    }
+}
+
+impl State {
+    /// Counts an operation, and lets it fail if that is its fate.
+    fn count(&mut self) -> io::Result<()> {
+        let operation = self.operations;
+        self.operations += 1;
+        if self.freeze_at.is_some_and(|at| operation >= at) {
+            if self.frozen.is_none() {
+                self.freeze();
+            }
+            return Err(io::Error::other("the world has stopped"));
+        }
+        match self.fault {
+            Some(fault)
+                if operation == fault.operation || (fault.is_lasting && operation > fault.operation) =>
+            {
+                Err(fault.kind.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn freeze(&mut self) {
+        let files = self.files.iter().map(|(id, file)| (*id, (file.contents.bytes(), file.durable.clone())));
+        self.frozen = Some(Box::new(Image {
+            durable_names: self.durable_names.clone(),
+            changes: self.changes.clone(),
+            files: files.collect(),
+            files_made: self.files_made,
+        }));
+    }
+
+    fn rename_all(&mut self, dir: &Path, after: Vec<(PathBuf, Option<Node>)>) {
+        apply(&mut self.names, &after);
+        self.changes.push(Change { dir: dir.to_owned(), after });
+    }
+
+    fn sync_dir(&mut self, dir: &Path) {
+        let (synced, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.changes).into_iter().partition(|change| change.dir == dir);
+        self.changes = rest;
+        synced.iter().for_each(|change| apply(&mut self.durable_names, &change.after));
+    }
+
+    fn file(&mut self, id: u64) -> io::Result<&mut File> {
+        self.files.get_mut(&id).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+fn apply(names: &mut Names, after: &[(PathBuf, Option<Node>)]) {
+    for (path, node) in after {
+        match node {
+            Some(node) => names.insert(path.clone(), *node),
+            None => names.remove(path),
+        };
+    }
+}
+
+impl Contents {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => bytes.clone(),
+            Self::Mapped(region) => region.photograph(),
+        }
+    }
+}
+
+impl File {
+    /// The bytes to change with a file operation. A mapping made before goes on with a copy of its own: the store never
+    /// writes to a file that it has mapped.
+    fn bytes(&mut self) -> &mut Vec<u8> {
+        if let Contents::Mapped(region) = &self.contents {
+            self.contents = Contents::Bytes(region.photograph());
+        }
+        match &mut self.contents {
+            Contents::Bytes(bytes) => bytes,
+            Contents::Mapped(_) => unreachable!("replaced above"),
+        }
+    }
+
+    fn sync(&mut self, range: Range<usize>) {
+        let now = self.contents.bytes();
+        self.durable.resize(now.len(), 0);
+        let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
+        for sector in sectors.filter(|sector| !self.dropped.contains(sector)) {
+            copy_sector(&now, &mut self.durable, sector);
+        }
+    }
+
+    fn dirty(&mut self, range: Range<usize>) {
+        let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
+        self.dropped.retain(|sector| !sectors.contains(sector));
+    }
+
+    fn drop_dirty(&mut self, range: Range<usize>) {
+        self.dropped.extend(range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES));
+    }
+}
+
+fn copy_sector(from: &[u8], into: &mut [u8], sector: usize) {
+    let start = sector * SECTOR_BYTES;
+    let end = (start + SECTOR_BYTES).min(from.len()).min(into.len());
+    if start < end {
+        into[start..end].copy_from_slice(&from[start..end]);
+    }
+}
+
+impl Image {
+    fn crash(&self, survival: Survival, dice: &mut Dice) -> State {
+        let mut names = self.durable_names.clone();
+        let survivors = dice.choose(survival, self.changes.len());
+        for (change, survives) in self.changes.iter().zip(survivors) {
+            if survives {
+                apply(&mut names, &change.after);
+            }
+        }
+        // What lies in a directory that is gone is gone.
+        let all = names.clone();
+        names.retain(|path, _| path.ancestors().skip(1).all(|parent| all.get(parent) == Some(&Node::Dir)));
+        let mut ids: Vec<_> = self.files.keys().copied().collect();
+        ids.sort_unstable();
+        let files = ids.into_iter().filter_map(|id| {
+            let (now, durable) = self.files.get(&id)?;
+            let bytes = after_crash(now, durable, survival, dice);
+            let file =
+                File { contents: Contents::Bytes(bytes.clone()), durable: bytes, dropped: BTreeSet::new() };
+            Some((id, file))
+        });
+        let files = files.collect();
+        let durable_names = names.clone();
+        State { names, durable_names, files, files_made: self.files_made, ..State::default() }
+    }
+}
+
+fn after_crash(now: &[u8], durable: &[u8], survival: Survival, dice: &mut Dice) -> Vec<u8> {
+    let has_new_size = dice.choose(survival, 1).first() == Some(&true);
+    let mut bytes = durable.to_vec();
+    if has_new_size {
+        bytes.resize(now.len(), 0);
+    }
+    let sector = |bytes: &[u8], index: usize| -> Vec<u8> {
+        bytes.iter().skip(index * SECTOR_BYTES).take(SECTOR_BYTES).copied().collect()
+    };
+    let dirty: Vec<usize> = (0..now.len().div_ceil(SECTOR_BYTES))
+        .filter(|index| sector(now, *index) != sector(&bytes, *index))
+        .collect();
+    let survivors = dice.choose(survival, dirty.len());
+    for (index, survives) in dirty.into_iter().zip(survivors) {
+        if survives {
+            copy_sector(now, &mut bytes, index);
+        }
+    }
+    bytes
+}
+
+/// Numbers that follow from a seed (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn choose(&mut self, survival: Survival, count: usize) -> Vec<bool> {
+        match survival {
+            Survival::Nothing => vec![false; count],
+            Survival::Everything => vec![true; count],
+            Survival::Prefix => {
+                let end = self.next() % (count as u64 + 1);
+                (0..count as u64).map(|index| index < end).collect()
+            }
+            Survival::Percent(percent) => {
+                (0..count).map(|_| self.next() % 100 < u64::from(percent)).collect()
+            }
+        }
+    }
+}
+
+impl Disk for SimDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        if self.state.lock().names.contains_key(path) {
+            return Ok(());
+        }
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        self.create_dir(parent)?;
+        self.change(|state| {
+            state.rename_all(parent, vec![(path.to_owned(), Some(Node::Dir))]);
+            Ok(())
+        })?;
+        self.sync_dir(parent)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let state = self.state.lock();
+        let entries =
+            state.names.iter().filter(|(name, _)| name.parent() == Some(path)).map(|(name, node)| {
+                let size = match node {
+                    Node::Dir => 0,
+                    Node::File(id) => {
+                        state.files.get(id).map_or(0, |file| file.contents.bytes().len() as u64)
+                    }
+                };
+                let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                Entry { name, size, is_dir: *node == Node::Dir }
+            });
+        Ok(entries.collect())
+    }
+
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
+        let found = self.state.lock().names.get(path).copied();
+        let id = match (found, how) {
+            (Some(Node::File(id)), _) => id,
+            (Some(Node::Dir), _) => return Err(io::ErrorKind::IsADirectory.into()),
+            (None, Open::Read | Open::Write) => return Err(io::ErrorKind::NotFound.into()),
+            (None, Open::Create) => self.change(|state| {
+                let parent = path.parent().unwrap_or(Path::new("/")).to_owned();
+                if state.names.get(&parent) != Some(&Node::Dir) {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                let id = state.files_made;
+                state.files_made += 1;
+                let contents = Contents::Bytes(Vec::new());
+                state.files.insert(id, File { contents, durable: Vec::new(), dropped: BTreeSet::new() });
+                state.rename_all(&parent, vec![(path.to_owned(), Some(Node::File(id)))]);
+                Ok(id)
+            })?,
+        };
+        Ok(Arc::new(SimFile { disk: self.clone(), id, locked: None }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.change(|state| {
+            let Some(node) = state.names.get(from).copied() else {
+                return Err(io::ErrorKind::NotFound.into());
+            };
+            let dir = to.parent().unwrap_or(Path::new("/")).to_owned();
+            state.rename_all(&dir, vec![(from.to_owned(), None), (to.to_owned(), Some(node))]);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if !self.state.lock().names.contains_key(path) {
+            return Ok(());
+        }
+        self.change(|state| {
+            let dir = path.parent().unwrap_or(Path::new("/")).to_owned();
+            state.rename_all(&dir, vec![(path.to_owned(), None)]);
+            Ok(())
+        })
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let below: Vec<PathBuf> = {
+            let state = self.state.lock();
+            state.names.keys().filter(|name| name.starts_with(path)).cloned().collect()
+        };
+        // Children first, each on its own, as a recursive removal goes.
+        for path in below.iter().rev() {
+            self.remove(path)?;
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.change(|state| {
+            state.sync_dir(path);
+            Ok(())
+        })
+    }
+
+    fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
+        Ok(1 << 40)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        if !self.state.lock().locks.insert(path.to_owned()) {
+            return Ok(None);
+        }
+        let unlock = |_: &io::Error| {
+            self.state.lock().locks.remove(path);
+        };
+        self.open(path, Open::Create).inspect_err(unlock)?;
+        let found = self.state.lock().names.get(path).copied();
+        let Some(Node::File(id)) = found else { return Err(io::ErrorKind::NotFound.into()) };
+        Ok(Some(Arc::new(SimFile { disk: self.clone(), id, locked: Some(path.to_owned()) })))
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    id: u64,
+    locked: Option<PathBuf>,
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.locked {
+            self.disk.state.lock().locks.remove(path);
+        }
+    }
+}
+
+impl SimFile {
+    fn sync_range(&self, range: Range<usize>) -> io::Result<()> {
+        let mut state = self.disk.state.lock();
+        let counted = state.count();
+        let is_frozen = state.frozen.is_some();
+        let file = state.file(self.id)?;
+        match counted {
+            Ok(()) => file.sync(range),
+            Err(_) if !is_frozen => file.drop_dirty(range),
+            Err(_) => {}
+        }
+        counted
+    }
+}
+
+impl DiskFile for SimFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.disk.state.lock().file(self.id)?.contents.bytes().len() as u64)
+    }
+
+    fn resize(&self, size: u64) -> io::Result<()> {
+        self.disk.change(|state| {
+            state.file(self.id)?.bytes().resize(size as usize, 0);
+            Ok(())
+        })
+    }
+
+    fn allocate(&self, size: u64) -> io::Result<()> {
+        self.resize(size)
+    }
+
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut state = self.disk.state.lock();
+        let bytes = state.file(self.id)?.contents.bytes();
+        let from = bytes.get(at as usize..).unwrap_or_default();
+        let read = from.len().min(into.len());
+        into[..read].copy_from_slice(&from[..read]);
+        Ok(read)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.disk.change(|state| {
+            let end = at as usize + bytes.len();
+            let file = state.file(self.id)?;
+            file.dirty(at as usize..end);
+            let into = file.bytes();
+            if into.len() < end {
+                into.resize(end, 0);
+            }
+            into[at as usize..end].copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    fn zero(&self, range: Range<u64>) -> io::Result<()> {
+        self.disk.change(|state| {
+            let file = state.file(self.id)?;
+            file.dirty(range.start as usize..range.end as usize);
+            let into = file.bytes();
+            match into.get_mut(range.start as usize..range.end as usize) {
+                Some(bytes) => bytes.fill(0),
+                None => return Err(io::ErrorKind::InvalidInput.into()),
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let size = self.size()? as usize;
+        self.sync_range(0..size)
+    }
+
+    fn map(&self, size: usize, _is_writable: bool) -> io::Result<Region> {
+        let mut state = self.disk.state.lock();
+        let file = state.file(self.id)?;
+        let bytes = file.contents.bytes();
+        let region = Region::anonymous(size)?;
+        if bytes.len() < size || !region.fill(&bytes[..size]) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        file.contents = Contents::Mapped(region.clone());
+        Ok(region)
+    }
+
+    fn sync_map(&self, _region: &Region, range: Range<usize>) -> io::Result<()> {
+        self.sync_range(range)
+    }
+}

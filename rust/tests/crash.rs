@@ -1,0 +1,280 @@
+//! Crashes at every operation of the disk, with everything a disk may lose, against a model of what was promised.
+//!
+//! Goal: after any crash the store opens; it holds a prefix of what was appended, at least everything acknowledged;
+//! nothing is torn; queues, index and log agree; and it goes on.
+//! Method: run a workload once on a simulated disk to count its operations; then stop the world before each of them, let
+//! unsynced sectors and names survive in different ways, reopen, compare, go on, and do it again while reopening.
+//!
+//! `RMQPY_CRASH_SEEDS=n` repeats all of it with n seeds instead of one; see docs/store.md.
+
+mod store_model;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmqpy::clock::ManualClock;
+use rmqpy::positions::PhysicalOffset;
+use rmqpy::store::Store;
+use rmqpy::store::simdisk::{Fault, SimDisk, Survival};
+use store_model::{Sample, body_of, clock, key_of, open, options, put, read_all, sample};
+
+const SURVIVALS: [Survival; 7] = [
+    Survival::Nothing,
+    Survival::Everything,
+    Survival::Prefix,
+    Survival::Percent(10),
+    Survival::Percent(50),
+    Survival::Percent(90),
+    Survival::Percent(99),
+];
+
+/// One thing that happens to a store.
+#[derive(Clone, Copy)]
+enum Step {
+    Put(&'static [Sample]),
+    Batch(&'static [Sample]),
+    Flush,
+    Keep,
+    Checkpoint,
+    /// A clean stop and a new start.
+    Reopen,
+}
+
+use Step::{Batch, Checkpoint, Flush, Keep, Put, Reopen};
+
+const SMALL: &[Sample] = &[sample("a", 0, 100), sample("a", 1, 700), sample("b", 0, 40)];
+const ODD: &[Sample] = &[sample("a", 0, 1), sample("c", 3, 511), sample("a", 0, 3000)];
+const LARGE: &[Sample] = &[sample("b", 0, 20_000), sample("a", 1, 20_000)];
+const NINE: &[Sample] = &[sample("a", 0, 64); 9];
+
+/// Most crash bugs need three operations, so there are several small workloads rather than a large one.
+const WORKLOADS: [(&str, &[Step]); 7] = [
+    ("single puts", &[Put(SMALL), Flush, Put(ODD), Flush, Put(SMALL)]),
+    ("queue file roll", &[Put(NINE), Flush, Keep, Put(NINE), Keep, Flush, Checkpoint, Put(ODD)]),
+    ("segment roll", &[Put(LARGE), Keep, Flush, Put(LARGE), Put(SMALL), Flush, Keep, Put(ODD), Flush]),
+    ("batches", &[Batch(NINE), Flush, Batch(LARGE), Keep, Batch(LARGE), Flush, Put(SMALL), Flush]),
+    ("checkpoints", &[Put(SMALL), Checkpoint, Put(ODD), Flush, Checkpoint, Put(NINE), Flush, Put(SMALL)]),
+    ("clean stops", &[Put(SMALL), Reopen, Put(ODD), Flush, Reopen, Put(NINE), Flush]),
+    ("stops between segments", &[Put(LARGE), Keep, Put(LARGE), Reopen, Put(LARGE), Keep, Flush, Put(ODD), Flush]),
+];
+
+type Name = (&'static str, u32, u64);
+
+/// What a store was asked to keep, and what it promised.
+#[derive(Default)]
+struct Model {
+    /// Appended messages in log order, with the position after each.
+    appended: Vec<(Name, Vec<u8>, PhysicalOffset)>,
+    /// How many of them were acknowledged when the world stopped.
+    acknowledged: usize,
+}
+
+impl Model {
+    /// Runs a workload until it ends or the world stops. The store is left as the crash finds it.
+    fn run(&mut self, disk: &SimDisk, steps: &[Step], sync_flush: bool, clock: &Arc<ManualClock>) {
+        let start = || open(disk.shared(), options("/store", sync_flush), clock.clone()).ok();
+        let Some(mut store) = start() else { return };
+        for step in steps {
+            clock.advance(Duration::from_millis(7));
+            match step {
+                Put(samples) => samples.iter().for_each(|sample| self.put(&store, std::slice::from_ref(sample), false)),
+                Batch(samples) => self.put(&store, samples, true),
+                Flush => drop(store.flush()),
+                Keep => drop(store.keep()),
+                Checkpoint => drop(store.checkpoint()),
+                Reopen => {
+                    let is_closed = store.close().is_ok();
+                    drop(store);
+                    if !disk.is_frozen() && is_closed {
+                        self.acknowledged = self.appended.len();
+                    }
+                    match start() {
+                        Some(opened) => store = opened,
+                        None => return,
+                    }
+                }
+            }
+            if disk.is_frozen() {
+                return;
+            }
+            let durable = store.durable();
+            let promised = self.appended.iter().take_while(|(_, _, end)| *end <= durable).count();
+            self.acknowledged = self.acknowledged.max(promised);
+        }
+    }
+
+    fn put(&mut self, store: &Store, samples: &[Sample], joined: bool) {
+        // In sync mode offsets run ahead of what is visible, and bodies are made from visible offsets: flush first.
+        if store.is_sync() && store.flush().is_err() {
+            return;
+        }
+        for (sample, outcome) in samples.iter().zip(put(store, samples, joined)) {
+            let Ok((offset, _, end)) = outcome else { continue };
+            let name = (sample.topic, sample.queue_id, offset.0);
+            self.appended.push((name, body_of(sample, offset.0), end));
+        }
+    }
+
+    /// Checks a reopened store; returns how many of the messages it holds.
+    fn check(&self, store: &Store, at_least: usize, context: &str) -> usize {
+        let mut found = BTreeMap::new();
+        for (topic, ids) in store.topics() {
+            for id in ids {
+                for (offset, (_, body)) in read_all(store, &topic, id) {
+                    found.insert((topic.to_string(), id, offset), body);
+                }
+            }
+        }
+        let mut survived = 0;
+        for (index, ((topic, id, offset), body, _)) in self.appended.iter().enumerate() {
+            match found.remove(&((*topic).to_owned(), *id, *offset)) {
+                Some(read) => {
+                    assert_eq!(read, *body, "{context}: {topic}/{id}/{offset} is what was put");
+                    assert_eq!(index, survived, "{context}: {topic}/{id}/{offset} survived and an older one did not");
+                    survived += 1;
+                    let key = key_of(topic, *id, *offset);
+                    let hits = store.query(topic, &key, 32, 0, i64::MAX).expect("an index").records.len();
+                    assert!(hits >= 1, "{context}: {topic}/{id}/{offset} is found by its key");
+                }
+                None => assert!(index >= at_least, "{context}: {topic}/{id}/{offset} was acknowledged and is lost"),
+            }
+        }
+        assert!(found.is_empty(), "{context}: messages that nobody put: {:?}", found.keys());
+        survived
+    }
+
+    /// The messages that survived are the whole history from now on.
+    fn forget_lost(&mut self, survived: usize) {
+        self.appended.truncate(survived);
+        self.acknowledged = survived;
+    }
+}
+
+/// Crashes a workload before operation `at`, and checks everything that has to hold afterwards.
+fn crash(steps: &[Step], sync_flush: bool, at: u64, survival: Survival, seed: u64) {
+    let context = format!("operation {at}, {survival:?}, sync {sync_flush}, seed {seed}");
+    let disk = SimDisk::new();
+    disk.freeze_at(at);
+    let clock = clock();
+    let mut model = Model::default();
+    model.run(&disk, steps, sync_flush, &clock);
+    let mut disk = disk.crash(survival, seed);
+
+    // Whatever is appended survives a killed process, flushed or not.
+    let at_least = if survival == Survival::Everything { model.appended.len() } else { model.acknowledged };
+    // Sometimes the machine crashes again while the store recovers, after a few operations or many.
+    let mut at_least_then = at_least;
+    for again in 0..(seed + at) % 3 {
+        let second = (seed + at * 7 + again * 13) % 40;
+        disk.freeze_at(second);
+        let opened = open(disk.shared(), options("/store", sync_flush), clock.clone());
+        let is_open = opened.is_ok();
+        drop(opened);
+        let survival = if survival == Survival::Everything { survival } else { SURVIVALS[(second % 7) as usize] };
+        if !is_open && survival != Survival::Everything {
+            at_least_then = model.acknowledged;
+        }
+        disk = disk.crash(survival, seed ^ second);
+    }
+    let at_least = at_least_then;
+
+    let store = open(disk.shared(), options("/store", sync_flush), clock.clone());
+    let store = store.unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
+    let survived = model.check(&store, at_least, &context);
+    model.forget_lost(survived);
+    // It goes on: new messages take the places of lost ones, and nothing old shines through.
+    for samples in [SMALL, NINE, LARGE] {
+        model.put(&store, samples, false);
+        store.keep().expect("a working disk");
+    }
+    store.flush().expect("a working disk");
+    let before = model.check(&store, model.appended.len(), &context);
+    assert_eq!(before, model.appended.len());
+    // And a clean stop keeps it all, as does deleting what can be rebuilt.
+    store.close().expect("a working disk");
+    drop(store);
+    let store = open(disk.shared(), options("/store", sync_flush), clock).expect("opens after a clean stop");
+    model.check(&store, model.appended.len(), &context);
+}
+
+fn seeds() -> u64 {
+    std::env::var("RMQPY_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1)
+}
+
+fn enumerate(sync_flush: bool) {
+    let mut states = 0;
+    for (name, steps) in WORKLOADS {
+        let disk = SimDisk::new();
+        let mut model = Model::default();
+        model.run(&disk, steps, sync_flush, &clock());
+        assert!(!model.appended.is_empty(), "{name}: the workload works");
+        let operations = disk.operations();
+        for at in 0..=operations {
+            for (index, survival) in SURVIVALS.into_iter().enumerate() {
+                for seed in 0..seeds() {
+                    crash(steps, sync_flush, at, survival, seed * 1009 + index as u64);
+                    states += 1;
+                }
+            }
+        }
+    }
+    println!("{states} crash states, sync {sync_flush}");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_torn_is_read_in_sync_mode() {
+    enumerate(true);
+}
+
+#[test]
+fn a_crash_in_async_mode_takes_only_the_end_of_the_log() {
+    enumerate(false);
+}
+
+/// Opens a store that was left by a failure, appends, and counts what is acknowledged.
+fn go_on(disk: &SimDisk, model: &mut Model, sync_flush: bool, clock: &Arc<ManualClock>) {
+    let store = open(disk.shared(), options("/store", sync_flush), clock.clone()).expect("the disk works again");
+    let survived = model.check(&store, model.acknowledged, "the same machine");
+    model.forget_lost(survived);
+    model.put(&store, SMALL, false);
+    if store.flush().is_ok() {
+        model.acknowledged = model.appended.len();
+    }
+}
+
+/// Every operation fails once, and then works again, as a disk that drops pages and forgets that it did; or fails for good.
+#[test]
+fn an_operation_that_fails_makes_no_false_acknowledgement() {
+    let mut faults = 0;
+    for sync_flush in [true, false] {
+        for (name, steps) in WORKLOADS {
+            let disk = SimDisk::new();
+            Model::default().run(&disk, steps, sync_flush, &clock());
+            for operation in 0..disk.operations() {
+                for kind in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
+                    for is_lasting in [false, true] {
+                        let context = format!("{name}: operation {operation} {kind:?} lasting {is_lasting} sync {sync_flush}");
+                        let disk = SimDisk::new();
+                        disk.set_fault(Fault { operation, is_lasting, kind });
+                        let clock = clock();
+                        let mut model = Model::default();
+                        model.run(&disk, steps, sync_flush, &clock);
+                        faults += 1;
+                        // A new process on the same machine, with pages in memory that never reached the disk.
+                        if operation % 2 == 0 && !is_lasting {
+                            go_on(&disk, &mut model, sync_flush, &clock);
+                        }
+                        // The power fails afterwards: what was acknowledged must really have been on disk.
+                        let disk = disk.crash(Survival::Nothing, operation);
+                        let store = open(disk.shared(), options("/store", sync_flush), clock);
+                        let store = store.unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
+                        model.check(&store, model.acknowledged, &context);
+                    }
+                }
+            }
+        }
+    }
+    println!("{faults} faults");
+}

@@ -1,0 +1,146 @@
+//! A store of small files under test, and a model of what must be in it.
+//!
+//! Every message has a body that follows from its topic, queue and offset, so that a reader can tell whether what it
+//! got is what was put there, whichever life of the store put it.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use rmqpy::clock::{ManualClock, SharedClock};
+use rmqpy::message::record::{RecordFields, records};
+use rmqpy::message::tag;
+use rmqpy::positions::{PhysicalOffset, QueueOffset};
+use rmqpy::store::disk::Disk;
+use rmqpy::store::{
+    Get, GetResult, GetStatus, KeyHashes, Options, Progress, Put, PutError, Store, StoreError,
+};
+
+pub const SEGMENT_BYTES: u64 = 1 << 16;
+
+/// Small files everywhere, no threads: a test decides about every step.
+pub fn options(root: impl AsRef<Path>, sync_flush: bool) -> Options {
+    Options {
+        segment_bytes: SEGMENT_BYTES,
+        queue_file_bytes: 20 * 8,
+        index_slots: 16,
+        index_entries: 64,
+        sync_flush,
+        threads: false,
+        ..Options::new(root.as_ref())
+    }
+}
+
+pub fn open(disk: Arc<dyn Disk>, options: Options, clock: SharedClock) -> Result<Arc<Store>, StoreError> {
+    Store::open(options, disk, clock, &Progress::default())
+}
+
+pub fn clock() -> Arc<ManualClock> {
+    ManualClock::at(1_700_000_000_000)
+}
+
+/// A message to be put: everything else follows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Sample {
+    pub topic: &'static str,
+    pub queue_id: u32,
+    pub body_bytes: usize,
+}
+
+pub const fn sample(topic: &'static str, queue_id: u32, body_bytes: usize) -> Sample {
+    Sample { topic, queue_id, body_bytes }
+}
+
+/// The body of the message with this number in this queue.
+pub fn body_of(sample: &Sample, number: u64) -> Vec<u8> {
+    let head = format!("{}/{}/{number}:", sample.topic, sample.queue_id);
+    head.bytes()
+        .chain((0..).map(|index: u64| (index * 31 + number) as u8))
+        .take(sample.body_bytes.max(head.len()))
+        .collect()
+}
+
+pub fn key_of(topic: &str, queue_id: u32, number: u64) -> String {
+    format!("k{topic}-{queue_id}-{number}")
+}
+
+/// Puts messages, as one batch if `joined`; returns what became of each.
+pub fn put(
+    store: &Store,
+    samples: &[Sample],
+    joined: bool,
+) -> Vec<Result<(QueueOffset, PhysicalOffset, PhysicalOffset), PutError>> {
+    let mut numbers: BTreeMap<(&str, u32), u64> = BTreeMap::new();
+    let mut parts = Vec::new();
+    for sample in samples {
+        let queue = store.queue_or_create(sample.topic, sample.queue_id).expect("a good name");
+        let number = numbers.entry((sample.topic, sample.queue_id)).or_insert_with(|| queue.max().0);
+        let body = body_of(sample, *number);
+        let key = key_of(sample.topic, sample.queue_id, *number);
+        let properties = format!("KEYS\u{1}{key}\u{2}TAGS\u{1}red\u{2}").into_bytes();
+        *number += 1;
+        parts.push((queue, body, properties));
+    }
+    let host: SocketAddr = "127.0.0.1:10911".parse().expect("an address");
+    let mut puts: Vec<Put<'_>> = samples
+        .iter()
+        .zip(&parts)
+        .enumerate()
+        .map(|(index, (sample, (queue, body, properties)))| Put {
+            queue: Arc::clone(queue),
+            record: RecordFields {
+                queue_id: sample.queue_id,
+                flag: 0,
+                sys_flag: 0,
+                born_timestamp_ms: 1_700_000_000_000,
+                born_host: host,
+                store_host: host,
+                reconsume_times: 0,
+                prepared_transaction_offset: 0,
+                body,
+                body_crc: RecordFields::body_crc(body),
+                topic: sample.topic.as_bytes(),
+                properties,
+            },
+            tags_code: tag::tags_code(properties),
+            keys: KeyHashes::of(sample.topic.as_bytes(), properties),
+            joined: joined && index > 0,
+            outcome: Err(PutError::Pending),
+        })
+        .collect();
+    store.append(&mut puts);
+    puts.iter()
+        .map(|put| put.outcome.map(|stored| (stored.queue_offset, stored.physical, stored.end)))
+        .collect()
+}
+
+/// All messages of a queue, by offset; checks that each is what was put there.
+pub fn read_all(store: &Store, topic: &str, queue_id: u32) -> BTreeMap<u64, (PhysicalOffset, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let Some(queue) = store.queue(topic, queue_id) else { return found };
+    let mut result = GetResult::default();
+    let mut offset = queue.min();
+    while offset < queue.max() {
+        let ask = Get { offset, messages_max: 7, bytes_max: 1 << 20 };
+        store.get(&queue, &ask, &mut |_| true, &mut result);
+        assert_eq!(result.status, GetStatus::Found, "{topic}/{queue_id} at {offset} of {}", queue.max());
+        for slice in &result.slices {
+            for record in records(slice) {
+                let record = record.expect("a whole record");
+                assert!(record.body_crc_matches(), "{topic}/{queue_id} at {}", record.queue_offset());
+                assert_eq!(record.topic(), topic.as_bytes());
+                assert_eq!(record.queue_id(), queue_id);
+                let before =
+                    found.insert(record.queue_offset().0, (record.physical_offset(), record.body().to_vec()));
+                assert_eq!(before, None, "an offset appears once");
+            }
+        }
+        assert!(result.next_begin > offset, "a read makes progress");
+        offset = result.next_begin;
+    }
+    let expected: Vec<u64> = (queue.min().0..queue.max().0).collect();
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), expected, "{topic}/{queue_id} is dense");
+    found
+}

@@ -1,0 +1,76 @@
+//! The ring to Python, without Python: who floods it is refused, and nobody else is.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod echo;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use echo::{Peer, request};
+use rmqpy::clock::SystemClock;
+use rmqpy::dataplane::table::Plane;
+use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX, Upcall};
+use rmqpy::remoting::{Server, ServerOptions};
+
+const COLD: i32 = 999_999;
+
+fn serve() -> (Server<Plane>, Arc<Plane>, SocketAddr) {
+    let plane = Arc::new(Plane::new(SystemClock::shared()).unwrap());
+    let server = Server::start(Arc::clone(&plane), ServerOptions::default()).unwrap();
+    let address = server.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+    (server, plane, address)
+}
+
+fn take(plane: &Plane) -> Vec<Upcall> {
+    let mut taken = plane.upcalls.take(usize::MAX);
+    taken.retain(|upcall| matches!(upcall.cause, Cause::Request));
+    taken
+}
+
+#[test]
+fn one_connection_takes_a_tenth_of_the_ring_and_is_refused_beyond() {
+    let (_server, plane, address) = serve();
+    let share = UPCALLS_MAX as i32 / 10;
+    let mut flood = Peer::connect(address);
+    let frames: Vec<u8> = (0..share + 50).flat_map(|opaque| request(COLD, opaque, &[], b"")).collect();
+    flood.send(&frames);
+    for opaque in share..share + 50 {
+        assert_eq!(flood.answer().unwrap().opaque, opaque, "only those beyond the share are answered");
+    }
+    let mut citizen = Peer::connect(address);
+    citizen.send(&request(COLD, 7, &[], b""));
+    let mut taken = Vec::new();
+    while taken.len() < share as usize + 1 {
+        taken.extend(take(&plane));
+    }
+    assert_ne!(taken.last().unwrap().connection, taken[0].connection, "the citizen was let in");
+    // Taken is not answered: the share is still used up, until somebody answers.
+    flood.send(&request(COLD, -1, &[], b""));
+    assert_eq!(flood.answer().unwrap().opaque, -1);
+    assert!(plane.upcalls.reply_to(taken[0].token).is_some());
+    assert!(plane.upcalls.reply_to(taken[0].token).is_none(), "each token once");
+    flood.send(&request(COLD, -2, &[], b""));
+    while take(&plane).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_waits_to_be_taken_is_bounded_in_bytes_too() {
+    let (_server, plane, address) = serve();
+    let mut flood = Peer::connect(address);
+    let body = vec![b'x'; 10 << 20];
+    for opaque in 0..8 {
+        flood.send(&request(COLD, opaque, &[], &body));
+    }
+    // Six times 10 MiB fit 64 MiB.
+    for opaque in 6..8 {
+        assert_eq!(flood.answer().unwrap().opaque, opaque);
+    }
+    assert_eq!(take(&plane).len(), 6);
+    flood.send(&request(COLD, 8, &[], &body));
+    while take(&plane).is_empty() {
+        std::thread::yield_now();
+    }
+}

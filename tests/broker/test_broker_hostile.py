@@ -1,0 +1,135 @@
+"""Input nobody sane sends: every request a broker serves answers it, keeps the connection and serves on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.conftest import Cluster, made_broker
+from broker.talk import heartbeat, pull, send
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.requests.clients import GetConsumerListByGroup
+from wire import BINARY, JSON, Peer
+
+
+def object_of(**members: object) -> bytes:
+    return json.dumps(members).encode()
+
+
+HUGE = "9" * 4_000
+BODIES = {
+    "no body": b"",
+    "zeros": bytes(1_000),
+    "not UTF-8": b"\xff\xfe\xfd",
+    "half an object": b'{"clientID":"x","consumerDataSet":[{"groupName":',
+    "deep lists": b"[" * 50_000,
+    "deep objects": b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
+    "a list": b"[1,2,3]",
+    "a number": b"7",
+    "null": b"null",
+    "nulls inside": b'{"clientID":null,"consumerDataSet":null,"producerDataSet":null,"mqSet":null,"groupName":null}',
+    "wrong types": b'{"clientID":{},"consumerDataSet":{"a":1},"mqSet":7,"groupName":[],"topicConfigList":"x"}',
+    "names from hell": object_of(
+        clientID="\u0000\u2028",
+        consumerDataSet=[
+            {"groupName": "../../etc/passwd", "subscriptionDataSet": [{"topic": "..", "subString": "|| ||"}]},
+            {"groupName": "", "subscriptionDataSet": [{"topic": ""}]},
+            {"groupName": "g" * 10_000},
+        ],
+        producerDataSet=[{"groupName": "p\u0000"}],
+        groupName="%" * 200,
+        topicConfigList=[{"topicName": "a/b"}],
+        groupConfigList=[{"groupName": "a/b"}],
+    ),
+    "numbers out of range": (
+        b'{"groupName":"big","retryMaxTimes":' + HUGE.encode() + b',"retryQueueNums":99999999999,"brokerId":-1}'
+    ),
+    "numbers at the edge": object_of(
+        groupName="edge",
+        retryMaxTimes=1 << 40,
+        retryQueueNums=1 << 20,
+        groupSysFlag=1 << 33,
+        topicConfigList=[{"topicName": "edge", "readQueueNums": 1 << 30, "topicSysFlag": 1 << 40, "perm": 99}],
+        groupConfigList=[{"groupName": "edge", "whichBrokerWhenConsumeSlowly": -1}],
+    ),
+    "too many groups": object_of(clientID="x", producerDataSet=[{"groupName": f"p{n}"} for n in range(2_000)]),
+    "too many topics": object_of(
+        clientID="x",
+        consumerDataSet=[
+            {"groupName": "g", "subscriptionDataSet": [{"topic": f"t{number}"} for number in range(2_000)]}
+        ],
+    ),
+    "half a character": b'{"clientID":"\\ud800","consumerGroup":"\\udfff","clientId":"\\ud800","mqSet":[]}',
+    "broken properties": b"a=\\u12zz",
+    "properties for what must not change": b"storePathRootDir=/etc\nlistenPort=1\nbrokerName=x",
+    "batch of nonsense": (1 << 31).to_bytes(4, "big") + bytes(100),
+}  # fmt: skip
+
+EXTS: dict[str, dict[str, str] | None] = {
+    "no fields": None,
+    "empty": dict.fromkeys(("topic", "group", "consumerGroup", "groupName", "clientID", "queueId", "offset"), ""),
+    "sane": {
+        "topic": "t", "group": "g", "consumerGroup": "g", "groupName": "g", "clientID": "c", "queueId": "0",
+        "offset": "0", "timestamp": "0", "key": "k", "maxNum": "32", "beginTimestamp": "0",
+        "endTimestamp": "9000000000000000000", "defaultTopic": "TBW102", "readQueueNums": "4",
+        "writeQueueNums": "4", "perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false",
+        "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0",
+        "suspendTimeoutMillis": "0", "subVersion": "0", "producerGroup": "p",
+    },
+    "out of range": {
+        "topic": "t", "group": "g", "consumerGroup": "g", "groupName": "g", "clientID": "c",
+        "queueId": "-2147483649", "offset": "-9223372036854775808", "timestamp": "9223372036854775807",
+        "key": "k", "maxNum": "2147483648", "beginTimestamp": "-1", "endTimestamp": "-9", "readQueueNums": "-1",
+        "writeQueueNums": HUGE, "perm": "-8", "order": "perhaps", "queueOffset": "-5", "maxMsgNums": "-1",
+        "sysFlag": "-1", "commitOffset": "-7", "suspendTimeoutMillis": "-1", "subVersion": "-1",
+        "topicSeq": "-5", "maxTopicNum": "-5", "groupSeq": "99999999", "maxGroupNum": "1", "dataVersion": "{{{",
+    },
+    "odd names": {
+        "topic": "../../etc\x00", "group": "\U0001f600", "consumerGroup": "g" * 10_000, "groupName": "a@b",
+        "clientID": "c\x01\x02", "key": "k" * 60_000, "defaultTopic": "..", "attributes": "+++,=,-", "queueId": "0",
+        "offset": "1", "timestamp": "-1", "readable": "maybe", "topicList": ";;;", "_UNIQUE_KEY_QUERY": "2",
+    },
+}  # fmt: skip
+
+#: A code each of these may get; the answers of one-off failures (a handler that threw) are 1 and are logged.
+EXPECTED = {0, 1, 3, 13, 14, 16, 17, 19, 20, 21, 22, 23, 24, 26, 29, 206}
+
+
+@pytest.mark.parametrize("encoding", [JSON, BINARY], ids=["json", "binary"])
+@pytest.mark.parametrize("ext", EXTS.values(), ids=EXTS.keys())
+async def test_every_request_is_answered_and_others_are_served_on(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, ext: dict[str, str] | None, encoding: int
+) -> None:
+    served = [code for code, what in cluster.broker.table().items() if what != "not served"]
+    async with (
+        await Peer.connect(cluster.broker.address) as sane,
+        await Peer.connect(cluster.broker.address) as peer,
+    ):
+        await send(sane, "orders", b"before")
+        await sane.ask(heartbeat("one", "orders", group="sane"))
+        for body in BODIES.values():
+            for code in served:
+                opaque = await peer.send(code, ext, body, encoding=encoding)
+                while True:
+                    answer = await peer.receive()
+                    if answer.opaque == opaque and answer.flag & 1:
+                        break
+                assert answer.code in EXPECTED, (RequestCode(code).name, answer)
+        assert (await sane.ask(GetConsumerListByGroup(consumer_group="sane"))).body.consumer_id_list == [
+            "one"
+        ]
+        assert b"before" in (await pull(sane, "sane", "orders")).body
+        assert (await send(sane, "orders")).code == 0
+    assert [record.message for record in caplog.records if record.exc_info] == [], "refused, not by accident"
+
+
+async def test_what_was_accepted_does_not_keep_the_broker_from_starting_again(tmp_path: Path) -> None:
+    changes = (17, 18, 34, 200, 207, 215, 222, 225, 352, 353)
+    async with made_broker(tmp_path, "", {}) as broker, await Peer.connect(broker.address) as peer:
+        await send(peer, "orders", b"before")
+        for ext in EXTS.values():
+            for body in BODIES.values():
+                for code in changes:
+                    await peer.call(code, ext, body)
+    async with made_broker(tmp_path, "", {}) as broker, await Peer.connect(broker.address) as peer:
+        assert b"before" in (await pull(peer, "sane", "orders")).body
