@@ -14,7 +14,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop test-spark format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop test-spark count format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's 
 
 test-spark: spark ## the Spark connector
 	$(BIN)/pytest tests/spark
+
+count: ## instructions and allocations of one send and one pulled message (valgrind)
+	scripts/count
 
 format: build ## rewrite the sources as the checks want them
 	cargo fmt --all
