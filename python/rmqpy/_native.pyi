@@ -528,6 +528,8 @@ class Sender:
         """After a failed attempt: send the same bytes elsewhere."""
     def flush(self, timeout: float | None = None) -> bool:
         """Until nothing is on its way; False when `timeout` seconds passed first."""
+    def has_room(self, size: int) -> bool:
+        """Whether a message of `size` bytes could start now."""
     @property
     def in_flight(self) -> int: ...
 
