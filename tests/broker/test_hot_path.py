@@ -3,8 +3,9 @@
 import socket
 import struct
 
-from rmqpy import _native, testing
 from tests.wire import Frame
+
+from rmqpy import _native, testing
 
 MESSAGES = 100_000
 BURST = 500

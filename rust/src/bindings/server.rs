@@ -177,7 +177,9 @@ impl PyServer {
             let server = server.as_ref().ok_or_else(stopped)?;
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
-            let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+            };
             Ok(server.listen(address, vip).map_err(named)?)
         })?;
         Ok((bound.ip().to_string(), bound.port()))
