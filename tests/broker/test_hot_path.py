@@ -3,9 +3,8 @@
 import socket
 import struct
 
-from tests.wire import Frame
-
 from rmqpy import _native, testing
+from wire import Frame
 
 MESSAGES = 100_000
 BURST = 500
