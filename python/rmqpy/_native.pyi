@@ -338,7 +338,8 @@ class Message:
 class ReceivedMessage:
     """A message as a broker returned it. Attributes are read from its bytes when they are asked for.
 
-    Comparable by value, picklable. Made by the library.
+    Comparable by value, picklable. Made by the library. It keeps the whole reply it came in; keep a pickled copy of
+    the few messages that are kept for long.
     """
 
     def __new__(cls, record: bytes, index: int | None, queue: MessageQueue, /) -> Self:
