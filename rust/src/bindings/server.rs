@@ -135,7 +135,6 @@ impl PyServer {
     #[new]
     #[pyo3(signature = (*, store=None, metadata=None, offsets=None, io_threads=0, idle_ms=120_000,
         connections_max=10_000, frame_bytes_max=16 << 20))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
         store: Option<&PyStore>,
         metadata: Option<&PyMetadata>,
