@@ -19,4 +19,5 @@ pub mod reply;
 pub mod send;
 pub mod session;
 pub mod table;
+mod traits;
 pub mod upcall;

@@ -8,26 +8,25 @@
 //! the flush thread.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
 use super::admission::{self, Destination, Halt, RETRY_PREFIX};
-use super::metadata::Identity;
 use super::reply::{self, Refusal};
 use super::session::{Asker, Session};
 use super::table::Broker;
+use super::traits::{Traits, not_served};
 use crate::message::id::OffsetMessageId;
-use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
+use crate::message::properties::{self, name};
 use crate::message::record::RecordFields;
-use crate::message::{batch, sysflag, tag};
+use crate::message::{batch, sysflag};
 use crate::positions::PhysicalOffset;
 use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
 use crate::remoting::header::Header;
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
-use crate::store::{ConsumeQueue, KeyHashes, Put, PutError};
+use crate::store::{ConsumeQueue, Put, PutError};
 
 /// The header fields of a send, under whichever names they came.
 #[derive(Debug, Default)]
@@ -351,112 +350,6 @@ impl Broker {
         let ext = [("MSG_REGION", identity.region.as_str()), ("TRACE_ON", trace_on)];
         reply::write(out, asker, refusal.code, Some(&refusal.remark), &ext);
     }
-}
-
-/// What the broker must know of a message's properties, and where they stand in the arena.
-#[derive(Debug, Default, Clone)]
-struct Traits {
-    properties: Range<usize>,
-    unique_key: Range<usize>,
-    tags_code: i64,
-    keys: KeyHashes,
-    is_waiting_for_store: bool,
-}
-
-impl Traits {
-    /// Copies `properties` behind the arena's end with what the broker adds to each message: its region, whether
-    /// to trace, the cluster, and a unique key where the client gave none.
-    fn rewrite(broker: &Broker, arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, Refusal> {
-        let mut traits = Self { is_waiting_for_store: true, ..Self::default() };
-        let start = arena.len();
-        let mut writer = properties::Writer::new(arena);
-        for (name, value) in properties::entries(original) {
-            if ADDED_BY_BROKER.contains(&name) {
-                continue;
-            }
-            writer.append(name, value);
-            traits.note(topic, name, value, start + writer.size())?;
-        }
-        if traits.unique_key.is_empty() {
-            let key = broker.ids.next(broker.clock.wall_ms());
-            writer.append(name::UNIQ_KEY, key.as_bytes());
-            traits.note(topic, name::UNIQ_KEY, key.as_bytes(), start + writer.size())?;
-        }
-        arena.extend_from_slice(&broker.added_properties);
-        traits.close(arena, start)
-    }
-
-    /// Copies the properties of a batch member as they are.
-    fn read(arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, Refusal> {
-        let mut traits = Self { is_waiting_for_store: true, ..Self::default() };
-        let start = arena.len();
-        arena.extend_from_slice(original);
-        for (name, value) in properties::entries(original) {
-            // Nobody asks for the place of a member's key: the answer names the batch's.
-            traits.note(topic, name, value, value.len() + 1)?;
-        }
-        traits.close(arena, start)
-    }
-
-    /// Takes from one entry, whose separator ends at `end` of the arena, what the broker must know.
-    fn note(&mut self, topic: &str, name: &[u8], value: &[u8], end: usize) -> Result<(), Refusal> {
-        let topic = topic.as_bytes();
-        match name {
-            name::TAGS => {
-                self.tags_code = i64::from(tag::java_hash(value));
-                self.keys.push(tag::tag_key_hash(topic, value));
-            }
-            name::UNIQ_KEY => {
-                self.unique_key = end - 1 - value.len()..end - 1;
-                self.keys.push(tag::key_hash(topic, value));
-            }
-            name::KEYS => {
-                let keys = value.split(|byte| *byte == b' ').filter(|key| !key.is_empty());
-                keys.for_each(|key| self.keys.push(tag::key_hash(topic, key)));
-            }
-            name::WAIT => self.is_waiting_for_store = !value.eq_ignore_ascii_case(b"false"),
-            // Accepting what will not be delivered would be a lie; level 0 and -1 mean no delay.
-            name::DELAY if !matches!(value, b"0" | b"-1") => return Err(not_served("delayed messages")),
-            name::TIMER_DELIVER_MS | name::TIMER_DELAY_MS | name::TIMER_DELAY_SEC => {
-                return Err(not_served("timed messages"));
-            }
-            name::TRANSACTION_PREPARED if value.eq_ignore_ascii_case(b"true") => {
-                return Err(not_served("transactional messages"));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn close(mut self, arena: &[u8], start: usize) -> Result<Self, Refusal> {
-        self.properties = start..arena.len();
-        if self.properties.len() > PROPERTIES_BYTES_MAX {
-            let remark = format!(
-                "the message is illegal: its properties take {} bytes as stored, the limit is {PROPERTIES_BYTES_MAX}",
-                self.properties.len()
-            );
-            return Err(Refusal::new(response::MESSAGE_ILLEGAL, remark));
-        }
-        Ok(self)
-    }
-}
-
-/// Properties that a client may not set: the broker writes its own, or none.
-const ADDED_BY_BROKER: [&[u8]; 4] = [name::MSG_REGION, name::TRACE_ON, name::CLUSTER, name::POP_CK];
-
-/// The block that `Traits::rewrite` puts behind a client's properties.
-pub(super) fn added_properties(identity: &Identity) -> Vec<u8> {
-    let mut block = Vec::new();
-    let trace_on: &[u8] = if identity.is_trace_on { b"true" } else { b"false" };
-    properties::Writer::new(&mut block)
-        .append(name::MSG_REGION, identity.region.as_bytes())
-        .append(name::TRACE_ON, trace_on)
-        .append(name::CLUSTER, identity.cluster.as_bytes());
-    block
-}
-
-fn not_served(what: &str) -> Refusal {
-    Refusal::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
 }
 
 fn put_refused(error: &PutError) -> Refusal {

@@ -1,0 +1,226 @@
+"""Hot requests byte by byte: what a 5.5.0 broker does not survive unharmed or answers wrongly, and what clients need.
+
+Numbers in names are those of the traps in the project's list of real clients' pitfalls.
+"""
+
+import struct
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from wire import BINARY, JSON, ONEWAY, Frame, Peer
+
+from rmqpy import testing
+from rmqpy.server import Standalone
+
+SEND_V1, PULL, QUERY_OFFSET, UPDATE_OFFSET, SEND_V2, SEND_BATCH = 10, 11, 14, 15, 310, 320
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standalone]:
+    with testing.broker() as server:
+        yield server
+
+
+@pytest.fixture
+async def peer(server: Standalone) -> AsyncIterator[Peer]:
+    async with await Peer.connect(server.broker) as peer:
+        yield peer
+
+
+def letters(topic: str, **changes: str) -> dict[str, str]:
+    """Header of code 310; changes are named by their letter."""
+    header = {"a": "senders", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+    return header | {"i": "KEYS\x01k\x02", "m": "false"} | changes
+
+
+def pull(topic: str, offset: int, **changes: str) -> dict[str, str]:
+    """Header of a pull that carries its subscription and does not wait."""
+    header = {
+        "consumerGroup": "readers",
+        "topic": topic,
+        "queueId": "0",
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+    }
+    return header | changes
+
+
+def inner(body: bytes, properties: bytes) -> bytes:
+    """One message of a batch."""
+    size = 22 + len(body) + len(properties)
+    return (
+        struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
+    )
+
+
+def fields(frame: Frame) -> dict[str, str]:
+    assert frame.ext is not None, frame
+    return frame.ext
+
+
+@pytest.mark.parametrize("encoding", [JSON, BINARY])
+async def test_t1_t6_a_stored_message_is_answered_with_a_version_an_id_and_the_region(
+    peer: Peer, encoding: int
+) -> None:
+    answer = await peer.call(SEND_V2, letters("answers"), b"x", encoding=encoding)
+    assert (answer.code, answer.version, answer.encoding) == (0, 513, encoding)
+    ext = fields(answer)
+    assert (ext["MSG_REGION"], ext["TRACE_ON"], ext["queueId"]) == ("DefaultRegion", "true", "0")
+    assert len(bytes.fromhex(ext["msgId"])) == 16
+    assert len(ext["transactionId"]) == 32
+
+
+async def test_t6_a_refused_send_carries_the_region_too(peer: Peer) -> None:
+    answer = await peer.call(SEND_V2, letters("bad topic"), b"x")
+    assert (answer.code, fields(answer)["MSG_REGION"]) == (29, "DefaultRegion")
+
+
+async def test_long_names_and_letters_mean_the_same(peer: Peer) -> None:
+    names = {"producerGroup": "p", "topic": "names", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4"}
+    names |= {"queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": ""}
+    first = await peer.call(SEND_V1, names, b"x")
+    second = await peer.call(SEND_V2, letters("names"), b"x")
+    assert [fields(answer)["queueOffset"] for answer in (first, second)] == ["0", "1"]
+
+
+async def test_t8_t44_the_flag_decides_about_an_answer_not_the_code(peer: Peer) -> None:
+    await peer.send(SEND_V2, letters("silent"), b"x", flag=ONEWAY)
+    await peer.send(SEND_V2, letters("bad topic"), b"x", flag=ONEWAY)
+    await peer.send(UPDATE_OFFSET, {"consumerGroup": "nobody", "topic": "silent"}, flag=ONEWAY)
+    opaque = await peer.send(SEND_V2, letters("silent"), b"x")
+    answer = await peer.receive()
+    assert (answer.opaque, fields(answer)["queueOffset"]) == (opaque, "1")
+
+
+async def test_t10_the_batch_flag_decides_and_members_get_consecutive_offsets(peer: Peer) -> None:
+    body = b"".join(inner(f"member {index}".encode(), b"TAGS\x01A\x02") for index in range(3))
+    for code in (SEND_BATCH, SEND_V2):
+        answer = await peer.call(code, letters("batches", i="", m="true"), body)
+        assert answer.code == 0, answer
+        assert len(fields(answer)["msgId"].split(",")) == 3
+    found = await peer.call(PULL, pull("batches", 0, subscription="A"))
+    assert (found.code, fields(found)["nextBeginOffset"]) == (0, "6")
+    assert (await peer.call(SEND_V2, letters("batches", m="true"), b"no batch")).code == 13
+
+
+async def test_t18_an_offset_that_is_not_known_is_code_22(peer: Peer) -> None:
+    ask = {"consumerGroup": "newcomers", "topic": "unknown-offsets", "queueId": "0"}
+    assert (await peer.call(QUERY_OFFSET, ask)).code == 22
+    await peer.call(SEND_V2, letters("unknown-offsets"), b"x")
+    young = await peer.call(QUERY_OFFSET, ask)
+    assert (young.code, fields(young)["offset"]) == (0, "0")
+    assert (await peer.call(QUERY_OFFSET, ask | {"setZeroIfNotFound": "false"})).code == 22
+    assert (await peer.call(QUERY_OFFSET, ask | {"queueId": "3"})).code == 22
+
+
+async def test_t19_every_answer_to_a_pull_says_where_to_go_on(peer: Peer) -> None:
+    for _ in range(3):
+        await peer.call(SEND_V2, letters("moved"), b"x")
+    for offset, code, begin in [(0, 0, "3"), (3, 19, "3"), (9, 21, "3"), (-1, 21, "0")]:
+        answer = await peer.call(PULL, pull("moved", offset))
+        ext = fields(answer)
+        assert (answer.code, ext["nextBeginOffset"]) == (code, begin), offset
+        assert (ext["minOffset"], ext["maxOffset"], ext["suggestWhichBrokerId"]) == ("0", "3", "0")
+
+
+async def test_t45_a_direct_retry_goes_to_the_dead_letters_only_beyond_the_limit(peer: Peer) -> None:
+    await peer.call(PULL, pull("retries", 0, consumerGroup="retriers"))
+    for times, topic in [("2", "%RETRY%retriers"), ("3", "%DLQ%retriers")]:
+        answer = await peer.call(SEND_V2, letters("%RETRY%retriers", j=times, l="2"), times.encode())
+        assert answer.code == 0, answer
+        found = await peer.call(PULL, pull(topic, 0))
+        assert (found.code, times.encode() in found.body) == (0, True)
+
+
+async def test_t46_address_bits_of_a_client_do_not_reach_the_record(peer: Peer) -> None:
+    await peer.call(SEND_V2, letters("masked", f=str(0x30 | 0xC0 | 0x1)), b"x")
+    found = await peer.call(PULL, pull("masked", 0))
+    assert struct.unpack_from(">i", found.body, 36)[0] == 0x1
+
+
+@pytest.mark.parametrize("topic", ["rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+async def test_t47_topics_of_the_broker_itself_are_refused(peer: Peer, topic: str) -> None:
+    assert (await peer.call(SEND_V2, letters(topic), b"x")).code == 16
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"i": "TRAN_MSG\x01true\x02DELAY\x013\x02", "f": "4"},
+        {"f": "4"},
+        {"i": "TRAN_MSG\x01true\x02"},
+        {"i": "DELAY\x013\x02"},
+        {"i": "TIMER_DELIVER_MS\x011795257454301\x02"},
+    ],
+)
+async def test_t48_what_would_not_be_delivered_is_not_accepted(peer: Peer, changes: dict[str, str]) -> None:
+    answer = await peer.call(SEND_V2, letters("later", **changes), b"x")
+    assert answer.code == 13
+    assert "not served yet" in (answer.remark or "")
+    assert (await peer.call(PULL, pull("later", 0))).code in (17, 19)
+
+
+@pytest.mark.parametrize(("kind", "expression"), [("SQL92", "a >"), ("SQL92", "a > 1"), ("XPATH", "*")])
+async def test_t49_an_expression_that_is_not_served_is_not_taken_for_everything(
+    peer: Peer, kind: str, expression: str
+) -> None:
+    await peer.call(SEND_V2, letters("filtered"), b"x")
+    answer = await peer.call(PULL, pull("filtered", 0, expressionType=kind, subscription=expression))
+    assert (answer.code, answer.body) == (23, b"")
+
+
+async def test_t51_an_empty_expression_type_means_tags(peer: Peer) -> None:
+    for tag in ("A", "B"):
+        await peer.call(SEND_V2, letters("tagged", i=f"TAGS\x01{tag}\x02"), tag.encode())
+    answer = await peer.call(PULL, pull("tagged", 0, expressionType="", subscription="B"))
+    assert (answer.code, fields(answer)["nextBeginOffset"]) == (0, "2")
+    assert answer.body.count(b"TAGS") == 1
+
+
+async def test_t52_a_record_larger_than_a_segment_is_refused_and_nothing_is_lost() -> None:
+    with testing.broker(mappedFileSizeCommitLog=1 << 20) as server:
+        async with await Peer.connect(server.broker) as peer:
+            assert (await peer.call(SEND_V2, letters("large"), b"x" * (2 << 20))).code == 13
+            stored = await peer.call(SEND_V2, letters("large"), b"fits")
+            assert (stored.code, fields(stored)["queueOffset"]) == (0, "0")
+
+
+@pytest.mark.parametrize("properties", ["NAME\x01nul \x00 inside\x02", "A\x01" + "x" * 32_700 + "\x02"])
+async def test_properties_that_no_record_can_hold_are_refused(peer: Peer, properties: str) -> None:
+    assert (await peer.call(SEND_V2, letters("properties", i=properties), b"x")).code == 13
+
+
+async def test_a_batch_member_with_broken_text_refuses_the_batch(peer: Peer) -> None:
+    body = inner(b"good", b"A\x01b\x02") + inner(b"bad", b"A\x01\xff\xfe\x02")
+    assert (await peer.call(SEND_BATCH, letters("broken", m="true"), body)).code == 13
+    assert (await peer.call(PULL, pull("broken", 0))).code in (17, 19)
+
+
+async def test_an_empty_body_and_one_beyond_the_limit_are_refused(peer: Peer) -> None:
+    assert (await peer.call(SEND_V2, letters("sizes"), b"")).code == 13
+    assert (await peer.call(SEND_V2, letters("sizes"), b"x" * ((4 << 20) + 1))).code == 13
+    assert (await peer.call(SEND_V2, letters("sizes"), b"x" * (4 << 20))).code == 0
+
+
+async def test_a_waiting_pull_is_answered_by_the_message_it_waits_for(server: Standalone, peer: Peer) -> None:
+    await peer.call(SEND_V2, letters("awaited", i="TAGS\x01A\x02"), b"x")
+    async with await Peer.connect(server.broker) as waiting:
+        header = pull("awaited", 1, sysFlag="6", subscription="B", suspendTimeoutMillis="15000")
+        opaque = await waiting.send(PULL, header)
+        # Not what it waits for: the pull sleeps on.
+        await peer.call(SEND_V2, letters("awaited", i="TAGS\x01A\x02"), b"other")
+        await peer.call(SEND_V2, letters("awaited", i="TAGS\x01B\x02"), b"awaited")
+        answer = await waiting.receive()
+        assert (answer.opaque, answer.code, fields(answer)["nextBeginOffset"]) == (opaque, 0, "3")
+        assert b"awaited" in answer.body
+
+
+async def test_a_waiting_pull_is_answered_when_its_time_is_up(peer: Peer) -> None:
+    await peer.call(SEND_V2, letters("patience"), b"x")
+    answer = await peer.call(PULL, pull("patience", 1, sysFlag="6", suspendTimeoutMillis="200"))
+    assert (answer.code, fields(answer)["nextBeginOffset"]) == (19, "1")
