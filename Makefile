@@ -5,6 +5,7 @@
 
 PYTHON  ?= python3
 PROFILE ?= release
+FUZZ_SECONDS ?= 60
 VENV    := .venv
 BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
@@ -14,7 +15,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop test-spark format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop test-spark count bench fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,16 @@ test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's 
 
 test-spark: spark ## the Spark connector
 	$(BIN)/pytest tests/spark
+
+count: ## instructions and allocations of one send and one pulled message (valgrind)
+	scripts/count
+
+bench: ## what the hot pieces cost; numbers to look at, no gate
+	cargo bench --locked
+
+fuzz: ## every decoder against mutated bytes, FUZZ_SECONDS (60) each; needs cargo install cargo-fuzz
+	cd rust && for target in $$(RUSTC_BOOTSTRAP=1 cargo fuzz list); do \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 format: build ## rewrite the sources as the checks want them
 	cargo fmt --all

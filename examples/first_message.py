@@ -32,10 +32,22 @@ def send(namesrv: str, lines: list[str]) -> None:
     print(f"sent      {len(results)} messages in {took:.3f} s; the last one: {results[-1].message_id}")
 
 
+def queues_of(consumer: rmqpy.PullConsumer) -> list[rmqpy.MessageQueue]:
+    """The topic's queues; name servers hear of a new topic a moment after its first message was stored."""
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            return consumer.queues(TOPIC)
+        except rmqpy.errors.TopicNotFound:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
 def consume(namesrv: str, count: int) -> None:
     """Read the topic from its beginning until `count` messages have come."""
     with rmqpy.PullConsumer("first-message", namesrv, start_from="earliest") as consumer:
-        consumer.assign(consumer.queues(TOPIC))
+        consumer.assign(queues_of(consumer))
         received: list[rmqpy.ReceivedMessage] = []
         deadline = time.monotonic() + 30
         while len(received) < count and time.monotonic() < deadline:
@@ -55,6 +67,7 @@ def show_in_spark(namesrv: str) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.python.unix.domain.socket.enabled", "true")

@@ -6,6 +6,7 @@
 //! unsynced sectors and names survive in different ways, reopen, compare, go on, and do it again while reopening.
 //!
 //! `RMQPY_CRASH_SEEDS=n` repeats all of it with n seeds instead of one; see docs/store.md.
+#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod store_model;
 
@@ -57,7 +58,10 @@ const WORKLOADS: [(&str, &[Step]); 7] = [
     ("batches", &[Batch(NINE), Flush, Batch(LARGE), Keep, Batch(LARGE), Flush, Put(SMALL), Flush]),
     ("checkpoints", &[Put(SMALL), Checkpoint, Put(ODD), Flush, Checkpoint, Put(NINE), Flush, Put(SMALL)]),
     ("clean stops", &[Put(SMALL), Reopen, Put(ODD), Flush, Reopen, Put(NINE), Flush]),
-    ("stops between segments", &[Put(LARGE), Keep, Put(LARGE), Reopen, Put(LARGE), Keep, Flush, Put(ODD), Flush]),
+    (
+        "stops between segments",
+        &[Put(LARGE), Keep, Put(LARGE), Reopen, Put(LARGE), Keep, Flush, Put(ODD), Flush],
+    ),
 ];
 
 type Name = (&'static str, u32, u64);
@@ -79,7 +83,9 @@ impl Model {
         for step in steps {
             clock.advance(Duration::from_millis(7));
             match step {
-                Put(samples) => samples.iter().for_each(|sample| self.put(&store, std::slice::from_ref(sample), false)),
+                Put(samples) => {
+                    samples.iter().for_each(|sample| self.put(&store, std::slice::from_ref(sample), false))
+                }
                 Batch(samples) => self.put(&store, samples, true),
                 Flush => drop(store.flush()),
                 Keep => drop(store.keep()),
@@ -132,13 +138,19 @@ impl Model {
             match found.remove(&((*topic).to_owned(), *id, *offset)) {
                 Some(read) => {
                     assert_eq!(read, *body, "{context}: {topic}/{id}/{offset} is what was put");
-                    assert_eq!(index, survived, "{context}: {topic}/{id}/{offset} survived and an older one did not");
+                    assert_eq!(
+                        index, survived,
+                        "{context}: {topic}/{id}/{offset} survived and an older one did not"
+                    );
                     survived += 1;
                     let key = key_of(topic, *id, *offset);
                     let hits = store.query(topic, &key, 32, 0, i64::MAX).expect("an index").records.len();
                     assert!(hits >= 1, "{context}: {topic}/{id}/{offset} is found by its key");
                 }
-                None => assert!(index >= at_least, "{context}: {topic}/{id}/{offset} was acknowledged and is lost"),
+                None => assert!(
+                    index >= at_least,
+                    "{context}: {topic}/{id}/{offset} was acknowledged and is lost"
+                ),
             }
         }
         assert!(found.is_empty(), "{context}: messages that nobody put: {:?}", found.keys());
@@ -172,7 +184,8 @@ fn crash(steps: &[Step], sync_flush: bool, at: u64, survival: Survival, seed: u6
         let opened = open(disk.shared(), options("/store", sync_flush), clock.clone());
         let is_open = opened.is_ok();
         drop(opened);
-        let survival = if survival == Survival::Everything { survival } else { SURVIVALS[(second % 7) as usize] };
+        let survival =
+            if survival == Survival::Everything { survival } else { SURVIVALS[(second % 7) as usize] };
         if !is_open && survival != Survival::Everything {
             at_least_then = model.acknowledged;
         }
@@ -235,7 +248,8 @@ fn a_crash_in_async_mode_takes_only_the_end_of_the_log() {
 
 /// Opens a store that was left by a failure, appends, and counts what is acknowledged.
 fn go_on(disk: &SimDisk, model: &mut Model, sync_flush: bool, clock: &Arc<ManualClock>) {
-    let store = open(disk.shared(), options("/store", sync_flush), clock.clone()).expect("the disk works again");
+    let store =
+        open(disk.shared(), options("/store", sync_flush), clock.clone()).expect("the disk works again");
     let survived = model.check(&store, model.acknowledged, "the same machine");
     model.forget_lost(survived);
     model.put(&store, SMALL, false);
@@ -255,7 +269,9 @@ fn an_operation_that_fails_makes_no_false_acknowledgement() {
             for operation in 0..disk.operations() {
                 for kind in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
                     for is_lasting in [false, true] {
-                        let context = format!("{name}: operation {operation} {kind:?} lasting {is_lasting} sync {sync_flush}");
+                        let context = format!(
+                            "{name}: operation {operation} {kind:?} lasting {is_lasting} sync {sync_flush}"
+                        );
                         let disk = SimDisk::new();
                         disk.set_fault(Fault { operation, is_lasting, kind });
                         let clock = clock();

@@ -1,0 +1,271 @@
+//! Flushing: what is promised when, who is told, and what a killed process leaves. On real disks, with all threads.
+#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod store_model;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rmqpy::clock::SystemClock;
+use rmqpy::positions::{PhysicalOffset, QueueOffset};
+use rmqpy::store::disk::OsDisk;
+use rmqpy::store::simdisk::{Fault, SimDisk};
+use rmqpy::store::{Arrivals, ConsumeQueue, Options, PutError, Store};
+use store_model::{Folder, clock, open, options, put, read_all, sample};
+
+/// Remembers what it was told, and lets tests wait for it.
+#[derive(Default)]
+struct Listener {
+    durable: AtomicU64,
+    latched: AtomicUsize,
+    arrived: Mutex<Vec<(u32, u64)>>,
+    told: Condvar,
+    waiting: Mutex<()>,
+}
+
+impl Listener {
+    fn wait_for(&self, end: PhysicalOffset) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut waiting = self.waiting.lock();
+        while self.durable.load(Ordering::Acquire) < end.0 {
+            if self.told.wait_until(&mut waiting, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Arrivals for Listener {
+    fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, _tags_code: i64) {
+        self.arrived.lock().push((queue.key().queue_id, max.0));
+    }
+
+    fn durable(&self, position: PhysicalOffset) {
+        let _waiting = self.waiting.lock();
+        self.durable.fetch_max(position.0, Ordering::AcqRel);
+        self.told.notify_all();
+    }
+
+    fn latched(&self) {
+        self.latched.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+fn threaded(root: &Path, sync_flush: bool) -> Options {
+    Options { threads: true, ..options(root, sync_flush) }
+}
+
+#[test]
+fn in_sync_mode_nothing_is_visible_before_it_is_durable() {
+    let disk = SimDisk::new();
+    let store = open(disk.shared(), options("/store", true), clock()).expect("opens");
+    let listener = Arc::new(Listener::default());
+    store.set_arrivals(listener.clone());
+    store.queue_or_create("orders", 0).expect("a queue").set_awaited(true);
+    let (_, _, end) = put(&store, &[sample("orders", 0, 100)], false)[0].expect("stored");
+    let queue = store.queue("orders", 0).expect("a queue");
+    assert_eq!(
+        (queue.max(), store.visible(), store.durable()),
+        (QueueOffset(0), PhysicalOffset(0), PhysicalOffset(0))
+    );
+    assert!(listener.arrived.lock().is_empty());
+    assert_eq!(store.lookup(PhysicalOffset(0)), None);
+    assert_eq!(store.flush().expect("a working disk"), end);
+    assert_eq!((queue.max(), store.visible(), store.durable()), (QueueOffset(1), end, end));
+    assert_eq!(*listener.arrived.lock(), [(0, 1)]);
+}
+
+#[test]
+fn in_async_mode_it_is_visible_at_once_and_only_awaited_queues_are_announced() {
+    let disk = SimDisk::new();
+    let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+    let listener = Arc::new(Listener::default());
+    store.set_arrivals(listener.clone());
+    store.queue_or_create("orders", 1).expect("a queue").set_awaited(true);
+    put(&store, &[sample("orders", 0, 10), sample("orders", 1, 10), sample("orders", 1, 10)], false);
+    assert_eq!(store.visible(), store.range().1);
+    assert_eq!(*listener.arrived.lock(), [(1, 1), (1, 2)]);
+    assert_eq!(store.durable(), PhysicalOffset(0));
+}
+
+#[test]
+fn a_failed_flush_fails_those_who_wait_and_latches_the_log() {
+    for sync_flush in [true, false] {
+        let disk = SimDisk::new();
+        let store = open(disk.shared(), options("/store", sync_flush), clock()).expect("opens");
+        let listener = Arc::new(Listener::default());
+        store.set_arrivals(listener.clone());
+        put(&store, &[sample("orders", 0, 10)], false);
+        store.flush().expect("a working disk");
+        let durable = store.durable();
+        put(&store, &[sample("orders", 0, 10)], false);
+        // The next operation fails, once: the flush after it would say yes.
+        disk.set_fault(Fault {
+            operation: disk.operations(),
+            is_lasting: false,
+            kind: std::io::ErrorKind::Other,
+        });
+        assert!(store.flush().is_err());
+        assert!(store.flush().is_err(), "and is not tried again");
+        assert_eq!((store.durable(), listener.latched.load(Ordering::Acquire)), (durable, 1));
+        assert!(store.is_latched() && store.failure().expect("a reason").contains("commitlog"));
+        assert_eq!(put(&store, &[sample("orders", 0, 10)], false), [Err(PutError::ReadOnly)]);
+        assert_eq!(read_all(&store, "orders", 0).len(), if sync_flush { 1 } else { 2 }, "reads go on");
+        assert!(store.close().is_err());
+    }
+}
+
+#[test]
+fn many_senders_share_flushes_and_all_are_released() {
+    const SENDERS: u32 = 8;
+    const MESSAGES: usize = 100;
+    let folder = Folder::new("senders");
+    let store = open(OsDisk::shared(), threaded(&folder.0, true), SystemClock::shared()).expect("opens");
+    let listener = Arc::new(Listener::default());
+    store.set_arrivals(listener.clone());
+    std::thread::scope(|scope| {
+        for sender in 0..SENDERS {
+            let (store, listener) = (&store, &listener);
+            scope.spawn(move || {
+                for _ in 0..MESSAGES {
+                    let (offset, _, end) =
+                        put(store, &[sample("orders", sender, 300)], false)[0].expect("stored");
+                    store.release_after(end);
+                    assert!(listener.wait_for(end), "released within a minute");
+                    assert!(store.durable() >= end);
+                    assert!(
+                        store.queue("orders", sender).expect("a queue").max() > offset,
+                        "readable when acknowledged"
+                    );
+                }
+            });
+        }
+    });
+    for sender in 0..SENDERS {
+        assert_eq!(read_all(&store, "orders", sender).len(), MESSAGES);
+    }
+    store.close().expect("closes");
+}
+
+#[test]
+fn without_anybody_waiting_the_interval_flushes() {
+    let folder = Folder::new("interval");
+    for sync_flush in [true, false] {
+        let root = folder.0.join(sync_flush.to_string());
+        let store =
+            open(OsDisk::shared(), threaded(&root, sync_flush), SystemClock::shared()).expect("opens");
+        let listener = Arc::new(Listener::default());
+        store.set_arrivals(listener.clone());
+        let (_, _, end) = put(&store, &[sample("orders", 0, 300)], false)[0].expect("stored");
+        assert!(listener.wait_for(end), "sync {sync_flush}");
+    }
+}
+
+#[test]
+fn cold_reads_run_on_their_own_thread_until_the_store_is_closed() {
+    let folder = Folder::new("cold");
+    let store = open(OsDisk::shared(), threaded(&folder.0, false), SystemClock::shared()).expect("opens");
+    put(&store, &[sample("orders", 0, 300)], false);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let is_taken = store.read_later(move |store| {
+        let name = std::thread::current().name().map(str::to_owned);
+        sender.send((name, read_all(store, "orders", 0).len())).expect("the test waits");
+    });
+    assert!(is_taken);
+    let (name, count) = receiver.recv_timeout(Duration::from_secs(60)).expect("an answer");
+    assert_eq!((name.as_deref(), count), (Some("rmqpy-read"), 1));
+    store.close().expect("closes");
+    assert!(!store.read_later(|_| ()));
+}
+
+const CHILD_FOLDER: &str = "RMQPY_KILLED_CHILD_FOLDER";
+const CHILD_SYNC: &str = "RMQPY_KILLED_CHILD_SYNC";
+
+/// Not a test of its own: what the process does that gets killed. It says on its output what it was promised.
+#[test]
+fn child_that_gets_killed() {
+    let Ok(root) = std::env::var(CHILD_FOLDER) else { return };
+    let sync_flush = std::env::var(CHILD_SYNC).is_ok();
+    let store =
+        open(OsDisk::shared(), threaded(Path::new(&root), sync_flush), SystemClock::shared()).expect("opens");
+    let listener = Arc::new(Listener::default());
+    store.set_arrivals(listener.clone());
+    let send = |store: &Store, queue_id: u32| {
+        let samples = [sample("orders", queue_id, 30), sample("orders", queue_id, 3000)];
+        let outcomes = put(store, &samples, queue_id == 1);
+        for (offset, _, end) in outcomes.into_iter().flatten() {
+            if sync_flush {
+                store.release_after(end);
+                listener.wait_for(end);
+            }
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "acknowledged {queue_id} {offset}")
+                .and_then(|()| out.flush())
+                .expect("the parent reads");
+        }
+    };
+    std::thread::scope(|scope| {
+        for queue_id in 0..2 {
+            let (store, send) = (&store, &send);
+            scope.spawn(move || {
+                loop {
+                    send(store, queue_id);
+                }
+            });
+        }
+    });
+}
+
+/// `RMQPY_KILLS=n` kills n times in each mode; the store grows from life to life.
+#[test]
+fn a_killed_process_loses_nothing_that_it_acknowledged() {
+    let kills = std::env::var("RMQPY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
+    for sync_flush in [true, false] {
+        let folder = Folder::new(&format!("killed-{sync_flush}"));
+        let mut acknowledged = BTreeSet::new();
+        for kill in 0..kills {
+            let mut command = Command::new(std::env::current_exe().expect("this program"));
+            command.args(["--exact", "child_that_gets_killed", "--nocapture"]).env(CHILD_FOLDER, &folder.0);
+            if sync_flush {
+                command.env(CHILD_SYNC, "1");
+            }
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a child");
+            let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+            // A number of acknowledgements that differs from life to life, not a time: slow machines kill as well.
+            let promises_max = 20 + kill * 37;
+            let mut promises = 0;
+            for line in lines {
+                let Ok(line) = line else { break };
+                let Some(promise) = line.split("acknowledged ").nth(1) else { continue };
+                let numbers: Vec<u64> = promise.split(' ').filter_map(|number| number.parse().ok()).collect();
+                if let [queue_id, offset] = numbers[..] {
+                    acknowledged.insert((queue_id as u32, offset));
+                    promises += 1;
+                    if promises == promises_max {
+                        child.kill().expect("kills");
+                    }
+                }
+            }
+            child.wait().expect("it is dead");
+            assert!(promises >= promises_max, "the child worked: {promises}");
+            let options = options(&folder.0, sync_flush);
+            let store = open(OsDisk::shared(), options, SystemClock::shared()).expect("opens after a kill");
+            for queue_id in 0..2 {
+                let found = read_all(&store, "orders", queue_id);
+                let lost: Vec<_> = acknowledged
+                    .iter()
+                    .filter(|(id, offset)| *id == queue_id && !found.contains_key(offset))
+                    .collect();
+                assert!(lost.is_empty(), "kill {kill}, sync {sync_flush}: {lost:?}");
+            }
+            store.abandon();
+        }
+    }
+}

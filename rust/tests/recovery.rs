@@ -1,21 +1,423 @@
 //! Opening a store on whatever is on the disk: clean, crashed, foreign, damaged.
+#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod store_model;
 
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmqpy::clock::{Clock, ManualClock};
+use rmqpy::positions::{PhysicalOffset, QueueOffset};
+use rmqpy::store::disk::{Disk, Open, OsDisk};
 use rmqpy::store::simdisk::SimDisk;
-use store_model::{clock, open, options, put, read_all, sample};
+use rmqpy::store::{
+    Boundary, Get, GetResult, GetStatus, Options, Phase, Progress, PutError, Store, StoreError,
+};
+use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample};
+
+const A: Sample = sample("orders", 0, 100);
+const B: Sample = sample("orders", 1, 50);
+const BIG: Sample = sample("bulk", 0, 20_000);
+
+fn start(disk: &SimDisk) -> Arc<Store> {
+    open(disk.shared(), options("/store", false), clock()).expect("opens")
+}
+
+fn stop(store: Arc<Store>) {
+    store.close().expect("closes");
+}
+
+/// Leaves the folder as a killed process would.
+fn kill(store: Arc<Store>) {
+    store.abandon();
+}
+
+fn overwrite(disk: &SimDisk, path: &str, at: u64, bytes: &[u8]) {
+    let file = disk.open(Path::new(path), Open::Write).expect("the file");
+    file.write_at(bytes, at).expect("a working disk");
+}
+
+fn create(disk: &SimDisk, path: &str, size: u64) {
+    disk.open(Path::new(path), Open::Create).expect("a new file").resize(size).expect("a working disk");
+}
+
+fn names(disk: &SimDisk, dir: &str) -> Vec<String> {
+    disk.list(Path::new(dir)).expect("a directory").into_iter().map(|entry| entry.name).collect()
+}
+
+fn counts(store: &Store) -> Vec<(String, u32, usize)> {
+    let mut counts = Vec::new();
+    for (topic, ids) in store.topics() {
+        for id in ids {
+            counts.push((topic.to_string(), id, read_all(store, &topic, id).len()));
+        }
+    }
+    counts
+}
+
+/// Five messages in three queues over two segments.
+fn fill(store: &Store) {
+    for samples in [[A, B].as_slice(), &[BIG], &[BIG], &[BIG], &[A]] {
+        assert!(put(store, samples, false).iter().all(Result::is_ok));
+        store.keep().expect("a working disk");
+    }
+}
+
+fn filled() -> Vec<(String, u32, usize)> {
+    vec![("bulk".to_owned(), 0, 3), ("orders".to_owned(), 0, 2), ("orders".to_owned(), 1, 1)]
+}
 
 #[test]
 fn what_was_put_is_read_back_after_a_clean_stop() {
     let disk = SimDisk::new();
-    let store = open(disk.shared(), options("/store", false), clock()).expect("an empty disk");
-    let outcomes =
-        put(&store, &[sample("orders", 0, 100), sample("orders", 1, 50), sample("orders", 0, 7)], false);
-    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    store.close().expect("closes");
+    let store = start(&disk);
+    fill(&store);
+    stop(store);
+    assert!(!names(&disk, "/store").contains(&"abort".to_owned()));
+    let store = start(&disk);
+    assert!(names(&disk, "/store").contains(&"abort".to_owned()));
+    assert_eq!(counts(&store), filled());
+    assert_eq!(put(&store, &[B], false)[0].expect("stored").0, QueueOffset(1));
+}
+
+#[test]
+fn a_torn_tail_is_cut_at_the_last_whole_record_wherever_it_is_torn() {
+    // Goal: whatever part of the last record did not reach the disk, it is gone and the one before is not.
+    for keep_from_end in (1..=250).step_by(7) {
+        let disk = SimDisk::new();
+        let store = start(&disk);
+        let outcomes = put(&store, &[A, B, A], false);
+        let (_, start_of_last, end) = outcomes[2].expect("stored");
+        kill(store);
+        let torn_at = end.0.saturating_sub(keep_from_end).max(start_of_last.0);
+        let zeros = vec![0; (end.0 - torn_at) as usize];
+        overwrite(&disk, "/store/commitlog/00000000000000000000", torn_at, &zeros);
+        let store = start(&disk);
+        assert_eq!(store.range().1, start_of_last, "torn {keep_from_end} bytes before its end");
+        assert_eq!(read_all(&store, "orders", 0).len(), 1);
+        assert_eq!(put(&store, &[A], false)[0].expect("stored").1, start_of_last);
+        assert_eq!(read_all(&store, "orders", 0).len(), 2);
+    }
+}
+
+#[test]
+fn a_stale_record_behind_the_end_never_comes_back() {
+    // Two messages of one size; the first is torn and cut, a third takes its place and is torn, too. If the tail had
+    // been kept, the second would follow again, in its right place.
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    let outcomes = put(&store, &[A, A], false);
+    kill(store);
+    overwrite(&disk, "/store/commitlog/00000000000000000000", 90, b"torn");
+    kill(start(&disk));
+    let store = start(&disk);
+    assert_eq!(put(&store, &[A], false)[0].expect("stored").1, PhysicalOffset(0));
+    kill(store);
+    let store = start(&disk);
+    assert_eq!(store.range().1, outcomes[0].expect("stored").2);
+    assert_eq!(read_all(&store, "orders", 0).len(), 1);
+}
+
+#[test]
+fn what_is_computed_from_the_log_is_rebuilt_when_it_is_deleted_or_damaged() {
+    type Damage = fn(&SimDisk);
+    let damages: [(&str, Damage); 8] = [
+        ("all queues deleted", |disk| disk.remove_dir(Path::new("/store/consumequeue")).expect("removes")),
+        ("one queue deleted", |disk| {
+            disk.remove_dir(Path::new("/store/consumequeue/orders/0")).expect("removes")
+        }),
+        ("index deleted", |disk| disk.remove_dir(Path::new("/store/index")).expect("removes")),
+        ("checkpoint deleted", |disk| disk.remove(Path::new("/store/checkpoint")).expect("removes")),
+        ("our own directory deleted", |disk| disk.remove_dir(Path::new("/store/rmqpy")).expect("removes")),
+        ("a queue file cut short", |disk| {
+            let path = Path::new("/store/consumequeue/orders/0/00000000000000000000");
+            disk.open(path, Open::Write).expect("the file").resize(33).expect("resizes");
+        }),
+        ("a queue file zeroed", |disk| {
+            overwrite(disk, "/store/consumequeue/bulk/0/00000000000000000000", 0, &[0; 160]);
+        }),
+        ("a queue file that points elsewhere", |disk| {
+            overwrite(disk, "/store/consumequeue/bulk/0/00000000000000000000", 47, &[1]);
+        }),
+    ];
+    for (name, damage) in damages {
+        for is_clean in [true, false] {
+            let disk = SimDisk::new();
+            let store = start(&disk);
+            fill(&store);
+            store.checkpoint().expect("a working disk");
+            if is_clean {
+                stop(store)
+            } else {
+                kill(store)
+            }
+            damage(&disk);
+            let store = start(&disk);
+            assert_eq!(counts(&store), filled(), "{name}, clean {is_clean}");
+            let key = key_of("bulk", 0, 1);
+            let found = store.query("bulk", &key, 32, 0, i64::MAX).expect("an index").records.len();
+            assert!(found >= 1, "{name}, clean {is_clean}: found by key");
+            assert_eq!(put(&store, &[A], false)[0].expect("stored").0, QueueOffset(2), "{name}");
+        }
+    }
+}
+
+#[test]
+fn an_entry_that_does_not_lead_to_its_record_is_passed_over() {
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    put(&store, &[A; 3], false);
+    stop(store);
+    let store = start(&disk);
+    // The second entry leads to the first record, whose offset is another.
+    overwrite(&disk, "/store/consumequeue/orders/0/00000000000000000000", 20, &[0; 8]);
+    let queue = store.queue("orders", 0).expect("a queue");
+    let mut result = GetResult::default();
+    let ask = Get { offset: QueueOffset(0), messages_max: 32, bytes_max: 1 << 20 };
+    store.get(&queue, &ask, &mut |_| true, &mut result);
+    assert_eq!((result.status, result.count, result.next_begin), (GetStatus::Found, 2, QueueOffset(3)));
+}
+
+#[test]
+fn files_that_a_crash_of_apache_leaves_are_taken_as_they_are() {
+    // An empty last segment, one made early and never used, one cut short, and garbage behind the head of a blank.
+    type Leave = fn(&SimDisk);
+    let next = "/store/commitlog/00000000000000131072";
+    assert_eq!(Path::new(next).file_name().expect("a name").len(), 20);
+    let leaves: [(&str, Leave); 4] = [
+        ("an empty last segment", |disk| create(disk, "/store/commitlog/00000000000000131072", 0)),
+        ("an unused segment", |disk| create(disk, "/store/commitlog/00000000000000131072", SEGMENT_BYTES)),
+        ("a short last segment", |disk| create(disk, "/store/commitlog/00000000000000131072", 5000)),
+        ("garbage behind a blank", |disk| {
+            overwrite(disk, "/store/commitlog/00000000000000000000", SEGMENT_BYTES - 300, &[0xAB; 300]);
+        }),
+    ];
+    for (name, leave) in leaves {
+        let disk = SimDisk::new();
+        let store = start(&disk);
+        fill(&store);
+        kill(store);
+        // Apache writes its own checkpoint, which our mark does not match.
+        overwrite(&disk, "/store/checkpoint", 0, &7_i64.to_be_bytes());
+        for path in names(&disk, "/store/commitlog").iter().skip(2) {
+            disk.remove(&Path::new("/store/commitlog").join(path)).expect("removes");
+        }
+        leave(&disk);
+        let store = start(&disk);
+        assert_eq!(counts(&store), filled(), "{name}");
+        fill(&store);
+        assert_eq!(read_all(&store, "bulk", 0).len(), 6, "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_with_the_name_of_the_file() {
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    let locked = open(disk.shared(), options("/store", false), clock()).expect_err("held by the first");
+    assert!(matches!(locked, StoreError::Locked { .. }), "{locked}");
+    for _ in 0..3 {
+        fill(&store);
+    }
+    stop(store);
+    disk.remove(Path::new("/store/commitlog/00000000000000065536")).expect("removes");
+    let error =
+        open(disk.shared(), options("/store", false), clock()).expect_err("a hole in the log").to_string();
+    assert!(error.contains("00000000000000131072") && error.contains("65536"), "{error}");
+
+    let disk = SimDisk::new();
+    disk.create_dir(Path::new("/store/commitlog")).expect("creates");
+    create(&disk, "/store/commitlog/00000000000000000000", 17);
+    let error = open(disk.shared(), options("/store", false), clock()).expect_err("no segment").to_string();
+    assert!(error.contains("00000000000000000000") && error.contains("17"), "{error}");
+}
+
+#[test]
+fn a_folder_remembers_the_sizes_of_its_files() {
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    fill(&store);
+    stop(store);
+    let other = Options { segment_bytes: 1 << 20, queue_file_bytes: 20 * 100, ..options("/store", false) };
+    let store = open(disk.shared(), other, clock()).expect("opens");
+    assert_eq!(counts(&store), filled());
+    fill(&store);
+    assert_eq!(read_all(&store, "bulk", 0).len(), 6);
+    store.flush().expect("a working disk");
+    let files = disk.list(Path::new("/store/commitlog")).expect("a directory");
+    assert!(files.len() > 2 && files.iter().all(|file| file.size == SEGMENT_BYTES), "{files:?}");
+}
+
+#[test]
+fn a_deleted_topic_begins_at_zero_again_and_stays_so() {
+    for is_clean in [true, false] {
+        let disk = SimDisk::new();
+        let store = start(&disk);
+        fill(&store);
+        let queue = store.queue("orders", 0).expect("a queue");
+        store.delete_topic("orders").expect("a working disk");
+        assert!(store.queue("orders", 0).is_none() && queue.is_deleted());
+        assert_eq!(put(&store, &[A], false)[0].expect("stored").0, QueueOffset(0));
+        store.keep().expect("a working disk");
+        if is_clean {
+            stop(store)
+        } else {
+            kill(store)
+        }
+        let store = start(&disk);
+        assert_eq!(read_all(&store, "orders", 0).len(), 1, "clean {is_clean}");
+        assert_eq!(read_all(&store, "bulk", 0).len(), 3);
+        assert_eq!(put(&store, &[A], false)[0].expect("stored").0, QueueOffset(1));
+    }
+}
+
+#[test]
+fn a_record_that_fits_no_segment_is_refused_and_leaves_no_trace() {
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    let before = store.range().1;
+    let huge = sample("orders", 0, SEGMENT_BYTES as usize);
+    assert_eq!(put(&store, &[huge], false), [Err(PutError::TooLarge)]);
+    assert_eq!(store.range().1, before);
+    // A batch that is too large as a whole is refused as a whole; the puts around it are not.
+    assert_eq!(put(&store, &[BIG, BIG, BIG, BIG], true), [Err(PutError::TooLarge); 4]);
+    assert!(put(&store, &[A, huge, A].map(|sample| sample), false)[2].is_ok());
+}
+
+#[test]
+fn a_batch_lies_in_one_segment() {
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    put(&store, &[BIG, BIG], false);
+    store.keep().expect("a working disk");
+    let outcomes = put(&store, &[BIG, A, BIG], true);
+    let starts: Vec<u64> = outcomes.iter().map(|outcome| outcome.expect("stored").1.0).collect();
+    assert_eq!(starts[0], SEGMENT_BYTES, "none of it stayed in the first segment: {starts:?}");
+    assert_eq!(read_all(&store, "bulk", 0).len(), 4);
+}
+
+#[test]
+fn reads_answer_as_the_original_does() {
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    put(&store, &[A; 20], false);
+    let queue = store.queue("orders", 0).expect("a queue");
+    let empty = store.queue_or_create("orders", 9).expect("a queue");
+    let record = store.range().1.0 as usize / 20;
+    let get = |queue, offset, messages_max, bytes_max, accept: bool| {
+        let mut result = GetResult::default();
+        let ask = Get { offset: QueueOffset(offset), messages_max, bytes_max };
+        store.get(queue, &ask, &mut |_| accept, &mut result);
+        (result.status, result.next_begin.0, result.count)
+    };
+    let rows = [
+        (get(&empty, 0, 32, 1 << 20, true), (GetStatus::NoMessageInQueue, 0, 0)),
+        (get(&empty, 5, 32, 1 << 20, true), (GetStatus::NoMessageInQueue, 0, 0)),
+        (get(&queue, 0, 32, 1 << 20, true), (GetStatus::Found, 20, 20)),
+        (get(&queue, 3, 5, 1 << 20, true), (GetStatus::Found, 8, 5)),
+        (get(&queue, 3, 0, 1 << 20, true), (GetStatus::Found, 4, 1)),
+        (get(&queue, 3, 32, record * 2, true), (GetStatus::Found, 5, 2)),
+        (get(&queue, 3, 32, 0, true), (GetStatus::Found, 4, 1)),
+        (get(&queue, 3, 32, 1 << 20, false), (GetStatus::NoMatchedMessage, 20, 0)),
+        (get(&queue, 20, 32, 1 << 20, true), (GetStatus::OffsetOverflowOne, 20, 0)),
+        (get(&queue, 21, 32, 1 << 20, true), (GetStatus::OffsetOverflowBadly, 20, 0)),
+    ];
+    for (index, (found, expected)) in rows.into_iter().enumerate() {
+        assert_eq!(found, expected, "row {index}");
+    }
+}
+
+#[test]
+fn neighbouring_records_come_as_one_slice() {
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    put(&store, &[A, A, B, A], false);
+    let mut result = GetResult::default();
+    let queue = store.queue("orders", 0).expect("a queue");
+    let ask = Get { offset: QueueOffset(0), messages_max: 32, bytes_max: 1 << 20 };
+    store.get(&queue, &ask, &mut |_| true, &mut result);
+    assert_eq!((result.slices.len(), result.count), (2, 3));
+    assert_eq!(result.bytes, result.slices.iter().map(bytes::Bytes::len).sum::<usize>());
+}
+
+#[test]
+fn an_offset_is_found_by_time_at_either_end_of_equal_times() {
+    let disk = SimDisk::new();
+    let clock = clock();
+    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    let queue = store.queue_or_create("orders", 0).expect("a queue");
+    assert_eq!(store.offset_by_time(&queue, 5, Boundary::Lower), QueueOffset(0));
+    let begin = clock.wall_ms() as i64;
+    // Times 0, 10, 10, 10, 20.
+    for pause in [0, 10, 0, 0, 10] {
+        clock.advance(Duration::from_millis(pause));
+        put(&store, &[A], false);
+    }
+    let rows = [(-1, 0, 0), (0, 0, 0), (5, 1, 0), (10, 1, 3), (15, 4, 3), (20, 4, 4), (25, 5, 4)];
+    for (time, lower, upper) in rows {
+        let found = |boundary| store.offset_by_time(&queue, begin + time, boundary).0;
+        assert_eq!((found(Boundary::Lower), found(Boundary::Upper)), (lower, upper), "time {time}");
+    }
+    assert_eq!(store.store_time(&queue, QueueOffset(4)), Some(begin + 20));
+    assert_eq!(store.earliest_store_time(&queue), Some(begin));
+}
+
+#[test]
+fn store_times_never_fall_even_when_the_clock_does() {
+    let disk = SimDisk::new();
+    for (wall_ms, expected) in [(5_000, 5_000), (3_000, 5_000), (9_000, 9_000)] {
+        let store = open(disk.shared(), options("/store", false), ManualClock::at(wall_ms)).expect("opens");
+        let (offset, ..) = put(&store, &[A], false)[0].expect("stored");
+        let queue = store.queue("orders", 0).expect("a queue");
+        assert_eq!(store.store_time(&queue, offset), Some(expected));
+        stop(store);
+    }
+}
+
+#[test]
+fn lookups_find_records_and_nothing_else() {
+    let disk = SimDisk::new();
+    let store = start(&disk);
+    let (_, physical, end) = put(&store, &[A, B], false)[1].expect("stored");
+    let record = store.lookup(physical).expect("a record begins there");
+    assert_eq!(record.len() as u64, end.0 - physical.0);
+    for at in [physical.0 + 1, end.0, u64::MAX] {
+        assert_eq!(store.lookup(PhysicalOffset(at)), None, "at {at}");
+    }
+    let found = store.query("orders", &key_of("orders", 1, 0), 32, 0, i64::MAX).expect("an index");
+    assert_eq!(found.records, [record]);
+    assert!(store.query("orders", "nobody", 32, 0, i64::MAX).expect("an index").records.is_empty());
+    assert!(
+        store.query("other", &key_of("orders", 1, 0), 32, 0, i64::MAX).expect("an index").records.is_empty()
+    );
+}
+
+#[test]
+fn on_a_real_disk_files_are_private_and_the_lock_holds_within_one_process() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("private");
+    let root = folder.0.join("store");
+    let progress = Progress::default();
+    let store = Store::open(options(&root, true), OsDisk::shared(), clock(), &progress).expect("opens");
+    assert_eq!(progress.now().0, Phase::Open);
+    put(&store, &[A, B], false);
+    store.flush().expect("a working disk");
+    assert_eq!(read_all(&store, "orders", 0).len(), 1);
+    assert!(
+        open(OsDisk::shared(), options(&root, true), clock())
+            .is_err_and(|error| matches!(error, StoreError::Locked { .. }))
+    );
+    store.keep().expect("a working disk");
+    let mode =
+        |path: &str| std::fs::metadata(root.join(path)).expect("is there").permissions().mode() & 0o777;
+    assert_eq!((mode(""), mode("commitlog"), mode("consumequeue/orders/0")), (0o700, 0o700, 0o700));
+    assert_eq!(
+        (mode("commitlog/00000000000000000000"), mode("checkpoint"), mode("abort")),
+        (0o600, 0o600, 0o600)
+    );
     drop(store);
-    let store = open(disk.shared(), options("/store", false), clock()).expect("opens again");
-    assert_eq!(read_all(&store, "orders", 0).len(), 2);
+    let store = open(OsDisk::shared(), options(&root, true), clock()).expect("opens after a crash");
     assert_eq!(read_all(&store, "orders", 1).len(), 1);
-    assert_eq!(put(&store, &[sample("orders", 1, 5)], false)[0].expect("appended").0.0, 1);
+    store.close().expect("closes");
 }

@@ -1,5 +1,6 @@
 """The group table: created on first use where allowed, Apache's file, what a group may not read."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,19 @@ async def test_a_group_is_created_on_first_use_where_that_is_allowed(
     groups = made(tmp_path, plane)
     found = await groups.ensure(group, BrokerConfig(name="broker-a", **settings))
     assert (found is not None) == is_created == (group in plane.groups)
+
+
+async def test_a_group_made_by_two_uses_at_once_is_usable_for_both(tmp_path: Path) -> None:
+    # A heartbeat and a pull of a new group come together; the pull may only go on once the group is published.
+    plane = Plane()
+    groups = made(tmp_path, plane)
+    config = BrokerConfig(name="broker-a")
+
+    async def use() -> bool:
+        await groups.ensure("billing", config)
+        return "billing" in plane.groups
+
+    assert await asyncio.gather(use(), use()) == [True, True]
 
 
 async def test_groups_survive_a_restart(tmp_path: Path) -> None:

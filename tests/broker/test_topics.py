@@ -183,6 +183,21 @@ async def test_names_of_the_system_are_not_created_by_sends(tmp_path: Path) -> N
         assert await topics.create_for_send(name, "TBW102", 4, 0, auto_create=True) is None
 
 
+async def test_a_topic_wanted_by_two_at_once_is_usable_for_both(tmp_path: Path) -> None:
+    plane = Plane()
+    topics = made(tmp_path, plane)
+
+    async def want() -> bool:
+        await topics.create_for_send("orders", "TBW102", 4, 0, auto_create=True)
+        return "orders" in plane.topics
+
+    async def want_derived() -> bool:
+        await topics.ensure_derived("%RETRY%billing", 1)
+        return "%RETRY%billing" in plane.topics
+
+    assert await asyncio.gather(want(), want(), want_derived(), want_derived()) == [True] * 4
+
+
 async def test_a_change_is_announced_after_it_is_usable(tmp_path: Path) -> None:
     plane = Plane()
     topics = made(tmp_path, plane)

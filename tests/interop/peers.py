@@ -172,7 +172,8 @@ class ProcessPeer:
     def _read(self) -> None:
         try:
             for line in self.child.stdout:
-                self._take(json.loads(line))
+                if line.endswith(b"\n"):  # Not so when the process was killed while it wrote.
+                    self._take(json.loads(line))
         except Exception as failure:
             self._answers.put({"id": None, "error": f"unreadable output: {failure!r}"})
             raise

@@ -1,6 +1,7 @@
 """What a name server keeps: key-value pairs and its own settings."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -144,7 +145,7 @@ def test_a_crash_between_any_two_steps_of_a_save_leaves_one_whole_content(
 
         return step
 
-    monkeypatch.setattr(files.os, "fsync", crash_at(files.os.fsync))
+    monkeypatch.setattr(os, "fsync", crash_at(os.fsync))
     monkeypatch.setattr(Path, "replace", crash_at(Path.replace))
     with pytest.raises(KeyboardInterrupt):
         files.save(path, "3")

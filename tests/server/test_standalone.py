@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from rmqpy import errors
 from rmqpy.client.consumer import PullConsumer
 from rmqpy.client.producer import Producer
+from rmqpy.message import MessageQueue
 from rmqpy.server import Standalone
 from rmqpy.testing import SMALL, Cluster, broker
 
@@ -31,10 +33,21 @@ def can_connect(address: str) -> bool:
     return True
 
 
+def queues_of(consumer: PullConsumer, topic: str) -> list[MessageQueue]:
+    """The topic's queues, as soon as the name servers have heard of it: that is after its first send is answered."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return consumer.queues(topic)
+        except errors.TopicNotFound:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 def bodies(namesrv: str, topic: str) -> list[str]:
     """Every message of a topic, by broker, queue and offset."""
     with PullConsumer("reader", namesrv, auto_commit=False) as consumer:
-        queues = consumer.queues(topic)
+        queues = queues_of(consumer, topic)
         consumer.assign(queues)
         for queue in queues:
             consumer.seek(queue, "begin")

@@ -12,6 +12,7 @@ import pytest
 
 import rmqpy
 import rmqpy.testing
+from rmqpy import cli
 from rmqpy.server import Standalone
 
 if TYPE_CHECKING:
@@ -36,9 +37,22 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def topic() -> str:
-    """A name no other test uses."""
-    return f"spark-{next(_numbers)}"
+def topic(server: Standalone) -> str:
+    """A topic of four queues that no other test uses."""
+    return made_topic(server)
+
+
+@pytest.fixture
+def other_topic(server: Standalone) -> str:
+    """Another one."""
+    return made_topic(server)
+
+
+def made_topic(server: Standalone) -> str:
+    """A new topic."""
+    name = f"spark-{next(_numbers)}"
+    assert cli.run(["topic", "create", name, "--queues", "4", "-n", server.namesrv]) == 0
+    return name
 
 
 @pytest.fixture(scope="session")

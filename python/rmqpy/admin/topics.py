@@ -4,10 +4,11 @@ Coroutines over a `Caller`: `rmqpy.remoting.client.run` drives them in a thread,
 lives on each master of its cluster. What fails half-way leaves the earlier servers changed; asking again is harmless.
 """
 
+import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from rmqpy.errors import ConfigError, RocketMQError, TopicNotFound
+from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError, TopicNotFound
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.offsets import GetTopicStatsInfo
 from rmqpy.protocol.requests.routes import (
@@ -30,6 +31,7 @@ from rmqpy.remoting.nameservers import NameServers
 READ, WRITE = 4, 2
 MASTER_ID = 0
 
+_LOOK_AGAIN_S = 0.02
 #: Topics made by groups for messages that failed; nobody creates or deletes them by hand.
 _GROUP_PREFIXES = ("%RETRY%", "%DLQ%")
 
@@ -96,13 +98,20 @@ class Topics:
         permission: int = READ | WRITE,
         cluster: str | None = None,
     ) -> list[str]:
-        """Make the topic on every master, or change it where it exists; the names of these brokers."""
+        """Make the topic on every master, or change it where it exists; the names of these brokers.
+
+        Returns when the name servers show it there, or after the timeout: brokers tell them on their own.
+        """
         brokers = await self._masters(cluster)
         ask = UpdateAndCreateTopic(
             topic=name, read_queue_nums=read_queues, write_queue_nums=write_queues, perm=permission
         )
         for address in brokers.values():
             await self._caller.ask(address, ask, timeout=self._timeout)
+        deadline = time.monotonic() + self._timeout
+        for name_server in self._name_servers.addresses:
+            while not await self._is_routed(name_server, name, set(brokers)) and time.monotonic() < deadline:
+                await self._caller.sleep(_LOOK_AGAIN_S)
         return sorted(brokers)
 
     async def delete(self, name: str) -> list[str]:
@@ -133,6 +142,17 @@ class Topics:
                     hint=f"rmqpy topic create {name}",
                 ) from None
             raise
+
+    async def _is_routed(self, name_server: str, name: str, brokers: set[str]) -> bool:
+        """Whether a name server shows the topic at all of these brokers; one that is away need not."""
+        ask = GetRoute(topic=name, accept_standard_json_only=True)
+        try:
+            route = (await self._caller.ask(name_server, ask, timeout=self._timeout)).body
+        except TopicNotFound:
+            return False
+        except (ConnectError, RequestTimeout):
+            return True
+        return brokers <= {data.broker_name for data in route.queue_datas}
 
     async def _masters(self, cluster: str | None) -> dict[str, str]:
         info = (await self._name_servers.ask(self._caller, GetClusterInfo())).body

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 READER = "rmqpy-cli"
 #: Messages taken at a time: few enough that a committed position follows the printed one closely.
 BURST = 32
+#: Patience with a topic that no name server knows.
+NEW_TOPIC_S = 1.0
 
 
 @click.command()
@@ -65,7 +68,7 @@ def command(
     config = client_config(namesrv, timeout)
     # Where the group stopped; for a group that never committed, and for none, the beginning.
     with PullConsumer(group or READER, config, auto_commit=False, start_from="earliest") as consumer:
-        queues = consumer.queues(topic)
+        queues = _queues(consumer, topic)
         ends = {queue: consumer.offsets(queue)[1] for queue in queues}
         consumer.assign(queues, tags)
         if start is not None:
@@ -85,6 +88,21 @@ def command(
                 consumer.commit(shown)
             if printed == count:
                 break
+
+
+def _queues(consumer: "PullConsumer", topic: str) -> "list[MessageQueue]":
+    """The topic's queues. Name servers hear of a new topic a moment after its first message was stored, so that a
+    topic nobody knows is asked for again before it counts as missing."""
+    from rmqpy.errors import TopicNotFound
+
+    deadline = time.monotonic() + NEW_TOPIC_S
+    while True:
+        try:
+            return consumer.queues(topic)
+        except TopicNotFound:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(NEW_TOPIC_S / 10)
 
 
 def _is_behind(consumer: "PullConsumer", ends: dict["MessageQueue", int]) -> bool:

@@ -7,6 +7,7 @@ file before it is used. Threads: the event loop's; the file is written in a work
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -77,6 +78,8 @@ class Groups:
         self._table = {name: SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
         self._version = first_version(clock)
+        #: Groups in the table that are not in the file yet, and by how many callers.
+        self._unsaved: Counter[str] = Counter()
 
     def load(self) -> None:
         """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
@@ -113,15 +116,21 @@ class Groups:
         """
         changed = [group for group in groups if self._table.get(group.group_name) != group]
         if not changed:
+            # Another caller's equal change may be on its way to the disk; that caller goes on, and publishes, first.
+            if any(group.group_name in self._unsaved for group in groups):
+                await self._saver.save()
             return
         before = {group.group_name: self._table.get(group.group_name) for group in changed}
         self._table |= {group.group_name: group for group in changed}
+        self._unsaved.update(before.keys())
         try:
             await self._save()
         except StoreError:
             for group in changed:
                 self._restore(group, before[group.group_name])
             raise
+        finally:
+            self._unsaved -= Counter(before.keys())
         for group in changed:
             if self._table.get(group.group_name) is group:
                 self._publish(group)
@@ -149,7 +158,9 @@ class Groups:
 
     async def ensure(self, name: str, config: BrokerConfig) -> SubscriptionGroup | None:
         """The group, created on first use where that is allowed; None where it is not. Raises `StoreError`."""
-        if name not in self._table and self.may_exist(name, config):
+        if name in self._table:
+            await self.put(self._table[name])
+        elif self.may_exist(name, config):
             log.info("group %s created on first use", name)
             await self.put(SubscriptionGroup(group_name=name))
         return self._table.get(name)

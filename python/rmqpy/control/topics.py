@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -75,6 +76,8 @@ class Topics:
         self._clock = clock
         self._table = {topic.topic_name: topic for topic in built_in}
         self._version = first_version(clock)
+        #: Topics in the table that are not in the file yet, and by how many callers.
+        self._unsaved: Counter[str] = Counter()
         #: Names the system keeps for itself.
         self.system = names.SYSTEM_TOPICS | self._table.keys()
         #: Called with the topics that are new or different, once they are durable.
@@ -121,15 +124,21 @@ class Topics:
         """
         changed = [topic for topic in topics if self._table.get(topic.topic_name) != topic]
         if not changed:
+            # Another caller's equal change may be on its way to the disk; that caller goes on, and publishes, first.
+            if any(topic.topic_name in self._unsaved for topic in topics):
+                await self._saver.save()
             return
         before = {topic.topic_name: self._table.get(topic.topic_name) for topic in changed}
         self._table |= {topic.topic_name: topic for topic in changed}
+        self._unsaved.update(before.keys())
         try:
             await self._save()
         except StoreError:
             for topic in changed:
                 self._restore(topic, before[topic.topic_name])
             raise
+        finally:
+            self._unsaved -= Counter(before.keys())
         for topic in changed:
             # Another change may have overtaken this one while the file was written.
             if self._table.get(topic.topic_name) is topic:
@@ -138,12 +147,11 @@ class Topics:
 
     async def ensure_derived(self, name: str, queues: int, *, is_ordered: bool = False) -> None:
         """The retry or DLQ topic of a group; with 0 queues the group has none. Raises `StoreError`."""
-        if queues > 0 and name not in self._table:
-            await self.put(
-                TopicConfig(
-                    topic_name=name, read_queue_nums=queues, write_queue_nums=queues, order=is_ordered
-                )
+        if queues > 0:
+            made = TopicConfig(
+                topic_name=name, read_queue_nums=queues, write_queue_nums=queues, order=is_ordered
             )
+            await self.put(self._table.get(name, made))
 
     async def remove(self, *gone: str) -> list[TopicConfig]:
         """Forget topics; those there were. Their queues and offsets are the caller's to remove."""
@@ -163,7 +171,8 @@ class Topics:
     ) -> TopicConfig | None:
         """The topic a send asks for, made from a template; None when it may not be made. Raises `StoreError`."""
         if name in self._table:
-            return self._table[name]
+            await self.put(self._table[name])
+            return self._table.get(name)
         if names.topic_fault(name) or self.is_system(name) or len(self._table) >= TOPICS_MAX:
             return None
         template = self._table.get(template_name)

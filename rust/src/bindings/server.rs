@@ -1,6 +1,7 @@
 //! `Server` and `Request`: the two ends of the ring between the data plane and Python's loop.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,7 +177,8 @@ impl PyServer {
             let server = server.as_ref().ok_or_else(stopped)?;
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
-            Ok(server.listen(address, vip)?)
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+            Ok(server.listen(address, vip).map_err(named)?)
         })?;
         Ok((bound.ip().to_string(), bound.port()))
     }

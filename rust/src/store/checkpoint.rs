@@ -19,7 +19,7 @@ use super::error::StoreError;
 /// The six numbers of the checkpoint file that mean something, of its 4096 bytes.
 pub const CHECKPOINT_BYTES: usize = 48;
 const CHECKPOINT_FILE_BYTES: u64 = 4096;
-const MARK_BYTES: usize = 96;
+const MARK_BYTES: usize = 104;
 const MARK_MAGIC: &[u8; 8] = b"RMQPYMK1";
 
 /// Contents of the checkpoint file.
@@ -91,6 +91,8 @@ pub struct CleanStop {
 pub struct Mark {
     /// The checkpoint it belongs to.
     pub checkpoint: Checkpoint,
+    /// Digest of the queues' units of records before the checkpoint's.
+    pub queues: u64,
     /// Where an orderly stop left the store.
     pub clean_stop: Option<CleanStop>,
 }
@@ -106,6 +108,7 @@ impl Mark {
         let mut bytes = Vec::with_capacity(MARK_BYTES);
         bytes.extend_from_slice(MARK_MAGIC);
         bytes.extend_from_slice(&self.checkpoint.encode());
+        bytes.extend_from_slice(&self.queues.to_be_bytes());
         bytes.extend_from_slice(&stop.log_end.to_be_bytes());
         bytes.extend_from_slice(&stop.last_record.to_be_bytes());
         bytes.extend_from_slice(&stop.derived.to_be_bytes());
@@ -127,13 +130,17 @@ impl Mark {
             return None;
         }
         let clean_stop = CleanStop {
-            log_end: number(0),
-            last_record: number(8),
-            derived: number(16),
-            last_record_crc: (number(24) >> 32) as u32,
+            log_end: number(8),
+            last_record: number(16),
+            derived: number(24),
+            last_record_crc: (number(32) >> 32) as u32,
         };
-        let is_clean = number(24) as u32 == 1;
-        Some(Self { checkpoint: Checkpoint::decode(checkpoint), clean_stop: is_clean.then_some(clean_stop) })
+        let is_clean = number(32) as u32 == 1;
+        Some(Self {
+            checkpoint: Checkpoint::decode(checkpoint),
+            queues: number(0),
+            clean_stop: is_clean.then_some(clean_stop),
+        })
     }
 }
 
@@ -169,10 +176,15 @@ impl Marks {
     }
 
     /// Writes both, durably.
-    pub fn save(&self, checkpoint: &Checkpoint, clean_stop: Option<CleanStop>) -> Result<(), StoreError> {
+    pub fn save(
+        &self,
+        checkpoint: &Checkpoint,
+        queues: u64,
+        clean_stop: Option<CleanStop>,
+    ) -> Result<(), StoreError> {
         // The checkpoint first: between the two the mark matches nothing, and recovery reads a little more.
         self.write(&self.checkpoint, &checkpoint.encode(), CHECKPOINT_FILE_BYTES)?;
-        let mark = Mark { checkpoint: *checkpoint, clean_stop };
+        let mark = Mark { checkpoint: *checkpoint, queues, clean_stop };
         self.write(&self.mark, &mark.encode(), MARK_BYTES as u64)
     }
 
@@ -242,7 +254,7 @@ mod tests {
     fn a_mark_reads_back_and_a_flipped_bit_makes_it_worthless() {
         for clean_stop in [None, Some(STOP)] {
             let checkpoint = Checkpoint { log_timestamp_ms: 7, record: 800, ..Checkpoint::default() };
-            let mark = Mark { checkpoint, clean_stop };
+            let mark = Mark { checkpoint, queues: 12, clean_stop };
             let bytes = mark.encode();
             assert_eq!(Mark::decode(&bytes), Some(mark));
             for bit in 0..MARK_BYTES * 8 {

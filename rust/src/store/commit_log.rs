@@ -70,13 +70,16 @@ pub struct CommitLog {
     segments: Segments,
     clock: SharedClock,
     writer: Mutex<Writer>,
-    next: Mutex<Option<(Arc<Segment>, Box<dyn Medium>)>>,
+    next: Mutex<Option<Next>>,
     room: Condvar,
     waiting: Mutex<()>,
     published: AtomicU64,
     is_closed: AtomicBool,
     failure: OnceLock<String>,
 }
+
+/// The file after the active one, and the right to write it.
+type Next = (Arc<Segment>, Box<dyn Medium>);
 
 struct Writer {
     segment: Arc<Segment>,

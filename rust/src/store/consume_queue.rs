@@ -77,6 +77,7 @@ pub struct ConsumeQueue {
     key: QueueKey,
     /// Tells queues apart that had the same name at different times.
     serial: u64,
+    weight: u64,
     next: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
@@ -99,6 +100,7 @@ impl ConsumeQueue {
     /// A queue whose files hold the units `min..max`.
     pub(super) fn new(key: QueueKey, serial: u64, min: u64, max: u64) -> Self {
         Self {
+            weight: weight_of(key.topic.as_bytes(), key.queue_id),
             key,
             serial,
             next: AtomicU64::new(max),
@@ -115,6 +117,11 @@ impl ConsumeQueue {
     #[must_use]
     pub fn key(&self) -> &QueueKey {
         &self.key
+    }
+
+    /// What one message of this queue adds to the digest of all queues.
+    pub(super) fn weight(&self) -> u64 {
+        self.weight
     }
 
     /// A number that no other queue of this process has.
@@ -262,6 +269,15 @@ impl ConsumeQueue {
             tail.units = VecDeque::new();
         }
     }
+}
+
+/// What one message of this queue adds to the digest of all queues: a hash that stays the same from life to life
+/// (FNV-1a), so that the digest is a sum, and a queue that is missing or short shows in it.
+pub(super) fn weight_of(topic: &[u8], queue_id: u32) -> u64 {
+    topic
+        .iter()
+        .chain(&queue_id.to_be_bytes())
+        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 
 use super::commit_log::CommitLog;
 use super::consume_queue::ConsumeQueue;
-use super::derived::DerivedFiles;
+use super::derived::{Derived, DerivedFiles};
 use super::error::StoreError;
 use super::index::KeyHashes;
 use super::recovery::LastRecord;
@@ -111,9 +111,24 @@ impl Dispatcher {
         PhysicalOffset(self.visible.load(Ordering::Acquire))
     }
 
-    /// The newest visible record.
-    pub fn last(&self) -> Option<LastRecord> {
-        self.moving.lock().last
+    /// The newest visible record, and the digest of the queues at that moment without it.
+    pub fn last(&self) -> (Option<LastRecord>, u64) {
+        let moving = self.moving.lock();
+        let weight = moving.last.map_or(0, |last| last.weight);
+        (moving.last, self.derived.queues.digest().wrapping_sub(weight))
+    }
+
+    /// Takes a topic's queues out of the table, while nothing is appended and nothing dispatched.
+    pub fn remove_topic(&self, log: &CommitLog, topic: &str) -> Vec<Arc<ConsumeQueue>> {
+        let mut moving = self.moving.lock();
+        let removed = log.between_appends(|| self.derived.queues.remove(topic));
+        if let Some(last) =
+            moving.last.as_mut().filter(|last| removed.iter().any(|queue| queue.weight() == last.weight))
+        {
+            // The newest record belongs to no queue any more.
+            last.weight = 0;
+        }
+        removed
     }
 
     /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after
@@ -131,7 +146,8 @@ impl Dispatcher {
             for record in ring.iter() {
                 self.derived.take(record);
                 let store_timestamp_ms = record.store_timestamp_ms;
-                *last = Some(LastRecord { physical: record.physical.0, store_timestamp_ms });
+                let weight = if record.is_queued() { record.queue.weight() } else { 0 };
+                *last = Some(LastRecord { physical: record.physical.0, store_timestamp_ms, weight });
             }
             self.visible.store(position.0, Ordering::Release);
             self.announce(ring);

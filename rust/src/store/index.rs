@@ -38,7 +38,7 @@ const SLOTS_USED: usize = 32;
 const COUNT: usize = 36;
 
 /// Keys that wait in memory; beyond, the dispatching thread inserts them itself.
-const PENDING_KEYS_MAX: usize = 1 << 17;
+const PENDING_KEYS_MAX: usize = 1 << 18;
 /// Keys of one message that need no memory of their own.
 const KEYS_INLINE: usize = 4;
 
@@ -327,7 +327,10 @@ impl Derived for Index {
 
     fn digest(&self) -> u64 {
         let files = self.files.lock();
-        files.list.iter().fold(0, |sum, file| sum * 31 + u64::from(file.count()) + 1)
+        files
+            .list
+            .iter()
+            .fold(0, |sum, file| u64::wrapping_add(sum.wrapping_mul(31), u64::from(file.count()) + 1))
     }
 }
 

@@ -75,7 +75,8 @@ impl Keeper {
     ) -> Self {
         let end = log.published().0;
         let checkpoint_at = clock.elapsed();
-        let state = State { checkpoint, is_in_doubt: false, checkpoint_at, seen: end, populated: end, rounds: 0 };
+        let state =
+            State { checkpoint, is_in_doubt: false, checkpoint_at, seen: end, populated: end, rounds: 0 };
         Self {
             log,
             dispatcher,
@@ -148,7 +149,7 @@ impl Keeper {
 
     fn checkpoint(&self, state: &mut State) -> Result<(), StoreError> {
         state.checkpoint_at = self.clock.elapsed();
-        let last = self.dispatcher.last();
+        let (last, queues) = self.dispatcher.last();
         let is_new = |last: &LastRecord| last.physical as i64 != state.checkpoint.record;
         let Some(last) = last.filter(|last| !state.is_in_doubt && is_new(last)) else { return Ok(()) };
         self.flush.flush()?;
@@ -161,7 +162,7 @@ impl Keeper {
             record: last.physical as i64,
             ..state.checkpoint
         };
-        self.marks.save(&checkpoint, None)?;
+        self.marks.save(&checkpoint, queues, None)?;
         state.checkpoint = checkpoint;
         Ok(())
     }
@@ -187,7 +188,7 @@ impl Keeper {
         let log_end = self.log.published().0;
         self.log.drop_next();
         self.log.segments().remove_unused(log_end)?;
-        let last = self.dispatcher.last();
+        let (last, queues) = self.dispatcher.last();
         let (last_record, last_record_crc) = match last {
             Some(LastRecord { physical, .. }) => {
                 let crc = record_at(self.log.segments(), physical, |record| crc32fast::hash(record.bytes()));
@@ -202,7 +203,7 @@ impl Keeper {
             state.checkpoint.record = last.physical as i64;
         }
         let stop = CleanStop { log_end, last_record, last_record_crc, derived: derived.digest() };
-        self.marks.save(&state.checkpoint, Some(stop))?;
+        self.marks.save(&state.checkpoint, queues, Some(stop))?;
         self.marks.end()
     }
 

@@ -15,7 +15,7 @@ use super::commit_log::CommitLog;
 use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
 use super::derived::DerivedFiles;
 use super::error::StoreError;
-use super::scan::record_at;
+use super::scan::{is_entry_of, record_at};
 
 /// Units examined by one read at least, however few messages are asked for: a filter may refuse most.
 const EXAMINED_UNITS_MIN: u64 = 800;
@@ -201,19 +201,21 @@ impl Reader<'_> {
                 if is_full || !unit.is_plausible() {
                     break 'units;
                 }
+                let offset = into.next_begin.0;
                 last = unit.physical;
                 into.next_begin = into.next_begin.advanced(1);
                 if unit.physical < removed_until || !accept(unit.tags_code) {
                     continue;
                 }
-                if gather.add(self.log, &unit, &mut into.slices) {
+                if gather.add(self.log, &unit, offset, &mut into.slices) {
                     into.status = GetStatus::Found;
                     into.bytes += unit.size as usize;
                     into.count += 1;
                 } else {
-                    // Its file is gone; so is everything else in that file.
-                    let segment_bytes = self.log.segments().size();
-                    removed_until = unit.physical - unit.physical % segment_bytes + segment_bytes;
+                    if unit.physical < self.log.segments().begin() {
+                        // Its file is gone; so is everything else before the log's begin.
+                        removed_until = self.log.segments().begin();
+                    }
                     if into.count == 0 {
                         into.status = GetStatus::MessageWasRemoving;
                     }
@@ -328,14 +330,18 @@ struct Gather {
 
 impl Gather {
     /// Adds a record to the run, or begins a new one; `false` when it is not in the log.
-    fn add(&mut self, log: &CommitLog, unit: &Unit, slices: &mut Vec<Bytes>) -> bool {
-        let segment_bytes = log.segments().size();
-        let follows = self.size > 0
-            && unit.physical == self.start + self.size as u64
-            && !unit.physical.is_multiple_of(segment_bytes);
-        if unit.physical < log.segments().begin() || unit.end() > log.published().0 {
+    fn add(&mut self, log: &CommitLog, unit: &Unit, offset: u64, slices: &mut Vec<Bytes>) -> bool {
+        let segments = log.segments();
+        let is_there = segments.find(unit.physical).is_some_and(|segment| {
+            unit.end() <= segment.published()
+                && is_entry_of(segment.bytes_from(unit.physical), unit.physical, unit, offset)
+        });
+        if !is_there {
             return false;
         }
+        let follows = self.size > 0
+            && unit.physical == self.start + self.size as u64
+            && !unit.physical.is_multiple_of(segments.size());
         if !follows {
             self.finish(log, slices);
             self.start = unit.physical;

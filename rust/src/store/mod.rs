@@ -384,7 +384,7 @@ impl Store {
     /// same name begins at offset 0.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         let queues = &self.dispatcher.derived().queues;
-        let removed = self.log.between_appends(|| queues.remove(topic));
+        let removed = self.dispatcher.remove_topic(&self.log, topic);
         queues.remove_files(topic, &removed)
     }
 

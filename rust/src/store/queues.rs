@@ -22,7 +22,7 @@ use super::error::StoreError;
 use super::queue_files::QueueFiles;
 
 /// Units of one queue in memory alone, at most; then the dispatching thread writes them itself.
-const UNWRITTEN_UNITS_MAX: usize = 1 << 14;
+const UNWRITTEN_UNITS_MAX: usize = 1 << 16;
 /// Bytes of a topic's name: what a directory entry can hold.
 const TOPIC_BYTES_MAX: usize = 255;
 
@@ -40,6 +40,8 @@ pub struct Queues {
     files: QueueFiles,
     topics: RwLock<Topics>,
     serials: AtomicU64,
+    /// Sum over all queues of weight times max, kept up to date under the dispatch lock.
+    digest: AtomicU64,
     /// Queues with units to write.
     dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Held while queue files are written or removed.
@@ -53,6 +55,7 @@ impl Queues {
             files,
             topics: RwLock::default(),
             serials: AtomicU64::new(0),
+            digest: AtomicU64::new(0),
             dirty: Mutex::default(),
             writing: Mutex::default(),
         }
@@ -120,10 +123,21 @@ impl Queues {
         list
     }
 
-    /// Takes a topic's queues out of the table. Under the put lock, so that no message is on its way to them.
+    /// Computes the digest anew, when recovery has changed queues without dispatching anything.
+    pub fn recount(&self) {
+        let sum = self.all().iter().fold(0_u64, |sum, queue| sum.wrapping_add(digest_of(queue)));
+        self.digest.store(sum, Ordering::Release);
+    }
+
+    /// Takes a topic's queues out of the table. Under the dispatch lock and the put lock, so that no message is on
+    /// its way to them.
     pub fn remove(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
         let removed = self.topics.write().remove(topic).unwrap_or_default();
-        removed.into_values().inspect(|queue| queue.delete()).collect()
+        for queue in removed.values() {
+            queue.delete();
+            self.digest.fetch_sub(digest_of(queue), Ordering::AcqRel);
+        }
+        removed.into_values().collect()
     }
 
     /// Removes the files of queues that were taken out of the table.
@@ -204,6 +218,10 @@ impl Queues {
     }
 }
 
+fn digest_of(queue: &ConsumeQueue) -> u64 {
+    queue.weight().wrapping_mul(queue.max().0)
+}
+
 impl Derived for Queues {
     fn take(&self, record: &Dispatch) {
         let queue = &record.queue;
@@ -213,6 +231,9 @@ impl Derived for Queues {
         let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
         let is_next = queue.push(record.queue_offset, unit);
         debug_assert!(is_next, "records of a queue arrive in order");
+        if is_next {
+            self.digest.fetch_add(queue.weight(), Ordering::AcqRel);
+        }
         if queue.list() {
             self.dirty.lock().push(Arc::clone(queue));
         }
@@ -247,10 +268,6 @@ impl Derived for Queues {
     }
 
     fn digest(&self) -> u64 {
-        // A sum, since the order of queues in the table is nobody's business.
-        self.all().iter().fold(0, |sum, queue| {
-            let line = format!("{}/{}", queue.key(), queue.max());
-            sum.wrapping_add(u64::from(crc32fast::hash(line.as_bytes())))
-        })
+        self.digest.load(Ordering::Acquire)
     }
 }

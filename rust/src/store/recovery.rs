@@ -20,7 +20,7 @@ use crate::message::{properties, sysflag, tag};
 use crate::positions::QueueKey;
 
 use super::checkpoint::{Checkpoint, CleanStop, Marks};
-use super::consume_queue::Unit;
+use super::consume_queue::{Unit, weight_of};
 use super::derived::{Derived, DerivedFiles};
 use super::disk::Disk;
 use super::dispatch::Dispatch;
@@ -109,6 +109,20 @@ pub struct LastRecord {
     pub physical: u64,
     /// When it was stored.
     pub store_timestamp_ms: i64,
+    /// What it adds to the digest of the queues: nothing if it is in none.
+    pub weight: u64,
+}
+
+impl LastRecord {
+    fn of(record: &RecordView<'_>) -> Self {
+        let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
+            && !matches!(
+                record.sys_flag() & sysflag::TRANSACTION_MASK,
+                sysflag::PREPARED | sysflag::ROLLBACK
+            );
+        let weight = if is_queued { weight_of(record.topic(), record.queue_id()) } else { 0 };
+        Self { physical: record.physical_offset().0, store_timestamp_ms: record.store_timestamp_ms(), weight }
+    }
 }
 
 /// Opens log, queues and index of the store in `options.root`, which this process has locked.
@@ -134,9 +148,9 @@ pub fn recover(
     match mark {
         Some(mark) => match mark.clean_stop.filter(|_| !was_aborted) {
             Some(stop) => recovery.after_clean_stop(stop),
-            None => recovery.after_crash(true),
+            None => recovery.after_crash(Some(mark.queues)),
         },
-        None => recovery.after_crash(false),
+        None => recovery.after_crash(None),
     }
 }
 
@@ -168,16 +182,17 @@ impl Recovery<'_> {
 
     /// Takes everything as it was left, if it is as it was left.
     fn after_clean_stop(self, stop: CleanStop) -> Result<Recovered, StoreError> {
-        let Some(last) = self.last_record_of(&stop) else { return self.after_crash(true) };
+        let Some(last) = self.last_record_of(&stop) else { return self.after_crash(None) };
         let derived = self.derived()?;
         let damaged = queue_load::load(&derived.queues, &**self.disk, &self.segments, None)?;
+        derived.queues.recount();
         if let Some(index) = &derived.index {
             index.load()?;
         }
         if !damaged.is_empty() || derived.digest() != stop.derived {
             drop(derived);
             let begin = self.segments.begin();
-            return self.from(begin);
+            return self.from(begin, None);
         }
         queue_load::correct_min_offsets(&derived.queues, self.segments.begin())?;
         let active = match self.segments.resume(stop.log_end)? {
@@ -205,22 +220,24 @@ impl Recovery<'_> {
         }
         record_at(&self.segments, stop.last_record, |record| {
             let is_same = crc32fast::hash(record.bytes()) == stop.last_record_crc;
-            let last =
-                LastRecord { physical: stop.last_record, store_timestamp_ms: record.store_timestamp_ms() };
+            let last = LastRecord::of(record);
             is_same.then_some(Some(last))
         })?
     }
 
     /// Reads the log from where the checkpoint is to be believed.
-    fn after_crash(self, is_checkpoint_ours: bool) -> Result<Recovered, StoreError> {
+    ///
+    /// `queues` is the digest that queues must have up to there, if the checkpoint is ours.
+    fn after_crash(self, queues: Option<u64>) -> Result<Recovered, StoreError> {
         let record = self.checkpoint.record.max(0) as u64;
         let is_whole_there = record_at(&self.segments, record, |found| is_whole(found, record)) == Some(true);
-        let from = if is_checkpoint_ours && is_whole_there {
-            record
-        } else {
-            self.file_of_checkpoint().max(self.segments.begin())
-        };
-        self.from(from)
+        match queues.filter(|_| is_whole_there) {
+            Some(queues) => self.from(record, Some(queues)),
+            None => {
+                let from = self.file_of_checkpoint().max(self.segments.begin());
+                self.from(from, None)
+            }
+        }
     }
 
     /// Begin of the newest file that the checkpoint, ours or not, vouches for.
@@ -242,11 +259,17 @@ impl Recovery<'_> {
     }
 
     /// Cuts queues and index at `from`, feeds them from there, and ends the log where it stops making sense.
-    fn from(self, from: u64) -> Result<Recovered, StoreError> {
+    fn from(self, from: u64, queues: Option<u64>) -> Result<Recovered, StoreError> {
         let begin = self.segments.begin();
         let derived = self.derived()?;
         let loaded = queue_load::load(&derived.queues, &**self.disk, &self.segments, Some(from))?;
         let mut damaged: HashSet<QueueKey> = loaded.into_iter().collect();
+        derived.queues.recount();
+        if damaged.is_empty() && queues.is_some_and(|queues| queues != derived.queues.digest()) {
+            // Somebody deleted files: which queues are missing, only the log knows.
+            drop(derived);
+            return self.from(begin, None);
+        }
         let is_index_lost = match &derived.index {
             Some(index) => index.load_cut(from)? && from > begin,
             None => false,
@@ -304,16 +327,15 @@ impl Recovery<'_> {
         };
         derived.write()?;
         derived.sync()?;
-        let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, |record| {
-            let physical = record.physical_offset().0;
-            LastRecord { physical, store_timestamp_ms: record.store_timestamp_ms() }
-        });
+        let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, LastRecord::of);
         let last = last.or(before.filter(|last| last.physical < end));
         self.checkpoint.log_timestamp_ms = last.map_or(0, |last| last.store_timestamp_ms);
         self.checkpoint.queue_timestamp_ms = self.checkpoint.log_timestamp_ms;
         self.checkpoint.index_timestamp_ms = derived.index.as_ref().map_or(0, Index::full_timestamp_ms);
         self.checkpoint.record = last.map_or(0, |last| last.physical as i64);
-        self.marks.save(&self.checkpoint, None)?;
+        derived.queues.recount();
+        let queues = derived.queues.digest().wrapping_sub(last.map_or(0, |last| last.weight));
+        self.marks.save(&self.checkpoint, queues, None)?;
         let Self { segments, checkpoint, .. } = self;
         Ok(Recovered { segments, active, derived, last, checkpoint })
     }
@@ -353,7 +375,7 @@ impl<'a> Feed<'a> {
     }
 
     fn take(&mut self, at: u64, record: &RecordView<'_>) -> Result<(), StoreError> {
-        self.last = Some(LastRecord { physical: at, store_timestamp_ms: record.store_timestamp_ms() });
+        self.last = Some(LastRecord::of(record));
         let Ok(topic) = std::str::from_utf8(record.topic()) else { return Ok(()) };
         // Inner batches live in queues of another kind, which are left as they are.
         if record.sys_flag() & sysflag::INNER_BATCH != 0 {

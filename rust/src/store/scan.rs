@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::message::record::{RecordView, Scanned, scan};
+use crate::message::record::{MAGIC_V1, MAGIC_V2, RecordView, Scanned, scan};
 
+use super::consume_queue::Unit;
 use super::segments::{Segment, Segments};
 
 /// Why a walk ended.
@@ -70,6 +71,22 @@ fn walk_segment<E>(
 /// Whether a record at `at` is what was written there.
 pub fn is_whole(record: &RecordView<'_>, at: u64) -> bool {
     record.physical_offset().0 == at && record.body_crc_matches() && record.check_text().is_ok()
+}
+
+/// Whether the head of a record at the front of `bytes` says what the queue entry that led there says. Cheap enough for
+/// every message of every read; entries and log are synced apart, and disks rot.
+pub fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bool {
+    let Some(head) = bytes.first_chunk::<36>() else { return false };
+    let int = |from: usize| {
+        head.get(from..).and_then(|rest| rest.first_chunk()).map(|int| u32::from_be_bytes(*int))
+    };
+    let long = |from: usize| {
+        head.get(from..).and_then(|rest| rest.first_chunk()).map(|long| u64::from_be_bytes(*long))
+    };
+    int(0) == Some(unit.size)
+        && matches!(int(4), Some(MAGIC_V1 | MAGIC_V2))
+        && long(20) == Some(offset)
+        && long(28) == Some(at)
 }
 
 /// The record at `at`, if there is one that lies in one file and says it is there; its CRC is not checked.

@@ -209,7 +209,10 @@ impl Segments {
             while at < inside.end {
                 let end = inside.end.min(at + REWRITE_BYTES);
                 let bytes = segment.reader.bytes(at..end).unwrap_or_default().to_vec();
-                segment.file.write_at(&bytes, at as u64).map_err(StoreError::io(segment.path(), "write again"))?;
+                segment
+                    .file
+                    .write_at(&bytes, at as u64)
+                    .map_err(StoreError::io(segment.path(), "write again"))?;
                 at = end;
             }
             if !inside.is_empty() {

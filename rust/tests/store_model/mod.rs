@@ -144,3 +144,21 @@ pub fn read_all(store: &Store, topic: &str, queue_id: u32) -> BTreeMap<u64, (Phy
     assert_eq!(found.keys().copied().collect::<Vec<_>>(), expected, "{topic}/{queue_id} is dense");
     found
 }
+
+/// A directory of this machine that goes away with the test.
+pub struct Folder(pub std::path::PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("rmqpy-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a place for temporary files");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -9,11 +9,14 @@
 //!
 //! A zero length means null, for the remark as for names and values: an empty text cannot be told from an absent one.
 
-use super::{Field, Header};
+use std::ops::Range;
+
+use super::{Field, Header, span};
 use crate::remoting::codes::language;
 use crate::remoting::error::HeaderError;
 
-pub(super) fn decode(bytes: &[u8], header: &mut Header) -> Result<(), HeaderError> {
+/// Reads `bytes` and overwrites with zeros whatever in them is no text.
+pub(super) fn decode(bytes: &mut [u8], header: &mut Header) -> Result<(), HeaderError> {
     let mut rest = Reader { bytes, at: 0 };
     header.code = i32::from(i16::from_be_bytes(rest.array()?));
     let [language] = rest.array()?;
@@ -23,63 +26,55 @@ pub(super) fn decode(bytes: &[u8], header: &mut Header) -> Result<(), HeaderErro
     header.flag = i32::from_be_bytes(rest.array()?);
 
     let remark = rest.long_text()?;
-    if !remark.is_empty() {
-        let start = header.text.len();
-        header.push_text(remark);
-        header.remark = Some(header.span_from(start));
-    }
+    header.remark = (!remark.is_empty()).then(|| span(remark));
 
-    let ext = rest.long_text()?;
-    if rest.at != bytes.len() {
-        return Err(HeaderError::Length { at: rest.at });
+    let ext_bytes = i32::from_be_bytes(rest.array()?);
+    let ext_start = rest.at;
+    if usize::try_from(ext_bytes).ok() != Some(rest.bytes.len() - ext_start) {
+        return Err(HeaderError::Length { at: ext_start });
     }
-    header.has_ext = !ext.is_empty();
-    let mut rest = Reader { bytes: &bytes[..rest.at], at: rest.at - ext.len() };
+    header.has_ext = ext_bytes > 0;
     while rest.at < rest.bytes.len() {
         let name = rest.short_text()?;
         let value = rest.long_text()?;
-        if name.is_empty() || value.is_empty() {
-            continue;
+        if !name.is_empty() && !value.is_empty() {
+            header.push_field(Field { name: span(name), value: span(value) })?;
         }
-        let start = header.text.len();
-        header.push_text(name);
-        let name = header.span_from(start);
-        let start = header.text.len();
-        header.push_text(value);
-        let value = header.span_from(start);
-        header.push_field(Field { name, value })?;
     }
     Ok(())
 }
 
 struct Reader<'a> {
-    bytes: &'a [u8],
+    bytes: &'a mut [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
+    /// Takes the next `N` bytes and leaves zeros in their place.
     fn array<const N: usize>(&mut self) -> Result<[u8; N], HeaderError> {
-        let found = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk::<N>);
-        let found = *found.ok_or(HeaderError::Truncated { at: self.at })?;
+        let found = self.bytes.get_mut(self.at..).and_then(<[u8]>::first_chunk_mut::<N>);
+        let found = found.ok_or(HeaderError::Truncated { at: self.at })?;
         self.at += N;
-        Ok(found)
+        Ok(std::mem::replace(found, [0; N]))
     }
 
-    fn short_text(&mut self) -> Result<&'a [u8], HeaderError> {
+    fn short_text(&mut self) -> Result<Range<usize>, HeaderError> {
         let length = i16::from_be_bytes(self.array()?);
-        self.take(i32::from(length))
+        self.text(i32::from(length))
     }
 
-    fn long_text(&mut self) -> Result<&'a [u8], HeaderError> {
+    fn long_text(&mut self) -> Result<Range<usize>, HeaderError> {
         let length = i32::from_be_bytes(self.array()?);
-        self.take(length)
+        self.text(length)
     }
 
-    fn take(&mut self, length: i32) -> Result<&'a [u8], HeaderError> {
+    fn text(&mut self, length: i32) -> Result<Range<usize>, HeaderError> {
         let length = usize::try_from(length).map_err(|_| HeaderError::Length { at: self.at })?;
-        let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..length));
-        let taken = taken.ok_or(HeaderError::Length { at: self.at })?;
+        if length > self.bytes.len() - self.at {
+            return Err(HeaderError::Length { at: self.at });
+        }
+        let start = self.at;
         self.at += length;
-        Ok(taken)
+        Ok(start..self.at)
     }
 }

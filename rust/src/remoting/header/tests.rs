@@ -118,8 +118,14 @@ fn escapes_are_undone() {
 
 #[test]
 fn text_in_another_encoding_is_read_with_replacement_characters() {
-    let header = decode(Encoding::Json, b"{\"remark\":\"a\xD6\xD0b\"}").unwrap();
+    let json =
+        b"{\"remark\":\"a\xD6\xD0b\",\"extFields\":{\"k\":\"\\u0001\xFF\\u0002\xE9\x9F\xB3\",\"l\":\"ok\"}}";
+    let header = decode(Encoding::Json, json).unwrap();
     assert_eq!(header.remark(), Some("a\u{FFFD}\u{FFFD}b"));
+    assert_eq!(header.ext().collect::<Vec<_>>(), [("k", "\u{1}\u{FFFD}\u{2}音"), ("l", "ok")]);
+
+    let header = decode(Encoding::Binary, &binary(2, b"a\xD6", 9, b"\0\x01k\0\0\0\x02\xFFb")).unwrap();
+    assert_eq!((header.remark(), header.get("k")), (Some("a\u{FFFD}"), Some("\u{FFFD}b")));
 }
 
 #[test]

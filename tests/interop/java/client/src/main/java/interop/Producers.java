@@ -19,6 +19,7 @@ import org.apache.rocketmq.common.message.Message;
 final class Producers {
     private static final int SEND_TIMEOUT_MS = 10_000;
     private static final int IN_FLIGHT_MAX = 64;
+    private static final int HEARTBEAT_INTERVAL_MS = 2_000;
 
     private final Map<String, DefaultMQProducer> started = new HashMap<>();
 
@@ -88,10 +89,11 @@ final class Producers {
         String name = namesrv + "/" + compression;
         DefaultMQProducer producer = started.get(name);
         if (producer == null) {
-            producer = new DefaultMQProducer("interop-producer-" + started.size());
+            producer = new DefaultMQProducer("interop-producer");
             producer.setNamesrvAddr(namesrv);
             producer.setInstanceName("producer-" + started.size() + "-" + ProcessHandle.current().pid());
             producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
+            producer.setHeartbeatBrokerInterval(HEARTBEAT_INTERVAL_MS); // The broker soon knows the group.
             if (compression != null && !compression.equals("zlib")) {
                 chooseCompression(producer, compression);
             }
