@@ -115,7 +115,11 @@ impl QueueFiles {
             file.sync().map_err(StoreError::io(path, "sync"))?;
         }
         for dir in &dirs {
-            self.disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))?;
+            match self.disk.sync_dir(dir) {
+                // Its topic was deleted meanwhile, which made the parent durable.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                outcome => outcome.map_err(StoreError::io(dir, "sync"))?,
+            }
         }
         Ok(())
     }
