@@ -49,7 +49,7 @@ build: $(VENV)/.native-$(PROFILE) ## .venv with rmqpy, its native half and the t
 spark: $(VENV)/.spark ## the same, with PySpark and the connector (PySpark is a download of 450 MB)
 
 test-rust: ## the core alone: cargo test, no Python around
-	cargo test --locked
+	cargo test --locked --no-fail-fast
 
 test-python: build ## everything seen from Python, without Spark and foreign clients
 	$(BIN)/pytest tests --ignore tests/interop --ignore tests/spark

@@ -338,7 +338,8 @@ class Message:
 class ReceivedMessage:
     """A message as a broker returned it. Attributes are read from its bytes when they are asked for.
 
-    Comparable by value, picklable. Made by the library.
+    Comparable by value, picklable. Made by the library. It keeps the whole reply it came in; keep a pickled copy of
+    the few messages that are kept for long.
     """
 
     def __new__(cls, record: bytes, index: int | None, queue: MessageQueue, /) -> Self:
@@ -528,6 +529,8 @@ class Sender:
         """After a failed attempt: send the same bytes elsewhere."""
     def flush(self, timeout: float | None = None) -> bool:
         """Until nothing is on its way; False when `timeout` seconds passed first."""
+    def has_room(self, size: int) -> bool:
+        """Whether a message of `size` bytes could start now."""
     @property
     def in_flight(self) -> int: ...
 

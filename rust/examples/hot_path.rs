@@ -51,7 +51,8 @@ static ALLOCATOR: Counting = Counting;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let (Some(what), Some(count)) = (arguments.get(1), arguments.get(2).and_then(|text| text.parse().ok())) else {
+    let (Some(what), Some(count)) = (arguments.get(1), arguments.get(2).and_then(|text| text.parse().ok()))
+    else {
         eprintln!("usage: hot_path send|pull COUNT");
         std::process::exit(2);
     };
@@ -130,7 +131,10 @@ fn send_frame(index: usize) -> Vec<u8> {
     let mut header = HeaderWriter::begin(&mut frame, Encoding::Json, request::SEND_MESSAGE_V2, 7, 0, None);
     header.ext("a", "senders").ext("b", "hot").ext("c", "TBW102").ext("d", "4");
     header.ext_u64("e", index as u64 % 4).ext("f", "0").ext("g", "1795257454301").ext("h", "0");
-    header.ext("i", "UNIQ_KEY\u{1}FD000000000000000000000000000002584E30946E096946E6DC0000\u{2}WAIT\u{1}true\u{2}");
+    header.ext(
+        "i",
+        "UNIQ_KEY\u{1}FD000000000000000000000000000002584E30946E096946E6DC0000\u{2}WAIT\u{1}true\u{2}",
+    );
     header.ext("j", "0").ext("k", "false").ext("m", "false").ext("n", "broker-a");
     header.finish(BODY.len()).unwrap();
     frame.extend_from_slice(&BODY);
@@ -142,7 +146,11 @@ fn pull_frame(offset: usize) -> Vec<u8> {
     let mut header = HeaderWriter::begin(&mut frame, Encoding::Json, request::PULL_MESSAGE, 7, 0, None);
     header.ext("consumerGroup", "readers").ext("topic", "hot").ext("queueId", "0");
     header.ext_u64("queueOffset", offset as u64).ext("maxMsgNums", "32").ext("sysFlag", "4");
-    header.ext("commitOffset", "0").ext("suspendTimeoutMillis", "0").ext("subscription", "*").ext("subVersion", "0");
+    header
+        .ext("commitOffset", "0")
+        .ext("suspendTimeoutMillis", "0")
+        .ext("subscription", "*")
+        .ext("subVersion", "0");
     header.finish(0).unwrap();
     frame
 }

@@ -76,3 +76,24 @@ fn a_thousand_idle_connections_cost_little_and_disturb_nobody() {
     drop(peers);
     eventually("all are closed", || echo.closed.load(Ordering::SeqCst) >= 1000);
 }
+
+#[test]
+fn a_large_frame_costs_what_came_of_it_and_leaves_nothing_behind() {
+    let _alone = ALONE.lock();
+    let (_server, _, address) = serve(ServerOptions::default());
+    Peer::connect(address).echoes(1);
+    let before = private_bytes();
+    let head = [0, 0xFF, 0xFF, 0xFC, 0, 0, 0, 2, b'{', b'}'];
+    let begun = vec![b'x'; 1 << 20];
+    for _ in 0..10 {
+        let mut peers: Vec<Peer> = (0..2).map(|_| Peer::connect(address)).collect();
+        for peer in &mut peers {
+            peer.send(&head);
+            peer.send(&begun);
+        }
+        Peer::connect(address).echoes(2);
+        let grown = private_bytes().saturating_sub(before);
+        assert!(grown < 8 << 20, "{grown} bytes for two frames of which 1 MiB came");
+    }
+    eventually("all of it is given back", || private_bytes().saturating_sub(before) < 2 << 20);
+}

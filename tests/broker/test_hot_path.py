@@ -4,7 +4,7 @@ import socket
 import struct
 
 from rmqpy import _native, testing
-from tests.wire import Frame
+from wire import Frame
 
 MESSAGES = 100_000
 BURST = 500

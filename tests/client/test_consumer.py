@@ -201,6 +201,31 @@ def test_a_second_thread_is_refused(namesrv: str) -> None:
         assert "one thread" in str(refusal)
 
 
+def test_closing_ends_a_poll_and_an_iteration_elsewhere(namesrv: str) -> None:
+    ended: list[str] = []
+
+    def iterate(reader: rmqpy.PullConsumer) -> None:
+        for _ in reader:
+            pass
+        ended.append("iteration")
+
+    def poll(reader: rmqpy.PullConsumer) -> None:
+        try:
+            reader.poll(60)
+        except errors.ClosedError:
+            ended.append("poll")
+
+    for work in (iterate, poll):
+        reader = consumer(namesrv, start_from="latest")
+        reader.assign([Q0])
+        thread = threading.Thread(target=work, args=(reader,))
+        thread.start()
+        time.sleep(0.05)
+        reader.close()
+        thread.join(5)
+    assert ended == ["iteration", "poll"]
+
+
 def test_an_unknown_topic_is_an_error(namesrv: str) -> None:
     with consumer(namesrv) as reader, pytest.raises(errors.TopicNotFound):
         reader.queues("fresh")
@@ -240,6 +265,17 @@ async def test_a_second_task_is_refused(namesrv: str) -> None:
         with pytest.raises(RuntimeError, match="one task"):
             await reader.poll(0)
         await polling
+
+
+async def test_closing_ends_a_poll_of_another_task(namesrv: str) -> None:
+    reader = rmqpy.AsyncPullConsumer("g", namesrv, start_from="latest", auto_commit=False)
+    await reader.assign([Q0])
+    polling = asyncio.ensure_future(reader.poll(60))
+    await asyncio.sleep(0.05)
+    await reader.close()
+    with pytest.raises(errors.ClosedError):
+        async with asyncio.timeout(5):
+            await polling
 
 
 async def test_cancelling_a_poll_loses_no_message(namesrv: str, broker: Broker) -> None:

@@ -543,7 +543,36 @@ async def test_cancelling_a_send_ends_the_wait_and_nothing_else(
         assert (await producer.send("orders", b"y")).ok
 
 
-async def test_a_full_budget_lets_other_tasks_run(name_server: NameServer, brokers: Brokers) -> None:
-    async with rmqpy.AsyncProducer(name_server.address, max_in_flight=1) as producer:
-        results = await asyncio.gather(*(producer.send("orders", b"x") for _ in range(50)))
-    assert len(results) == 50
+@pytest.mark.parametrize("budget", [{"max_in_flight": 1}, {"max_in_flight": 7}, {"max_buffered_bytes": 300}])
+async def test_sends_that_wait_for_room_go_in_order_and_all_get_through(
+    name_server: NameServer, brokers: Brokers, budget: dict[str, int]
+) -> None:
+    only = [MessageQueue("orders", "broker-a", 0)]
+    async with rmqpy.AsyncProducer(name_server.address, send_timeout=30, retries=0, **budget) as producer:  # type: ignore[arg-type]
+        await producer.queues("orders")
+        sizes = [400 if number % 10 == 0 else 10 for number in range(100)]
+        tasks = [
+            asyncio.ensure_future(producer.send("orders", f"{number:0{size}}", queue=only[0]))
+            for number, size in enumerate(sizes)
+        ]
+        await asyncio.sleep(0)
+        for victim in tasks[50:60]:
+            victim.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert sum(isinstance(result, rmqpy.SendResult) for result in results) >= 90
+    arrived = [int(frame.body) for frame in brokers[0].sends]
+    assert arrived == sorted(arrived)
+
+
+async def test_closing_ends_the_wait_for_room(name_server: NameServer, brokers: Brokers) -> None:
+    for broker in brokers:
+        broker.handlers[310] = lambda ask: SILENCE
+    producer = rmqpy.AsyncProducer(name_server.address, max_in_flight=1, send_timeout=30)
+    first = await producer.submit("orders", b"x")
+    waiting = asyncio.ensure_future(producer.submit("orders", b"x"))
+    await asyncio.sleep(0)
+    await producer.close(timeout=0.05)
+    with pytest.raises(errors.ClosedError):
+        await waiting
+    with pytest.raises(errors.SendError):
+        await first

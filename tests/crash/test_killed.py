@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.wire import Frame, Peer
+
+from wire import Frame, Peer
 
 KILLS = int(os.environ.get("RMQPY_KILLS", "8"))
 SENDERS = 64

@@ -171,7 +171,6 @@ def sends() -> Iterator[Case]:
         "a system topic": {"b": "SCHEDULE_TOPIC_XXXX"},
         "properties too long": {"i": "k\x01" + "v" * 40_000 + "\x02"},
         "a delay in words": {"i": "DELAY\x01soon\x02"},
-        "a retry topic of nobody": {"b": "%RETRY%nobody-at-all"},
     }
     for what, changes in bad.items():
         yield request(f"send: {what}", "refused", Frame(Code.SEND_MESSAGE_V2, ext=send(**changes), body=b"x"))
@@ -188,6 +187,7 @@ def sends() -> Iterator[Case]:
         "a body that claims to be compressed": {"f": "1"},
         "a million reconsumptions": {"j": "1000000"},
         "many queues by default": {"b": "hostile-many", "d": "2147483647"},
+        "a retry topic of nobody": {"b": "%RETRY%nobody-at-all"},
     }
     for what, changes in odd.items():
         yield request(
@@ -217,7 +217,6 @@ def batches() -> Iterator[Case]:
 def pulls() -> Iterator[Case]:
     bad = {
         "unknown topic": {"topic": "hostile-unknown"},
-        "unknown group": {"consumerGroup": "nobody-at-all"},
         "queue beyond the last": {"queueId": "2147483647"},
         "negative queue": {"queueId": "-1"},
         "offset beyond 64 bits": {"queueOffset": "9" * 40},
@@ -230,6 +229,7 @@ def pulls() -> Iterator[Case]:
     for what, changes in bad.items():
         yield request(f"pull: {what}", "refused", Frame(Code.PULL_MESSAGE, ext=pull(**changes)))
     odd = {
+        "unknown group": {"consumerGroup": "nobody-at-all"},
         "all messages there are": {"maxMsgNums": "2147483647"},
         "fewer than no messages": {"maxMsgNums": "-2147483648"},
         "ten thousand tags": {"subscription": "||".join(f"t{n}" for n in range(10_000))},

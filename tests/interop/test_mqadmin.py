@@ -117,7 +117,7 @@ def test_mqadmin_is_told_what_our_broker_does_not_serve(town: Town, peer_of: Cal
         pytest.skip("Apache's broker serves it")
     tool = peer_of("java-5.5.0")
     assert isinstance(tool, ProcessPeer)
-    with pytest.raises(RuntimeError, match="CODE: 3 .*GET_BROKER_CONSUME_STATS is not served by this broker"):
+    with pytest.raises(RuntimeError, match=r"CODE: 3 .*GET_BROKER_CONSUME_STATS is not served by this broker"):
         tool.mqadmin("brokerConsumeStats", "-n", town.cluster.namesrv, "-b", town.cluster.broker)
 
 

@@ -304,10 +304,14 @@ async def test_a_silent_broker_expires(
     assert await route_names(peer, "orders") == ["broker-b"]
 
 
-def test_a_broker_is_believed_in_for_exactly_its_timeout(clock: HandClock) -> None:
+@pytest.mark.parametrize(("timeout_ms", "seconds"), [(None, 120), (10_000, 10), (0, 120), (-5, 120)])
+def test_a_broker_is_believed_in_for_exactly_its_timeout(
+    clock: HandClock, timeout_ms: int | None, seconds: float
+) -> None:
     routes = Routes(clock, Configuration(NameServerConfig()))
-    routes.register(Newcomer("c1", "broker-a", 0, "10.0.0.1:10911", "", 7), TopicTable())
-    clock.advance(120)
+    newcomer = Newcomer("c1", "broker-a", 0, "10.0.0.1:10911", "", 7, timeout_ms=timeout_ms)
+    routes.register(newcomer, TopicTable())
+    clock.advance(seconds)
     assert routes.expire() == []
     clock.advance(0.001)
     assert routes.expire() == [7]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
 from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader, StartFrom
@@ -116,8 +118,9 @@ class PullConsumer(Reader):
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages as they come, until `close`."""
-        while not self.is_closed:
-            yield from self.poll()
+        with suppress(errors.ClosedError):
+            while True:
+                yield from self.poll()
 
     def __enter__(self) -> Self:
         return self

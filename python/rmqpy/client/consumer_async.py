@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
 from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader, StartFrom
@@ -117,9 +119,10 @@ class AsyncPullConsumer(Reader):
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Messages as they come, until `close`."""
-        while not self.is_closed:
-            for message in await self.poll():
-                yield message
+        with suppress(errors.ClosedError):
+            while True:
+                for message in await self.poll():
+                    yield message
 
     async def __aenter__(self) -> Self:
         return self

@@ -186,6 +186,8 @@ class Fetcher:
     async def _ready(self, deadline: float) -> bool:
         """Until some queue has something to hand out; False when time is up first."""
         while True:
+            if self._inbox.completions.is_closed():
+                raise errors.ClosedError("the consumer was closed")
             await self._look_up()
             self._take_off()
             self._land()

@@ -8,6 +8,7 @@ Invariant: each send ends once, stored or given up, within its timeout, whether 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -19,7 +20,7 @@ from rmqpy._native import Sender, SendFuture
 from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import QueueSelector
-from rmqpy.client.shipper import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, Shipper
+from rmqpy.client.shipper import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, Shipper, room_for
 from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, LoopCaller
 
@@ -69,7 +70,8 @@ class AsyncProducer(Shipper):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._caller: LoopCaller | None = None
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._landing: asyncio.Event | None = None
+        #: Sends that wait for room, in order.
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._token = 0
 
     async def send(
@@ -101,6 +103,7 @@ class AsyncProducer(Shipper):
         route = await self._route(message.topic)
         place, is_pinned = self._choose(message, queue, route)
         return await self._admit(
+            room_for([message]),
             lambda token: self._sender.send(
                 message,
                 route.master(place.broker),
@@ -110,7 +113,7 @@ class AsyncProducer(Shipper):
                 announce="always",
                 token=token,
                 is_pinned=is_pinned,
-            )
+            ),
         )
 
     async def send_oneway(
@@ -148,7 +151,7 @@ class AsyncProducer(Shipper):
                 self._send_timeout if timeout is None else seconds(timeout),
                 is_pinned,
             )
-            results += await (await self._admit(ship))
+            results += await (await self._admit(room_for(chunk), ship))
             queue = results[-1].queue
         return results
 
@@ -176,6 +179,7 @@ class AsyncProducer(Shipper):
         with suppress(errors.RequestTimeout):
             await self.flush(timeout)
         self.is_closed = True
+        self._call_first()
         self._session.release(grace_s=CLOSE_GRACE_S)
         if self._loop is not None and self._caller is not None:
             # Closing the connections has failed what was left.
@@ -199,24 +203,44 @@ class AsyncProducer(Shipper):
     def _open(self) -> LoopCaller:
         self._loop = asyncio.get_running_loop()
         self._caller = LoopCaller(self._session.client)
-        self._landing = asyncio.Event()
         self._loop.add_reader(self._completions.fileno(), self._drain)
         return self._caller
 
-    async def _admit(self, ship: Callable[[int], SendFuture | None]) -> asyncio.Future[Any]:
-        """Start a send as soon as there is room for it."""
+    async def _admit(self, size: int, ship: Callable[[int], SendFuture | None]) -> asyncio.Future[Any]:
+        """Start a send as soon as there is room for it, first come first served."""
         assert self._loop is not None, "a route was looked up before"
-        assert self._landing is not None
         self._token += 1
         token = self._token
+        if self._waiting or not self._sender.has_room(size):
+            await self._wait_for_room(size)
         while ship(token) is None:
-            if not self._is_waiting_when_full:
-                raise errors.BufferFull(f"{self._sender.in_flight} messages are on their way")
-            self._landing.clear()
-            await self._landing.wait()
-            self._check_open()
+            await self._wait_for_room(size)
         self._pending[token] = pending = self._loop.create_future()
         return pending
+
+    async def _wait_for_room(self, size: int) -> None:
+        assert self._loop is not None
+        if not self._is_waiting_when_full:
+            raise errors.BufferFull(f"{self._sender.in_flight} messages are on their way")
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(turn)
+        try:
+            while True:
+                await turn
+                self._check_open()
+                if self._sender.has_room(size):
+                    return
+                # Too little yet: still the first in line.
+                turn = self._waiting[0] = self._loop.create_future()
+        finally:
+            # Found at once, unless this is a cancelled wait from the middle of the line.
+            self._waiting.remove(turn)
+            self._call_first()
+
+    def _call_first(self) -> None:
+        """Let the first in line look for room. It lets the next one look when it has found some."""
+        if self._waiting and not self._waiting[0].done():
+            self._waiting[0].set_result(None)
 
     def _drain(self) -> None:
         for token, future in self._completions.take(BURST_COUNT_MAX):
@@ -232,8 +256,7 @@ class AsyncProducer(Shipper):
 
     def _finish(self, token: int, future: SendFuture) -> None:
         pending = self._pending.pop(token, None)
-        if self._landing is not None:
-            self._landing.set()
+        self._call_first()
         if pending is None or pending.done():
             return
         try:

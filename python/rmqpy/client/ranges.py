@@ -159,7 +159,8 @@ class _Lane:
 class RangeReader:
     """An iterator of `ArrowBatch`, and an Arrow stream: `pyarrow.table(reader)`, `polars.DataFrame(reader)`.
 
-    It can be read once. Leaving a `with` block, or `close`, ends it early.
+    It can be read once. Leaving a `with` block, or `close`, ends it early. An Arrow library that meets an error in the
+    stream raises an exception of its own with our text; iterating raises ours.
     """
 
     def __init__(

@@ -30,7 +30,15 @@ CLOSE_GRACE_S: Final = 0.2
 #: What a message takes in a batch beside body and properties: its frame, and the id it gets.
 _MEMBER_BYTES: Final = 22 + 32
 
+#: Properties of a batch itself: its id, and that its sender waits.
+_BATCH_BYTES: Final = 64
+
 Compression = Literal["zlib", "lz4", "zstd"]
+
+
+def room_for(messages: Iterable[Message]) -> int:
+    """What messages take of the budget at most, alone or together in a batch."""
+    return _BATCH_BYTES + sum(message.size + _MEMBER_BYTES for message in messages)
 
 
 class Shipper:

@@ -122,14 +122,14 @@ class Inbox(ABC):
 
     @abstractmethod
     async def wait(self, timeout: float) -> bool:
-        """Until something has landed; False when `timeout` seconds passed first."""
+        """Until something has landed, or `close`; False when `timeout` seconds passed first."""
 
     def take(self) -> list[tuple[int, Any]]:
         """What has landed, oldest first: the token it was sent with, and the call."""
         return self.completions.take(BURST_COUNT_MAX)
 
     def close(self) -> None:
-        """Drop what lands from now on."""
+        """Drop what lands from now on; whoever waits is woken."""
         self.completions.close()
 
 
@@ -265,6 +265,8 @@ class _LoopInbox(Inbox):
         if not self.completions.is_closed():
             self._loop.remove_reader(self.completions.fileno())
         super().close()
+        if self._arrival is not None:
+            _set(self._arrival, True)
 
     def _ring(self) -> None:
         self._loop.remove_reader(self.completions.fileno())

@@ -84,7 +84,8 @@ class Life:
 
     def is_over(self, now: float) -> bool:
         """Whether the broker was silent for too long."""
-        return now > self.heard + (self.newcomer.timeout_ms or HEARTBEAT_TIMEOUT_MS) / 1000
+        given = self.newcomer.timeout_ms or 0
+        return now > self.heard + (given if given > 0 else HEARTBEAT_TIMEOUT_MS) / 1000
 
 
 class Welcome(NamedTuple):

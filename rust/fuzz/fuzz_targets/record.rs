@@ -11,8 +11,8 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = view.body_crc_matches();
     let fields = view.fields();
     // Others may write a short topic as v2, or an IPv4 host into 16 bytes; we read both and write neither.
-    let is_ours = (view.magic() == MAGIC_V2) == (view.topic().len() > 127)
-        && fields.encoded_len() == view.total_size();
+    let is_ours =
+        (view.magic() == MAGIC_V2) == (view.topic().len() > 127) && fields.encoded_len() == view.total_size();
     if view.check_text().is_ok() && is_ours {
         fields.check().expect("what is read can be written");
         let mut out = vec![0; fields.encoded_len()];

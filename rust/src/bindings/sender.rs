@@ -151,6 +151,10 @@ impl Sender {
         wait(py, timeout, |slice| self.window.drained(slice))
     }
 
+    fn has_room(&self, size: usize) -> bool {
+        self.window.has_room(size)
+    }
+
     #[getter]
     fn in_flight(&self) -> usize {
         self.window.messages()

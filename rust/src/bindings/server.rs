@@ -135,7 +135,6 @@ impl PyServer {
     #[new]
     #[pyo3(signature = (*, store=None, metadata=None, offsets=None, io_threads=0, idle_ms=120_000,
         connections_max=10_000, frame_bytes_max=16 << 20))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
         store: Option<&PyStore>,
         metadata: Option<&PyMetadata>,
@@ -177,7 +176,9 @@ impl PyServer {
             let server = server.as_ref().ok_or_else(stopped)?;
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
-            let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+            };
             Ok(server.listen(address, vip).map_err(named)?)
         })?;
         Ok((bound.ip().to_string(), bound.port()))

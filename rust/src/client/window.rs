@@ -34,8 +34,8 @@ impl Window {
     pub fn take(&self, bytes: usize, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut used = self.used.lock();
-        while !self.has_room(*used, bytes) {
-            if self.changed.wait_until(&mut used, deadline).timed_out() && !self.has_room(*used, bytes) {
+        while !self.fits(*used, bytes) {
+            if self.changed.wait_until(&mut used, deadline).timed_out() && !self.fits(*used, bytes) {
                 return false;
             }
         }
@@ -44,7 +44,12 @@ impl Window {
         true
     }
 
-    fn has_room(&self, used: Used, bytes: usize) -> bool {
+    /// Whether `take` would get room now.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.fits(*self.used.lock(), bytes)
+    }
+
+    fn fits(&self, used: Used, bytes: usize) -> bool {
         used.messages == 0 || (used.messages < self.messages_max && used.bytes + bytes <= self.bytes_max)
     }
 

@@ -110,8 +110,8 @@ mod tests {
     fn entries_come_due_in_order_of_time_and_a_cancelled_one_never() {
         let clock = ManualClock::at(0);
         let (sender, receiver) = std::sync::mpsc::channel();
-        let deadlines =
-            Deadlines::start(clock.clone(), move |entry| drop(sender.send(entry))).expect("a thread starts");
+        let deadlines = Deadlines::start(clock.clone(), move |entry| sender.send(entry).unwrap_or_default())
+            .expect("a thread starts");
         deadlines.add(Duration::from_secs(15), "second");
         deadlines.add(Duration::from_secs(3), "first");
         let cancelled = deadlines.add(Duration::from_secs(4), "never");

@@ -252,7 +252,7 @@ impl Broker {
         let mut puts: Vec<Put<'_>> =
             puts.map(|(index, staged)| self.put(staged, arena, link.peer(), index > 0)).collect();
         self.store.append(&mut puts);
-        let end = match puts.iter().map(|put| put.outcome.as_ref().map(|stored| stored.end)).last() {
+        let end = match puts.iter().map(|put| put.outcome.as_ref().map(|stored| stored.end)).next_back() {
             Some(Ok(end)) => end,
             Some(Err(error)) => {
                 let refusal = put_refused(error);

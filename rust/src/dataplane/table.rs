@@ -241,10 +241,8 @@ impl Plane {
         missing: Missing,
         name: String,
     ) -> Result<(), Refusal> {
-        let is_first = self
-            .upcalls
-            .park(missing, &name, &session.link, OwnedFrame::of(frame))
-            .map_err(|()| overload())?;
+        let is_first =
+            self.upcalls.park(missing, &name, &session.link, OwnedFrame::of(frame)).ok_or_else(overload)?;
         if is_first {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
             if let Some(broker) = &self.broker {

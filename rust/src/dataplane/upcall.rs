@@ -124,9 +124,12 @@ impl OwnedFrame {
     }
 }
 
+/// Frames that wait for one name, oldest first, with who sent them.
+type Waiting = VecDeque<(Arc<Link>, OwnedFrame)>;
+
 #[derive(Debug, Default)]
 struct Parked {
-    by_name: HashMap<(Missing, Box<str>), VecDeque<(Arc<Link>, OwnedFrame)>>,
+    by_name: HashMap<(Missing, Box<str>), Waiting>,
     bytes: usize,
 }
 
@@ -247,32 +250,23 @@ impl Upcalls {
         Some(reply_to)
     }
 
-    /// Parks a frame until `release` for `name`. `Err` gives it back when there is no room.
+    /// Parks a frame until `release` for `name`; whether it is the first one for the name: then Python must be told.
     ///
-    /// Returns whether it is the first one for the name: then Python must be told.
-    ///
-    /// # Errors
-    /// The bounds on parked frames: the caller answers `[OVERLOAD]`.
-    pub fn park(
-        &self,
-        missing: Missing,
-        name: &str,
-        link: &Arc<Link>,
-        frame: OwnedFrame,
-    ) -> Result<bool, ()> {
+    /// `None`, and nothing is parked, at the bounds on parked frames: the caller answers `[OVERLOAD]`.
+    pub fn park(&self, missing: Missing, name: &str, link: &Arc<Link>, frame: OwnedFrame) -> Option<bool> {
         let mut parked = self.parked.lock();
         if parked.bytes + frame.size() > PARKED_BYTES_MAX {
-            return Err(());
+            return None;
         }
         let size = frame.size();
         let frames = parked.by_name.entry((missing, name.into())).or_default();
         if frames.len() >= PARKED_PER_NAME_MAX {
-            return Err(());
+            return None;
         }
         frames.push_back((Arc::clone(link), frame));
         let is_first = frames.len() == 1;
         parked.bytes += size;
-        Ok(is_first)
+        Some(is_first)
     }
 
     /// Lets the frames parked for `name` go in again, in the order they came.

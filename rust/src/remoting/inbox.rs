@@ -2,18 +2,20 @@
 //!
 //! Owns one buffer: frames are parsed where they were read, what is left of the last one moves to the front. It is
 //! small while idle, grows with the traffic to a size every connection may have, and beyond that only for one large
-//! frame, as its bytes really come, after the whole frame was reserved on a budget all connections share.
+//! frame, after the whole of it was reserved on a budget all connections share.
 //!
 //! Invariant: `start <= end <= buffer.len()`; a frame that announces much and sends little costs what it sent.
 //! Threads: the connection's I/O thread.
 
 use std::future::Future;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use arrayvec::ArrayVec;
+use memmap2::MmapMut;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
@@ -50,11 +52,45 @@ impl LargeFrames {
     }
 }
 
+/// Zeroed memory. That of a large frame is pages of its own: those not reached yet cost nothing, and all go back to the
+/// system at once. The allocator would keep them, having seen that such sizes come again.
+enum Buffer {
+    Usual(Vec<u8>),
+    Large(MmapMut),
+}
+
+impl Buffer {
+    fn new(size: usize) -> Self {
+        let pages = if size > INBOX_BYTES_HOT { MmapMut::map_anon(size).ok() } else { None };
+        pages.map_or_else(|| Self::Usual(vec![0; size]), Self::Large)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Usual(bytes) => bytes,
+            Self::Large(pages) => pages,
+        }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Usual(bytes) => bytes,
+            Self::Large(pages) => pages,
+        }
+    }
+}
+
 type Reservation = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>>>>;
 
 /// The read buffer of one connection.
 pub(super) struct Inbox {
-    buffer: Vec<u8>,
+    buffer: Buffer,
     start: usize,
     end: usize,
     limits: FrameLimits,
@@ -72,7 +108,7 @@ pub(super) struct Inbox {
 impl Inbox {
     pub fn new(limits: FrameLimits, large: LargeFrames) -> Self {
         Self {
-            buffer: vec![0; INBOX_BYTES_IDLE],
+            buffer: Buffer::new(INBOX_BYTES_IDLE),
             start: 0,
             end: 0,
             limits,
@@ -213,13 +249,13 @@ impl Inbox {
             // The budget is never closed; were it, there would be nothing to wait for.
             self.reserved = granted.ok();
         }
-        self.resize((self.buffer.len() * 2).min(self.open_bytes).max(self.end + 1));
+        // At least one byte, whatever was announced: a read into nothing would look like the end of the stream.
+        self.resize(self.open_bytes.max(self.end + 1));
         Poll::Ready(())
     }
 
     fn resize(&mut self, size: usize) {
-        // A new zeroed buffer rather than `resize`: its untouched pages cost nothing.
-        let mut buffer = vec![0; size];
+        let mut buffer = Buffer::new(size);
         let held = self.start..self.end;
         self.end -= self.start;
         self.start = 0;
@@ -331,12 +367,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_is_reserved_and_what_came_is_allocated() {
+    fn a_large_frame_is_reserved_whole_once_it_outgrows_the_usual_buffer() {
         let mut inbox = inbox(4 << 20);
         let whole = frame(4 << 20);
-        feed(&mut inbox, &mut &whole[..INBOX_BYTES_HOT + 1]);
+        feed(&mut inbox, &mut &whole[..INBOX_BYTES_HOT]);
+        assert_eq!(inbox.large.pages.available_permits() * PAGE_BYTES, 4 << 20);
+        feed(&mut inbox, &mut &whole[INBOX_BYTES_HOT..INBOX_BYTES_HOT + 1]);
         assert_eq!(inbox.large.pages.available_permits(), 0);
-        assert!(inbox.buffer.len() <= 2 * INBOX_BYTES_HOT);
     }
 
     #[test]

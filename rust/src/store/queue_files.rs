@@ -116,9 +116,9 @@ impl QueueFiles {
         }
         for dir in &dirs {
             match self.disk.sync_dir(dir) {
-                // Its topic was deleted meanwhile, which made the parent durable.
+                // Its topic was deleted since: nothing in it is to be kept.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                outcome => outcome.map_err(StoreError::io(dir, "sync"))?,
+                synced => synced.map_err(StoreError::io(dir, "sync"))?,
             }
         }
         Ok(())
