@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Self
 
 from rmqpy._native import Client, Metadata, Offsets, Server, Store
 from rmqpy.clock import Clock, SystemClock
-from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
 from rmqpy.control.clients import Consumers, Producers
 from rmqpy.control.groups import Groups
 from rmqpy.control.handlers.brokers import BrokerHandlers
@@ -61,8 +61,6 @@ HOT_CODES: Final = frozenset(
     }
 )
 
-#: The VIP port is where clients compute it to be.
-VIP_BELOW: Final = 2
 SCAN_SECONDS: Final = 10.0
 #: How long a start waits to hear from its name servers; a broker serves without them.
 FIRST_ROUND_SECONDS: Final = 3.0
@@ -250,7 +248,7 @@ class Broker:
         return Metadata(
             cluster=config.cluster,
             broker=config.name,
-            store_host=f"{_numeric(self._host)}:{self._port}",
+            store_host=_numeric(self._host, self._port),
             region=config.region,
             trace_on=config.trace_on,
             permission=config.permission,
@@ -312,10 +310,11 @@ def _free_port(host: str) -> int:
     raise OSError(f"no two free ports on {host}")
 
 
-def _numeric(host: str) -> str:
-    """The address behind a name: records hold numbers."""
+def _numeric(host: str, port: int) -> str:
+    """`ip:port` of an address that may be a name: records hold numbers."""
     try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        found = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
-        log.warning("%s has no address; messages will name %s", host, "127.0.0.1")
-        return "127.0.0.1"
+        log.warning("%s has no address; messages will name %s", host, LOOPBACK)
+        found = LOOPBACK
+    return f"[{found}]:{port}" if ":" in found else f"{found}:{port}"

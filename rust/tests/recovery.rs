@@ -103,20 +103,21 @@ fn a_torn_tail_is_cut_at_the_last_whole_record_wherever_it_is_torn() {
 
 #[test]
 fn a_stale_record_behind_the_end_never_comes_back() {
-    // Two messages of one size; the first is torn and cut, a third takes its place and is torn, too. If the tail had
-    // been kept, the second would follow again, in its right place.
+    // Three messages of one size; the second is torn and cut, and another takes its place. If the tail had been kept,
+    // the third would follow again, in its right place.
     let disk = SimDisk::new();
     let store = start(&disk);
-    let outcomes = put(&store, &[A, A], false);
+    let outcomes = put(&store, &[A, A, A], false);
     kill(store);
-    overwrite(&disk, "/store/commitlog/00000000000000000000", 90, b"torn");
-    kill(start(&disk));
+    let (_, second, end_of_second) = outcomes[1].expect("stored");
+    overwrite(&disk, "/store/commitlog/00000000000000000000", second.0 + 90, b"torn");
     let store = start(&disk);
-    assert_eq!(put(&store, &[A], false)[0].expect("stored").1, PhysicalOffset(0));
+    assert_eq!(store.range().1, second);
+    assert_eq!(put(&store, &[A], false)[0].expect("stored").1, second);
     kill(store);
     let store = start(&disk);
-    assert_eq!(store.range().1, outcomes[0].expect("stored").2);
-    assert_eq!(read_all(&store, "orders", 0).len(), 1);
+    assert_eq!(store.range().1, end_of_second);
+    assert_eq!(read_all(&store, "orders", 0).len(), 2);
 }
 
 #[test]

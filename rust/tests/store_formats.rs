@@ -81,8 +81,15 @@ fn samples() -> impl Strategy<Value = Vec<Vec<Sample>>> {
     prop::collection::vec(prop::collection::vec(one, 1..6), 1..12)
 }
 
+/// Few cases among the other tests; as many as `PROPTEST_CASES` says when it says so.
+fn config() -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let default = ProptestConfig::default();
+    ProptestConfig { cases: if asked { default.cases } else { 48 }, failure_persistence: None, ..default }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn whatever_was_put_is_read_back_in_order_through_stops_and_kills(bursts in samples(), stops in any::<u64>()) {

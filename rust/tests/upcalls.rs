@@ -57,6 +57,23 @@ fn one_connection_takes_a_tenth_of_the_ring_and_is_refused_beyond() {
 }
 
 #[test]
+fn a_full_ring_has_room_for_one_request_of_everybody_else() {
+    let (_server, plane, address) = serve();
+    let share = UPCALLS_MAX as i32 / 10;
+    let frames: Vec<u8> = (0..=share).flat_map(|opaque| request(COLD, opaque, &[], b"")).collect();
+    let mut floods: Vec<Peer> = (0..10).map(|_| Peer::connect(address)).collect();
+    for flood in &mut floods {
+        flood.send(&frames);
+        assert_eq!(flood.answer().unwrap().opaque, share);
+    }
+    let mut citizen = Peer::connect(address);
+    citizen.send(&request(COLD, 1, &[], b""));
+    citizen.send(&request(COLD, 2, &[], b""));
+    assert_eq!(citizen.answer().unwrap().opaque, 2, "the second has to wait until there is room");
+    assert_eq!(take(&plane).len(), UPCALLS_MAX + 1);
+}
+
+#[test]
 fn what_waits_to_be_taken_is_bounded_in_bytes_too() {
     let (_server, plane, address) = serve();
     let mut flood = Peer::connect(address);

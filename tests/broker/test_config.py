@@ -102,6 +102,7 @@ def test_derived_paths_are_accepted_and_reported_only_where_they_differ() -> Non
     [
         ({"listenPort": "70000"}, "from 0 to 65535"),
         ({"listenPort": "x"}, "whole number"),
+        ({"listenPort": "2"}, "no port 2 below"),
         ({"autoCreateTopicEnable": "yes"}, "true or false"),
         ({"flushDiskType": "NEVER"}, "ASYNC_FLUSH, SYNC_FLUSH"),
         ({"brokerPermission": "8"}, "from 0 to 7"),

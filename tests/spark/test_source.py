@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Load = Callable[..., "DataFrame"]
 
+#: The first test with a session waits for a JVM, its first query for Spark's workers: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(300)
+
 
 def send(producer: rmqpy.Producer, topic: str, count: int, **fields: Any) -> list[rmqpy.SendResult]:
     """Messages `0`, `1`, ...; where they were stored."""

@@ -25,6 +25,9 @@ ANY_HOST = "0.0.0.0"
 REGISTER_PERIOD_MS_MIN = 10_000
 REGISTER_PERIOD_MS_MAX = 60_000
 
+#: Clients find the VIP port below the main one.
+VIP_BELOW = 2
+
 #: Apache may keep the log in folders of its own; here messages written elsewhere would not be found.
 _COMMIT_LOG = "storePathCommitLog"
 
@@ -187,6 +190,8 @@ class BrokerConfig(Settings):
         super().__post_init__()
         if not self.name or not self.cluster:
             raise ConfigError("brokerName and brokerClusterName must not be empty")
+        if 0 < self.listen_port <= VIP_BELOW:
+            raise ConfigError(f"listenPort={self.listen_port}: there is no port {VIP_BELOW} below it")
         for address in self.name_servers:
             host, colon, port = address.rpartition(":")
             if not (host and colon and port.isdigit() and int(port) < 65_536):

@@ -185,7 +185,8 @@ class _Guard(NamedTuple):
 _OFF = ("false",)
 _NONE = ("",)
 _ONE = ("0", "1")
-_GUARDED: Final = (
+#: Accepted values, the reason why others are refused, and the keys.
+GUARDED: Final = (
     (_OFF, "access control is not served yet and would silently be off",
      "aclEnable authenticationEnabled authorizationEnabled migrateAuthFromV1Enabled"),
     (("disabled", "permissive"), "TLS is not served yet", "tls.server.mode"),
@@ -209,7 +210,7 @@ _GUARDED: Final = (
 )  # fmt: skip
 
 _GUARDS: Final[Mapping[str, _Guard]] = {
-    name: _Guard(safe, reason) for safe, reason, names in _GUARDED for name in names.split()
+    name: _Guard(safe, reason) for safe, reason, names in GUARDED for name in names.split()
 }
 
 

@@ -1,0 +1,92 @@
+"""docs/settings.md says what the code says. `python tests/broker/test_settings_document.py` writes it."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from itertools import groupby
+from pathlib import Path
+
+from rmqpy.config import known
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.keys import Key, Settings
+from rmqpy.config.store import StoreConfig
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs/settings.md"
+
+HEAD = """\
+# Settings of the broker
+
+`rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
+`KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
+
+- *served*: the tables below. A value out of bounds stops the start with a sentence that names it.
+- *harmless to ignore*: known, without effect here, and reported at the start.
+- *dangerous to ignore*: the broker does not start, as something would silently not happen.
+- *unknown*: reported, with the key that was probably meant.
+
+Keys marked **online** may be changed while the broker runs (`mqadmin updateBrokerConfig`); the change is published at
+once and written into the file, whose other lines stay as they are. All others take effect at the next start.
+
+Without `bindAddress` and `brokerIP1` the broker listens on 127.0.0.1 only. A name or address in either opens it to
+other machines; there is no access control yet.
+"""
+
+
+def document() -> str:
+    """The whole page."""
+    return "\n".join(
+        [HEAD, *table("Broker", BrokerConfig), *table("Store", StoreConfig), *refused(), *ignored()]
+    )
+
+
+def table(title: str, kind: type[Settings]) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield "| key | default | bounds | meaning |"
+    yield "|---|---|---|---|"
+    defaults = {field.name: field.default for field in fields(kind)}
+    for wire, (name, key) in kind.declared().items():
+        default = defaults[name]
+        shown = (
+            "host name"
+            if default is MISSING
+            else str(default).lower()
+            if default in (True, False)
+            else default
+        )
+        online = " **online**" if key.is_changeable else ""
+        yield f"| `{wire}` | {shown} | {bounds(key)} | {key.doc}{online} |"
+    yield ""
+
+
+def bounds(key: Key) -> str:
+    if key.choices:
+        return ", ".join(key.choices)
+    if key.low is None:
+        return ""
+    span = f"at least {key.low:,}" if key.high is None else f"{key.low:,} – {key.high:,}"
+    return f"{span} {key.unit}".rstrip()
+
+
+def refused() -> Iterator[str]:
+    yield "## Dangerous to ignore\n"
+    yield "| keys | accepted values | otherwise |"
+    yield "|---|---|---|"
+    for safe, reason, names in known.GUARDED:
+        values = ", ".join(f"`{value}`" for value in safe if value) or "none"
+        yield f"| {' '.join(f'`{name}`' for name in names.split())} | {values} | {reason} |"
+    yield ""
+    yield "`storePathCommitLog` must be `commitlog` below `storePathRootDir`; the paths of old files are derived.\n"
+
+
+def ignored() -> Iterator[str]:
+    yield "## Harmless to ignore\n"
+    for reason, keys in groupby(known.HARMLESS.items(), key=lambda item: item[1]):
+        yield f"- {reason}: {' '.join(f'`{key}`' for key, _ in keys)}"
+    yield ""
+
+
+def test_the_page_on_settings_says_what_the_code_says() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == document()
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(document(), encoding="utf-8")
