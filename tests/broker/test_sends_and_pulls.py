@@ -7,10 +7,10 @@ import struct
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from wire import BINARY, JSON, ONEWAY, Frame, Peer
 
 from rmqpy import testing
 from rmqpy.server import Standalone
+from wire import BINARY, JSON, ONEWAY, Frame, Peer
 
 SEND_V1, PULL, QUERY_OFFSET, UPDATE_OFFSET, SEND_V2, SEND_BATCH = 10, 11, 14, 15, 310, 320
 
