@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from . import servers, wire
-from .exchange import Exchange
+from .exchange import QUEUES, Exchange
 from .peers import Peer, ProcessPeer, go_peer, java_peer
 from .processes import Child
 from .servers import Cluster
@@ -146,5 +146,5 @@ def exchange(
     client, name = pair
     peer, cluster = peer_of(client), cluster_of(name)
     topic = f"{client}-{next(_numbers)}".replace(".", "_")
-    wire.create_topic(cluster.namesrv, cluster.broker, topic, queues=4)
+    wire.create_topic(cluster.namesrv, cluster.broker, topic, QUEUES)
     return Exchange(peer, cluster, topic)

@@ -1,12 +1,17 @@
 """One client at one cluster with a topic of its own: what a scenario works with."""
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from . import wire
 from .messages import Outgoing, Received, Sent
 from .peers import Peer, ProcessPeer
 from .servers import Cluster
+
+QUEUES = 4
+COMMIT_SECONDS_MAX = 20.0
 
 _groups = itertools.count()
 
@@ -23,17 +28,34 @@ class Exchange:
     def send(self, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib") -> list[Sent]:
         return self.peer.send(self.cluster.namesrv, self.topic, messages, mode=mode, compression=compression)
 
-    def consume(self, count: int, *, tags: str = "*", ordered: bool = False) -> list[Received]:
-        """Everything the group consumes until it has `count` messages, and whatever came with them."""
+    def consume(
+        self, count: int, *, tags: str = "*", ordered: bool = False, until_committed: int = 0
+    ) -> list[Received]:
+        """Everything the group consumes until it has `count` messages, and whatever came with them.
+
+        `until_committed`: the consumer goes on until the broker knows that this many messages are done with.
+        """
         if not isinstance(self.peer, ProcessPeer):
             [api] = self.peer.pulls
             return self.peer.pull(self.cluster.namesrv, self.topic, self.group, api=api, count=count, tags=tags)
         listener = self.peer.listen(self.cluster.namesrv, self.topic, self.group, tags=tags, ordered=ordered)
         try:
             listener.wait_for(count)
+            self._wait_for_commits(until_committed)
         finally:
             consumed = listener.stop()
         return consumed
+
+    def _wait_for_commits(self, count: int) -> None:
+        """Clients commit every five seconds, and at their end what their threads have reported by then."""
+        deadline = time.monotonic() + COMMIT_SECONDS_MAX
+        while self._committed() < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.peer.name} committed {self._committed()} of {count} messages")
+            time.sleep(0.05)
+
+    def _committed(self) -> int:
+        return sum(wire.committed(self.cluster.broker, self.group, self.topic, queue) for queue in range(QUEUES))
 
     def pull(self, count: int, *, api: str, tags: str = "*") -> list[Received]:
         """The same by pulling, for a group that has not consumed before."""

@@ -173,6 +173,6 @@ def test_a_waiting_consumer_gets_a_message_at_once(exchange: Exchange) -> None:
 
 def test_a_group_goes_on_where_it_stopped(exchange: Exchange) -> None:
     exchange.send(numbered(30, "first"))
-    exchange.consume(30)
+    exchange.consume(30, until_committed=30)
     exchange.send(numbered(30, "second"))
     assert bodies(exchange.consume(30)) == [message.body for message in numbered(30, "second")]
