@@ -144,7 +144,8 @@ class Routes:
                     raise
                 route = await self._borrow(topic, caller)
         except errors.RocketMQError:
-            if known is None:
+            # A borrowed route is for sending: its queues may not be those the topic gets.
+            if known is None or (known.route.is_borrowed and not may_borrow):
                 raise
             # Old is better than none; the next look is due in a refresh time, not with every message.
             known.checked_at = time.monotonic()
