@@ -243,6 +243,27 @@ async def test_t40_every_part_hears_of_a_closed_connection(
     assert handlers.events == [ConnectionClosed(5, "10.0.0.9:1234"), "again"]
 
 
+async def test_the_end_of_a_connection_is_heard_after_what_it_asked_for(native: Native) -> None:
+    heard: list[str] = []
+
+    class InOrder:
+        @handles(GetMax)
+        async def maximum(self, ask: GetMax) -> Offset:
+            heard.append("asked")
+            return Offset(offset=1)
+
+        @handles(ConnectionClosed)
+        def closed(self, event: ConnectionClosed) -> None:
+            heard.append("closed")
+
+    made = Endpoint(native, (InOrder(),), role="broker", hot=set())  # type: ignore[arg-type]
+    made.start()
+    native.put(Upcall(MAX, ext={"topic": "t"}), Upcall(kind="closed", token=0))
+    await native.answers(1)
+    await made.stop()
+    assert heard == ["asked", "closed"]
+
+
 async def test_a_topic_that_sends_wait_for_is_announced(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:

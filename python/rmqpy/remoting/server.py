@@ -233,6 +233,12 @@ class Endpoint:
                 event = GroupWanted(upcall.name, upcall.code, upcall.ext, upcall.peer)
             case _:
                 event = ConnectionClosed(upcall.connection, upcall.peer)
+        assert self._loop is not None, "events are taken between start and stop only"
+        # In turn: requests that came before it have become tasks, which have not begun. A heartbeat must not
+        # register a connection whose end has been heard already.
+        self._loop.call_soon(self._deliver, event)
+
+    def _deliver(self, event: Event) -> None:
         for handler in self._events[type(event)]:
             try:
                 result = handler.call(event)
