@@ -162,6 +162,10 @@ impl PyServer {
         let mut options = ServerOptions { idle: Duration::from_millis(idle_ms), ..ServerOptions::default() };
         options.connections_max = connections_max;
         options.frame.frame_bytes_max = frame_bytes_max;
+        if store.is_none() {
+            // The largest thing a name server is told is a registration, and nobody waits for the next one.
+            options.large_frames_bytes_max = frame_bytes_max;
+        }
         if io_threads > 0 {
             options.io_threads = io_threads;
         }
