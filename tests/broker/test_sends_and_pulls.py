@@ -13,6 +13,7 @@ from rmqpy.server import Standalone
 from wire import BINARY, JSON, ONEWAY, Frame, Peer
 
 SEND_V1, PULL, QUERY_OFFSET, UPDATE_OFFSET, SEND_V2, SEND_BATCH = 10, 11, 14, 15, 310, 320
+GET_MAX_OFFSET = 30
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +213,8 @@ async def test_a_waiting_pull_is_answered_by_the_message_it_waits_for(server: St
     async with await Peer.connect(server.broker) as waiting:
         header = pull("awaited", 1, sysFlag="6", subscription="B", suspendTimeoutMillis="15000")
         opaque = await waiting.send(PULL, header)
+        # One connection is served in order: after this answer the pull is parked.
+        await waiting.call(GET_MAX_OFFSET, {"topic": "awaited", "queueId": "0"})
         # Not what it waits for: the pull sleeps on.
         await peer.call(SEND_V2, letters("awaited", i="TAGS\x01A\x02"), b"other")
         await peer.call(SEND_V2, letters("awaited", i="TAGS\x01B\x02"), b"awaited")
