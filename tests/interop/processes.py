@@ -76,13 +76,13 @@ class Child:
         self._process.kill()
         self._process.wait()
 
-    def stop(self) -> int:
+    def stop(self, seconds: float = STOP_SECONDS_MAX) -> int:
         """SIGTERM, and SIGKILL when that does not end it in time. The exit code."""
         self._look()
         if self._process.poll() is None:
             self._process.terminate()
             try:
-                self._process.wait(STOP_SECONDS_MAX)
+                self._process.wait(seconds)
             except subprocess.TimeoutExpired:
                 self._process.kill()
         return self._process.wait()

@@ -59,11 +59,10 @@ def apache_name_server(jars: Path, folder: Path) -> Iterator[tuple[str, Child]]:
 def apache_broker(jars: Path, folder: Path, namesrv: str) -> Iterator[tuple[str, Child]]:
     """Apache's broker, registered at `namesrv`; its address and its process."""
     home = _home(folder, "apache-broker")
-    port = _broker_port()
+    port = broker_port()
     # On a busy machine a cold JVM would refuse sends that waited for 200 ms; Java's asynchronous sends do not retry.
-    _write_broker_conf(home / "broker.conf", port, namesrv, waitTimeMillsInSendQueue=5000)
-    command = _java(jars, home, "org.apache.rocketmq.broker.BrokerStartup", "broker.conf", *_BROKER_JVM)
-    with Child("apache-broker", command, home, env=environment(home)) as child:
+    write_broker_conf(home / "broker.conf", port, namesrv, waitTimeMillsInSendQueue=5000)
+    with Child("apache-broker", apache_broker_command(jars, home), home, env=environment(home)) as child:
         child.wait_until(lambda: _is_registered(namesrv), APACHE_SECONDS_MAX)
         yield f"127.0.0.1:{port}", child
         child.kill()  # It takes its time to stop, and nobody will read its store again.
@@ -85,9 +84,9 @@ def rmqpy_name_server(folder: Path) -> Iterator[tuple[str, Child]]:
 def rmqpy_broker(folder: Path, namesrv: str) -> Iterator[tuple[str, Child]]:
     """Our broker alone, with the configuration file Apache's would get."""
     home = _home(folder, "rmqpy-broker")
-    port = _broker_port()
-    _write_broker_conf(home / "broker.conf", port, namesrv)
-    with Child("rmqpy-broker", _rmqpy("broker", "-c", "broker.conf"), home, env=environment(home)) as child:
+    port = broker_port()
+    write_broker_conf(home / "broker.conf", port, namesrv)
+    with Child("rmqpy-broker", rmqpy_broker_command(), home, env=environment(home)) as child:
         child.wait_until(lambda: _is_registered(namesrv), RMQPY_SECONDS_MAX)
         yield f"127.0.0.1:{port}", child
 
@@ -96,16 +95,16 @@ def rmqpy_broker(folder: Path, namesrv: str) -> Iterator[tuple[str, Child]]:
 def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
     """What `rmqpy standalone` starts: name server and broker in one process."""
     home = _home(folder, "rmqpy-standalone")
-    namesrv_port, broker_port = free_ports(1), _broker_port()
+    namesrv_port, port = free_ports(1), broker_port()
     command = _rmqpy(
         "standalone",
-        "--namesrv-port", str(namesrv_port), "--broker-port", str(broker_port), "--data-dir", str(home / "data"),
+        "--namesrv-port", str(namesrv_port), "--broker-port", str(port), "--data-dir", str(home / "data"),
         f"brokerClusterName={CLUSTER_NAME}", f"brokerName={BROKER_NAME}",
     )  # fmt: skip
     with Child("rmqpy-standalone", command, home, env=environment(home)) as child:
         namesrv = f"127.0.0.1:{namesrv_port}"
         child.wait_until(lambda: _is_registered(namesrv), RMQPY_SECONDS_MAX)
-        yield Cluster(namesrv, f"127.0.0.1:{broker_port}", (child,))
+        yield Cluster(namesrv, f"127.0.0.1:{port}", (child,))
 
 
 @contextmanager
@@ -115,18 +114,27 @@ def apache(jars: Path, folder: Path) -> Iterator[Cluster]:
         yield Cluster(namesrv, broker, (first, second), is_apache=True)
 
 
+def apache_broker_command(jars: Path, home: Path) -> list[str]:
+    """What starts Apache's broker with the broker.conf in `home`."""
+    return _java(jars, home, "org.apache.rocketmq.broker.BrokerStartup", "broker.conf", *_BROKER_JVM)
+
+
+def rmqpy_broker_command() -> list[str]:
+    """What starts our broker with the broker.conf in its working directory."""
+    return _rmqpy("broker", "-c", "broker.conf")
 
 
 def _is_registered(namesrv: str) -> bool:
     return wire.has_route(namesrv, "TBW102")
 
 
-def _broker_port() -> int:
+def broker_port() -> int:
     """The main port of a broker; its VIP port is two below, its replication port one above."""
     return free_ports(4) + 2
 
 
-def _write_broker_conf(file: Path, port: int, namesrv: str, **more: object) -> None:
+def write_broker_conf(file: Path, port: int, namesrv: str, **more: object) -> None:
+    """The settings a broker of either kind is started with; `more` wins."""
     settings: dict[str, object] = {
         "brokerClusterName": CLUSTER_NAME,
         "brokerName": BROKER_NAME,

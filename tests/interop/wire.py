@@ -11,9 +11,18 @@ from collections.abc import Mapping
 
 SECONDS_MAX = 10.0
 
+READER = "interop-wire"
+"""The group that pulls; an Apache broker knows it from then on."""
+
 _PULL = 11
-_UPDATE_TOPIC = 17
+_QUERY = 12
 _QUERY_CONSUMER_OFFSET = 14
+_UPDATE_CONSUMER_OFFSET = 15
+_UPDATE_TOPIC = 17
+_SEARCH_OFFSET = 29
+_MAX_OFFSET = 30
+_MIN_OFFSET = 31
+_VIEW = 33
 _ROUTE = 105
 _CLUSTER = 106
 
@@ -93,14 +102,28 @@ def committed(broker: str, group: str, topic: str, queue_id: int) -> int:
     return int(answer["offset"])
 
 
+def commit(broker: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """Let the group go on at `offset`."""
+    fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
+    request(broker, _UPDATE_CONSUMER_OFFSET, fields)
+
+
 def stored(broker: str, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int]:
     """System flags and size of a message as the broker keeps it, before any client has unpacked it."""
+    record = pull(broker, topic, queue_id, queue_offset, count=1)
+    (size,) = struct.unpack_from(">i", record, 0)
+    (sys_flag,) = struct.unpack_from(">i", record, 36)
+    return sys_flag, size
+
+
+def pull(broker: str, topic: str, queue_id: int, queue_offset: int, *, count: int = 1024) -> bytes:
+    """Records from this offset on, one behind the other."""
     fields = {
-        "consumerGroup": "interop-wire",
+        "consumerGroup": READER,
         "topic": topic,
         "queueId": queue_id,
         "queueOffset": queue_offset,
-        "maxMsgNums": 1,
+        "maxMsgNums": count,
         "sysFlag": 4,  # The subscription is in this request.
         "commitOffset": 0,
         "suspendTimeoutMillis": 0,
@@ -108,10 +131,44 @@ def stored(broker: str, topic: str, queue_id: int, queue_offset: int) -> tuple[i
         "subVersion": 0,
         "expressionType": "TAG",
     }
-    _, record = request(broker, _PULL, fields)
-    (size,) = struct.unpack_from(">i", record, 0)
-    (sys_flag,) = struct.unpack_from(">i", record, 36)
-    return sys_flag, size
+    _, found = request(broker, _PULL, fields)
+    return found
+
+
+def max_offset(broker: str, topic: str, queue_id: int) -> int:
+    """The offset after the last message."""
+    return _offset(broker, _MAX_OFFSET, {"topic": topic, "queueId": queue_id})
+
+
+def min_offset(broker: str, topic: str, queue_id: int) -> int:
+    """The offset of the first message."""
+    return _offset(broker, _MIN_OFFSET, {"topic": topic, "queueId": queue_id})
+
+
+def offset_by_time(broker: str, topic: str, queue_id: int, time_ms: int) -> int:
+    """The offset for a store time."""
+    return _offset(broker, _SEARCH_OFFSET, {"topic": topic, "queueId": queue_id, "timestamp": time_ms})
+
+
+def _offset(broker: str, code: int, fields: Mapping[str, object]) -> int:
+    answer, _ = request(broker, code, fields)
+    return int(answer["offset"])
+
+
+def query(broker: str, topic: str, key: str) -> bytes:
+    """Records with this key, one behind the other; none where nothing is found."""
+    fields = {"topic": topic, "key": key, "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 2**63 - 1}
+    try:
+        _, found = request(broker, _QUERY, fields)
+    except Refused:
+        return b""
+    return found
+
+
+def view(broker: str, physical_offset: int) -> bytes:
+    """The record at this position of the log."""
+    _, found = request(broker, _VIEW, {"offset": physical_offset})
+    return found
 
 
 def _exactly(link: socket.socket, size: int) -> bytes:

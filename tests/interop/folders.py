@@ -1,0 +1,138 @@
+"""One store folder that Apache's broker and ours open by turns, and what a broker serves of it.
+
+Owns the folder with its broker.conf, the same for both brokers. What a broker serves is read with plain requests
+(`wire`), so that what is compared are the stored bytes and not what a client makes of them.
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import servers, wire
+from .processes import Child
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+SMALL_FILES = {
+    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 500,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2_000,
+}
+"""So small that a few thousand messages fill several files of every kind."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One message as it lies in the log."""
+
+    raw: bytes
+
+    @property
+    def queue_offset(self) -> int:
+        return self._long(20)
+
+    @property
+    def physical_offset(self) -> int:
+        return self._long(28)
+
+    @property
+    def store_time_ms(self) -> int:
+        return self._long(56)
+
+    @property
+    def offset_id(self) -> str:
+        """What clients call the message by: where it is stored."""
+        host, port = self.raw[64:68], self.raw[68:72]
+        return (host + port + self.raw[28:36]).hex().upper()
+
+    @property
+    def body(self) -> bytes:
+        return self.raw[88 : 88 + self._body_bytes]
+
+    @property
+    def properties(self) -> dict[str, str]:
+        at = 88 + self._body_bytes
+        at += 1 + self.raw[at]
+        (size,) = struct.unpack_from(">H", self.raw, at)
+        text = self.raw[at + 2 : at + 2 + size].decode()
+        return dict(pair.split("\x01", 1) for pair in text.split("\x02") if pair)
+
+    @property
+    def _body_bytes(self) -> int:
+        (size,) = struct.unpack_from(">i", self.raw, 84)
+        return int(size)
+
+    def _long(self, at: int) -> int:
+        (value,) = struct.unpack_from(">q", self.raw, at)
+        return int(value)
+
+
+def records(data: bytes) -> list[Record]:
+    """The records of a pull, one behind the other."""
+    found = []
+    while data:
+        (size,) = struct.unpack_from(">i", data, 0)
+        found.append(Record(data[:size]))
+        data = data[size:]
+    return found
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A store folder and the broker.conf both brokers read."""
+
+    home: Path
+    port: int
+    namesrv: str
+    jars: Path
+
+    @classmethod
+    def make(cls, home: Path, namesrv: str, jars: Path, **settings: object) -> "Folder":
+        home.mkdir()
+        folder = cls(home, servers.broker_port(), namesrv, jars)
+        servers.write_broker_conf(home / "broker.conf", folder.port, namesrv, **settings)
+        return folder
+
+    @property
+    def broker(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @contextmanager
+    def served_by(self, name: str) -> Iterator[Child]:
+        """The broker called `apache` or `rmqpy` on this folder; stopped in order unless the caller kills it."""
+        if name == "apache":
+            command = servers.apache_broker_command(self.jars, self.home)
+        else:
+            command = servers.rmqpy_broker_command()
+        with Child(name, command, self.home, env=servers.environment(self.home)) as child:
+            child.wait_until(self._is_serving, servers.APACHE_SECONDS_MAX)
+            yield child
+            child.stop(servers.APACHE_SECONDS_MAX)
+
+    def _is_serving(self) -> bool:
+        try:
+            wire.max_offset(self.broker, "TBW102", 0)
+        except OSError:
+            return False
+        return True
+
+    def queue(self, topic: str, queue_id: int) -> list[Record]:
+        """Every message of a queue."""
+        offset, end = wire.min_offset(self.broker, topic, queue_id), wire.max_offset(self.broker, topic, queue_id)
+        found: list[Record] = []
+        while offset < end:
+            found += records(wire.pull(self.broker, topic, queue_id, offset))
+            assert found[-1].queue_offset >= offset, f"{topic}/{queue_id} at {offset}: the same again"
+            offset = found[-1].queue_offset + 1
+        return found
+
+    def by_key(self, topic: str, key: str) -> list[Record]:
+        """What a query by key finds, or by unique key."""
+        return records(wire.query(self.broker, topic, key))
+
+    def by_id(self, physical_offset: int) -> Record:
+        """The message at this position of the log."""
+        return Record(wire.view(self.broker, physical_offset))

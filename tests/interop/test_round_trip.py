@@ -1,0 +1,130 @@
+"""A store folder goes from Apache's broker to ours and back, in order and after SIGKILL, and nobody misses a byte.
+
+Whatever one broker serves the next one has to serve: every queue byte for byte, delayed messages that still wait,
+every message by key, unique key, position and time, and the progress of groups. Then it writes more.
+
+RMQPY_ROUND_TRIP=100000 writes that many messages first; the default is a few thousand, in files small enough that
+all kinds of them roll.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rmqpy
+
+from . import servers, wire
+from .folders import SCHEDULE_TOPIC, SMALL_FILES, Folder, Record
+
+TOPIC = "round-trip"
+QUEUES = 4
+MESSAGES = int(os.environ.get("RMQPY_ROUND_TRIP", "4000"))
+MORE = max(400, MESSAGES // 10)
+BATCH = 32
+TWO_HOURS = 18
+"""A delay level whose messages are still waiting at the end of the test."""
+
+Served = dict[tuple[str, int], list[Record]]
+
+
+@pytest.fixture
+def namesrv(originals: Callable[[str], Path], tmp_path: Path) -> Iterator[str]:
+    with servers.rmqpy_name_server(tmp_path) as (address, _):
+        yield address
+
+
+def write(folder: Folder, writer: str, count: int) -> None:
+    """`count` messages: single ones with tag, keys and properties, batches, and a few delayed for hours."""
+    with rmqpy.Producer(folder.namesrv, send_timeout=30.0) as producer:
+        single = [
+            rmqpy.Message(
+                TOPIC,
+                f"{writer} {index}".encode() * (1 + index % 7),
+                tag=f"tag{index % 5}",
+                keys=[f"{writer}-{index}", f"tenth-{index // 10}"],
+                properties={"number": str(index), "text": "Grüße"},
+            )
+            for index in range(count // 2)
+        ]
+        pending = [producer.submit(message) for message in single]
+        for start in range(count // 2, count, BATCH):
+            batch = [
+                rmqpy.Message(TOPIC, f"{writer} batch {index}".encode(), keys=[f"{writer}-{index}"])
+                for index in range(start, min(start + BATCH, count))
+            ]
+            producer.send_batch(batch)
+        for future in pending:
+            assert future.result(60.0).ok
+
+
+def delay(folder: Folder, count: int) -> None:
+    """Messages that still wait when the test is over."""
+    with rmqpy.Producer(folder.namesrv, send_timeout=30.0) as producer:
+        for index in range(count):
+            producer.send(rmqpy.Message(TOPIC, f"later {index}".encode(), delay_level=TWO_HOURS))
+
+
+def served(folder: Folder) -> Served:
+    """Everything the broker serves of the topic and of what waits for its delay."""
+    queues = [(TOPIC, queue_id) for queue_id in range(QUEUES)] + [(SCHEDULE_TOPIC, TWO_HOURS - 1)]
+    return {queue: folder.queue(*queue) for queue in queues}
+
+
+def check(folder: Folder, expected: Served) -> None:
+    """The broker serves exactly this, along every way there is to a message."""
+    found = served(folder)
+    for queue, records in expected.items():
+        assert [record.raw for record in found[queue]] == [record.raw for record in records], queue
+    for (topic, queue_id), records in expected.items():
+        if topic != TOPIC:
+            continue
+        for record in records[:: max(1, len(records) // 50)]:
+            assert folder.by_id(record.physical_offset) == record
+            for key in (*record.properties["KEYS"].split(" "), record.properties["UNIQ_KEY"]):
+                assert record in folder.by_key(TOPIC, key), key
+            first = next(other for other in records if other.store_time_ms == record.store_time_ms)
+            assert wire.offset_by_time(folder.broker, TOPIC, queue_id, record.store_time_ms) == first.queue_offset
+    assert wire.committed(folder.broker, wire.READER, TOPIC, 0) == 7
+
+
+def count(everything: Served) -> int:
+    """Messages in all queues."""
+    return sum(len(records) for records in everything.values())
+
+
+def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
+    originals: Callable[[str], Path], namesrv: str, tmp_path: Path
+) -> None:
+    folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **SMALL_FILES)
+    with folder.served_by("apache"):
+        wire.create_topic(namesrv, folder.broker, TOPIC, QUEUES)
+        write(folder, "first", MESSAGES)
+        delay(folder, 10)
+        expected = served(folder)
+        wire.commit(folder.broker, wire.READER, TOPIC, 0, 7)
+        assert count(expected) == MESSAGES + 10
+        check(folder, expected)
+
+    with folder.served_by("rmqpy"):
+        check(folder, expected)
+        write(folder, "second", MORE)
+        expected = served(folder)
+        assert count(expected) == MESSAGES + MORE + 10
+
+    with folder.served_by("apache") as broker:
+        check(folder, expected)
+        write(folder, "third", MORE)
+        expected = served(folder)
+        broker.kill()
+
+    with folder.served_by("rmqpy") as broker:
+        check(folder, expected)
+        write(folder, "fourth", MORE)
+        expected = served(folder)
+        assert count(expected) == MESSAGES + 3 * MORE + 10
+        broker.kill()
+
+    with folder.served_by("apache"):
+        check(folder, expected)
