@@ -19,7 +19,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn a_reader_that_does_not_read_is_not_read_from_and_costs_little() {
     let _alone = ALONE.lock();
     let options = ServerOptions { io_threads: 1, outbox_bytes_max: 1 << 20, ..ServerOptions::default() };
-    let (server, echo, address) = serve(options);
+    let (server, _, address) = serve(options);
     let mut peer = Peer::connect(address);
     peer.socket.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let before = private_bytes();
@@ -36,8 +36,7 @@ fn a_reader_that_does_not_read_is_not_read_from_and_costs_little() {
     // Others do not notice.
     Peer::connect(address).echoes(5);
     // And nothing was lost: it goes on where it stood.
-    let handled = echo.handled.load(Ordering::SeqCst);
-    for _ in 0..handled - 1 {
+    for _ in 0..asked {
         assert_eq!(peer.answer().unwrap().body.len(), 32 << 10);
     }
     eventually("the outbox is empty", || server.statistics().pending_bytes == 0);
@@ -85,7 +84,8 @@ fn a_large_frame_costs_what_came_of_it_and_leaves_nothing_behind() {
     let before = private_bytes();
     let head = [0, 0xFF, 0xFF, 0xFC, 0, 0, 0, 2, b'{', b'}'];
     let begun = vec![b'x'; 1 << 20];
-    for _ in 0..10 {
+    // Sixty frames in all: what stays behind must not grow with them. The allocator may keep a few for the next.
+    for _ in 0..30 {
         let mut peers: Vec<Peer> = (0..2).map(|_| Peer::connect(address)).collect();
         for peer in &mut peers {
             peer.send(&head);
@@ -95,5 +95,5 @@ fn a_large_frame_costs_what_came_of_it_and_leaves_nothing_behind() {
         let grown = private_bytes().saturating_sub(before);
         assert!(grown < 8 << 20, "{grown} bytes for two frames of which 1 MiB came");
     }
-    eventually("all of it is given back", || private_bytes().saturating_sub(before) < 2 << 20);
+    eventually("what they took is given back", || private_bytes().saturating_sub(before) < 6 << 20);
 }

@@ -138,6 +138,13 @@ async def test_t45_a_direct_retry_goes_to_the_dead_letters_only_beyond_the_limit
         assert (found.code, times.encode() in found.body) == (0, True)
 
 
+async def test_t45_a_message_may_wait_for_its_retry_topic_and_then_for_its_dead_letters(peer: Peer) -> None:
+    sends = [await peer.send(SEND_V2, letters("%RETRY%unseen", j="3", l="2"), b"last") for _ in range(3)]
+    answers = [await peer.receive() for _ in sends]
+    assert [answer.code for answer in answers] == [0, 0, 0], answers
+    assert (await peer.call(PULL, pull("%DLQ%unseen", 0))).body.count(b"last") == 3
+
+
 async def test_t46_address_bits_of_a_client_do_not_reach_the_record(peer: Peer) -> None:
     await peer.call(SEND_V2, letters("masked", f=str(0x30 | 0xC0 | 0x1)), b"x")
     found = await peer.call(PULL, pull("masked", 0))

@@ -132,7 +132,7 @@ class Groups:
         finally:
             self._unsaved -= Counter(before.keys())
         for group in changed:
-            if self._table.get(group.group_name) is group:
+            if group.group_name in self._table:
                 self._publish(group)
 
     async def remove(self, name: str) -> bool:

@@ -140,8 +140,8 @@ class Topics:
         finally:
             self._unsaved -= Counter(before.keys())
         for topic in changed:
-            # Another change may have overtaken this one while the file was written.
-            if self._table.get(topic.topic_name) is topic:
+            # A removal may have overtaken it while the file was written; a later change publishes itself, later.
+            if topic.topic_name in self._table:
                 self._publish(topic)
         self.on_change(changed)
 

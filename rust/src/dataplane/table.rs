@@ -25,7 +25,7 @@ use super::reply::{self, Refusal, overload};
 use super::send::{Burst, Sent};
 use super::session::{Event, Link, Session};
 use super::traits::added_properties;
-use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Upcall, Upcalls};
+use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Upcall, Upcalls, Wait};
 use crate::clock::SharedClock;
 use crate::message::id::UniqueIds;
 use crate::positions::{PhysicalOffset, QueueOffset};
@@ -36,6 +36,8 @@ use crate::store::{Arrivals, ConsumeQueue, Store};
 
 /// How long a frame waits for what Python has to make.
 const PARKED_MAX: Duration = Duration::from_secs(3);
+/// Names one frame may wait for in turn: a retry topic, and the dead-letter topic its message lands in.
+const PARKINGS_MAX: u8 = 2;
 
 /// What a deadline is about.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ pub enum Due {
     /// A parked pull has waited long enough.
     Pull(Arc<Link>, u64),
     /// Python did not make this in time.
-    Missing(Missing, String),
+    Missing(Missing, String, Wait),
 }
 
 /// Everything the hot requests of a broker need.
@@ -130,9 +132,9 @@ impl Plane {
             Due::Pull(link, token) => {
                 link.post(Event::Wake(token));
             }
-            Due::Missing(missing, name) => {
+            Due::Missing(missing, name, wait) => {
                 let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
-                upcalls.release(missing, &name, Some((missing_code(missing), remark.into())));
+                upcalls.expire(missing, &name, wait, (missing_code(missing), remark.into()));
             }
         })?;
         plane.broker = Some(Broker {
@@ -215,12 +217,12 @@ impl Plane {
         }
     }
 
-    /// Answers a frame that does not go on, or parks it. `may_park` is false for one that was parked before.
-    fn halt(&self, session: &Session, frame: &Frame<'_>, halt: Halt, may_park: bool, out: &mut Outbox) {
+    /// Answers a frame that does not go on, or parks it. `parkings` is how often it was parked before.
+    fn halt(&self, session: &Session, frame: &Frame<'_>, halt: Halt, parkings: u8, out: &mut Outbox) {
         let refusal = match halt {
             Halt::Refused(refusal) => refusal,
-            Halt::Missing(missing, name) if !may_park => missing_refusal(missing, &name),
-            Halt::Missing(missing, name) => match self.park(session, frame, missing, name) {
+            Halt::Missing(missing, name) if parkings >= PARKINGS_MAX => missing_refusal(missing, &name),
+            Halt::Missing(missing, name) => match self.park(session, frame, missing, name, parkings + 1) {
                 Ok(()) => return,
                 Err(refusal) => refusal,
             },
@@ -241,13 +243,14 @@ impl Plane {
         frame: &Frame<'_>,
         missing: Missing,
         name: String,
+        parkings: u8,
     ) -> Result<(), Refusal> {
-        let is_first =
-            self.upcalls.park(missing, &name, &session.link, OwnedFrame::of(frame)).ok_or_else(overload)?;
-        if is_first {
+        let frame = OwnedFrame::of(frame, parkings);
+        let began = self.upcalls.park(missing, &name, &session.link, frame).ok_or_else(overload)?;
+        if let Some(wait) = began {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
             if let Some(broker) = &self.broker {
-                broker.deadlines.add(PARKED_MAX, Due::Missing(missing, name.clone()));
+                broker.deadlines.add(PARKED_MAX, Due::Missing(missing, name.clone(), wait));
             }
             let mut upcall = upcall(session, Cause::Missing(missing, name));
             upcall.ext = owned_ext(session);
@@ -311,7 +314,7 @@ impl Service for Plane {
                 continue;
             }
             if let Err(halt) = self.serve(session, frame, &mut burst, out) {
-                self.halt(session, frame, halt, true, out);
+                self.halt(session, frame, halt, 0, out);
             }
         }
         if let Some(broker) = &self.broker {
@@ -324,8 +327,8 @@ impl Service for Plane {
     fn event(&self, session: &mut Session, event: Event, out: &mut Outbox) -> Result<(), Close> {
         match event {
             Event::Write(frame) => out.bytes().extend_from_slice(&frame),
-            Event::Frame(frame, refusal) => {
-                let frame = frame.frame();
+            Event::Frame(owned, refusal) => {
+                let frame = owned.frame();
                 session.header.decode(&frame)?;
                 let mut burst: Burst<'_> = ArrayVec::new();
                 let served = match refusal {
@@ -333,7 +336,7 @@ impl Service for Plane {
                     Some((code, remark)) => Err(Refusal::new(code, remark.to_string()).into()),
                 };
                 match served {
-                    Err(halt) => self.halt(session, &frame, halt, false, out),
+                    Err(halt) => self.halt(session, &frame, halt, owned.parkings, out),
                     Ok(()) => self.broker.iter().for_each(|broker| broker.append(session, &mut burst, out)),
                 }
                 session.arena.clear();

@@ -104,13 +104,15 @@ pub struct OwnedFrame {
     encoding: Encoding,
     header: Box<[u8]>,
     body: Box<[u8]>,
+    /// How often it was parked.
+    pub parkings: u8,
 }
 
 impl OwnedFrame {
-    /// A copy of `frame`.
+    /// A copy of `frame`, to be parked for the `parkings`th time.
     #[must_use]
-    pub fn of(frame: &Frame<'_>) -> Self {
-        Self { encoding: frame.encoding, header: frame.header.into(), body: frame.body.into() }
+    pub fn of(frame: &Frame<'_>, parkings: u8) -> Self {
+        Self { encoding: frame.encoding, header: frame.header.into(), body: frame.body.into(), parkings }
     }
 
     /// The frame as it came in.
@@ -124,13 +126,21 @@ impl OwnedFrame {
     }
 }
 
+/// Names one wait for a name, so that the deadline of an earlier wait does not end a later one.
+pub type Wait = u64;
+
 /// Frames that wait for one name, oldest first, with who sent them.
-type Waiting = VecDeque<(Arc<Link>, OwnedFrame)>;
+#[derive(Debug, Default)]
+struct Waiting {
+    wait: Wait,
+    frames: VecDeque<(Arc<Link>, OwnedFrame)>,
+}
 
 #[derive(Debug, Default)]
 struct Parked {
     by_name: HashMap<(Missing, Box<str>), Waiting>,
     bytes: usize,
+    waits: Wait,
 }
 
 #[derive(Debug, Default)]
@@ -251,31 +261,55 @@ impl Upcalls {
         Some(reply_to)
     }
 
-    /// Parks a frame until `release` for `name`; whether it is the first one for the name: then Python must be told.
+    /// Parks a frame until `release` for `name`. The first one for a name begins a wait: Python must be told.
     ///
     /// `None`, and nothing is parked, at the bounds on parked frames: the caller answers `[OVERLOAD]`.
-    pub fn park(&self, missing: Missing, name: &str, link: &Arc<Link>, frame: OwnedFrame) -> Option<bool> {
+    pub fn park(
+        &self,
+        missing: Missing,
+        name: &str,
+        link: &Arc<Link>,
+        frame: OwnedFrame,
+    ) -> Option<Option<Wait>> {
         let mut parked = self.parked.lock();
-        if parked.bytes + frame.size() > PARKED_BYTES_MAX {
+        let Parked { by_name, bytes, waits } = &mut *parked;
+        if *bytes + frame.size() > PARKED_BYTES_MAX {
             return None;
         }
-        let size = frame.size();
-        let frames = parked.by_name.entry((missing, name.into())).or_default();
-        if frames.len() >= PARKED_PER_NAME_MAX {
+        let waiting = by_name.entry((missing, name.into())).or_default();
+        if waiting.frames.len() >= PARKED_PER_NAME_MAX {
             return None;
         }
-        frames.push_back((Arc::clone(link), frame));
-        let is_first = frames.len() == 1;
-        parked.bytes += size;
-        Some(is_first)
+        *bytes += frame.size();
+        let is_first = waiting.frames.is_empty();
+        waiting.frames.push_back((Arc::clone(link), frame));
+        if is_first {
+            *waits += 1;
+            waiting.wait = *waits;
+        }
+        Some(is_first.then_some(waiting.wait))
     }
 
     /// Lets the frames parked for `name` go in again, in the order they came.
     ///
     /// With `refusal`, a code and a remark, each is answered by it instead.
     pub fn release(&self, missing: Missing, name: &str, refusal: Option<(i32, Arc<str>)>) {
+        self.let_go(missing, name, None, refusal);
+    }
+
+    /// Ends a wait with a refusal, unless it has ended before.
+    pub fn expire(&self, missing: Missing, name: &str, wait: Wait, refusal: (i32, Arc<str>)) {
+        self.let_go(missing, name, Some(wait), Some(refusal));
+    }
+
+    fn let_go(&self, missing: Missing, name: &str, wait: Option<Wait>, refusal: Option<(i32, Arc<str>)>) {
         let mut parked = self.parked.lock();
-        let Some(frames) = parked.by_name.remove(&(missing, Box::from(name))) else { return };
+        let key = (missing, Box::from(name));
+        let is_meant = |waiting: &Waiting| wait.is_none_or(|wait| wait == waiting.wait);
+        if !parked.by_name.get(&key).is_some_and(is_meant) {
+            return;
+        }
+        let Some(Waiting { frames, .. }) = parked.by_name.remove(&key) else { return };
         parked.bytes -= frames.iter().map(|(_, frame)| frame.size()).sum::<usize>();
         drop(parked);
         for (link, frame) in frames {

@@ -7,6 +7,8 @@
 //! Threads: any. What is not near the end of the log may wait for the disk: `Store::is_hot` says so beforehand, and
 //! `Store::read_later` has a thread for it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::positions::{PhysicalOffset, QueueOffset};
@@ -16,6 +18,7 @@ use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
 use super::derived::DerivedFiles;
 use super::error::StoreError;
 use super::scan::{is_entry_of, record_at};
+use super::segments::Segment;
 
 /// Units examined by one read at least, however few messages are asked for: a filter may refuse most.
 const EXAMINED_UNITS_MIN: u64 = 800;
@@ -222,7 +225,7 @@ impl Reader<'_> {
                 }
             }
         }
-        gather.finish(self.log, &mut into.slices);
+        gather.finish(&mut into.slices);
         if into.next_begin == ask.offset {
             // Nothing could be read there; the next file may be sound.
             let file_units = self.derived.queues.files().file_units();
@@ -239,7 +242,7 @@ impl Reader<'_> {
         if at.0 + size as u64 > visible.0 {
             return None;
         }
-        self.log.segments().slice(at.0, size).map(Bytes::from_owner)
+        self.log.segments().slice(at.0, size)
     }
 
     /// Store time of the message at an offset.
@@ -324,6 +327,8 @@ impl Reader<'_> {
 /// A run of neighbouring records.
 #[derive(Default)]
 struct Gather {
+    /// The file of the last record, and what of it slices share.
+    segment: Option<(Arc<Segment>, Bytes)>,
     start: u64,
     size: usize,
 }
@@ -331,28 +336,34 @@ struct Gather {
 impl Gather {
     /// Adds a record to the run, or begins a new one; `false` when it is not in the log.
     fn add(&mut self, log: &CommitLog, unit: &Unit, offset: u64, slices: &mut Vec<Bytes>) -> bool {
-        let segments = log.segments();
-        let is_there = segments.find(unit.physical).is_some_and(|segment| {
-            unit.end() <= segment.published()
-                && is_entry_of(segment.bytes_from(unit.physical), unit.physical, unit, offset)
-        });
-        if !is_there {
-            return false;
-        }
-        let follows = self.size > 0
-            && unit.physical == self.start + self.size as u64
-            && !unit.physical.is_multiple_of(segments.size());
-        if !follows {
-            self.finish(log, slices);
+        let holds = |segment: &Segment| (segment.base()..segment.limit()).contains(&unit.physical);
+        let follows = self.size > 0 && unit.physical == self.start + self.size as u64;
+        let is_same_file = self.segment.as_ref().is_some_and(|(segment, _)| holds(segment));
+        if !(follows && is_same_file) {
+            self.finish(slices);
             self.start = unit.physical;
         }
-        self.size += unit.size as usize;
-        true
+        if !is_same_file {
+            self.segment = log.segments().find(unit.physical).map(|segment| (segment, Bytes::new()));
+        }
+        let Some((segment, view)) = &mut self.segment else { return false };
+        if unit.end() > segment.base() + view.len() as u64 {
+            *view = segment.view(unit.end());
+        }
+        let is_there = unit.end() <= segment.base() + view.len() as u64
+            && is_entry_of(segment.bytes_from(unit.physical), unit.physical, unit, offset);
+        if is_there {
+            self.size += unit.size as usize;
+        }
+        is_there
     }
 
-    fn finish(&mut self, log: &CommitLog, slices: &mut Vec<Bytes>) {
-        if self.size > 0 {
-            slices.extend(log.segments().slice(self.start, self.size).map(Bytes::from_owner));
+    fn finish(&mut self, slices: &mut Vec<Bytes>) {
+        if let Some((segment, view)) = &self.segment
+            && self.size > 0
+        {
+            let start = (self.start - segment.base()) as usize;
+            slices.push(view.slice(start..start + self.size));
         }
         self.size = 0;
     }

@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskFile, Open};
 use super::error::StoreError;
-use super::region::{Appender, Reader, Region, Slice};
+use super::region::{Appender, Reader, Region};
 
 /// Smallest file that is believed to be a CommitLog file at all.
 const SEGMENT_BYTES_MIN: u64 = 4096;
@@ -31,6 +33,8 @@ pub struct Segment {
     file: Arc<dyn DiskFile>,
     region: Region,
     reader: Reader,
+    /// The readable bytes as they were when somebody last needed more of them.
+    view: Mutex<Bytes>,
 }
 
 impl Segment {
@@ -65,10 +69,15 @@ impl Segment {
         self.reader.bytes(start..self.reader.published()).unwrap_or_default()
     }
 
-    /// A piece that keeps the mapping alive.
-    pub fn slice(&self, at: u64, size: usize) -> Option<Slice> {
-        let start = usize::try_from(at.checked_sub(self.base)?).ok()?;
-        self.reader.slice(start..start.checked_add(size)?)
+    /// Readable bytes from the start of the file, at least up to position `end` if those are readable.
+    ///
+    /// Slices of a view share its hold on the mapping: each costs a count, and no allocation.
+    pub fn view(&self, end: u64) -> Bytes {
+        let mut view = self.view.lock();
+        if self.base + (view.len() as u64) < end {
+            *view = self.reader.slice(0..self.reader.published()).map(Bytes::from_owner).unwrap_or_default();
+        }
+        view.clone()
     }
 
     /// Makes the bytes of `range`, clipped to this segment, durable.
@@ -184,8 +193,11 @@ impl Segments {
     }
 
     /// `size` readable bytes at `at`; `None` unless all of them are in one file and published.
-    pub fn slice(&self, at: u64, size: usize) -> Option<Slice> {
-        self.find(at)?.slice(at, size)
+    pub fn slice(&self, at: u64, size: usize) -> Option<Bytes> {
+        let segment = self.find(at)?;
+        let view = segment.view(at.checked_add(size as u64)?);
+        let start = (at - segment.base()) as usize;
+        (start + size <= view.len()).then(|| view.slice(start..start + size))
     }
 
     /// Makes everything in `range` durable, oldest first.
@@ -311,7 +323,7 @@ fn map(
         let expected = "expected a mapping that nobody else has claimed".to_owned();
         return Err(StoreError::Layout { path, expected });
     };
-    Ok((Segment { base, path, file, region, reader }, appender))
+    Ok((Segment { base, path, file, region, reader, view: Mutex::default() }, appender))
 }
 
 fn segment_size(path: &Path, found: u64) -> Result<u64, StoreError> {
