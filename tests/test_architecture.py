@@ -28,8 +28,9 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "columns": frozenset({"store", "remoting", "message", "positions", "clock"}),
     "dataplane": frozenset({"columns", "store", "remoting", "message", "positions", "clock"}),
     "client": frozenset({"columns", "remoting", "message", "positions", "clock"}),
+    "load": frozenset({"remoting", "message", "clock"}),
     "bindings": frozenset(
-        {"dataplane", "client", "columns", "store", "remoting", "message", "positions", "clock"}
+        {"dataplane", "client", "load", "columns", "store", "remoting", "message", "positions", "clock"}
     ),
 }
 
@@ -50,11 +51,12 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "control": _PARTS,
     "client": _PARTS,
     "admin": _PARTS,
+    "load": _PARTS | {"client", "admin"},
     "namesrv": _ROOTS,
     "broker": _ROOTS,
     "server": _ROOTS | {"namesrv", "broker"},
     "testing": _ROOTS | {"namesrv", "broker", "server"},
-    "cli": _ROOTS | {"namesrv", "broker", "server"},
+    "cli": _ROOTS | {"load", "namesrv", "broker", "server"},
     "__main__": frozenset({"cli"}),
 }
 

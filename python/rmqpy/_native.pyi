@@ -16,6 +16,7 @@ __all__ = [
     "Client",
     "Columns",
     "Completions",
+    "Load",
     "Message",
     "Metadata",
     "Offsets",
@@ -615,3 +616,57 @@ class ArrowBatch:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...
     def __len__(self) -> int: ...
+
+# --------------------------------------------------------------------------------------------------------------
+# Measuring brokers
+# --------------------------------------------------------------------------------------------------------------
+
+@final
+class Load:
+    """Load for any RocketMQ broker, on threads of its own; begun by the constructor.
+
+    `work` is `produce` (sends, codes 310 and 320) or `consume` (pulls, code 11). `targets` are brokers: address, name,
+    and queues with the offsets their readers begin at. `messages_each` is the size of a client batch, or what one pull
+    asks for. `connections` are dealt among brokers and `threads`; each has up to `window` requests under way: the
+    closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count from
+    these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured seconds or
+    `count` messages. Without any answer for `timeout` seconds it fails. Seconds of processor time of `pids` are told.
+
+    Raises `ConfigError` for settings out of their bounds, and `ConnectError` when a broker cannot be reached.
+    """
+
+    def __new__(
+        cls,
+        work: Literal["produce", "consume"],
+        topic: str,
+        group: str,
+        targets: Sequence[tuple[str, str, Sequence[tuple[int, int]]]],
+        *,
+        body_bytes: int = 128,
+        messages_each: int = 1,
+        binary: bool = False,
+        connections: int = 1,
+        window: int = 1,
+        threads: int = 1,
+        rate: float | None = None,
+        warm_up: float = 0.0,
+        duration_s: float = 10.0,
+        count: int | None = None,
+        timeout: float = 5.0,
+        pids: Sequence[int] = ...,
+    ) -> Self: ...
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until the end; False when `timeout` seconds passed first. Answers Ctrl-C."""
+
+    @property
+    def messages(self) -> int:
+        """Messages accepted or received so far."""
+
+    def stop(self) -> None:
+        """Send nothing more. The end comes with the answers to what is under way."""
+
+    def report(self) -> str | None:
+        """What was measured, as a JSON object, once; None before the end.
+
+        Raises `ConnectError` when a connection broke, `RequestTimeout` when a broker stopped answering.
+        """

@@ -2,8 +2,8 @@
 //!
 //! The crate is read from the bottom up: `positions` and `clock` are the vocabulary, `message` knows the bytes of
 //! a message, `store` keeps them, `remoting` carries them, `dataplane` serves the broker's hot requests, `client`
-//! is the native half of every client, `columns` turns records into messages or Arrow columns, and `bindings` is
-//! the only place that knows Python.
+//! is the native half of every client, `columns` turns records into messages or Arrow columns, `load` measures any
+//! broker, and `bindings` is the only place that knows Python.
 //!
 //! *Architecture invariant*: imports point down, and siblings do not import each other — `store` knows no frames,
 //! `remoting` knows no files. Only `store::region` may use `unsafe`.
@@ -12,6 +12,7 @@ pub mod client;
 pub mod clock;
 pub mod columns;
 pub mod dataplane;
+pub mod load;
 pub mod message;
 pub mod positions;
 pub mod remoting;

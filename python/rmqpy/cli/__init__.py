@@ -22,6 +22,7 @@ COMMANDS = {
     "produce": "Send messages: an argument, standard input, or the lines of a file.",
     "consume": "Print the messages of a topic.",
     "topic": "List, describe, create and delete topics.",
+    "bench": "Measure a broker: throughput, latency, processor time.",
     "version": "Version of rmqpy and of what it runs on.",
 }
 

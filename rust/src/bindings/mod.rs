@@ -8,6 +8,7 @@ mod client;
 mod columns;
 mod completions;
 mod errors;
+mod load;
 mod message;
 mod metadata;
 mod offsets;
@@ -38,5 +39,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<send_future::SendFuture>()?;
     module.add_class::<columns::Columns>()?;
     module.add_class::<columns::ArrowBatch>()?;
+    module.add_class::<load::Load>()?;
     Ok(())
 }

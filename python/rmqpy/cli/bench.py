@@ -1,0 +1,261 @@
+"""`rmqpy bench`: load for a broker, and how it bears it."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqpy.cli.cluster import cluster_options
+from rmqpy.cli.output import Format, output_option, show
+
+if TYPE_CHECKING:
+    from rmqpy.load.targets import Target
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+DEFAULT_TOPIC = "rmqpy-bench"
+GROUP = "rmqpy-bench"
+PROGRESS_S = 0.5
+
+
+@click.group()
+def command() -> None:
+    """Measure a broker, ours or Apache's: throughput, latency, processor time.
+
+    Without --rate the load is a closed loop: each connection keeps --window requests under way, as fast as answers
+    come. With --rate messages are due at fixed times, and latency counts from the time a message was due, so that a
+    broker that stalls is charged for everything it holds up.
+    """
+
+
+def load_options(command: _Command) -> _Command:
+    """Add what all loads have in common."""
+    options = [
+        click.argument("topic", default=DEFAULT_TOPIC),
+        click.option("-c", "--connections", type=click.IntRange(1, 10_000), default=4, show_default=True),
+        click.option(
+            "-w",
+            "--window",
+            type=click.IntRange(1, 65_536),
+            default=64,
+            show_default=True,
+            help="Requests under way on each connection, at most.",
+        ),
+        click.option(
+            "--threads",
+            type=click.IntRange(1, 64),
+            default=1,
+            show_default=True,
+            help="Of the load generator.",
+        ),
+        click.option(
+            "--header",
+            type=click.Choice(["json", "binary"]),
+            default="json",
+            show_default=True,
+            help="Encoding.",
+        ),
+        click.option(
+            "-d",
+            "--duration",
+            type=click.FloatRange(min=0, min_open=True),
+            default=10.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Of the measured interval.",
+        ),
+        click.option(
+            "--warm-up",
+            type=click.FloatRange(min=0),
+            default=1.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Load before anything is measured.",
+        ),
+        click.option(
+            "--count", type=click.IntRange(min=1), help="End after so many messages, warm-up included."
+        ),
+        click.option(
+            "--pid",
+            "pids",
+            type=click.IntRange(min=1),
+            multiple=True,
+            help="The broker's process, to tell its processor time; found by its port where it runs on this machine.",
+        ),
+        click.option(
+            "--plot",
+            type=click.Path(dir_okay=False, writable=True, path_type=Path),
+            help="Write latency by percentile as an SVG file.",
+        ),
+        cluster_options,
+        output_option,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def sending_options(command: _Command) -> _Command:
+    """Add what sends have and pulls have not."""
+    options = [
+        click.option(
+            "-s",
+            "--body-bytes",
+            type=click.IntRange(1, 4 << 20),
+            default=128,
+            show_default=True,
+            help="Of one message.",
+        ),
+        click.option(
+            "--batch",
+            type=click.IntRange(1, 32_768),
+            default=1,
+            show_default=True,
+            help="Messages in one request; more than one makes client batches.",
+        ),
+        click.option(
+            "--queues",
+            type=click.IntRange(1, 1024),
+            default=4,
+            show_default=True,
+            help="On each broker, of a topic that is made for this.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def rate_option(default: float | None) -> Callable[[_Command], _Command]:
+    """Add `--rate`."""
+    return click.option(
+        "-r",
+        "--rate",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default,
+        show_default=default is not None,
+        metavar="MSG/S",
+        help="Open loop: messages due each second, all connections together.",
+    )
+
+
+@command.command()
+@load_options
+@sending_options
+@rate_option(None)
+def produce(body_bytes: int, batch: int, queues: int, **settings: Any) -> None:
+    """Send to TOPIC, which is made if it does not exist.
+
+    \b
+    rmqpy bench produce -c 64 -w 1                    # 64 producers, each waiting for its answer
+    rmqpy bench produce -c 4 -w 256 --header binary   # pipelined
+    rmqpy bench produce -c 4 -w 8 --batch 32
+    """
+    _send(body_bytes, batch, queues, settings)
+
+
+@command.command()
+@load_options
+@sending_options
+@rate_option(1000.0)
+def latency(body_bytes: int, batch: int, queues: int, **settings: Any) -> None:
+    """Send to TOPIC at a steady rate; how long after it was due each message was accepted.
+
+    \b
+    rmqpy bench latency --rate 30000 -d 120 --plot latency.svg
+    """
+    _send(body_bytes, batch, queues, settings)
+
+
+@command.command()
+@load_options
+@click.option(
+    "-m",
+    "--max-messages",
+    type=click.IntRange(1, 32_768),
+    default=32,
+    show_default=True,
+    help="One pull may bring. Apache's broker gives 32 at most, unless configured otherwise.",
+)
+@rate_option(None)
+def consume(max_messages: int, **settings: Any) -> None:
+    """Pull what TOPIC holds, from the begin; readers that come to the end start again.
+
+    \b
+    rmqpy bench consume -c 16 -w 1
+    """
+    from rmqpy.load.targets import readable
+
+    targets = readable(settings["namesrv"], settings["topic"], timeout=settings["timeout"])
+    _measure("consume", targets, {"messages_each": max_messages}, settings)
+
+
+def _send(body_bytes: int, batch: int, queues: int, settings: dict[str, Any]) -> None:
+    from rmqpy.load.targets import writable
+
+    targets = writable(settings["namesrv"], settings["topic"], queues=queues, timeout=settings["timeout"])
+    _measure("produce", targets, {"messages_each": batch, "body_bytes": body_bytes}, settings)
+
+
+def _measure(
+    work: str, targets: "Sequence[Target]", what: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    from rmqpy.load import machine, report
+    from rmqpy.load.plot import percentiles
+
+    found = [machine.listener(target.address) for target in targets]
+    pids = settings["pids"] or sorted({pid for pid in found if pid is not None})
+    plan = {
+        **what,
+        "binary": settings["header"] == "binary",
+        **{name: settings[name] for name in ("connections", "window", "threads", "rate", "warm_up", "count")},
+        "duration_s": settings["duration"],
+    }
+    measured = _run(work, settings["topic"], targets, plan, settings["timeout"], pids)
+    result = {
+        "command": {"work": work, "topic": settings["topic"], **plan},
+        "machine": machine.facts(),
+        "brokers": [{"address": target.address, "name": target.broker} for target in targets],
+        "watched": [{"pid": pid, "private_bytes": machine.private_bytes(pid)} for pid in pids],
+        **measured,
+    }
+    if settings["plot"] is not None:
+        settings["plot"].write_text(percentiles(result), encoding="utf-8")
+    output: Format = settings["output"]
+    show(report.summary(result) if output == "table" else result, output)
+
+
+def _run(
+    work: Any,
+    topic: str,
+    targets: "Sequence[Target]",
+    plan: Mapping[str, Any],
+    timeout: float,
+    pids: Sequence[int],
+) -> dict[str, Any]:
+    """The load, with a line of progress where somebody watches."""
+    from rmqpy._native import Load
+
+    load = Load(work, topic, GROUP, targets, timeout=timeout, pids=pids, **plan)
+    is_watched = sys.stderr.isatty()
+    began, before = time.monotonic(), 0
+    try:
+        while not load.wait(PROGRESS_S if is_watched else None):
+            total = load.messages
+            line = (
+                f"{time.monotonic() - began:5.0f} s  {total:>14,}  {(total - before) / PROGRESS_S:>12,.0f}/s"
+            )
+            click.echo(f"\r{line}", nl=False, err=True)
+            before = total
+    finally:
+        load.stop()
+        if is_watched:
+            click.echo("\r" + " " * 48 + "\r", nl=False, err=True)
+    measured = load.report()
+    assert measured is not None, "a load that has ended has a report"
+    figures: dict[str, Any] = json.loads(measured)
+    return figures

@@ -1,0 +1,91 @@
+"""The figures of one load, as people read them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Result = Mapping[str, Any]
+"""What `rmqpy bench -o json` prints."""
+
+
+def broker_cpu_us(result: Result) -> float | None:
+    """Microseconds of the brokers' processor time for one message; None where it could not be read."""
+    spent = [seconds for seconds in result["cpu"]["watched_s"] if seconds is not None]
+    if not spent or not result["messages"]:
+        return None
+    return float(sum(spent)) / int(result["messages"]) * 1e6
+
+
+def shares(result: Result) -> dict[str, float | None]:
+    """Processors in use while it was measured: by the load, by the brokers, by everything else. 1.0 is one core."""
+    cpu = result["cpu"]
+    interval = cpu["interval_s"]
+    spent = [seconds for seconds in cpu["watched_s"] if seconds is not None]
+    load = cpu["own_s"] / interval
+    brokers = sum(spent) / interval if spent else None
+    others = None
+    if cpu["machine_s"] is not None and brokers is not None:
+        others = max(0.0, cpu["machine_s"] / interval - load - brokers)
+    return {"load": load, "brokers": brokers, "others": others}
+
+
+def summary(result: Result) -> dict[str, str]:
+    """The figures as rows of a table."""
+    latency = result["latency_us"]
+    rows = {
+        "load": described(result["command"]),
+        "throughput": f"{result['messages_per_s']:,.0f} msg/s, "
+        f"{result['bytes'] / max(result['interval_s'], 1e-9) / 1e6:,.1f} MB/s",
+        "measured": f"{result['messages']:,} messages in {result['interval_s']:.2f} s "
+        f"({result['messages_total']:,} in all)",
+    }
+    if latency["samples"]:
+        rows["latency"] = "  ".join(
+            f"{name} {duration(latency[key])}"
+            for name, key in (
+                ("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p99.9", "p999"), ("max", "max"),
+            )
+        )  # fmt: skip
+    if result["schedule"] is not None:
+        schedule = result["schedule"]
+        rows["schedule"] = (
+            f"{schedule['rate']:,.0f} msg/s offered, {schedule['late']:,} sent late "
+            f"(by {duration(schedule['lag_max_us'])} at most), {schedule['unsent']:,} never sent"
+        )
+    share = shares(result)
+    if share["brokers"] is not None:
+        rows["broker"] = f"{broker_cpu_us(result) or 0:.2f} us of processor time a message" + "".join(
+            f", {watched['private_bytes'] / 1e6:,.0f} MB private memory (process {watched['pid']})"
+            for watched in result["watched"]
+            if watched["private_bytes"] is not None
+        )
+    rows["processors"] = (
+        ", ".join(f"{name} {used:.2f}" for name, used in share.items() if used is not None)
+        + f" of {result['machine']['cores']} cores"
+    )
+    if result["empty_pulls"]:
+        rows["empty pulls"] = f"{result['empty_pulls']:,}"
+    if result["unanswered"]:
+        rows["unanswered"] = f"{result['unanswered']:,} requests"
+    for refused in result["refused"]:
+        rows[f"refused, code {refused['code']}"] = f"{refused['count']:,}: {refused['remark'][:100]}"
+    return rows
+
+
+def described(command: Mapping[str, Any]) -> str:
+    """The settings in one line."""
+    each = command["messages_each"]
+    what = f"pulls of {each}" if command["work"] == "consume" else f"{command['body_bytes']} B"
+    if command["work"] == "produce" and each > 1:
+        what = f"batches of {each} x {what}"
+    loop = f"{command['rate']:,.0f}/s" if command["rate"] else "closed loop"
+    header = "binary" if command["binary"] else "JSON"
+    return f"{command['connections']} x {command['window']}, {what}, {header}, {loop}"
+
+
+def duration(microseconds: float) -> str:
+    """Three digits and a unit."""
+    if microseconds < 1e3:
+        return f"{microseconds:.0f} us"
+    if microseconds < 1e6:
+        return f"{microseconds / 1e3:.3g} ms"
+    return f"{microseconds / 1e6:.3g} s"

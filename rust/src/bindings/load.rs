@@ -1,0 +1,109 @@
+//! `Load`: load for a broker, and what it said to it.
+
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use super::errors::raise;
+use super::waiting::{Home, duration, wait};
+use crate::load::{Load as Core, LoadError, Plan, Position, Target, Work};
+use crate::remoting::Encoding;
+
+/// Address, broker name, and queues with the offsets their readers begin at.
+type TargetTuple = (String, String, Vec<(u32, u64)>);
+
+/// See `_native.pyi`.
+#[pyclass(frozen, module = "rmqpy._native")]
+pub struct Load {
+    core: Core,
+    home: Home,
+}
+
+#[pymethods]
+impl Load {
+    #[new]
+    #[pyo3(signature = (work, topic, group, targets, *, body_bytes=128, messages_each=1, binary=false, connections=1,
+        window=1, threads=1, rate=None, warm_up=0.0, duration_s=10.0, count=None, timeout=5.0, pids=Vec::new()))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
+    fn new(
+        py: Python<'_>,
+        work: &str,
+        topic: String,
+        group: String,
+        targets: Vec<TargetTuple>,
+        body_bytes: usize,
+        messages_each: usize,
+        binary: bool,
+        connections: usize,
+        window: usize,
+        threads: usize,
+        rate: Option<f64>,
+        warm_up: f64,
+        duration_s: f64,
+        count: Option<u64>,
+        timeout: f64,
+        pids: Vec<u32>,
+    ) -> PyResult<Self> {
+        let work = match work {
+            "produce" => Work::Produce { body_bytes, batch: messages_each },
+            "consume" => Work::Consume { messages_max: messages_each },
+            _ => return Err(raise("ConfigError", "work is produce or consume")),
+        };
+        let plan = Plan {
+            work,
+            targets: targets.into_iter().map(target).collect(),
+            topic,
+            group,
+            encoding: if binary { Encoding::Binary } else { Encoding::Json },
+            connections,
+            window,
+            threads,
+            rate,
+            warm_up: duration(warm_up),
+            duration: duration(duration_s),
+            count,
+            timeout: duration(timeout),
+            pids,
+        };
+        let core = py.detach(|| Core::start(plan)).map_err(|error| failure(&error))?;
+        Ok(Self { core, home: Home::here() })
+    }
+
+    #[pyo3(signature = (timeout = None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        self.home.check("load")?;
+        wait(py, timeout, |slice: Duration| self.core.wait(slice))
+    }
+
+    #[getter]
+    fn messages(&self) -> u64 {
+        self.core.messages()
+    }
+
+    fn stop(&self) {
+        self.core.stop();
+    }
+
+    fn report(&self) -> PyResult<Option<String>> {
+        match self.core.report() {
+            Some(Ok(report)) => Ok(Some(report.json())),
+            Some(Err(error)) => Err(failure(&error)),
+            None => Ok(None),
+        }
+    }
+}
+
+fn target((address, broker, queues): TargetTuple) -> Target {
+    let queues = queues.into_iter().map(|(queue, begin)| Position { queue, begin }).collect();
+    Target { address, broker, queues }
+}
+
+fn failure(error: &LoadError) -> PyErr {
+    let class = match error {
+        LoadError::Plan(_) | LoadError::TooLarge(_) => "ConfigError",
+        LoadError::Connect { .. } | LoadError::Lost { .. } => "ConnectError",
+        LoadError::Silent { .. } => "RequestTimeout",
+        LoadError::Thread(_) => "RocketMQError",
+    };
+    raise(class, &error.to_string())
+}

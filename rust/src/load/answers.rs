@@ -1,0 +1,132 @@
+//! Answers, read as little as possible: which request, which code, how many messages.
+
+use memchr::memmem::Finder;
+
+use crate::remoting::frame::Frame;
+use crate::remoting::header::Header;
+use crate::remoting::{Encoding, HeaderError};
+
+/// The two numbers every answer has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Response code.
+    pub code: i32,
+    /// Which request it answers.
+    pub opaque: i32,
+}
+
+/// Reads answers; keeps what makes that quick.
+#[derive(Debug)]
+pub struct Reader {
+    code: Finder<'static>,
+    opaque: Finder<'static>,
+    header: Header,
+}
+
+impl Reader {
+    /// A reader, for one thread.
+    pub fn new() -> Self {
+        Self { code: Finder::new("\"code\":"), opaque: Finder::new("\"opaque\":"), header: Header::new() }
+    }
+
+    /// Code and opaque of an answer. Headers written in an unusual way take the long way.
+    ///
+    /// # Errors
+    /// When the header cannot be read.
+    pub fn read(&mut self, frame: &Frame<'_>) -> Result<Answer, HeaderError> {
+        let quick = match frame.encoding {
+            Encoding::Binary => binary(frame.header),
+            Encoding::Json => self.json(frame.header),
+        };
+        if let Some(answer) = quick {
+            return Ok(answer);
+        }
+        self.header.decode(frame)?;
+        Ok(Answer { code: self.header.code, opaque: self.header.opaque })
+    }
+
+    /// The remark of an answer, for telling people.
+    pub fn remark(&mut self, frame: &Frame<'_>) -> String {
+        match self.header.decode(frame) {
+            Ok(()) => self.header.remark().unwrap_or_default().to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn json(&self, header: &[u8]) -> Option<Answer> {
+        let number = |key: &Finder<'_>| {
+            let at = key.find(header)? + key.needle().len();
+            let digits = header.get(at..)?;
+            let length = digits.iter().position(|byte| !byte.is_ascii_digit())?;
+            let text = std::str::from_utf8(digits.get(..length)?).ok()?;
+            text.parse().ok()
+        };
+        Some(Answer { code: number(&self.code)?, opaque: number(&self.opaque)? })
+    }
+}
+
+fn binary(header: &[u8]) -> Option<Answer> {
+    let &[c0, c1, _, _, _, o0, o1, o2, o3] = header.first_chunk::<9>()?;
+    Some(Answer { code: i16::from_be_bytes([c0, c1]).into(), opaque: i32::from_be_bytes([o0, o1, o2, o3]) })
+}
+
+/// How many records a pull brought: they stand end to end, each with its size in front.
+pub fn records(mut body: &[u8]) -> u64 {
+    let mut count = 0;
+    while let Some(size) = body.first_chunk::<4>() {
+        let size = u32::from_be_bytes(*size) as usize;
+        match body.get(size..) {
+            Some(rest) if size > 0 => body = rest,
+            _ => break,
+        }
+        count += 1;
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remoting::codes::flag;
+    use crate::remoting::frame::{FrameLimits, split};
+    use crate::remoting::header::HeaderWriter;
+
+    fn check(bytes: &[u8], expected: Answer) {
+        let (frame, _) = split(bytes, &FrameLimits::default()).unwrap().unwrap();
+        assert_eq!(Reader::new().read(&frame).unwrap(), expected);
+    }
+
+    #[test]
+    fn both_encodings_give_code_and_opaque() {
+        for encoding in [Encoding::Json, Encoding::Binary] {
+            let mut bytes = Vec::new();
+            let mut header = HeaderWriter::begin(
+                &mut bytes,
+                encoding,
+                17,
+                1_000_000_009,
+                flag::RESPONSE,
+                Some("no topic"),
+            );
+            header.ext("msgId", "7F000001");
+            header.finish(0).unwrap();
+            check(&bytes, Answer { code: 17, opaque: 1_000_000_009 });
+        }
+    }
+
+    #[test]
+    fn a_header_with_blanks_is_read_all_the_same() {
+        let header = br#"{ "opaque" : 12, "flag" : 1, "code" : 2 }"#;
+        let mut bytes = vec![0, 0, 0, header.len() as u8 + 4, 0, 0, 0, header.len() as u8];
+        bytes.extend_from_slice(header);
+        check(&bytes, Answer { code: 2, opaque: 12 });
+    }
+
+    #[test]
+    fn records_are_counted_by_their_sizes_and_a_broken_one_ends_the_count() {
+        assert_eq!(records(&[0, 0, 0, 5, 9, 0, 0, 0, 4]), 2);
+        assert_eq!(records(&[]), 0);
+        assert_eq!(records(&[0, 0, 0, 0, 0, 0, 0, 4]), 0);
+        assert_eq!(records(&[0, 0, 0, 4, 0, 0, 0, 9]), 1);
+    }
+}

@@ -1,0 +1,154 @@
+//! Load for a broker, and what it said to it: the native half of `rmqpy bench`.
+//!
+//! A [`Plan`] says what to ask of whom and how fast; [`Load`] does it and measures. It speaks to any RocketMQ broker,
+//! over connections of its own that know nothing but sends and pulls, because it shares the machine with the broker it
+//! measures: requests are made once and only their numbers change (`requests`), many travel in one write and many
+//! answers in one read (`connection`), and no message allocates.
+//!
+//! Two ways to offer load. *Closed loop*: every connection keeps `window` requests under way, as fast as answers come;
+//! for capacity. *Open loop*: requests are due at fixed times (`schedule`), and a latency counts from the time a request
+//! was due, not from when the generator got round to it; for percentiles. What was due and never answered counts with
+//! the time it has waited, so a broker that stalls cannot hide it.
+//!
+//! Invariant: every request sent is counted once, as accepted, refused or unanswered, whether measured or not.
+//! Threads: `rmq-load-N`, each with its share of the connections, and `rmq-load-watch`, which looks at clocks and at
+//! the processors' time at both ends of the measured interval; all end with the plan, or after `Load::stop`.
+
+mod answers;
+mod connection;
+mod plan;
+mod ready;
+mod report;
+mod requests;
+mod schedule;
+mod tally;
+mod usage;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+pub use plan::{LoadError, Plan, Position, Target, Work};
+pub use report::Report;
+
+use tally::Tally;
+use usage::Usage;
+use worker::Worker;
+
+/// What workers, the watch and the owner share.
+#[derive(Debug, Default)]
+struct Shared {
+    is_stopped: AtomicBool,
+    /// Messages accepted or received so far, for a progress line.
+    messages: AtomicU64,
+    report: Mutex<Option<Result<Report, LoadError>>>,
+    done: Condvar,
+}
+
+/// A plan being carried out.
+#[derive(Debug)]
+pub struct Load {
+    shared: Arc<Shared>,
+}
+
+impl Load {
+    /// Connects everything and begins.
+    ///
+    /// # Errors
+    /// When the plan makes no sense, or a broker cannot be reached.
+    pub fn start(plan: Plan) -> Result<Self, LoadError> {
+        plan.check()?;
+        let plan = Arc::new(plan);
+        let shared = Arc::new(Shared::default());
+        let threads = plan.threads.min(plan.connections);
+        let mut workers = (0..threads)
+            .map(|index| Worker::connect(&plan, &shared, index))
+            .collect::<Result<Vec<_>, _>>()?;
+        // Connected first, begun together.
+        let begin = Instant::now();
+        let handles = workers
+            .drain(..)
+            .enumerate()
+            .map(|(index, worker)| spawn(format!("rmq-load-{index}"), move || worker.run(begin)))
+            .collect::<Result<Vec<_>, _>>();
+        let watched = handles.and_then(|handles| {
+            let shared = Arc::clone(&shared);
+            spawn("rmq-load-watch".to_owned(), move || watch(&plan, &shared, begin, handles))
+        });
+        if watched.is_err() {
+            shared.is_stopped.store(true, Ordering::Relaxed);
+        }
+        watched.map(|_| Self { shared })
+    }
+
+    /// Waits up to `timeout` for the end; whether it has come.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let mut report = self.shared.report.lock();
+        if report.is_none() {
+            self.shared.done.wait_for(&mut report, timeout);
+        }
+        report.is_some()
+    }
+
+    /// Messages accepted or received since the beginning.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.shared.messages.load(Ordering::Relaxed)
+    }
+
+    /// Sends nothing more; the end comes with the answers to what is under way.
+    pub fn stop(&self) {
+        self.shared.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// What was measured, once; `None` before the end.
+    ///
+    /// # Errors
+    /// When a connection broke, or a broker stopped answering.
+    pub fn report(&self) -> Option<Result<Report, LoadError>> {
+        self.shared.report.lock().take()
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: String,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, LoadError> {
+    std::thread::Builder::new().name(name).spawn(work).map_err(|error| LoadError::Thread(error.to_string()))
+}
+
+/// Samples the processors' time around the measured interval, then collects what the workers found.
+fn watch(plan: &Plan, shared: &Shared, begin: Instant, workers: Vec<JoinHandle<Result<Tally, LoadError>>>) {
+    let rest_until = |moment: Duration| {
+        while begin.elapsed() < moment && !workers.iter().all(JoinHandle::is_finished) {
+            std::thread::sleep(moment.saturating_sub(begin.elapsed()).min(usage::LOOK_INTERVAL));
+        }
+    };
+    rest_until(plan.warm_up);
+    let before = Usage::now(&plan.pids);
+    rest_until(plan.end());
+    let after = Usage::now(&plan.pids);
+
+    let mut total = Tally::new(plan);
+    let mut failure = None;
+    for worker in workers {
+        match worker.join() {
+            Ok(Ok(tally)) => total.merge(&tally),
+            Ok(Err(error)) => failure = failure.or(Some(error)),
+            Err(_) => failure = failure.or(Some(LoadError::Thread("it panicked".to_owned()))),
+        }
+    }
+    let report = failure.map_or_else(|| Ok(Report::new(plan, &total, &before, &after)), Err);
+    *shared.report.lock() = Some(report);
+    shared.done.notify_all();
+}

@@ -1,0 +1,168 @@
+//! What is asked of whom, how fast and for how long.
+
+use std::time::Duration;
+
+use crate::remoting::Encoding;
+
+/// Connections of one plan; a process may open 20,000 files on the machines we know.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Requests under way on one connection.
+pub const WINDOW_MAX: usize = 65_536;
+/// Largest request body, as frames allow with room for the header.
+pub const BODY_BYTES_MAX: usize = 15 << 20;
+
+/// Where one queue is read from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Position {
+    /// Queue of the topic.
+    pub queue: u32,
+    /// First offset to read; readers that come to the end start here again. Sends ignore it.
+    pub begin: u64,
+}
+
+/// A broker and the queues to use there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Host and port.
+    pub address: String,
+    /// Its name, which sends carry.
+    pub broker: String,
+    /// Queues of the topic there, used in turn.
+    pub queues: Vec<Position>,
+}
+
+/// What every request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Sends messages.
+    Produce {
+        /// Size of every message's body.
+        body_bytes: usize,
+        /// Messages in one request; more than one makes client batches (code 320).
+        batch: usize,
+    },
+    /// Pulls messages (code 11), each connection from one queue after the other.
+    Consume {
+        /// Messages one answer may bring.
+        messages_max: usize,
+    },
+}
+
+/// What is asked of whom, how fast and for how long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What every request does.
+    pub work: Work,
+    /// Brokers; connections are dealt among them.
+    pub targets: Vec<Target>,
+    /// Topic written or read.
+    pub topic: String,
+    /// Producer or consumer group that requests name.
+    pub group: String,
+    /// How headers are written.
+    pub encoding: Encoding,
+    /// Connections of all threads together.
+    pub connections: usize,
+    /// Requests under way on each connection, at most.
+    pub window: usize,
+    /// Threads the connections are dealt among.
+    pub threads: usize,
+    /// Open loop: messages due each second, all connections together. `None` is the closed loop.
+    pub rate: Option<f64>,
+    /// Load before anything is measured.
+    pub warm_up: Duration,
+    /// Length of the measured interval.
+    pub duration: Duration,
+    /// Ends earlier, after so many messages; warm-up included.
+    pub count: Option<u64>,
+    /// Without any answer for so long, the run fails; also how long the last answers are waited for.
+    pub timeout: Duration,
+    /// Processes whose processor time is told: the broker's, as a rule.
+    pub pids: Vec<u32>,
+}
+
+/// Why a plan was not carried out.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A setting is out of its bounds.
+    #[error("{0}")]
+    Plan(&'static str),
+    /// A request does not fit a frame.
+    #[error("requests of this size cannot be sent: {0}")]
+    TooLarge(String),
+    /// A broker cannot be reached.
+    #[error("cannot connect to {address}: {reason}")]
+    Connect {
+        /// Whom.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// A connection ended, or carried what is no answer.
+    #[error("lost the connection to {address}: {reason}")]
+    Lost {
+        /// Whom.
+        address: String,
+        /// What happened.
+        reason: String,
+    },
+    /// A broker stopped answering.
+    #[error("{address} gave no answer for {seconds} s")]
+    Silent {
+        /// Whom.
+        address: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// A thread could not be had.
+    #[error("a thread of the load generator failed: {0}")]
+    Thread(String),
+}
+
+impl Plan {
+    /// Moment of the end, from the beginning.
+    #[must_use]
+    pub fn end(&self) -> Duration {
+        self.warm_up.saturating_add(self.duration)
+    }
+
+    /// Messages one request carries or asks for.
+    #[must_use]
+    pub fn messages_each(&self) -> usize {
+        match self.work {
+            Work::Produce { batch, .. } => batch,
+            Work::Consume { messages_max } => messages_max,
+        }
+    }
+
+    /// Refuses what cannot be carried out.
+    ///
+    /// # Errors
+    /// With the setting to change.
+    pub fn check(&self) -> Result<(), LoadError> {
+        let is_open_loop_possible = match self.rate {
+            Some(rate) => rate.is_finite() && rate > 0.0,
+            None => true,
+        };
+        let body_bytes = match self.work {
+            Work::Produce { body_bytes, batch } => body_bytes.saturating_mul(batch),
+            Work::Consume { .. } => 0,
+        };
+        let rules = [
+            (!self.targets.iter().any(|target| target.queues.is_empty()), "a broker without queues"),
+            (!self.targets.is_empty(), "no broker to talk to"),
+            ((1..=CONNECTIONS_MAX).contains(&self.connections), "connections must be 1 to 10000"),
+            ((1..=WINDOW_MAX).contains(&self.window), "the window must be 1 to 65536"),
+            ((1..=64).contains(&self.threads), "threads must be 1 to 64"),
+            ((1..=32_768).contains(&self.messages_each()), "a request carries 1 to 32768 messages"),
+            (!matches!(self.work, Work::Produce { body_bytes: 0, .. }), "RocketMQ takes no empty message"),
+            (body_bytes <= BODY_BYTES_MAX, "one request must stay below 15 MiB"),
+            (is_open_loop_possible, "the rate must be a number above 0"),
+            (!self.duration.is_zero(), "the measured interval must be longer than nothing"),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            Some((_, text)) => Err(LoadError::Plan(text)),
+            None => Ok(()),
+        }
+    }
+}

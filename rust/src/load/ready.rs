@@ -1,0 +1,88 @@
+//! Which connections have something to read, or room to write.
+//!
+//! A single connection in the closed loop leaves nothing to choose between: it blocks in `read` instead, which saves a
+//! system call for every message. All others are watched by an epoll instance.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+
+use super::connection::Connection;
+use super::plan::LoadError;
+
+/// Longest sleep: how late a stop may be noticed.
+pub const SLEEP_MAX: Duration = Duration::from_millis(100);
+const EVENTS_MAX: usize = 256;
+
+/// A way to wait for connections.
+#[derive(Debug)]
+pub enum Ready {
+    /// There is one connection, and it blocks.
+    Only,
+    /// None blocks.
+    Any(OwnedFd),
+}
+
+impl Ready {
+    /// Watches `connections`. One that is alone blocks, unless times of sending matter.
+    pub fn new(connections: &[Connection], may_block: bool, timeout: Duration) -> Result<Self, LoadError> {
+        if let ([only], true) = (connections, may_block) {
+            let stream = &only.stream;
+            let set = stream.set_read_timeout(Some(SLEEP_MAX));
+            set.and_then(|()| stream.set_write_timeout(Some(timeout)))
+                .map_err(|error| only.lost(&error.to_string()))?;
+            return Ok(Self::Only);
+        }
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        for (index, connection) in connections.iter().enumerate() {
+            let nonblocking = connection.stream.set_nonblocking(true);
+            nonblocking.map_err(|error| connection.lost(&error.to_string()))?;
+            let data = epoll::EventData::new_u64(index as u64);
+            epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN).map_err(failed)?;
+        }
+        Ok(Self::Any(epoll))
+    }
+
+    /// From now on the `index`th connection is waited for to be writable too, or not any more.
+    pub fn want(&self, index: usize, connection: &Connection, to_write: bool) -> Result<(), LoadError> {
+        let Self::Any(epoll) = self else { return Ok(()) };
+        let write = if to_write { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        let data = epoll::EventData::new_u64(index as u64);
+        epoll::modify(epoll, &connection.stream, data, epoll::EventFlags::IN | write).map_err(failed)
+    }
+
+    /// Puts the connections to look at into `ready`; none when `sleep` is over first.
+    pub fn wait(&self, ready: &mut Vec<usize>, sleep: Duration) -> Result<(), LoadError> {
+        ready.clear();
+        let Self::Any(epoll) = self else {
+            ready.push(0);
+            return Ok(());
+        };
+        let mut timeout = timespec(sleep.min(SLEEP_MAX));
+        if sleep < SLEEP_MAX && !sleep.is_zero() {
+            // Of the calls every kernel has, only `ppoll` sleeps less than whole milliseconds.
+            match poll(&mut [PollFd::new(epoll, PollFlags::IN)], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => timeout = timespec(Duration::ZERO),
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let mut room = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        match epoll::wait(epoll, &mut room[..], Some(&timeout)) {
+            Ok((events, _)) => ready.extend(events.iter().map(|event| event.data.u64() as usize)),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(())
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+fn failed(error: Errno) -> LoadError {
+    LoadError::Thread(error.to_string())
+}

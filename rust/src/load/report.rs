@@ -1,0 +1,106 @@
+//! What a load found, for people and programs.
+
+use serde_json::{Value, json};
+
+use super::plan::Plan;
+use super::tally::Tally;
+use super::usage::Usage;
+
+const QUANTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
+
+/// What a load found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report(Value);
+
+impl Report {
+    pub(super) fn new(plan: &Plan, tally: &Tally, before: &Usage, after: &Usage) -> Self {
+        let interval_s = tally.interval_s();
+        let messages_per_s = if interval_s > 0.0 { tally.messages as f64 / interval_s } else { 0.0 };
+        let refused: Vec<Value> = tally
+            .refused
+            .iter()
+            .map(|(code, refusals)| json!({"code": code, "count": refusals.count, "remark": refusals.remark}))
+            .collect();
+        Self(json!({
+            "interval_s": interval_s,
+            "messages": tally.messages,
+            "messages_per_s": messages_per_s,
+            "bytes": tally.bytes,
+            "messages_total": tally.messages_total,
+            "requests_total": tally.requests_total,
+            "empty_pulls": tally.empty,
+            "refused": refused,
+            "unanswered": tally.unanswered,
+            "schedule": plan.rate.map(|rate| json!({
+                "rate": rate,
+                "late": tally.late,
+                "lag_max_us": microseconds(tally.lag_ns_max),
+                "unsent": tally.unsent,
+            })),
+            "latency_us": latency(tally),
+            "spectrum": spectrum(tally),
+            "cpu": cpu(before, after),
+        }))
+    }
+
+    /// The report as a JSON object; times in its names: `_s` seconds, `_us` microseconds.
+    #[must_use]
+    pub fn json(&self) -> String {
+        self.0.to_string()
+    }
+
+    /// One number of it, by JSON pointer: `/latency_us/p99`.
+    #[must_use]
+    pub fn number(&self, pointer: &str) -> Option<f64> {
+        self.0.pointer(pointer)?.as_f64()
+    }
+}
+
+fn latency(tally: &Tally) -> Value {
+    let histogram = &tally.latency_ns;
+    let mut latency = json!({
+        "samples": histogram.len(),
+        "mean": histogram.mean() / 1e3,
+        "min": microseconds(histogram.min()),
+        "max": microseconds(histogram.max()),
+    });
+    for (name, quantile) in QUANTILES {
+        latency[name] = json!(microseconds(histogram.value_at_quantile(quantile)));
+    }
+    latency
+}
+
+/// Latency by quantile, closer and closer to 1, as far as there are samples: what a percentile plot shows.
+fn spectrum(tally: &Tally) -> Vec<Value> {
+    let histogram = &tally.latency_ns;
+    let point = |quantile: f64| json!([quantile, microseconds(histogram.value_at_quantile(quantile))]);
+    let mut points = vec![point(0.0)];
+    let mut rest = 1.0;
+    while !histogram.is_empty() && rest * histogram.len() as f64 >= 1.0 {
+        // Eight points for every halving of what is left above.
+        points.extend((1..=8).map(|eighth| point(1.0 - rest * (1.0 - f64::from(eighth) / 16.0))));
+        rest /= 2.0;
+    }
+    points
+}
+
+fn cpu(before: &Usage, after: &Usage) -> Value {
+    let difference = |after: Option<f64>, before: Option<f64>| Some(after? - before?);
+    let watched: Vec<Option<f64>> = before
+        .watched
+        .iter()
+        .zip(&after.watched)
+        .map(|(before, after)| difference(*after, *before))
+        .collect();
+    json!({
+        "interval_s": (after.at - before.at).as_secs_f64(),
+        "own_s": after.own - before.own,
+        "watched_s": watched,
+        "machine_s": difference(after.machine, before.machine),
+    })
+}
+
+fn microseconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e3
+}

@@ -1,0 +1,48 @@
+//! When requests are due: the closed loop's "now", and the open loop's fixed times.
+//!
+//! Times are nanoseconds since the load began.
+
+/// Due times of one thread's requests.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    interval_ns: f64,
+    /// Threads interleave, so that they do not all send at once.
+    phase_ns: f64,
+    next: u64,
+}
+
+impl Schedule {
+    /// `rate` requests a second over all `threads`; this is the `index`th of them.
+    pub fn new(rate: f64, threads: usize, index: usize) -> Self {
+        let interval_ns = 1e9 * threads as f64 / rate;
+        Self { interval_ns, phase_ns: interval_ns * index as f64 / threads as f64, next: 0 }
+    }
+
+    /// When the next request is due.
+    pub fn due_ns(&self) -> u64 {
+        // By multiplication: adding intervals up would drift.
+        (self.phase_ns + self.interval_ns * self.next as f64) as u64
+    }
+
+    /// The next request has been sent, or given up.
+    pub fn advance(&mut self) {
+        self.next += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_a_rate_evenly_and_do_not_drift() {
+        let mut due: Vec<u64> = (0..2)
+            .flat_map(|index| {
+                let mut schedule = Schedule::new(3.0, 2, index);
+                (0..3).map(move |_| (schedule.due_ns(), schedule.advance()).0)
+            })
+            .collect();
+        due.sort_unstable();
+        assert_eq!(due, [0, 333_333_333, 666_666_666, 1_000_000_000, 1_333_333_333, 1_666_666_666]);
+    }
+}

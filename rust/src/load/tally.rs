@@ -1,0 +1,167 @@
+//! What one thread has counted, and the sum over threads.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use super::plan::Plan;
+
+/// Latencies above are counted as this: an hour.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+/// Three digits: an error of 0.1 %.
+const PRECISION: u8 = 3;
+/// A request sent later than this after it was due has missed its schedule.
+pub const LATE_NS: u64 = 1_000_000;
+
+/// Requests a broker did not accept.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals {
+    /// How many.
+    pub count: u64,
+    /// What the first of them said.
+    pub remark: String,
+}
+
+/// What one thread has counted.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    warm_up_ns: u64,
+    end_ns: u64,
+    is_open_loop: bool,
+    /// Nanoseconds of each measured request.
+    pub latency_ns: Histogram<u64>,
+    /// Messages whose requests were measured.
+    pub messages: u64,
+    /// Likewise, bytes of bodies as sent, or of records as received.
+    pub bytes: u64,
+    /// Messages accepted or received in all, warm-up and tail included.
+    pub messages_total: u64,
+    /// Requests sent in all.
+    pub requests_total: u64,
+    /// Pulls that brought nothing.
+    pub empty: u64,
+    /// Refusals by response code.
+    pub refused: BTreeMap<i32, Refusals>,
+    /// Requests without an answer at the end.
+    pub unanswered: u64,
+    /// Open loop: requests due before the end that were never sent.
+    pub unsent: u64,
+    /// Open loop: measured requests sent more than a millisecond after they were due.
+    pub late: u64,
+    /// Open loop: the largest such delay.
+    pub lag_ns_max: u64,
+    /// Where the measured interval really ended: earlier than planned when the count was reached.
+    pub until_ns: u64,
+}
+
+impl Tally {
+    /// Nothing counted yet.
+    pub fn new(plan: &Plan) -> Self {
+        let nanoseconds =
+            |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            warm_up_ns: nanoseconds(plan.warm_up),
+            end_ns: nanoseconds(plan.end()),
+            is_open_loop: plan.rate.is_some(),
+            latency_ns: Histogram::new_with_bounds(1, LATENCY_NS_MAX, PRECISION)
+                .unwrap_or_else(|_| unreachable!("bounds and precision are valid constants")),
+            messages: 0,
+            bytes: 0,
+            messages_total: 0,
+            requests_total: 0,
+            empty: 0,
+            refused: BTreeMap::new(),
+            unanswered: 0,
+            unsent: 0,
+            late: 0,
+            lag_ns_max: 0,
+            until_ns: 0,
+        }
+    }
+
+    /// Planned end of the measured interval.
+    pub fn end_ns(&self) -> u64 {
+        self.end_ns
+    }
+
+    /// Seconds that were measured.
+    pub fn interval_s(&self) -> f64 {
+        self.until_ns.saturating_sub(self.warm_up_ns) as f64 / 1e9
+    }
+
+    /// Nothing more is sent, from `now_ns` on; what follows are answers to what is under way.
+    pub fn close(&mut self, now_ns: u64) {
+        self.until_ns = now_ns.min(self.end_ns);
+    }
+
+    /// A request that began (or was due) at `begin_ns` brought `messages` of `bytes` at `now_ns`.
+    ///
+    /// The closed loop measures what comes within the interval. The open loop measures what was due in it, however
+    /// late it comes.
+    pub fn complete(&mut self, begin_ns: u64, now_ns: u64, messages: u64, bytes: u64) {
+        self.messages_total += messages;
+        if self.is_measured(if self.is_open_loop { begin_ns } else { now_ns }) {
+            // Answers to the last requests of a counted run come after its close.
+            if self.until_ns > 0 {
+                self.until_ns = self.until_ns.max(now_ns.min(self.end_ns));
+            }
+            self.messages += messages;
+            self.bytes += bytes;
+            self.latency_ns.saturating_record(now_ns.saturating_sub(begin_ns));
+        }
+    }
+
+    /// A request due at `due_ns` is sent at `now_ns`.
+    pub fn send(&mut self, due_ns: u64, now_ns: u64) {
+        self.requests_total += 1;
+        let lag_ns = now_ns.saturating_sub(due_ns);
+        if self.is_open_loop && self.is_measured(due_ns) {
+            self.late += u64::from(lag_ns > LATE_NS);
+            self.lag_ns_max = self.lag_ns_max.max(lag_ns);
+        }
+    }
+
+    /// A request was refused.
+    pub fn refuse(&mut self, code: i32, remark: impl FnOnce() -> String) {
+        let refusals = self.refused.entry(code).or_default();
+        if refusals.count == 0 {
+            refusals.remark = remark();
+        }
+        refusals.count += 1;
+    }
+
+    /// A request that began at `begin_ns` is given up at `now_ns`. What it has waited is counted where leaving it out
+    /// would make a stalled broker look quick.
+    pub fn give_up(&mut self, begin_ns: u64, now_ns: u64) {
+        if self.is_open_loop && self.is_measured(begin_ns) {
+            self.latency_ns.saturating_record(now_ns.saturating_sub(begin_ns));
+        }
+    }
+
+    /// Adds what another thread has counted.
+    pub fn merge(&mut self, other: &Self) {
+        // Equal bounds: cannot fail.
+        let _ = self.latency_ns.add(&other.latency_ns);
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.messages_total += other.messages_total;
+        self.requests_total += other.requests_total;
+        self.empty += other.empty;
+        for (code, refusals) in &other.refused {
+            let sum = self.refused.entry(*code).or_default();
+            if sum.count == 0 {
+                sum.remark.clone_from(&refusals.remark);
+            }
+            sum.count += refusals.count;
+        }
+        self.unanswered += other.unanswered;
+        self.unsent += other.unsent;
+        self.late += other.late;
+        self.lag_ns_max = self.lag_ns_max.max(other.lag_ns_max);
+        self.until_ns = self.until_ns.max(other.until_ns);
+    }
+
+    fn is_measured(&self, moment_ns: u64) -> bool {
+        (self.warm_up_ns..self.end_ns).contains(&moment_ns)
+    }
+}

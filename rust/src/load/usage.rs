@@ -1,0 +1,71 @@
+//! Processor time, as Linux counts it: ours, that of the processes watched, and the whole machine's.
+
+use std::time::{Duration, Instant};
+
+/// How often the watch looks whether everybody is done.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What had been used at one moment. Seconds of processor time.
+#[derive(Clone, Debug)]
+pub struct Usage {
+    /// When.
+    pub at: Instant,
+    /// This process.
+    pub own: f64,
+    /// Each watched process; `None` where it cannot be told.
+    pub watched: Vec<Option<f64>>,
+    /// All processors together, busy.
+    pub machine: Option<f64>,
+}
+
+impl Usage {
+    /// What has been used up to now.
+    pub fn now(pids: &[u32]) -> Self {
+        let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
+        let process = |name: &str| {
+            let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).ok()?;
+            Some(process_ticks(&stat)? as f64 / ticks_per_second)
+        };
+        let machine = std::fs::read_to_string("/proc/stat").ok();
+        Self {
+            at: Instant::now(),
+            own: process("self").unwrap_or_default(),
+            watched: pids.iter().map(|pid| process(&pid.to_string())).collect(),
+            machine: machine.and_then(|stat| Some(busy_ticks(&stat)? as f64 / ticks_per_second)),
+        }
+    }
+}
+
+/// User and system time of a `/proc/PID/stat`. The name in parentheses may hold anything.
+fn process_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut field = || fields.next()?.parse::<u64>().ok();
+    Some(field()? + field()?)
+}
+
+/// Time of all processors that was neither idle nor waiting for a disk, of a `/proc/stat`.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+    // user nice system idle iowait irq softirq steal; guests are part of user.
+    let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
+    (ticks.len() == 8).then(|| ticks.iter().sum::<u64>() - ticks[3] - ticks[4])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_blanks_does_not_shift_the_fields() {
+        let stat = "7 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20 0";
+        assert_eq!(process_ticks(stat), Some(42));
+        assert_eq!(process_ticks("7 (a"), None);
+    }
+
+    #[test]
+    fn idle_and_waiting_processors_are_not_busy() {
+        assert_eq!(busy_ticks("cpu  1 2 3 1000 500 4 5 6 7 8\ncpu0 1"), Some(21));
+        assert_eq!(busy_ticks("nothing"), None);
+    }
+}

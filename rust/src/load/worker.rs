@@ -1,0 +1,278 @@
+//! One thread of a load: offers requests, reads answers, counts.
+//!
+//! Nothing here allocates per message: slots, buffers and templates were made before.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::answers::{Reader, records};
+use super::connection::{Connection, Queue, READ_BYTES};
+use super::plan::{LoadError, Plan, Work};
+use super::ready::{Ready, SLEEP_MAX};
+use super::requests::Template;
+use super::schedule::Schedule;
+use super::tally::Tally;
+use crate::clock::SystemClock;
+use crate::remoting::codes::response;
+use crate::remoting::frame::{Frame, FrameLimits, split};
+
+/// One thread's share of a plan.
+#[derive(Debug)]
+pub struct Worker {
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    connections: Vec<Connection>,
+    ready: Ready,
+    schedule: Option<Schedule>,
+    /// Which connection the open loop uses next.
+    next: usize,
+    /// Messages left to send, or to receive.
+    quota: u64,
+    tally: Tally,
+    reader: Reader,
+    buffer: Vec<u8>,
+}
+
+impl Worker {
+    /// Connects the share of the `index`th thread.
+    pub fn connect(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Result<Self, LoadError> {
+        let threads = plan.threads.min(plan.connections);
+        let mine = (index..plan.connections).step_by(threads);
+        let connections = mine.map(|number| open(plan, number)).collect::<Result<Vec<_>, _>>()?;
+        let ready = Ready::new(&connections, plan.rate.is_none(), plan.timeout)?;
+        let messages_each = plan.messages_each() as f64;
+        let share = |count: u64| (count + index as u64) / threads as u64;
+        Ok(Self {
+            schedule: plan.rate.map(|rate| Schedule::new(rate / messages_each, threads, index)),
+            quota: plan.count.map_or(u64::MAX, share),
+            tally: Tally::new(plan),
+            plan: Arc::clone(plan),
+            shared: Arc::clone(shared),
+            connections,
+            ready,
+            next: 0,
+            reader: Reader::new(),
+            buffer: vec![0; READ_BYTES],
+        })
+    }
+
+    /// Carries out the plan; returns when the last answer has come, or is not waited for any more.
+    pub fn run(mut self, origin: Instant) -> Result<Tally, LoadError> {
+        // Sleeps of the open loop end when they should; the default lets them be 50 us late. Only precision is lost
+        // where it cannot be set.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let now_ns = || origin.elapsed().as_nanos() as u64;
+        let timeout_ns = self.plan.timeout.as_nanos() as u64;
+        let mut heard_ns = 0;
+        let mut is_offering = true;
+        let mut ready = Vec::new();
+        if self.schedule.is_none() {
+            for index in 0..self.connections.len() {
+                self.refill(index, now_ns())?;
+            }
+        }
+        loop {
+            let now = now_ns();
+            if is_offering && !self.may_offer(now) {
+                is_offering = false;
+                self.tally.close(now);
+                heard_ns = now;
+            }
+            if is_offering && self.schedule.is_some() {
+                self.offer_due(now)?;
+            }
+            let is_waiting =
+                self.connections.iter().any(|connection| connection.under_way().next().is_some());
+            if !is_waiting {
+                heard_ns = now;
+                if !is_offering {
+                    break;
+                }
+            } else if now.saturating_sub(heard_ns) > timeout_ns {
+                if is_offering {
+                    return Err(self.silent());
+                }
+                break;
+            }
+            self.ready.wait(&mut ready, self.sleep(now, is_offering))?;
+            for &index in &ready {
+                if self.receive(index, origin)? {
+                    heard_ns = now_ns();
+                    if self.schedule.is_none() {
+                        self.refill(index, heard_ns)?;
+                    }
+                }
+                self.flush(index)?;
+            }
+        }
+        self.give_up(now_ns());
+        Ok(self.tally)
+    }
+
+    fn may_offer(&self, now_ns: u64) -> bool {
+        now_ns < self.tally.end_ns() && self.quota > 0 && !self.shared.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Closed loop: as many requests as the window has room for.
+    fn refill(&mut self, index: usize, now_ns: u64) -> Result<(), LoadError> {
+        while self.may_offer(now_ns) && self.connections.get(index).is_some_and(Connection::has_room) {
+            self.ask(index, now_ns, now_ns);
+        }
+        self.flush(index)
+    }
+
+    /// Open loop: every request that is due, as long as a connection has room.
+    fn offer_due(&mut self, now_ns: u64) -> Result<(), LoadError> {
+        let count = self.connections.len();
+        while let Some(due_ns) = self.due().filter(|due_ns| *due_ns <= now_ns && self.may_offer(now_ns)) {
+            let free = (self.next..self.next + count).map(|index| index % count);
+            let Some(index) = free.into_iter().find(|index| self.has_room(*index)) else { break };
+            self.ask(index, due_ns, now_ns);
+            self.next = (index + 1) % count;
+            if let Some(schedule) = &mut self.schedule {
+                schedule.advance();
+            }
+        }
+        (0..count).try_for_each(|index| self.flush(index))
+    }
+
+    fn ask(&mut self, index: usize, due_ns: u64, now_ns: u64) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        self.tally.send(due_ns, now_ns);
+        match self.plan.work {
+            Work::Produce { batch, .. } => {
+                connection.send(due_ns);
+                self.quota = self.quota.saturating_sub(batch as u64);
+            }
+            Work::Consume { .. } => connection.pull(due_ns),
+        }
+    }
+
+    /// When the open loop's next request is due, if that is before the end.
+    fn due(&self) -> Option<u64> {
+        self.schedule.as_ref().map(Schedule::due_ns).filter(|due_ns| *due_ns < self.tally.end_ns())
+    }
+
+    fn has_room(&self, index: usize) -> bool {
+        self.connections.get(index).is_some_and(Connection::has_room)
+    }
+
+    fn flush(&mut self, index: usize) -> Result<(), LoadError> {
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+        match connection.flush()? {
+            Some(is_full) => self.ready.want(index, connection, is_full),
+            None => Ok(()),
+        }
+    }
+
+    /// How long there is nothing to do but wait for answers.
+    fn sleep(&self, now_ns: u64, is_offering: bool) -> Duration {
+        let has_room = || (0..self.connections.len()).any(|index| self.has_room(index));
+        match self.due() {
+            Some(due_ns) if is_offering && has_room() => Duration::from_nanos(due_ns.saturating_sub(now_ns)),
+            _ => SLEEP_MAX,
+        }
+    }
+
+    /// Takes the answers that have come on one connection; whether there were any bytes.
+    fn receive(&mut self, index: usize, origin: Instant) -> Result<bool, LoadError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(false) };
+        let filled = connection.receive(&mut buffer)?;
+        let now_ns = origin.elapsed().as_nanos() as u64;
+        let before = self.tally.messages_total;
+        let mut rest = buffer.get(..filled).unwrap_or_default();
+        loop {
+            let found = split(rest, &FrameLimits::default());
+            let found = found.map_err(|error| self.lost(index, &error.to_string()))?;
+            let Some((frame, size)) = found else { break };
+            self.answer(index, &frame, now_ns)?;
+            rest = rest.get(size..).unwrap_or_default();
+        }
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.keep(rest);
+        }
+        self.buffer = buffer;
+        self.shared.messages.fetch_add(self.tally.messages_total - before, Ordering::Relaxed);
+        Ok(filled > 0)
+    }
+
+    fn answer(&mut self, index: usize, frame: &Frame<'_>, now_ns: u64) -> Result<(), LoadError> {
+        let answer = self.reader.read(frame).map_err(|error| self.lost(index, &error.to_string()))?;
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+        let Some((begin_ns, slot)) = connection.settle(answer.opaque) else {
+            return Err(connection.lost("an answer to nothing that was asked"));
+        };
+        match (self.plan.work, answer.code) {
+            // Stored in all four: the last three say that a disk or a replica is slow.
+            (
+                Work::Produce { body_bytes, batch },
+                response::SUCCESS
+                | response::FLUSH_DISK_TIMEOUT
+                | response::SLAVE_NOT_AVAILABLE
+                | response::FLUSH_SLAVE_TIMEOUT,
+            ) => self.tally.complete(begin_ns, now_ns, batch as u64, (batch * body_bytes) as u64),
+            (Work::Consume { .. }, response::SUCCESS) => {
+                let count = records(frame.body);
+                connection.advance(slot, count);
+                self.quota = self.quota.saturating_sub(count);
+                self.tally.complete(begin_ns, now_ns, count, frame.body.len() as u64);
+            }
+            (
+                Work::Consume { .. },
+                response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED,
+            ) => {
+                connection.rewind(slot);
+                self.tally.empty += 1;
+            }
+            (_, code) => {
+                let reader = &mut self.reader;
+                self.tally.refuse(code, || reader.remark(frame));
+            }
+        }
+        Ok(())
+    }
+
+    /// What has no answer, or was never sent, counts with the time it has waited.
+    fn give_up(&mut self, now_ns: u64) {
+        for begin_ns in self.connections.iter().flat_map(Connection::under_way) {
+            self.tally.unanswered += 1;
+            self.tally.give_up(begin_ns, now_ns);
+        }
+        while self.quota > 0 && !self.shared.is_stopped.load(Ordering::Relaxed) {
+            let Some(due_ns) = self.due() else { break };
+            self.tally.unsent += 1;
+            self.tally.give_up(due_ns, now_ns);
+            if let Some(schedule) = &mut self.schedule {
+                schedule.advance();
+            }
+        }
+    }
+
+    fn lost(&self, index: usize, reason: &str) -> LoadError {
+        let address = self.connections.get(index).map(|connection| connection.address.clone());
+        LoadError::Lost { address: address.unwrap_or_default(), reason: reason.to_owned() }
+    }
+
+    fn silent(&self) -> LoadError {
+        let address = self.connections.first().map(|connection| connection.address.clone());
+        LoadError::Silent { address: address.unwrap_or_default(), seconds: self.plan.timeout.as_secs() }
+    }
+}
+
+/// Opens the `number`th connection of the plan, to the broker whose turn it is.
+fn open(plan: &Plan, number: usize) -> Result<Connection, LoadError> {
+    let Some(target) = plan.targets.get(number % plan.targets.len()) else {
+        return Err(LoadError::Plan("no broker to talk to"));
+    };
+    let now_ms = SystemClock::shared().wall_ms();
+    let queue = |at: &super::Position| {
+        let template = Template::new(plan, target, *at, number as u32, now_ms)?;
+        Ok(Queue { template, begin: at.begin })
+    };
+    let queues = target.queues.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
+    Connection::open(&target.address, queues, plan.window, number / plan.targets.len(), plan.timeout)
+}
