@@ -257,7 +257,7 @@ def test_only_the_package_itself_touches_its_native_half() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-PURE = ("options", "offsets", "plan")
+PURE = ("options", "offsets", "plan", "values")
 
 
 @pytest.mark.parametrize("name", PURE)

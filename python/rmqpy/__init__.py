@@ -16,6 +16,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 if TYPE_CHECKING:
     from rmqpy._native import ArrowBatch as ArrowBatch
     from rmqpy._native import SendFuture as SendFuture
+    from rmqpy.client.catalog import Catalog as Catalog
     from rmqpy.client.config import ClientConfig as ClientConfig
     from rmqpy.client.consumer import PullConsumer as PullConsumer
     from rmqpy.client.consumer_async import AsyncPullConsumer as AsyncPullConsumer
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "_native": ("ArrowBatch", "SendFuture"),
+    "client.catalog": ("Catalog",),
     "client.config": ("ClientConfig",),
     "client.consumer": ("PullConsumer",),
     "client.consumer_async": ("AsyncPullConsumer",),

@@ -579,10 +579,13 @@ class Columns:
     """Pulled messages as Arrow columns of exactly Spark's types. For one thread at a time."""
 
     def __new__(
-        cls, columns: Sequence[tuple[str, str | None]] | None = None, *, null_bad_text: bool = False
+        cls,
+        columns: Sequence[tuple[str, str | None]] | None = None,
+        *,
+        bad_text: Literal["fail", "null", "replace"] = "fail",
     ) -> Self:
-        """Names with types (`None`: the usual one), in order; `None` for the usual columns. `null_bad_text`: a
-        body that was asked for as text and is none becomes null. Raises `ConfigError`."""
+        """Names with types (`None`: the usual one), in order; `None` for the usual columns. `bad_text`: what becomes
+        of a body that was asked for as text and is none. Raises `ConfigError`."""
     @staticmethod
     def known() -> list[tuple[str, list[str], bool]]:
         """Every column: name, possible types (the usual one first), whether it is there when nobody chooses."""

@@ -1,4 +1,4 @@
-"""Offsets as JSON: `{"topic": {"broker": {"0": 120}}}`, from the user's options and back.
+"""Offsets as JSON: `{"topic": {"broker": {"0": 120}}}`, from options, into checkpoints and back.
 
 Pure: neither PySpark nor the network. An offset is the next one to read; -2 stands for the earliest message that a
 broker holds and -1 for the place after its latest. Text made here is canonical (keys sorted at every level, no
@@ -6,12 +6,17 @@ spaces), because Spark compares offsets as text.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 #: Stand-ins a user may write for an offset.
 EARLIEST = -2
 LATEST = -1
+#: Stands for what a group has committed; only for all queues together.
+GROUP = -3
+
+#: Of the offsets in a checkpoint. A larger one was written by a newer connector.
+VERSION = 1
 
 
 class Queue(NamedTuple):
@@ -54,30 +59,86 @@ def parse_bound(text: str) -> Bound:
 
 def parse_offsets(text: str) -> dict[Queue, int]:
     """The nested JSON form as a flat mapping. Raises `ValueError` naming the place that is wrong."""
+    return flatten(loads(text), _offset)
+
+
+def loads(text: str) -> Mapping[str, Any]:
+    """A JSON object by topic. Raises `ValueError`."""
     try:
         nested = json.loads(text, object_pairs_hook=_without_repeats)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"expected earliest, latest or JSON: {error}") from None
-    offsets: dict[Queue, int] = {}
-    for topic, brokers in _object(nested, "topics").items():
+        raise ValueError(f"expected JSON or a word that stands for it: {error}") from None
+    return _object(nested, "topics")
+
+
+def flatten(nested: Mapping[str, Any], value_of: Callable[[Any], int]) -> dict[Queue, int]:
+    """Topic, broker and queue id as one key. Raises `ValueError` naming the place that is wrong."""
+    flat: dict[Queue, int] = {}
+    for topic, brokers in nested.items():
         for broker, queues in _object(brokers, f"brokers of {topic!r}").items():
-            for queue_id, offset in _object(queues, f"queues of {topic!r} on {broker!r}").items():
+            for queue_id, value in _object(queues, f"queues of {topic!r} on {broker!r}").items():
                 if not (queue_id.isascii() and queue_id.isdigit() and str(int(queue_id)) == queue_id):
                     raise ValueError(f"queue id {queue_id!r} of {topic!r} on {broker!r} is not a number")
-                if type(offset) is not int or offset < EARLIEST:
-                    raise ValueError(f"offset {offset!r} of {topic}/{broker}/{queue_id} is not an offset")
-                offsets[Queue(topic, broker, int(queue_id))] = offset
-    return offsets
+                try:
+                    flat[Queue(topic, broker, int(queue_id))] = value_of(value)
+                except ValueError as error:
+                    raise ValueError(f"{topic}/{broker}/{queue_id}: {error}") from None
+    return flat
+
+
+def nest(offsets: Mapping[Queue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """The nested form, in one order whatever the mapping's: equal offsets give equal text."""
+    nested: dict[str, dict[str, dict[str, int]]] = {}
+    # Ids are sorted as text, as `sort_keys` would.
+    for queue in sorted(offsets, key=lambda each: (each.topic, each.broker, str(each.queue_id))):
+        nested.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = offsets[queue]
+    return nested
 
 
 def format_offsets(offsets: Mapping[Queue, int]) -> str:
-    """The canonical text of `parse_offsets`'s result: equal offsets give equal text."""
-    nested: dict[str, dict[str, dict[str, int]]] = {}
-    for queue, offset in offsets.items():
-        nested.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = offset
-    return json.dumps(nested, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """The canonical text of `parse_offsets`'s result."""
+    return json.dumps(nest(offsets), separators=(",", ":"), ensure_ascii=False)
+
+
+class Position(NamedTuple):
+    """Where a stream stands: what a checkpoint keeps.
+
+    The first batch of a query carries the place it was planned from: after a crash in it, Spark computes the first
+    offset again, and with `latest` that lies further on by then.
+    """
+
+    queues: Mapping[Queue, int]
+    is_first: bool = False
+    begun_at: Mapping[Queue, int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it: equal positions become equal text."""
+        told: dict[str, Any] = {"v": VERSION, "queues": nest(self.queues)}
+        if self.is_first:
+            told["first"] = True
+        if self.begun_at is not None:
+            told["from"] = nest(self.begun_at)
+        return told
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> "Position":
+        """Back from a checkpoint. Raises `ValueError` for what a newer connector wrote, or nobody."""
+        version = told.get("v")
+        if type(version) is not int:
+            raise ValueError(f"this is no offset of the rocketmq source: {json.dumps(told)[:200]}")
+        if version > VERSION:
+            raise ValueError(
+                f"the checkpoint was written by a newer pyspark-rocketmq, offsets of version {version}: "
+                "upgrade this one"
+            )
+        begun_at = told.get("from")
+        return cls(
+            flatten(_object(told.get("queues"), "topics"), _offset),
+            told.get("first") is True,
+            None if begun_at is None else flatten(_object(begun_at, "topics"), _offset),
+        )
 
 
 def bound_of(bound: Bound, queue: Queue, default: int) -> int:
@@ -88,6 +149,12 @@ def bound_of(bound: Bound, queue: Queue, default: int) -> int:
 def _object(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object with the {what}, got {value!r}")
+    return value
+
+
+def _offset(value: Any) -> int:
+    if type(value) is not int or value < EARLIEST:
+        raise ValueError(f"{value!r} is not an offset")
     return value
 
 

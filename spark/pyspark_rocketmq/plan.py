@@ -1,4 +1,4 @@
-"""From ranges of queues to tasks: resolve, cut, pack.
+"""From offsets to tasks: what a micro-batch takes, what is lost, how ranges are cut and packed.
 
 Pure: neither PySpark nor the network. A Python task costs Spark tens of milliseconds before its first row and about
 a microsecond for each row after it; below some 10,000 rows it is mostly overhead. So long ranges are cut and short
@@ -20,29 +20,47 @@ class Held(NamedTuple):
     end: int
 
 
-def resolve(held: Mapping[Queue, Held], starting: Bound, ending: Bound) -> tuple[list[Range], list[str]]:
+def settle(bound: Bound, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
+    """An offset for each queue: what `bound` says, its stand-ins replaced.
+
+    Raises `ValueError` for a queue that is not there.
+    """
+    if isinstance(bound, Mapping) and (strangers := [queue for queue in bound if queue not in held]):
+        raise ValueError(f"queue {min(strangers)} does not exist, or is not among those to be read")
+    stand_ins = {queue: {EARLIEST: begin, LATEST: end} for queue, (begin, end) in held.items()}
+    asked = {queue: bound_of(bound, queue, default) for queue in held}
+    return {queue: stand_ins[queue].get(offset, offset) for queue, offset in asked.items()}
+
+
+def ranges_between(
+    start: Mapping[Queue, int], end: Mapping[Queue, int], held: Mapping[Queue, Held]
+) -> tuple[list[Range], list[str]]:
     """What to read of each queue, and what is missing: one sentence for every loss met on the way.
 
-    A range asked for that the broker does not hold whole is a loss; the range then covers what it does hold.
-    Raises `ValueError` for a queue that does not exist and for a start behind its end.
+    A range that the broker does not hold whole is a loss; it then covers what is held. A queue without a start has
+    appeared since, and is read from its very beginning. One that `held` does not tell about is left to its task.
     """
-    for bound in (starting, ending):
-        if isinstance(bound, Mapping) and (strangers := [queue for queue in bound if queue not in held]):
-            raise ValueError(f"queue {min(strangers)} does not exist")
     ranges, losses = [], []
-    for queue, (begin, end) in sorted(held.items()):
-        stand_ins = {EARLIEST: begin, LATEST: end}
-        first = bound_of(starting, queue, EARLIEST)
-        last = bound_of(ending, queue, LATEST)
-        first, last = stand_ins.get(first, first), stand_ins.get(last, last)
-        if first > last:
-            raise ValueError(f"queue {queue}: start {first} lies behind end {last}")
-        if first < last and (first < begin or last > end):
-            losses.append(f"queue {queue}: asked for {first} to {last}, the broker holds {begin} to {end}")
-        first, last = max(first, begin), min(last, end)
+    for queue, last in sorted(end.items()):
+        first = start.get(queue, 0)
+        begin, stop = held.get(queue, (first, last))
+        if first < last and (first < begin or last > stop):
+            losses.append(f"queue {queue}: asked for {first} to {last}, the broker holds {begin} to {stop}")
+        first, last = max(first, begin), min(last, stop)
         if first < last:
             ranges.append(Range(queue, first, last))
     return ranges, losses
+
+
+def share(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
+    """Divide a budget in proportion to what waits in each queue; each that has something gets one row at least.
+
+    So the sum is `rows_max` or less, unless more queues than that have something.
+    """
+    waiting = sum(backlog.values())
+    if waiting <= rows_max:
+        return dict(backlog)
+    return {queue: max(min(1, rows), rows * rows_max // waiting) for queue, rows in backlog.items()}
 
 
 def cut(ranges: Iterable[Range], rows_max: int | None, count_min: int) -> list[Range]:

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 import rmqpy
 
 #: Spark's types by the names rmqpy knows them by.
-_TYPES: Mapping[str, DataType] = {
+SPARK_TYPES: Mapping[str, DataType] = {
     kind.simpleString(): kind
     for kind in (
         StringType(),
@@ -34,7 +34,7 @@ def default_schema(with_properties: bool) -> StructType:
     """The usual columns, without the map of properties if it is not wanted: it costs more than all others."""
     kinds = rmqpy.column_types()
     names = [name for name in rmqpy.default_columns() if with_properties or name != "properties"]
-    return StructType([StructField(name, _TYPES[kinds[name][0]]) for name in names])
+    return StructType([StructField(name, SPARK_TYPES[kinds[name][0]]) for name in names])
 
 
 def asked(schema: StructType) -> dict[str, str]:

@@ -185,7 +185,7 @@ def test_a_body_that_is_no_text_fails_or_is_null_as_asked(namesrv: str, broker: 
     broker.log[0][1] = record(b"\xff", offset=1)
     with pytest.raises(errors.DecodeError, match="offset 1 is not UTF-8"):
         list(rmqpy.read_range(QUEUE, 0, 2, namesrv, columns={"body": "string"}))
-    found = table(namesrv, 0, 2, columns={"body": "string"}, null_bad_text=True)
+    found = table(namesrv, 0, 2, columns={"body": "string"}, bad_text="null")
     assert found.column(0).to_pylist() == ["body 0", None]
 
 

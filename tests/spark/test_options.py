@@ -1,5 +1,6 @@
 """The options of the data source: what is taken, what is refused, and in which words."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.offsets import EARLIEST, LATEST, Queue, format_offsets, parse_offsets
-from pyspark_rocketmq.options import OptionError, Options, table
+from pyspark_rocketmq.offsets import EARLIEST, GROUP, LATEST, Position, Queue, format_offsets, parse_offsets
+from pyspark_rocketmq.options import BATCH, NOT_YET, STREAM, WRITE, OptionError, Options, table
 
 GIVEN = {"nameserver": "127.0.0.1:9876", "subscribe": "orders"}
 
@@ -39,6 +40,43 @@ GIVEN = {"nameserver": "127.0.0.1:9876", "subscribe": "orders"}
         ("requestTimeoutMs", "5000", "request_timeout_ms", 5000),
         ("failOnDataLoss", "False", "is_loss_fatal", False),
         ("includeProperties", "false", "with_properties", False),
+        ("subExpression", "paid || refunded", "tags", "paid || refunded"),
+        ("consumerGroup", "billing", "group", "billing"),
+        ("startingOffsets", "Group", "starting", GROUP),
+        ("startingOffsets", "latest", "starting", LATEST),
+        ("startingOffsetsByTimestamp", '{"t":{"a":{"0":17}}}', "starting_times", {Queue("t", "a", 0): 17}),
+        (
+            "endingOffsetsByTimestamp",
+            '{"t":{"a":{"0":"2023-11-14T22:13:20Z"}}}',
+            "ending_times",
+            {Queue("t", "a", 0): 1_700_000_000_000},
+        ),
+        ("startingOffsetsByTimestampStrategy", "Latest", "when_none_is_new", "latest"),
+        ("maxOffsetsPerTrigger", "100", "trigger_rows_max", 100),
+        ("maxBytesPerTrigger", "100", "trigger_bytes_max", 100),
+        ("minOffsetsPerTrigger", "100", "trigger_rows_min", 100),
+        ("maxTriggerDelay", "90s", "trigger_delay_s", 90.0),
+        ("maxTriggerDelay", "2h", "trigger_delay_s", 7200.0),
+        ("pullBatchSize", "32", "pull_rows", 32),
+        ("pullTimeoutMs", "5000", "pull_timeout_ms", 5000),
+        ("fetchOffset.numRetries", "0", "fetch_retries", 0),
+        ("fetchOffset.retryIntervalMs", "5", "retry_interval_ms", 5),
+        ("offsetPollIntervalMs", "500", "poll_interval_ms", 500),
+        ("bodyDecodeError", "Replace", "bad_text", "replace"),
+        ("commitOffsets", "true", "commits", True),
+        ("pushdown", "true", "is_pushed_down", True),
+        ("producerGroup", "pg", "producer_group", "pg"),
+        ("idempotencyKey", "window, userId", "identity", ("window", "userId")),
+        ("queueSelector", "HASH", "selector", "hash"),
+        ("sendBatchMessages", "10", "send_rows", 10),
+        ("sendBatchBytes", "1000", "send_bytes", 1000),
+        ("maxInFlight", "1", "sends_under_way", 1),
+        ("sendRetries", "0", "send_retries", 0),
+        ("sendTimeoutMs", "1000", "send_timeout_ms", 1000),
+        ("compressThreshold", "100", "compress_bytes", 100),
+        ("createTopic", "true", "creates_topic", True),
+        ("ignoreExtraColumns", "true", "ignores_extra", True),
+        ("sparkProperties", "true", "with_spark_properties", True),
     ],
 )
 def test_an_option_is_understood(key: str, text: str, attribute: str, expected: Any) -> None:
@@ -48,11 +86,53 @@ def test_an_option_is_understood(key: str, text: str, attribute: str, expected: 
 
 @pytest.mark.parametrize("key", ["nameServer", "namesrvAddr", "NAMESRVADDR"])
 def test_old_names_of_the_name_server_option_are_understood(key: str) -> None:
-    assert Options.parse({key: "a:1", "topic": "orders"}) == Options(namesrv="a:1", topics=("orders",))
+    assert Options.parse({key: "a:1", "topic": "orders"}, BATCH) == Options(namesrv="a:1", topics=("orders",))
 
 
-def test_load_with_an_argument_names_the_topic() -> None:
-    assert Options.parse({"nameserver": "a:1", "path": "orders"}).topics == ("orders",)
+@pytest.mark.parametrize("key", ["path", "topic"])
+def test_a_topic_is_what_is_read_or_where_it_goes(key: str) -> None:
+    given = {"nameserver": "a:1", key: "orders"}
+    assert Options.parse(given, STREAM).topics == ("orders",)
+    assert Options.parse(given, WRITE).topic == "orders"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "attribute", "expected"),
+    [
+        ("subscribePattern", "order.*", "pattern", "order.*"),
+        ("assign", '{"t":{"a":[1,0]}}', "assigned", (Queue("t", "a", 0), Queue("t", "a", 1))),
+    ],
+)
+def test_queues_are_selected_in_one_of_three_ways(key: str, text: str, attribute: str, expected: Any) -> None:
+    given = {"nameserver": "a:1", key: text}
+    assert getattr(Options.parse(given, BATCH), attribute) == expected
+    with pytest.raises(OptionError, match="give one of"):
+        Options.parse(given | {"subscribe": "t"}, BATCH)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "role", "complaint"),
+    [
+        ("maxOffsetsPerTrigger", "1", BATCH, "is for streaming reads, not for batch reads"),
+        ("endingOffsets", "latest", STREAM, "is for batch reads, not for streaming reads"),
+        ("queueSelector", "hash", BATCH, "is for writes, not for batch reads"),
+        ("subscribe", "t", WRITE, "is for batch reads and streaming reads, not for writes"),
+    ],
+)
+def test_an_option_for_something_else_is_refused(key: str, text: str, role: str, complaint: str) -> None:
+    given = GIVEN if role != WRITE else {"nameserver": "a:1"}
+    with pytest.raises(OptionError, match=complaint):
+        Options.parse(given | {key: text}, role)
+
+
+@pytest.mark.parametrize("name", NOT_YET)
+def test_an_option_that_would_be_dangerous_to_ignore_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=f"option '{name}' is not served yet"):
+        Options.parse(GIVEN | {name.lower(): "x"})
+
+
+def test_what_spark_adds_to_a_sinks_options_is_left_to_it() -> None:
+    Options.parse({"nameserver": "a:1", "checkpointlocation": "/x"}, WRITE)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +141,17 @@ def test_load_with_an_argument_names_the_topic() -> None:
         ("startingOffset", "earliest", "unknown option 'startingOffset': did you mean 'startingOffsets'?"),
         ("failondataloos", "true", "did you mean 'failOnDataLoss'?"),
         ("namesrv_addr", "a:1", "did you mean 'nameserver'?"),
-        ("colour", "red", "unknown option 'colour'; known are endingOffsets, "),
-        ("topic", "orders", "options 'subscribe' and 'topic' mean the same"),
-        ("subscribe", " , ", "option 'subscribe': it names no topic"),
+        ("colour", "red", "unknown option 'colour'; known are assign, "),
+        ("path", "orders", "options 'subscribe' and 'path' mean the same"),
+        ("subscribe", " , ", "option 'subscribe': it names nothing"),
+        ("subscribePattern", "(", "expected a regular expression"),
+        ("assign", '{"t":{"a":{"0":1}}}', "expected a list of queue ids for 't' on 'a'"),
+        ("assign", '{"t":[0]}', "expected an object with the brokers of 't'"),
+        ("assign", "{}", "it names no queue"),
+        ("maxTriggerDelay", "15", "expected a duration"),
+        ("queueSelector", "random", "expected roundRobin or hash or column"),
+        ("bodyDecodeError", "skip", "expected fail or null or replace"),
+        ("startingOffsetsByTimestamp", '{"t":{"a":{"0":"soon"}}}', "t/a/0: expected milliseconds"),
         ("nameserver", " ", "option 'nameserver': it is empty"),
         ("minPartitions", "0", "option 'minPartitions': expected a whole number, at least 1 (got '0')"),
         ("packRecords", "-1", "at least 0"),
@@ -72,32 +160,35 @@ def test_load_with_an_argument_names_the_topic() -> None:
         ("startingOffsets", "latest", "reads nothing"),
         ("endingOffsets", "earliest", "reads nothing"),
         ("endingOffsets", '{"t":{"a":{"0":-2}}}', "reads nothing"),
-        ("startingOffsets", '{"t":{"a":{"0":-3}}}', "offset -3 of t/a/0"),
-        ("startingOffsets", '{"t":{"a":{"0":1.5}}}', "offset 1.5 of t/a/0"),
+        ("startingOffsets", '{"t":{"a":{"0":-3}}}', "t/a/0: -3 is not an offset"),
+        ("startingOffsets", '{"t":{"a":{"0":1.5}}}', "t/a/0: 1.5 is not an offset"),
         ("startingOffsets", '{"t":{"a":{"x":1}}}', "queue id 'x'"),
         ("startingOffsets", '{"t":{"a":{"00":1}}}', "queue id '00'"),
         ("startingOffsets", '{"t":{"a":{"0":1,"0":2}}}', "stands twice"),
         ("startingOffsets", '{"t":[1]}', "expected an object with the brokers of 't'"),
         ("startingOffsets", "[" * 100_000, "nested too deeply"),
-        ("startingOffsets", "now", "expected earliest, latest or JSON"),
+        ("startingOffsets", "now", "expected JSON or a word that stands for it"),
         ("startingTimestamp", "yesterday", "expected milliseconds since 1970 or ISO-8601"),
     ],
 )
 def test_a_wrong_option_is_refused_with_advice(key: str, text: str, complaint: str) -> None:
+    role = {"maxTriggerDelay": STREAM, "queueSelector": None}.get(key, BATCH)
     with pytest.raises(OptionError) as raised:
-        Options.parse({**GIVEN, key: text})
+        Options.parse({**GIVEN, key: text}, role)
     assert complaint in str(raised.value)
 
 
 @pytest.mark.parametrize("missing", ["nameserver", "subscribe"])
 def test_what_is_required_is_asked_for(missing: str) -> None:
     with pytest.raises(OptionError, match=f"option '{missing}' is missing"):
-        Options.parse({key: text for key, text in GIVEN.items() if key != missing})
+        Options.parse({key: text for key, text in GIVEN.items() if key != missing}, STREAM)
 
 
 def test_at_most_cannot_be_less_than_at_least() -> None:
     with pytest.raises(OptionError, match="less than 'minPartitions'"):
         Options.parse(GIVEN | {"minPartitions": "4", "maxPartitions": "3"})
+    with pytest.raises(OptionError, match="less than 'minOffsetsPerTrigger'"):
+        Options.parse(GIVEN | {"minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "3"})
 
 
 def test_the_documentation_has_the_table_of_options() -> None:
@@ -117,3 +208,27 @@ def test_offsets_survive_the_way_through_json(offsets: dict[Queue, int]) -> None
     text = format_offsets(offsets)
     assert parse_offsets(text) == offsets
     assert format_offsets(dict(reversed(offsets.items()))) == text
+
+
+some_offsets = st.dictionaries(
+    st.builds(Queue, names, names, st.integers(0, 10**4)), st.integers(0, 2**63 - 1), max_size=10
+)
+
+
+@given(some_offsets, st.booleans(), st.none() | some_offsets)
+def test_a_position_survives_its_checkpoint_as_one_text(
+    offsets: dict[Queue, int], is_first: bool, begun_at: dict[Queue, int] | None
+) -> None:
+    text = json.dumps(Position(offsets, is_first, begun_at).to_json())
+    assert Position.of_json(json.loads(text)) == Position(offsets, is_first, begun_at)
+    shuffled = Position(dict(reversed(offsets.items())), is_first, begun_at)
+    assert json.dumps(shuffled.to_json()) == text
+
+
+def test_a_position_of_the_future_is_refused_and_unknown_fields_are_not() -> None:
+    told = {"v": 1, "queues": {"t": {"a": {"0": 7}}}, "colour": "red"}
+    assert Position.of_json(told) == Position({Queue("t", "a", 0): 7})
+    with pytest.raises(ValueError, match="newer pyspark-rocketmq"):
+        Position.of_json(told | {"v": 2})
+    with pytest.raises(ValueError, match="no offset of the rocketmq source"):
+        Position.of_json({"queues": {}})

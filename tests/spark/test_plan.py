@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_rocketmq.offsets import EARLIEST, LATEST, Bound, Queue, Range
-from pyspark_rocketmq.plan import Held, cut, pack, resolve
+from pyspark_rocketmq.plan import Held, cut, pack, ranges_between, settle, share
 
 A0, A1, B0 = Queue("t", "a", 0), Queue("t", "a", 1), Queue("t", "b", 0)
 
@@ -73,47 +73,64 @@ HELD = {A0: Held(10, 100), A1: Held(0, 0), B0: Held(5, 6)}
 
 
 @pytest.mark.parametrize(
-    ("starting", "ending", "expected"),
+    ("bound", "default", "expected"),
     [
-        (EARLIEST, LATEST, [Range(A0, 10, 100), Range(B0, 5, 6)]),
-        ({A0: 50}, LATEST, [Range(A0, 50, 100), Range(B0, 5, 6)]),
-        (EARLIEST, {A0: 50, B0: LATEST}, [Range(A0, 10, 50), Range(B0, 5, 6)]),
-        ({A0: LATEST, B0: EARLIEST}, LATEST, [Range(B0, 5, 6)]),
-        ({A0: 100, B0: 6}, LATEST, []),
+        (EARLIEST, LATEST, {A0: 10, A1: 0, B0: 5}),
+        (LATEST, EARLIEST, {A0: 100, A1: 0, B0: 6}),
+        ({A0: 50}, EARLIEST, {A0: 50, A1: 0, B0: 5}),
+        ({A0: 50}, LATEST, {A0: 50, A1: 0, B0: 6}),
+        ({A0: LATEST, B0: EARLIEST}, LATEST, {A0: 100, A1: 0, B0: 5}),
     ],
 )
-def test_what_is_read_of_each_queue(starting: Bound, ending: Bound, expected: list[Range]) -> None:
-    assert resolve(HELD, starting, ending) == (expected, [])
-
-
-@pytest.mark.parametrize(
-    ("starting", "ending", "expected", "told"),
-    [
-        ({A0: 0}, {A0: 50}, Range(A0, 10, 50), "asked for 0 to 50, the broker holds 10 to 100"),
-        (EARLIEST, {A0: 120}, Range(A0, 10, 100), "asked for 10 to 120, the broker holds 10 to 100"),
-    ],
-)
-def test_offsets_the_broker_no_longer_holds_are_told(
-    starting: Bound, ending: Bound, expected: Range, told: str
+def test_a_bound_becomes_an_offset_for_each_queue(
+    bound: Bound, default: int, expected: Mapping[Queue, int]
 ) -> None:
-    ranges, losses = resolve(HELD, starting, ending)
-    assert ranges[0] == expected
-    assert losses == [f"queue t/a/0: {told}"]
+    assert settle(bound, HELD, default) == expected
+
+
+@pytest.mark.parametrize("stranger", [Queue("t", "c", 0), Queue("u", "a", 0)])
+def test_a_bound_that_names_a_stranger_is_refused(stranger: Queue) -> None:
+    with pytest.raises(ValueError, match=f"queue {stranger} does not exist"):
+        settle({stranger: 1}, HELD, EARLIEST)
 
 
 @pytest.mark.parametrize(
-    ("starting", "ending", "complaint"),
+    ("start", "end", "expected", "losses"),
     [
-        ({A0: 60}, {A0: 50}, "start 60 lies behind end 50"),
-        ({Queue("t", "c", 0): 1}, LATEST, "queue t/c/0 does not exist"),
-        (EARLIEST, {Queue("u", "a", 0): 1}, "queue u/a/0 does not exist"),
+        ({A0: 10, B0: 5}, {A0: 100, B0: 6}, [Range(A0, 10, 100), Range(B0, 5, 6)], []),
+        ({A0: 50}, {A0: 50}, [], []),
+        # Retention has overtaken, in part and altogether.
+        ({A0: 0}, {A0: 50}, [Range(A0, 10, 50)], ["asked for 0 to 50, the broker holds 10 to 100"]),
+        ({A0: 0}, {A0: 5}, [], ["asked for 0 to 5, the broker holds 10 to 100"]),
+        # The topic was made anew.
+        ({A0: 10}, {A0: 120}, [Range(A0, 10, 100)], ["asked for 10 to 120, the broker holds 10 to 100"]),
+        # A queue has appeared, and has already lost something.
+        ({}, {B0: 6}, [Range(B0, 5, 6)], ["asked for 0 to 6, the broker holds 5 to 6"]),
+        ({}, {A1: 0}, [], []),
     ],
 )
-def test_bounds_that_make_no_sense_are_refused(starting: Bound, ending: Bound, complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        resolve(HELD, starting, ending)
+def test_what_the_broker_no_longer_holds_is_told(
+    start: Mapping[Queue, int], end: Mapping[Queue, int], expected: list[Range], losses: list[str]
+) -> None:
+    ranges, told = ranges_between(start, end, HELD)
+    assert ranges == expected
+    assert [each.split(": ")[1] for each in told] == losses
 
 
-def test_a_queue_that_left_no_trace_is_not_a_loss() -> None:
-    held: Mapping[Queue, Held] = {A1: Held(0, 0)}
-    assert resolve(held, EARLIEST, LATEST) == ([], [])
+def test_a_queue_whose_broker_does_not_answer_is_left_to_its_task() -> None:
+    assert ranges_between({A0: 3}, {A0: 9}, {}) == ([Range(A0, 3, 9)], [])
+
+
+@given(st.dictionaries(queues, st.integers(0, 10**6)), st.integers(1, 10**5))
+def test_a_budget_is_kept_or_gives_one_row_to_each_queue(backlog: dict[Queue, int], rows_max: int) -> None:
+    taken = share(backlog, rows_max)
+    busy = sum(1 for rows in backlog.values() if rows)
+    assert taken.keys() == backlog.keys()
+    assert sum(taken.values()) <= rows_max + busy
+    assert all(min(1, backlog[queue]) <= rows <= backlog[queue] for queue, rows in taken.items())
+
+
+def test_a_budget_is_shared_in_proportion_to_what_waits() -> None:
+    assert share({A0: 900, A1: 100, B0: 0}, 100) == {A0: 90, A1: 10, B0: 0}
+    assert share({A0: 9000, A1: 1, B0: 0}, 100) == {A0: 99, A1: 1, B0: 0}
+    assert share({A0: 30, A1: 10, B0: 0}, 100) == {A0: 30, A1: 10, B0: 0}

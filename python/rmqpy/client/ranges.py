@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns
@@ -35,6 +35,9 @@ BATCH_BYTES: Final = 8 << 20
 LANES_MAX: Final = 4
 PULL_TIMEOUT_S: Final = 10.0
 RETRY_PAUSE_S: Final = 0.2
+
+#: What becomes of a body that was asked for as text and is none.
+BadText = Literal["fail", "null", "replace"]
 
 
 class QueueRange(NamedTuple):
@@ -57,7 +60,9 @@ def read_range(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     fail_on_data_loss: bool = True,
-    null_bad_text: bool = False,
+    bad_text: BadText = "fail",
+    pull_messages: int = pulls.MESSAGES_MAX,
+    pull_timeout: float = PULL_TIMEOUT_S,
     retries: int = 3,
 ) -> "RangeReader":
     """The messages of one queue with offsets in [begin, end), as Arrow batches.
@@ -79,7 +84,9 @@ def read_range(
         batch_rows=batch_rows,
         batch_bytes=batch_bytes,
         fail_on_data_loss=fail_on_data_loss,
-        null_bad_text=null_bad_text,
+        bad_text=bad_text,
+        pull_messages=pull_messages,
+        pull_timeout=pull_timeout,
         retries=retries,
     )
 
@@ -94,15 +101,18 @@ def read_ranges(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
     fail_on_data_loss: bool = True,
-    null_bad_text: bool = False,
+    bad_text: BadText = "fail",
+    pull_messages: int = pulls.MESSAGES_MAX,
+    pull_timeout: float = PULL_TIMEOUT_S,
     retries: int = 3,
 ) -> "RangeReader":
     """The messages of several ranges as Arrow batches. Messages of one range come in order.
 
     `columns`: names, or names with Spark types where the usual one is not wanted (`{"body": "string"}`); see
     `column_types`. A batch ends at `batch_rows` or `batch_bytes`, whichever comes first, give or take one pull.
-    `tags`: only messages with one of these tags, `"paid || refunded"`. `null_bad_text`: a body asked for as string
-    that is not UTF-8 becomes null. Each pull is tried `retries` times more before it fails.
+    `tags`: only messages with one of these tags, `"paid || refunded"`. `bad_text`: a body asked for as string that
+    is not UTF-8 fails the read, becomes null, or has what cannot be read replaced. A pull asks for `pull_messages`,
+    waits `pull_timeout` seconds for its answer and is tried `retries` times more before it fails.
 
     Iterating raises `DataLoss` when the broker does not hold the whole range, unless `fail_on_data_loss` is False:
     then a warning is logged and the rest is read. A body that cannot be decoded raises `DecodeError` with its place.
@@ -111,8 +121,8 @@ def read_ranges(
     return RangeReader(
         list(ranges),
         ClientConfig.of(namesrv),
-        Columns(None if columns is None else list(asked), null_bad_text=null_bad_text),
-        _Plan(tags, group, batch_rows, batch_bytes, fail_on_data_loss, retries),
+        Columns(None if columns is None else list(asked), bad_text=bad_text),
+        _Plan(tags, group, batch_rows, batch_bytes, fail_on_data_loss, pull_messages, pull_timeout, retries),
     )
 
 
@@ -140,6 +150,8 @@ class _Plan(NamedTuple):
     batch_rows: int
     batch_bytes: int
     fails_on_loss: bool
+    pull_messages: int
+    pull_timeout_s: float
     retries: int
 
 
@@ -252,7 +264,7 @@ class RangeReader:
             lane.queue,
             lane.at,
             tags=self._plan.tags,
-            messages_max=min(lane.end - lane.at, pulls.MESSAGES_MAX),
+            messages_max=min(lane.end - lane.at, self._plan.pull_messages),
         )
         self._token += 1
         self._flying[self._token] = lane
@@ -260,7 +272,7 @@ class RangeReader:
             lane.address,
             pulls.PULL,
             ext,
-            timeout_ms=round(PULL_TIMEOUT_S * 1000),
+            timeout_ms=round(self._plan.pull_timeout_s * 1000),
             completions=self._inbox.completions,
             token=self._token,
         )
@@ -269,7 +281,7 @@ class RangeReader:
         """What has come back, waiting for the first, or for the end of the shortest pause."""
         wake_at = min((lane.not_before for lane in self._idle), default=float("inf"))
         pause = max(0.0, wake_at - time.monotonic())
-        run(self._inbox.wait(min(pause, PULL_TIMEOUT_S)))
+        run(self._inbox.wait(min(pause, self._plan.pull_timeout_s)))
         return self._inbox.take()
 
     def _judge(self, lane: _Lane, call: Call) -> bool:

@@ -26,8 +26,8 @@ pub struct Columns {
 #[pymethods]
 impl Columns {
     #[new]
-    #[pyo3(signature = (columns = None, *, null_bad_text = false))]
-    fn new(columns: Option<Vec<(String, Option<String>)>>, null_bad_text: bool) -> PyResult<Self> {
+    #[pyo3(signature = (columns = None, *, bad_text = "fail"))]
+    fn new(columns: Option<Vec<(String, Option<String>)>>, bad_text: &str) -> PyResult<Self> {
         let refused = |error: crate::columns::SchemaError| raise("ConfigError", &error.to_string());
         let columns = match columns {
             None => Column::defaults(),
@@ -37,7 +37,14 @@ impl Columns {
                 .collect::<Result<_, _>>()
                 .map_err(refused)?,
         };
-        let bad_text = if null_bad_text { BadText::Null } else { BadText::Fail };
+        let bad_text = match bad_text {
+            "fail" => BadText::Fail,
+            "null" => BadText::Null,
+            "replace" => BadText::Replace,
+            other => {
+                return Err(raise("ConfigError", &format!("bad_text {other:?}: use fail, null or replace")));
+            }
+        };
         let table = Table::new(columns, bad_text).map_err(refused)?;
         Ok(Self { schema: table.schema(), table: Mutex::new(table) })
     }

@@ -4,6 +4,7 @@
 //! fail is done before the first column grows. Memory is what the rows take; the reader decides when to `finish`.
 //! One thread at a time.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ pub enum BadText {
     Fail,
     /// Leave the cell empty.
     Null,
+    /// Put U+FFFD in the place of what cannot be read.
+    Replace,
 }
 
 /// Columns under construction.
@@ -118,9 +121,12 @@ impl Table {
         let body = wanted.map(|_| row.body()).transpose()?;
         let text = match (wanted.map(|column| column.kind), &body) {
             (Some(Kind::Text), Some(bytes)) => match std::str::from_utf8(bytes) {
-                Ok(text) => Some(text),
-                Err(_) if self.bad_text == BadText::Null => None,
-                Err(_) => return Err(RowError::Text { queue_offset }),
+                Ok(text) => Some(Cow::Borrowed(text)),
+                Err(_) => match self.bad_text {
+                    BadText::Fail => return Err(RowError::Text { queue_offset }),
+                    BadText::Null => None,
+                    BadText::Replace => Some(String::from_utf8_lossy(bytes)),
+                },
             },
             _ => None,
         };
@@ -129,7 +135,7 @@ impl Table {
             return Err(RowError::Full { queue_offset, reason: "it would exceed 1 GiB".into() });
         }
         for (column, cells) in self.columns.iter().zip(&mut self.cells) {
-            let body = (body.as_deref(), text);
+            let body = (body.as_deref(), text.as_deref());
             cells
                 .push(column.source, row, origin, body)
                 .map_err(|error| RowError::Full { queue_offset, reason: error.to_string() })?;

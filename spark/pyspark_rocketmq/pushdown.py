@@ -1,0 +1,118 @@
+"""Filters of a query, as far as they say what need not be read.
+
+Owns the decision which of them are settled by reading less, and which Spark must still apply: everything about the
+place of a message is settled here; times and tags only narrow the read, because a broker finds messages by
+milliseconds and filters by hash.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from math import ceil, floor
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_rocketmq.offsets import Queue
+
+#: Columns that name a queue, and where they stand in its name.
+_PLACES = {"topic": 0, "brokerName": 1, "queueId": 2}
+
+
+class Narrowing:
+    """What a conjunction of filters leaves to be read. Picklable."""
+
+    def __init__(self) -> None:
+        self._places: list[tuple[int, frozenset[Any]]] = []
+        self._first = 0
+        self._last: int | None = None
+        #: Store times in milliseconds: from, and up to but not including.
+        self.times_ms: tuple[int | None, int | None] = (None, None)
+        #: Tags of which a message has one, if it matters.
+        self.tags: tuple[str, ...] | None = None
+
+    def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
+        """Use the filters; those that Spark must still apply come back."""
+        for each in filters:
+            if not self._use(each):
+                yield each
+
+    def admits(self, queue: Queue) -> bool:
+        """Whether messages of this queue may be wanted."""
+        return all(queue[place] in values for place, values in self._places)
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """What is left of a range of offsets."""
+        first = max(first, self._first)
+        return first, max(first, last if self._last is None else min(last, self._last))
+
+    def _use(self, each: Filter) -> bool:
+        """Take a filter into account; whether that settles it."""
+        column = ".".join(getattr(each, "attribute", ()))
+        values = _values(each)
+        if column in _PLACES and values is not None:
+            self._places.append((_PLACES[column], frozenset(values)))
+            return True
+        if column == "queueOffset":
+            return self._bound(each, self._offsets, int)
+        if column == "storeTimestamp":
+            self._bound(each, self._times, _milliseconds)
+        if column == "tags" and values and self.tags is None and all(map(_is_plain, values)):
+            self.tags = tuple(sorted(values))
+        return False
+
+    def _bound(self, each: Filter, narrow: Callable[[Any, Any], None], number: Callable[[Any], Any]) -> bool:
+        match each:
+            case EqualTo(_, value):
+                narrow(number(value), number(value) + 1)
+            case GreaterThan(_, value):
+                narrow(number(value) + (1 if number is int else 0), None)
+            case GreaterThanOrEqual(_, value):
+                narrow(number(value), None)
+            case LessThan(_, value):
+                narrow(None, number(value) if number is int else number(value) + 1)
+            case LessThanOrEqual(_, value):
+                narrow(None, number(value) + 1)
+            case _:
+                return False
+        return True
+
+    def _offsets(self, first: int | None, last: int | None) -> None:
+        if first is not None:
+            self._first = max(self._first, first)
+        if last is not None:
+            self._last = last if self._last is None else min(self._last, last)
+
+    def _times(self, first: float | None, last: float | None) -> None:
+        begin, end = self.times_ms
+        if first is not None:
+            begin = max(begin or 0, floor(first))
+        if last is not None:
+            end = ceil(last) if end is None else min(end, ceil(last))
+        self.times_ms = (begin, end)
+
+
+def _values(each: Filter) -> tuple[Any, ...] | None:
+    """The values of an equality."""
+    match each:
+        case EqualTo(_, value):
+            return (value,)
+        case In(_, values):
+            return tuple(values)
+    return None
+
+
+def _milliseconds(moment: Any) -> float:
+    return moment.timestamp() * 1000 if isinstance(moment, datetime) else float(moment)
+
+
+def _is_plain(tag: Any) -> bool:
+    """Whether a tag can stand in a tag expression."""
+    return isinstance(tag, str) and bool(tag) and tag == tag.strip() and "|" not in tag and tag != "*"

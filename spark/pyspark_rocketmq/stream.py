@@ -1,0 +1,227 @@
+"""The streaming source: what the driver decides between micro-batches.
+
+Owns the position of a query between two calls of Spark; everything a restart needs is in the offsets it returns.
+Invariants: equal positions are equal text, or Spark would run empty batches for ever; an answer about new messages is
+never an old one, or `processAllAvailable` would miss some.
+
+Spark makes one such object in a process of its own for each start of a query, calls it from one thread, and kills the
+process when the query stops: nothing here needs closing. `read` runs on executors, on another instance.
+"""
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_rocketmq.cluster import Cluster, lost
+from pyspark_rocketmq.offsets import LATEST, Position, Queue
+from pyspark_rocketmq.options import Options
+from pyspark_rocketmq.plan import ranges_between, share
+from pyspark_rocketmq.task import read, tasks_of
+from rmqpy.errors import RocketMQError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver and, pickled before its first use, reads on an executor."""
+
+    def __init__(self, options: Options, columns: dict[str, str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._cluster: Cluster | None = None
+        #: Where the query begins; asked for twice, and `latest` moves.
+        self._initial: dict[str, Any] | None = None
+        #: Where this run ends, with `availableNow`.
+        self._target: Mapping[Queue, int] | None = None
+        self._ends: Mapping[Queue, int] = {}
+        self._told_away: set[Queue] = set()
+        self._idle_since: float | None = None
+        self._last_batch_at = float("-inf")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_cluster": None}
+
+    # ---- what Spark asks, in this order ------------------------------------------------------------------
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The run ends where the topics end now; queues that appear later are for the next run."""
+        self._target = self._look({})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Any limit says that there is one; which ones there are, and how they go together, `latestOffset` knows."""
+        options = self._options
+        if options.trigger_rows_max is not None:
+            return ReadMaxRows(options.trigger_rows_max)
+        if options.trigger_bytes_max is not None:
+            return ReadMaxBytes(options.trigger_bytes_max)
+        if options.trigger_rows_min is not None:
+            return ReadMinRows(options.trigger_rows_min)
+        return ReadAllAvailable()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a new query begins."""
+        if self._initial is None:
+            cluster = self._at()
+            found = cluster.queues()
+            cluster.check_assignment(found)
+            first = cluster.first(cluster.held(found), LATEST)
+            self._initial = Position(first, is_first=True).to_json()
+        return self._initial
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends; `start` itself when there is nothing to do."""
+        at = Position.of_json(start)
+        if self._target is None:
+            self._rest()
+            ends = self._look(at.queues)
+        else:
+            ends = {**self._missing(at.queues, self._target), **self._target}
+        self._ends = ends
+        # Spark's `once` asks for everything, whatever the options say.
+        end = self._advance(at.queues, ends, is_limited=not isinstance(limit, ReadAllAvailable))
+        if at.is_first:
+            self._last_batch_at = time.monotonic()
+            return Position(end, begun_at=at.queues).to_json()
+        if end == at.queues:
+            self._idle_since = time.monotonic()
+            return start
+        self._idle_since = None
+        self._last_batch_at = time.monotonic()
+        return Position(end).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """How far the topics reach, as `latestOffset` has just found."""
+        return Position(self._ends).to_json() if self._ends else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of one micro-batch."""
+        first, last = Position.of_json(start), Position.of_json(end)
+        # Of a first batch that is repeated, `start` was computed anew and may lie too far on.
+        begun = first.queues if last.begun_at is None else last.begun_at
+        # A queue that ends before it began was made anew: `latestOffset` has told, now it is read from its beginning.
+        begun = {queue: offset for queue, offset in begun.items() if offset <= last.queues.get(queue, offset)}
+        moved = [queue for queue, offset in last.queues.items() if offset > begun.get(queue, 0)]
+        held = self._at().held(moved, skip_unreachable=True)
+        ranges, losses = ranges_between(begun, {queue: last.queues[queue] for queue in moved}, held)
+        self._lost(losses)
+        return tasks_of(ranges, self._options)
+
+    def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
+        """The rows of one task."""
+        return read(partition, self._options, self._columns, self._options.tags)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A micro-batch is done. Its offsets are stored for lag tools; a failure to do so is not the query's."""
+        if self._options.commits:
+            try:
+                self._at().commit(Position.of_json(end).queues)
+            except RocketMQError as error:
+                self._tell(f"offsets were not stored under {self._options.group}: {error}")
+
+    # ---- pieces ------------------------------------------------------------------------------------------
+
+    def _at(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = Cluster(self._options)
+        return self._cluster
+
+    def _rest(self) -> None:
+        """Spark asks some ninety times a second while nothing comes: rest before looking, never answer unlooked."""
+        if self._idle_since is not None:
+            rested = time.monotonic() - self._idle_since
+            time.sleep(max(0.0, self._options.poll_interval_ms / 1000 - rested))
+
+    def _look(self, at: Mapping[Queue, int]) -> dict[Queue, int]:
+        """Where every queue ends now; of those that cannot be asked, where the query stands in them."""
+        cluster = self._at()
+        queues = cluster.queues()
+        ends = cluster.ends(queues, skip_unreachable=True)
+        silent = [queue for queue in queues if queue not in ends]
+        held_up = {queue: at[queue] for queue in silent if queue in at}
+        self._tell_away(silent)
+        return {**ends, **held_up, **self._missing(at, dict.fromkeys(queues, 0))}
+
+    def _missing(self, at: Mapping[Queue, int], found: Mapping[Queue, int]) -> dict[Queue, int]:
+        """Queues of the last offset that are not there: those of a broker that is away stay where they are, the
+        others are lost."""
+        missing = sorted(at.keys() - found.keys())
+        away = {broker: self._at().is_away(broker) for broker in {queue.broker for queue in missing}}
+        gone = [queue for queue in missing if not away[queue.broker]]
+        self._lost([f"queue {queue} does not exist any more; it stood at {at[queue]}" for queue in gone])
+        self._tell_away([queue for queue in missing if away[queue.broker]])
+        return {queue: at[queue] for queue in missing if away[queue.broker]}
+
+    def _advance(
+        self, at: Mapping[Queue, int], ends: Mapping[Queue, int], *, is_limited: bool
+    ) -> Mapping[Queue, int]:
+        """How far the next micro-batch goes: everything, or the share that the limits leave."""
+        options = self._options
+        shrunk = sorted(queue for queue, end in ends.items() if end < at.get(queue, 0))
+        self._lost(
+            [
+                f"queue {queue} ends at {ends[queue]} and the query stands at {at[queue]}: it was made anew, or cut"
+                for queue in shrunk
+            ]
+        )
+        moved = [queue for queue, end in ends.items() if end != at.get(queue)]
+        begins = self._at().begins(moved, skip_unreachable=True)
+        base = {}
+        for queue, end in ends.items():
+            is_known = queue in at and end >= at[queue]
+            base[queue] = min(end, max(at[queue] if is_known else 0, begins.get(queue, 0)))
+        backlog = {queue: ends[queue] - base[queue] for queue in ends}
+        if is_limited and self._is_too_little(sum(backlog.values())):
+            return at
+        taken = backlog
+        if is_limited and options.trigger_rows_max is not None:
+            taken = share(backlog, options.trigger_rows_max)
+        if is_limited and options.trigger_bytes_max is not None:
+            fitting = self._fitting(backlog, base, options.trigger_bytes_max)
+            taken = {queue: min(rows, fitting[queue]) for queue, rows in taken.items()}
+        return {queue: base[queue] + rows for queue, rows in taken.items()}
+
+    def _is_too_little(self, rows: int) -> bool:
+        """Whether to wait for more rows. The last run of `availableNow` would wait for ever."""
+        options = self._options
+        if options.trigger_rows_min is None or self._target is not None:
+            return False
+        waited_s = time.monotonic() - self._last_batch_at
+        return rows < options.trigger_rows_min and waited_s < options.trigger_delay_s
+
+    def _fitting(
+        self, backlog: Mapping[Queue, int], base: Mapping[Queue, int], bytes_max: int
+    ) -> dict[Queue, int]:
+        """How many rows of each queue a budget of bytes has room for, by the size of the next ones."""
+        waiting = {queue: base[queue] for queue, rows in backlog.items() if rows}
+        sizes = self._at().message_bytes(waiting)
+        shares = share({queue: rows * sizes.get(queue, 1) for queue, rows in backlog.items()}, bytes_max)
+        return {
+            queue: max(min(1, backlog[queue]), taken // sizes.get(queue, 1))
+            for queue, taken in shares.items()
+        }
+
+    def _lost(self, losses: list[str]) -> None:
+        lost(losses, self._options, self._tell)
+
+    def _tell_away(self, queues: list[Queue]) -> None:
+        """Once for each queue that is held up, and again after it was back."""
+        news = sorted(set(queues) - self._told_away)
+        if news:
+            self._tell(f"brokers that do not answer hold up {', '.join(map(str, news))}")
+        self._told_away = set(queues)
+
+    @staticmethod
+    def _tell(text: str) -> None:
+        warnings.warn(text, stacklevel=2)

@@ -1,0 +1,65 @@
+"""What one task reads, and how: ranges of queues become Arrow batches.
+
+A task carries names of queues and offsets, nothing that is bound to a process; its executor finds the brokers itself
+and keeps one native client for all tasks to come. Python never sees a message.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+import rmqpy
+from pyspark_rocketmq.cluster import client_config
+from pyspark_rocketmq.offsets import Range
+from pyspark_rocketmq.options import Options
+from pyspark_rocketmq.plan import cut, pack
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Task(InputPartition):
+    """What one task reads: ranges of queues, of which there may be none."""
+
+    def __init__(self, ranges: tuple[Range, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def tasks_of(ranges: Iterable[Range], options: Options) -> list[InputPartition]:
+    """Ranges, cut and packed as the options say."""
+    pieces = cut(ranges, options.partition_rows_max, options.partitions_min)
+    packed = pack(pieces, options.pack_rows, options.partitions_min, options.partitions_max)
+    return [Task(task) for task in packed]
+
+
+def read(
+    partition: InputPartition, options: Options, columns: dict[str, str], tags: str
+) -> "Iterator[pyarrow.RecordBatch]":
+    """The rows of one task, in batches that rmqpy has filled."""
+    import pyarrow
+
+    assert isinstance(partition, Task)
+    ranges = [
+        rmqpy.QueueRange(rmqpy.MessageQueue(*queue), start, end) for queue, start, end in partition.ranges
+    ]
+    with rmqpy.read_ranges(
+        ranges,
+        client_config(options),
+        columns=columns,
+        tags=tags,
+        group=options.group,
+        batch_rows=options.batch_rows,
+        batch_bytes=options.batch_bytes,
+        pull_messages=options.pull_rows,
+        pull_timeout=options.pull_timeout_ms / 1000,
+        retries=options.fetch_retries,
+        bad_text=options.bad_text,
+        fail_on_data_loss=options.is_loss_fatal,
+    ) as batches:
+        for native in batches:
+            batch = pyarrow.record_batch(native)
+            # A batch ends with the pull that filled it, which may bring more rows than were left to fill.
+            for start in range(0, batch.num_rows, options.batch_rows):
+                yield batch.slice(start, options.batch_rows)

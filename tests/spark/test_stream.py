@@ -1,0 +1,381 @@
+"""The streaming source against a real broker: what the driver decides, and what a running query sees."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+import rmqpy
+import rmqpy.testing
+from pyspark_rocketmq.offsets import Position, Queue, format_offsets
+from pyspark_rocketmq.schema import default_schema
+from pyspark_rocketmq.source import RocketMQSource
+from pyspark_rocketmq.stream import TopicStream
+from pyspark_rocketmq.task import Task
+from rmqpy import cli
+from rmqpy.server import Standalone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(300)
+
+ALL = ReadAllAvailable()
+
+
+def send(producer: rmqpy.Producer, topic: str, count: int, queue_id: int = 0) -> None:
+    queue = rmqpy.MessageQueue(topic, "broker-a", queue_id)
+    for each in [producer.submit(topic, str(index), queue=queue) for index in range(count)]:
+        each.result()
+
+
+# --- the driver's side, without a session ---
+
+
+def stream(server: Standalone, topic: str, **options: str) -> TopicStream:
+    source = RocketMQSource({"nameserver": server.namesrv, "subscribe": topic} | options)
+    return source.streamReader(schema=default_schema(with_properties=False))
+
+
+def ends(offset: dict[str, Any]) -> dict[int, int]:
+    return {queue.queue_id: at for queue, at in Position.of_json(offset).queues.items() if at}
+
+
+def rows(reader: TopicStream, start: dict[str, Any], end: dict[str, Any]) -> int:
+    tasks = reader.partitions(start, end)
+    return sum(batch.num_rows for task in tasks for batch in reader.read(task))
+
+
+def limit(reader: TopicStream) -> ReadLimit:
+    return reader.getDefaultReadLimit()
+
+
+def test_a_stream_begins_at_the_latest_message_unless_asked(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 3)
+    assert ends(stream(server, topic).initialOffset()) == {0: 3}
+    assert ends(stream(server, topic, startingOffsets="earliest").initialOffset()) == {}
+    at = format_offsets({Queue(topic, "broker-a", 0): 2})
+    assert ends(stream(server, topic, startingOffsets=at).initialOffset()) == {0: 2}
+
+
+def test_the_first_offset_is_asked_for_twice_and_stays(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    reader = stream(server, topic)
+    first = reader.initialOffset()
+    send(producer, topic, 3)
+    assert reader.initialOffset() == first
+
+
+def test_a_first_batch_that_is_repeated_reads_what_it_was_planned_to(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 2)
+    reader = stream(server, topic)
+    start = reader.initialOffset()
+    send(producer, topic, 4)
+    end = json.loads(json.dumps(reader.latestOffset(start, ALL)))
+    # The sink failed; meanwhile the topic grew, and Spark computes the start anew.
+    send(producer, topic, 6)
+    again = stream(server, topic)
+    assert ends(again.initialOffset()) == {0: 12}
+    assert rows(again, again.initialOffset(), end) == 4
+    # From the second batch on, an offset carries no more of this.
+    assert again.latestOffset(end, ALL).keys() == {"v", "queues"}
+
+
+def test_where_nothing_is_new_the_start_comes_back(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 3)
+    reader = stream(server, topic, offsetPollIntervalMs="1")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(end, ALL) is end
+    assert reader.partitions(end, end) == []
+
+
+def test_a_limit_is_shared_among_queues_and_everything_comes_in_the_end(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 90, queue_id=0)
+    send(producer, topic, 10, queue_id=1)
+    reader = stream(server, topic, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    at = reader.initialOffset()
+    at = reader.latestOffset(at, limit(reader))
+    assert ends(at) == {0: 18, 1: 2}
+    assert ends(reader.reportLatestOffset() or {}) == {0: 90, 1: 10}
+    batches = 1
+    while (end := reader.latestOffset(at, limit(reader))) is not at:
+        at, batches = end, batches + 1
+    assert ends(at) == {0: 90, 1: 10}
+    assert 5 <= batches <= 7
+    # `Trigger.Once` asks for everything.
+    once = stream(server, topic, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    assert ends(once.latestOffset(once.initialOffset(), ALL)) == {0: 90, 1: 10}
+
+
+def test_a_limit_in_bytes_follows_the_size_of_the_messages(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    large, small = (rmqpy.MessageQueue(topic, "broker-a", queue_id) for queue_id in (0, 1))
+    for _ in range(20):
+        producer.send(topic, b"x" * 3000, queue=large)
+        producer.send(topic, b"x", queue=small)
+    reader = stream(server, topic, startingOffsets="earliest", maxBytesPerTrigger="33000")
+    end = ends(reader.latestOffset(reader.initialOffset(), limit(reader)))
+    assert 8 <= end[0] <= 10
+    assert 8 <= end[1] <= 11
+
+
+def test_a_batch_waits_for_enough_messages_or_long_enough(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    options = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "5", "offsetPollIntervalMs": "1"}
+    patient = stream(server, topic, **options, maxTriggerDelay="1h")
+    hasty = stream(server, topic, **options, maxTriggerDelay="1ms")
+    start = patient.latestOffset(patient.initialOffset(), limit(patient))
+    hasty.latestOffset(hasty.initialOffset(), limit(hasty))
+    send(producer, topic, 4)
+    assert patient.latestOffset(start, limit(patient)) is start
+    assert ends(hasty.latestOffset(start, limit(hasty))) == {0: 4}
+    send(producer, topic, 1)
+    assert ends(patient.latestOffset(start, limit(patient))) == {0: 5}
+
+
+def test_a_run_over_what_is_available_now_ends_where_it_was_fixed(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "4", "minOffsetsPerTrigger": "3"}
+    reader = stream(server, topic, **options)
+    send(producer, topic, 10)
+    reader.prepareForTriggerAvailableNow()
+    send(producer, topic, 7)
+    at, seen = reader.initialOffset(), []
+    while (end := reader.latestOffset(at, limit(reader))) is not at:
+        seen.append(ends(end)[0])
+        at = end
+    assert seen == [4, 8, 10]
+
+
+def test_new_queues_and_topics_join_a_running_query(server: Standalone, producer: rmqpy.Producer) -> None:
+    def made(name: str, queues: int) -> None:
+        assert cli.run(["topic", "create", name, "--queues", str(queues), "-n", server.namesrv]) == 0
+
+    made("joining-0", 1)
+    source = RocketMQSource({"nameserver": server.namesrv, "subscribePattern": r"joining-\d"})
+    reader = source.streamReader(schema=default_schema(with_properties=False))
+    at = reader.latestOffset(reader.initialOffset(), ALL)
+    made("joining-0", 2)
+    made("joining-1", 1)
+    send(producer, "joining-1", 2)
+    expected = {
+        Queue("joining-0", "broker-a", 0),
+        Queue("joining-0", "broker-a", 1),
+        Queue("joining-1", "broker-a", 0),
+    }
+    end = until(
+        lambda: reader.latestOffset(at, ALL), lambda end: Position.of_json(end).queues.keys() == expected
+    )
+    # What a topic got before the query saw it is read as well.
+    assert rows(reader, at, end) == 2
+
+
+def test_a_queue_that_retention_has_overtaken_is_a_loss(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 3)
+    strict = stream(server, topic)
+    start = Position({Queue(topic, "broker-a", 0): 2, Queue(topic, "broker-a", 9): 7}).to_json()
+    with pytest.raises(rmqpy.errors.DataLoss, match=f"queue {topic}/broker-a/9 does not exist any more"):
+        strict.latestOffset(start, ALL)
+    lenient = stream(server, topic, failOnDataLoss="false")
+    with pytest.warns(UserWarning, match="does not exist any more"):
+        end = lenient.latestOffset(start, ALL)
+    assert 9 not in ends(end)
+    assert rows(lenient, start, end) == 1
+
+
+def test_a_topic_made_anew_is_a_loss_and_then_read_from_its_beginning(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 3)
+    start = Position({Queue(topic, "broker-a", 0): 50}).to_json()
+    with pytest.raises(rmqpy.errors.DataLoss, match="ends at 3 and the query stands at 50"):
+        stream(server, topic).latestOffset(start, ALL)
+    lenient = stream(server, topic, failOnDataLoss="false")
+    with pytest.warns(UserWarning, match="ends at 3 and the query stands at 50"):
+        end = lenient.latestOffset(start, ALL)
+    assert rows(lenient, start, end) == 3
+
+
+def test_offsets_are_stored_for_lag_tools_on_request(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 3)
+    queue = rmqpy.MessageQueue(topic, "broker-a", 0)
+    with rmqpy.Catalog(server.namesrv) as catalog:
+        for commits, expected in (("false", {}), ("true", {queue: 3})):
+            reader = stream(server, topic, commitOffsets=commits, consumerGroup=f"lag-{topic}")
+            begin = Position({Queue(topic, "broker-a", 0): 0}).to_json()
+            end = reader.latestOffset(begin, ALL)
+            # Brokers make a group when it reads.
+            assert rows(reader, begin, end) == 3
+            reader.commit(end)
+            assert catalog.committed(f"lag-{topic}", [queue]) == expected
+    # And read back by those who ask for it.
+    send(producer, topic, 2)
+    back = stream(server, topic, startingOffsets="group", consumerGroup=f"lag-{topic}")
+    assert ends(back.initialOffset()) == {0: 3}
+
+
+def test_a_broker_that_is_away_holds_up_its_own_queues_only() -> None:
+    with rmqpy.testing.Cluster(brokers=["broker-a", "broker-b"]) as cluster:
+        assert cli.run(["topic", "create", "t", "--queues", "1", "-n", cluster.namesrv]) == 0
+        with rmqpy.Producer(cluster.namesrv) as producer:
+            options = {"nameserver": cluster.namesrv, "subscribe": "t", "requestTimeoutMs": "1000"}
+            source = RocketMQSource(options | {"offsetPollIntervalMs": "1"})
+            reader = source.streamReader(schema=default_schema(with_properties=False))
+            for broker in ("broker-a", "broker-b"):
+                producer.send("t", b"x", queue=rmqpy.MessageQueue("t", broker, 0))
+            at = reader.latestOffset(reader.initialOffset(), ALL)
+            cluster.stop("broker-b")
+            producer.send("t", b"y", queue=rmqpy.MessageQueue("t", "broker-a", 0))
+            with pytest.warns(UserWarning, match="hold up t/broker-b/0"):
+                at = reader.latestOffset(at, ALL)
+            assert Position.of_json(at).queues == {Queue("t", "broker-a", 0): 2, Queue("t", "broker-b", 0): 1}
+            assert reader.latestOffset(at, ALL) is at
+            cluster.start("broker-b")
+
+            def sent() -> bool:
+                with suppress(rmqpy.RocketMQError):
+                    return producer.send("t", b"z", queue=rmqpy.MessageQueue("t", "broker-b", 0)).ok
+                return False
+
+            until(sent, bool)
+            both = {Queue("t", "broker-a", 0): 2, Queue("t", "broker-b", 0): 2}
+            end = until(
+                lambda: reader.latestOffset(at, ALL), lambda end: Position.of_json(end).queues == both
+            )
+            assert rows(reader, at, end) == 1
+
+
+def until(look: Callable[[], Any], is_enough: Callable[[Any], bool]) -> Any:
+    """What `look` returns once that is enough; fails after half a minute."""
+    deadline = time.monotonic() + 30
+    while not is_enough(seen := look()):
+        assert time.monotonic() < deadline, seen
+    return seen
+
+
+def test_an_idle_stream_asks_no_more_often_than_it_was_told(
+    server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("pyspark_rocketmq.stream.time.sleep", slept.append)
+    reader = stream(server, topic, offsetPollIntervalMs="5000")
+    at = reader.latestOffset(reader.initialOffset(), ALL)
+    assert slept == []
+    assert reader.latestOffset(at, ALL) is at
+    assert reader.latestOffset(at, ALL) is at
+    assert len(slept) == 1
+    assert 0 < slept[0] <= 5
+
+
+def test_small_ranges_share_a_task(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    for queue_id in range(4):
+        send(producer, topic, 5, queue_id)
+    reader = stream(server, topic, startingOffsets="earliest")
+    start = reader.initialOffset()
+    (task,) = reader.partitions(start, reader.latestOffset(start, ALL))
+    assert isinstance(task, Task)
+    assert len(task.ranges) == 4
+
+
+# --- in a session ---
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def start(spark: "SparkSession", server: Standalone, topic: str, tmp_path: Path) -> Iterator[Start]:
+    """`start(options, sink, availableNow=True)`: a query over the test's topic, stopped when the test ends."""
+    running = []
+
+    def start(
+        sink: Callable[["DataFrame", int], None], trigger: dict[str, Any] | None = None, **options: str
+    ) -> Any:
+        reader = spark.readStream.format("rocketmq").options(
+            **{"nameserver": server.namesrv, "subscribe": topic, "startingOffsets": "earliest"} | options
+        )
+        writer = (
+            reader.load().writeStream.foreachBatch(sink).option("checkpointLocation", str(tmp_path / "cp"))
+        )
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+        running.append(query)
+        return query
+
+    yield start
+    for query in running:
+        query.stop()
+
+
+class Sink:
+    """Keeps what it got, batch by batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    def __call__(self, df: "DataFrame", batch_id: int) -> None:
+        self.batches.append(sorted(int(bytes(row.body)) for row in df.select("body").collect()))
+
+
+def test_available_now_takes_limited_batches_and_a_second_run_only_what_is_new(
+    start: Start, producer: rmqpy.Producer, topic: str
+) -> None:
+    now = {"availableNow": True}
+    send(producer, topic, 10)
+    sink = Sink()
+    query = start(sink, now, maxOffsetsPerTrigger="4")
+    assert query.awaitTermination(60)
+    assert sink.batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    progress = query.recentProgress[-1].json
+    assert json.loads(progress)["sources"][0]["latestOffset"]["queues"][topic]["broker-a"]["0"] == 10
+    send(producer, topic, 3)
+    sink = Sink()
+    assert start(sink, now, maxOffsetsPerTrigger="4").awaitTermination(60)
+    assert sink.batches == [[0, 1, 2]]
+
+
+def test_a_running_query_gets_what_is_sent_while_it_runs(
+    start: Start, producer: rmqpy.Producer, topic: str
+) -> None:
+    sink = Sink()
+    query = start(sink)
+    for queue_id in range(3):
+        send(producer, topic, 5, queue_id)
+        query.processAllAvailable()
+    assert sorted(number for batch in sink.batches for number in batch) == sorted([0, 1, 2, 3, 4] * 3)
+
+
+def test_a_failed_batch_is_repeated_with_the_same_messages(
+    start: Start, producer: rmqpy.Producer, topic: str
+) -> None:
+    send(producer, topic, 4)
+
+    def failing(df: "DataFrame", batch_id: int) -> None:
+        raise RuntimeError("the sink is full")
+
+    with pytest.raises(StreamingQueryException, match="the sink is full"):
+        start(failing).awaitTermination(60)
+    send(producer, topic, 6)
+    sink = Sink()
+    assert start(sink, {"availableNow": True}).awaitTermination(60)
+    assert sink.batches == [[0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]
