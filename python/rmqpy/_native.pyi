@@ -61,6 +61,7 @@ class Store:
         sync_flush: bool = False,
         flush_interval_ms: int = 50,
         index_enabled: bool = True,
+        delay_levels_ms: Sequence[int] | None = None,
     ) -> Self: ...
     def open(self) -> None:
         """Lock, recover and start. Blocks with the interpreter released.
@@ -142,6 +143,7 @@ class Metadata:
         consume_enabled: bool = True,
         broadcast_enabled: bool = True,
         retry_max: int = 16,
+        retry_queues: int = 1,
         sys_flag: int = 0,
         broker_id: int = 0,
         broker_id_when_slow: int = 1,
@@ -153,6 +155,9 @@ class Metadata:
         """What the registered members of `group` consume: (topic, expression type, expression, version)."""
     def remove_subscriptions(self, group: str) -> None: ...
     def forbid(self, group: str, topic: str, is_forbidden: bool) -> None: ...
+    def put_in_order(self, group: str, is_in_order: bool) -> None:
+        """Say that a member of `group` holds the lock of a queue, or that none does: what such a group sends to its
+        retry topic goes to its dead letters."""
     def set_permission(self, permission: int) -> None: ...
 
 @final
@@ -249,6 +254,13 @@ class Server:
         self, kind: Literal["create_topic", "create_group"], name: str, code: int = 0, remark: str | None = None
     ) -> None:
         """Let requests parked for `name` run again (code 0, its metadata published before), or refuse them."""
+    def deliver(self, offsets: dict[int, int]) -> None:
+        """Begin to deliver delayed messages: delay level to the offset in its queue. Once, and only a broker's."""
+    def delay_offsets(self) -> dict[int, int]:
+        """How far each delay level has got. What lies before is delivered and durable: the log is flushed for it.
+
+        Raises `StoreError` when that fails.
+        """
     def forget_heartbeats(self) -> None:
         """Make every client's next heartbeat come up again."""
     def heartbeat_age_ms(self, connection: int) -> int | None:

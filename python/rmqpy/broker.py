@@ -22,6 +22,7 @@ from rmqpy._native import Client, Metadata, Offsets, Server, Store
 from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
 from rmqpy.control.clients import Consumers, Producers
+from rmqpy.control.delays import DelayFile
 from rmqpy.control.groups import Groups
 from rmqpy.control.handlers.brokers import BrokerHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
@@ -58,6 +59,7 @@ HOT_CODES: Final = frozenset(
         RequestCode.LITE_PULL_MESSAGE,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
     }
 )
 
@@ -77,6 +79,7 @@ class _Parts(NamedTuple):
     topics: Topics
     groups: Groups
     offset_file: OffsetFile
+    delay_file: DelayFile
 
 
 class Broker:
@@ -165,20 +168,22 @@ class Broker:
         topics = Topics(folder / "topics.json", metadata, _built_in(config), self._clock)
         groups = Groups(folder / "subscriptionGroup.json", metadata, self._clock)
         offset_file = OffsetFile(folder / "consumerOffset.json", offsets, self._clock)
+        delay_file = DelayFile(folder / "delayOffset.json", self._clock)
         await asyncio.to_thread(topics.load)
         await asyncio.to_thread(groups.load)
         await asyncio.to_thread(offset_file.load, store.max_offset)
+        await asyncio.to_thread(delay_file.load)
         self._started.push_async_callback(offset_file.save)
-        return _Parts(store, metadata, offsets, topics, groups, offset_file)
+        return _Parts(store, metadata, offsets, topics, groups, offset_file, delay_file)
 
     def _serve(self, config: BrokerConfig, parts: _Parts) -> None:
         """Listen, answer, and do what comes round again."""
-        store, metadata, offsets, topics, groups, offset_file = parts
+        store, metadata, offsets, topics, groups, offset_file, delay_file = parts
         server = Server(store=store, metadata=metadata, offsets=offsets, idle_ms=config.idle_seconds * 1_000)
         producers = Producers()
         notices = Notices(self._config, groups, server)
         consumers = Consumers(metadata, notices.group_changed)
-        locks = QueueLocks(self._clock)
+        locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store.folder, store.statistics, server.statistics, self._clock)
         self._endpoint = Endpoint(
             server,
@@ -195,14 +200,19 @@ class Broker:
             role="broker",
             hot=HOT_CODES,
         )
+        delay_file.follow(server)
+        # Once more when the server has stopped and the store has not.
+        self._started.push_async_callback(delay_file.save)
         self._started.push_async_callback(self._endpoint.stop)
         self._endpoint.start()
+        server.deliver(delay_file.offsets)
         server.listen(config.listen_host, self._port)
         server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
 
         timers = Timers()
         self._started.push_async_callback(timers.stop)
         timers.every(config.offsets_interval_ms / 1_000, offset_file.save)
+        timers.every(config.store.delay_offsets_interval_ms / 1_000, delay_file.save)
         timers.every(SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms))
         timers.every(SCAN_SECONDS, locks.expire)
         timers.every(SAMPLE_SECONDS, runtime.sample)
@@ -272,6 +282,7 @@ def _store(config: BrokerConfig) -> Store:
         sync_flush=store.is_sync,
         flush_interval_ms=store.flush_interval_ms,
         index_enabled=store.is_indexed,
+        delay_levels_ms=store.delays_ms,
     )
 
 

@@ -4,25 +4,33 @@ from rmqpy.clock import HandClock
 from rmqpy.control.queue_locks import QueueLocks
 from rmqpy.protocol.requests.queues import MessageQueue
 
+
+class InOrder(set[str]):
+    """Groups that the data plane takes for consuming in order."""
+
+    def __call__(self, group: str, is_in_order: bool) -> None:
+        (self.add if is_in_order else self.discard)(group)
+
+
 QUEUES = [MessageQueue(broker_name="b", queue_id=queue_id, topic="t") for queue_id in range(3)]
 
 
 def test_a_queue_goes_to_the_first_who_asks_and_stays_there() -> None:
-    locks = QueueLocks(HandClock())
+    locks = QueueLocks(HandClock(), InOrder())
     assert locks.lock("g", "one", QUEUES[:2]) == QUEUES[:2]
     assert locks.lock("g", "two", QUEUES) == QUEUES[2:]
     assert locks.lock("g", "one", QUEUES) == QUEUES[:2]
 
 
 def test_groups_do_not_disturb_each_other() -> None:
-    locks = QueueLocks(HandClock())
+    locks = QueueLocks(HandClock(), InOrder())
     locks.lock("g", "one", QUEUES)
     assert locks.lock("h", "two", QUEUES) == QUEUES
 
 
 def test_a_holder_that_does_not_renew_loses_the_queue_after_a_minute() -> None:
     clock = HandClock()
-    locks = QueueLocks(clock)
+    locks = QueueLocks(clock, InOrder())
     locks.lock("g", "one", QUEUES)
     clock.advance(60)
     assert locks.lock("g", "two", QUEUES) == []
@@ -31,7 +39,7 @@ def test_a_holder_that_does_not_renew_loses_the_queue_after_a_minute() -> None:
 
 
 def test_only_the_holder_can_give_a_queue_up() -> None:
-    locks = QueueLocks(HandClock())
+    locks = QueueLocks(HandClock(), InOrder())
     locks.lock("g", "one", QUEUES)
     locks.unlock("g", "two", QUEUES)
     assert locks.lock("g", "two", QUEUES) == []
@@ -41,8 +49,24 @@ def test_only_the_holder_can_give_a_queue_up() -> None:
 
 def test_locks_nobody_renews_are_forgotten() -> None:
     clock = HandClock()
-    locks = QueueLocks(clock)
+    locks = QueueLocks(clock, InOrder())
     locks.lock("g", "one", QUEUES)
     clock.advance(61)
     locks.expire()
     assert locks.lock("g", "two", QUEUES) == QUEUES
+
+
+def test_a_group_consumes_in_order_while_somebody_holds_a_queue() -> None:
+    clock, in_order = HandClock(), InOrder()
+    locks = QueueLocks(clock, in_order)
+    locks.lock("g", "one", [])
+    assert in_order == set()
+    locks.lock("g", "one", QUEUES)
+    locks.unlock("g", "one", QUEUES[1:])
+    assert in_order == {"g"}
+    locks.unlock("g", "one", QUEUES)
+    assert in_order == set()
+    locks.lock("g", "one", QUEUES)
+    clock.advance(61)
+    locks.expire()
+    assert in_order == set()

@@ -14,7 +14,7 @@ _ENGINE = "threads, queues and buffers are sized by the engine"
 _FLOW = "the engine bounds its queues and answers 'busy' by itself"
 _RETENTION = "expired files are not deleted yet"
 _POP = "POP consumption is not served yet"
-_TIMER = "delayed and timed messages are not served yet"
+_TIMER = "timed messages are not served yet; delay levels are"
 _TRANSACTION = "transactions are not served yet"
 _SLAVES = "replicas are not served yet"
 _FILTER = "SQL92 filters are not served yet; subscriptions that use them are refused"
@@ -117,11 +117,11 @@ _HARMLESS: Final = (
     ),
     (
         _TIMER,
-        """messageDelayLevel flushDelayOffsetInterval enableScheduleAsyncDeliver timerWheelEnable
-        timerPrecisionMs timerMaxDelaySec timerRollWindowSlot mappedFileSizeTimerLog timerGetMessageThreadNum
-        timerPutMessageThreadNum timerCongestNumEachSlot timerStopEnqueue timerStopDequeue timerCheckMetricsWhen
-        timerRocksDBEnable timerInterceptDelayLevel timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
-        recallMessageEnable allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey""",
+        """timerWheelEnable timerPrecisionMs timerMaxDelaySec timerRollWindowSlot mappedFileSizeTimerLog
+        timerGetMessageThreadNum timerPutMessageThreadNum timerCongestNumEachSlot timerStopEnqueue
+        timerStopDequeue timerCheckMetricsWhen timerRocksDBEnable timerInterceptDelayLevel
+        timerWheelSnapshotFlush timerWheelSnapshotIntervalMs recallMessageEnable
+        allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey""",
     ),
     (
         _TRANSACTION,
@@ -129,6 +129,7 @@ _HARMLESS: Final = (
         transactionOpBatchInterval transactionMetricFlushInterval rejectTransactionMessage transRocksDBEnable
         transWriteOriginTransHalfEnable""",
     ),
+    ("delayed messages are delivered in batches", "enableScheduleAsyncDeliver"),
     ("request and reply are not served yet", "storeReplyMessageEnable"),
     (
         _AUTH,

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
+from typing import Final
 
 from rmqpy.config.keys import Settings, key
+from rmqpy.errors import ConfigError
 
 ASYNC_FLUSH = "ASYNC_FLUSH"
 SYNC_FLUSH = "SYNC_FLUSH"
+
+#: Delay levels at most; each is a queue.
+DELAY_LEVELS_MAX: Final = 128
+_DELAY: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +68,30 @@ class StoreConfig(Settings):
         "maxMessageSize", 4 << 20, "Largest body of a message.", unit="bytes", low=1, high=15 << 20
     )
 
+    delay_levels: str = key(
+        "messageDelayLevel",
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "The delays that a message may ask for by number, from 1 on, in s, m, h or d; also ms, which Apache's broker "
+        "does not know.",
+    )
+    delay_offsets_interval_ms: int = key(
+        "flushDelayOffsetInterval",
+        10_000,
+        "How often it is saved which delayed messages are delivered: what a crash delivers twice.",
+        unit="ms",
+        low=100,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (1 <= len(self.delays_ms) <= DELAY_LEVELS_MAX):
+            raise ConfigError(f"messageDelayLevel: there must be from 1 to {DELAY_LEVELS_MAX} levels")
+
+    @property
+    def delays_ms(self) -> tuple[int, ...]:
+        """What messages of each delay level wait, from level 1 on."""
+        return tuple(_delay_ms(level) for level in self.delay_levels.split())
+
     @property
     def is_sync(self) -> bool:
         """Whether an answer promises the disk."""
@@ -69,3 +101,10 @@ class StoreConfig(Settings):
     def folder(self) -> str:
         """The root with `~` replaced."""
         return os.path.abspath(os.path.expanduser(self.root))
+
+
+def _delay_ms(text: str) -> int:
+    found = _DELAY.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise ConfigError(f"messageDelayLevel: {text!r} is not a delay such as 10s, 5m or 2h")
+    return int(found[1]) * _UNIT_MS[found[2]]

@@ -2,12 +2,12 @@
 
 Owns group → queue → holder. Invariant: a queue has at most one holder in a group, and nobody gets a queue before
 the holder gave it up or failed to renew for `LIFE_SECONDS`. Clients renew every 20 s and stop believing in a lock of
-their own after 30 s. Threads: the event loop's.
+their own after 30 s. The data plane is told which groups hold any. Threads: the event loop's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from rmqpy.clock import Clock
@@ -26,8 +26,10 @@ class _Hold(NamedTuple):
 class QueueLocks:
     """The locks of all groups."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tell: Callable[[str, bool], None]) -> None:
+        """`tell` gets the name of a group that holds its first lock, or has lost its last."""
         self._clock = clock
+        self._tell = tell
         self._groups: dict[str, dict[MessageQueue, _Hold]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -41,6 +43,10 @@ class QueueLocks:
             if is_free and (hold is not None or len(holds) < LOCKS_MAX):
                 holds[queue] = _Hold(client_id, now)
                 granted.append(queue)
+        if not holds:
+            del self._groups[group]
+        elif granted:
+            self._tell(group, True)
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
@@ -50,8 +56,7 @@ class QueueLocks:
             hold = holds.get(queue)
             if hold is not None and hold.client_id == client_id:
                 del holds[queue]
-        if not holds:
-            self._groups.pop(group, None)
+        self._drop_empty(group)
 
     def expire(self) -> None:
         """Forget the locks nobody renews."""
@@ -59,5 +64,9 @@ class QueueLocks:
         for group, holds in list(self._groups.items()):
             for queue in [queue for queue, hold in holds.items() if now - hold.renewed > LIFE_SECONDS]:
                 del holds[queue]
-            if not holds:
-                del self._groups[group]
+            self._drop_empty(group)
+
+    def _drop_empty(self, group: str) -> None:
+        if group in self._groups and not self._groups[group]:
+            del self._groups[group]
+            self._tell(group, False)

@@ -85,8 +85,8 @@ impl PyMetadata {
         self.metadata.topics.set(name, None);
     }
 
-    #[pyo3(signature = (name, *, consume_enabled=true, broadcast_enabled=true, retry_max=16, sys_flag=0, broker_id=0,
-        broker_id_when_slow=1))]
+    #[pyo3(signature = (name, *, consume_enabled=true, broadcast_enabled=true, retry_max=16, retry_queues=1, sys_flag=0,
+        broker_id=0, broker_id_when_slow=1))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python method")]
     fn put_group(
         &self,
@@ -94,6 +94,7 @@ impl PyMetadata {
         consume_enabled: bool,
         broadcast_enabled: bool,
         retry_max: i32,
+        retry_queues: u32,
         sys_flag: i32,
         broker_id: u64,
         broker_id_when_slow: u64,
@@ -102,6 +103,7 @@ impl PyMetadata {
             is_consume_enabled: consume_enabled,
             is_broadcast_enabled: broadcast_enabled,
             retry_max,
+            retry_queues,
             sys_flag,
             broker_id,
             broker_id_when_slow,
@@ -137,6 +139,10 @@ impl PyMetadata {
 
     fn forbid(&self, group: &str, topic: &str, is_forbidden: bool) {
         self.metadata.forbid(group, topic, is_forbidden);
+    }
+
+    fn put_in_order(&self, group: &str, is_in_order: bool) {
+        self.metadata.in_order.set(group, is_in_order.then_some(()));
     }
 
     fn set_permission(&self, permission: u8) {

@@ -258,6 +258,21 @@ impl PyServer {
         Ok(())
     }
 
+    fn deliver(&self, offsets: BTreeMap<u32, u64>) -> PyResult<()> {
+        Ok(self.plane.deliver(&offsets)?)
+    }
+
+    fn delay_offsets(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u64>> {
+        py.detach(|| {
+            let offsets = self.plane.delay_offsets();
+            // Offsets that outlive a power loss must not be ahead of the messages they stand for.
+            if let Some(broker) = self.plane.broker.as_ref().filter(|_| !offsets.is_empty()) {
+                broker.store.flush().map_err(|error| raise("StoreError", &error.to_string()))?;
+            }
+            Ok(offsets)
+        })
+    }
+
     fn forget_heartbeats(&self) {
         self.plane.forget_heartbeats();
     }

@@ -44,7 +44,7 @@ impl PyStore {
 impl PyStore {
     #[new]
     #[pyo3(signature = (root, *, segment_bytes=1 << 30, queue_file_bytes=6_000_000, index_slots=5_000_000,
-        index_entries=20_000_000, sync_flush=false, flush_interval_ms=50, index_enabled=true))]
+        index_entries=20_000_000, sync_flush=false, flush_interval_ms=50, index_enabled=true, delay_levels_ms=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
         root: &str,
@@ -55,6 +55,7 @@ impl PyStore {
         sync_flush: bool,
         flush_interval_ms: u64,
         index_enabled: bool,
+        delay_levels_ms: Option<Vec<u64>>,
     ) -> Self {
         let mut options = Options::new(root);
         options.segment_bytes = segment_bytes;
@@ -64,6 +65,9 @@ impl PyStore {
         options.index_enabled = index_enabled;
         options.sync_flush = sync_flush;
         options.flush_interval_ms = flush_interval_ms;
+        if let Some(levels) = delay_levels_ms {
+            options.delay_levels_ms = levels;
+        }
         Self { options, progress: Progress::default(), store: Mutex::new(None) }
     }
 

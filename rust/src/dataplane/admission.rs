@@ -91,7 +91,7 @@ pub fn send(metadata: &Metadata, to: Destination<'_>) -> Result<Landing, Halt> {
         return Err(Refusal::new(response::INVALID_PARAMETER, remark).into());
     }
     if let Some(group) = to.topic.strip_prefix(RETRY_PREFIX)
-        && is_exhausted(metadata, group, to)?
+        && (is_exhausted(metadata, group, to)? || metadata.in_order.get(group).is_some())
     {
         let dead_letters = topic_of(metadata, &format!("{DLQ_PREFIX}{group}"))?;
         return Ok((dead_letters, Some(0)));
@@ -108,7 +108,8 @@ fn is_exhausted(metadata: &Metadata, group: &str, to: Destination<'_>) -> Result
     Ok(to.reconsume_times > to.reconsume_max.unwrap_or(group.retry_max))
 }
 
-fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Halt> {
+/// The topic, or whether it will be made.
+pub(super) fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Halt> {
     if let Some(topic) = metadata.topics.get(name) {
         return Ok(topic);
     }

@@ -1,9 +1,9 @@
-//! What must happen at a time, if nothing happened before: ends of long polls, of parked sends.
+//! What must happen at a time, if nothing happened before: ends of long polls and of parked sends, delayed messages.
 //!
 //! One thread sleeps until the earliest entry. Time comes from the `Clock`, so a test moves it by hand; that is
 //! why no runtime timer is used here.
 //!
-//! Threads: any thread adds and cancels; the handler runs on the thread named `deadlines`, and must not block.
+//! Threads: any thread adds and cancels; the handler runs on the entries' own thread, and holds up only those.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,24 +29,30 @@ struct State<T> {
 /// Entries by time. Dropping the last handle does not stop the thread; `stop` does.
 pub struct Deadlines<T> {
     state: Arc<(Mutex<State<T>>, Condvar)>,
-    sequence: AtomicU64,
+    sequence: Arc<AtomicU64>,
     clock: SharedClock,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl<T: Send + 'static> Deadlines<T> {
-    /// Starts the thread; `due` gets each entry whose time has come, in order.
+    /// Starts a thread of this name; `due` gets each entry whose time has come, in order. What it returns goes in
+    /// again, due after the time it says.
     ///
     /// # Errors
     /// When the system refuses a thread.
-    pub fn start(clock: SharedClock, due: impl Fn(T) + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(
+        name: &str,
+        clock: SharedClock,
+        due: impl Fn(T) -> Option<(Duration, T)> + Send + 'static,
+    ) -> std::io::Result<Self> {
         let state =
             Arc::new((Mutex::new(State { entries: BTreeMap::new(), is_stopped: false }), Condvar::new()));
-        let thread = std::thread::Builder::new().name("deadlines".into()).spawn({
-            let (state, clock) = (Arc::clone(&state), Arc::clone(&clock));
-            move || run(&state, &clock, &due)
+        let sequence = Arc::new(AtomicU64::new(0));
+        let thread = std::thread::Builder::new().name(name.into()).spawn({
+            let (state, sequence, clock) = (Arc::clone(&state), Arc::clone(&sequence), Arc::clone(&clock));
+            move || run(&state, &sequence, &clock, &due)
         })?;
-        Ok(Self { state, sequence: AtomicU64::new(0), clock, thread: Mutex::new(Some(thread)) })
+        Ok(Self { state, sequence, clock, thread: Mutex::new(Some(thread)) })
     }
 
     /// Adds an entry that is due `after` from now.
@@ -82,7 +88,12 @@ impl<T: Send + 'static> Deadlines<T> {
     }
 }
 
-fn run<T>(shared: &(Mutex<State<T>>, Condvar), clock: &SharedClock, due: &impl Fn(T)) {
+fn run<T>(
+    shared: &(Mutex<State<T>>, Condvar),
+    sequence: &AtomicU64,
+    clock: &SharedClock,
+    due: &impl Fn(T) -> Option<(Duration, T)>,
+) {
     let (state, wake) = shared;
     let mut guard = state.lock();
     while !guard.is_stopped {
@@ -96,7 +107,11 @@ fn run<T>(shared: &(Mutex<State<T>>, Condvar), clock: &SharedClock, due: &impl F
             continue;
         }
         if let Some((_, entry)) = guard.entries.pop_first() {
-            parking_lot::MutexGuard::unlocked(&mut guard, || due(entry));
+            let again = parking_lot::MutexGuard::unlocked(&mut guard, || due(entry));
+            if let Some((after, entry)) = again.filter(|_| !guard.is_stopped) {
+                let key = (clock.elapsed() + after, sequence.fetch_add(1, Ordering::Relaxed));
+                guard.entries.insert(key, entry);
+            }
         }
     }
 }
@@ -110,8 +125,11 @@ mod tests {
     fn entries_come_due_in_order_of_time_and_a_cancelled_one_never() {
         let clock = ManualClock::at(0);
         let (sender, receiver) = std::sync::mpsc::channel();
-        let deadlines = Deadlines::start(clock.clone(), move |entry| sender.send(entry).unwrap_or_default())
-            .expect("a thread starts");
+        let deadlines = Deadlines::start("deadlines", clock.clone(), move |entry| {
+            sender.send(entry).unwrap_or_default();
+            None
+        })
+        .expect("a thread starts");
         deadlines.add(Duration::from_secs(15), "second");
         deadlines.add(Duration::from_secs(3), "first");
         let cancelled = deadlines.add(Duration::from_secs(4), "never");

@@ -136,6 +136,8 @@ pub struct Group {
     pub is_broadcast_enabled: bool,
     /// Deliveries after which a message goes to the dead-letter queue.
     pub retry_max: i32,
+    /// Queues of its retry topic; with none, messages that were returned are dropped.
+    pub retry_queues: u32,
     /// Echoed to consumers.
     pub sys_flag: i32,
     /// Broker id that members should pull from.
@@ -150,6 +152,7 @@ impl Default for Group {
             is_consume_enabled: true,
             is_broadcast_enabled: true,
             retry_max: 16,
+            retry_queues: 1,
             sys_flag: 0,
             broker_id: 0,
             broker_id_when_slow: 1,
@@ -217,6 +220,9 @@ pub struct Metadata {
     pub subscriptions: Table<Subscriptions>,
     /// `group\u{0}topic` pairs that may not consume.
     pub forbidden: Table<()>,
+    /// Groups that consume in order now: a member holds the lock of some queue. What they send to their retry topic
+    /// has been tried often enough already, and goes to the dead letters.
+    pub in_order: Table<()>,
     permission: AtomicU8,
 }
 
@@ -230,6 +236,7 @@ impl Metadata {
             groups: Table::new(),
             subscriptions: Table::new(),
             forbidden: Table::new(),
+            in_order: Table::new(),
             permission: AtomicU8::new(permission),
         }
     }

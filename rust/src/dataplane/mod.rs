@@ -1,8 +1,9 @@
 //! The data plane: what a server does with a request between its socket and the log.
 //!
 //! A connection's thread reads a burst of frames, decodes each header into a reused buffer, and `table` finds the
-//! handler. Sends are checked (`admission`), staged and stored under one put lock (`send`); pulls are answered
-//! with slices of the log (`pull`) or parked (`long_poll`); offsets are looked up and committed (`offsets`). All of
+//! handler. Sends are checked (`admission`), staged and stored under one put lock (`send`); messages that a consumer
+//! returns are stored again for later (`send_back`, `delays`); pulls are answered with slices of the log (`pull`) or
+//! parked (`long_poll`); offsets are looked up and committed (`offsets`). All of
 //! it runs on that thread, on an immutable picture of topics and groups (`metadata`). Everything else goes up to
 //! Python through one ring (`upcall`) and comes back as an event of the connection (`session`).
 //!
@@ -11,12 +12,14 @@
 
 pub mod admission;
 pub mod deadlines;
+pub mod delays;
 pub mod long_poll;
 pub mod metadata;
 pub mod offsets;
 pub mod pull;
 pub mod reply;
 pub mod send;
+mod send_back;
 pub mod session;
 pub mod table;
 mod traits;

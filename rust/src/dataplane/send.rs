@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::admission::{self, Destination, Halt, RETRY_PREFIX};
+use super::admission::{self, DLQ_PREFIX, Destination, Halt, RETRY_PREFIX};
 use super::reply::{self, Refusal};
 use super::session::{Asker, Session};
 use super::table::Broker;
@@ -26,7 +26,10 @@ use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
 use crate::remoting::header::Header;
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
-use crate::store::{ConsumeQueue, Put, PutError};
+use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
+
+/// Ordinal of the first client release (3.4.9) whose limit of retries is meant.
+pub(super) const RECONSUME_MAX_SINCE: i32 = 121;
 
 /// The header fields of a send, under whichever names they came.
 #[derive(Debug, Default)]
@@ -77,7 +80,10 @@ pub(super) fn number<N: std::str::FromStr>(name: &str, text: &str) -> Result<N, 
 /// A record that passed every check and waits for the put lock.
 #[derive(Debug)]
 pub(super) struct Staged<'f> {
+    /// Where it is stored: its own queue, or that of its delay level.
     queue: Arc<ConsumeQueue>,
+    /// The queue its sender is told.
+    queue_id: u32,
     flag: i32,
     sys_flag: i32,
     born_timestamp_ms: i64,
@@ -112,7 +118,7 @@ impl Broker {
             topic: fields.topic,
             queue_id,
             reconsume_times: fields.reconsume_times,
-            reconsume_max: fields.reconsume_max,
+            reconsume_max: fields.reconsume_max.filter(|_| header.version >= RECONSUME_MAX_SINCE),
         };
         let (topic, queue_id) = admission::send(&self.metadata, destination)?;
         let queue_id = queue_id.unwrap_or_else(|| random.below(topic.write_queues));
@@ -128,6 +134,7 @@ impl Broker {
         }
         let staged = Staged {
             queue,
+            queue_id,
             flag: fields.flag,
             sys_flag,
             born_timestamp_ms: fields.born_timestamp_ms,
@@ -141,8 +148,17 @@ impl Broker {
             return self.stage_batch(arena, &staged, &fields).map_err(Halt::from);
         }
         self.check_body(frame.body)?;
-        let traits = Traits::rewrite(self, arena, fields.topic, fields.properties.as_bytes())?;
-        Ok(Sent::Message(Staged { body_crc: RecordFields::body_crc(frame.body), traits, ..staged }))
+        let traits = Traits::rewrite(self, arena, &topic.name, fields.properties.as_bytes())?;
+        let mut staged = Staged { body_crc: RecordFields::body_crc(frame.body), traits, ..staged };
+        if topic.name.starts_with(DLQ_PREFIX) && fields.topic.starts_with(RETRY_PREFIX) {
+            // Whoever gave up on it asked for a delay before the next try.
+            staged.traits = staged.traits.moved(arena, &topic.name, &[(name::DELAY, b"-1")])?;
+        } else if staged.traits.delay_level > 0 {
+            let wait = self.wait_on(staged.traits.delay_level, &topic.name, queue_id)?;
+            staged.traits = staged.traits.moved(arena, SCHEDULE_TOPIC, &wait.properties())?;
+            staged.queue = wait.queue;
+        }
+        Ok(Sent::Message(staged))
     }
 
     fn stage_batch<'f>(
@@ -311,7 +327,7 @@ impl Broker {
         let ids =
             stored.clone().map(|stored| OffsetMessageId { store_host, physical: stored.physical }.text());
         reply.ext_joined("msgId", ids);
-        reply.ext_u64("queueId", u64::from(staged.queue.key().queue_id));
+        reply.ext_u64("queueId", u64::from(staged.queue_id));
         reply.ext_u64("queueOffset", stored.clone().next().map_or(0, |first| first.queue_offset.0));
         if let Some(unique_key) = unique_key {
             reply.ext("transactionId", unique_key);
@@ -322,7 +338,7 @@ impl Broker {
     }
 
     /// Asks for a flush up to `end`; held replies go out with the event that it is done.
-    fn wait_for_disk(&self, session: &mut Session, end: PhysicalOffset, out: &mut Outbox) {
+    pub(super) fn wait_for_disk(&self, session: &mut Session, end: PhysicalOffset, out: &mut Outbox) {
         self.flush_waiters.lock().push((end, Arc::clone(&session.link)));
         self.store.release_after(end);
         // The flush may have passed between the append and the entry above: then nobody will tell us.

@@ -27,6 +27,8 @@ pub enum Event {
     Write(Vec<u8>),
     /// A parked frame goes in again, or is answered by this code and remark.
     Frame(OwnedFrame, Option<(i32, Arc<str>)>),
+    /// The message that this frame returns has been brought into memory.
+    Returned(OwnedFrame),
     /// The parked pull of this token has a message, or has waited long enough.
     Wake(u64),
     /// The parked pull of this token was read from a part of the log that may not have been in memory.

@@ -5,10 +5,11 @@
 //!
 //! Threads: each call runs on the connection's I/O thread; nothing here blocks.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::admission::Halt;
 use super::deadlines::Deadlines;
+use super::delays::Delays;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
 use super::offsets::Offsets;
@@ -36,8 +38,8 @@ use crate::store::{Arrivals, ConsumeQueue, Store};
 
 /// How long a frame waits for what Python has to make.
 const PARKED_MAX: Duration = Duration::from_secs(3);
-/// Names one frame may wait for in turn: a retry topic, and the dead-letter topic its message lands in.
-const PARKINGS_MAX: u8 = 2;
+/// Names one frame may wait for in turn: a group, its retry topic, and the dead-letter topic its message lands in.
+const PARKINGS_MAX: u8 = 3;
 
 /// What a deadline is about.
 #[derive(Debug)]
@@ -62,6 +64,7 @@ pub struct Broker {
     pub(super) ids: UniqueIds,
     pub(super) clock: SharedClock,
     pub(super) added_properties: Vec<u8>,
+    delays: OnceLock<Delays>,
 }
 
 /// Figures since the start, each added to once per burst.
@@ -128,14 +131,17 @@ impl Plane {
     ) -> std::io::Result<Arc<Self>> {
         let mut plane = Self::new(Arc::clone(&clock))?;
         let upcalls = Arc::clone(&plane.upcalls);
-        let deadlines = Deadlines::start(clock, move |due| match due {
-            Due::Pull(link, token) => {
-                link.post(Event::Wake(token));
+        let deadlines = Deadlines::start("deadlines", clock, move |due| {
+            match due {
+                Due::Pull(link, token) => {
+                    link.post(Event::Wake(token));
+                }
+                Due::Missing(missing, name, wait) => {
+                    let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
+                    upcalls.expire(missing, &name, wait, (missing_code(missing), remark.into()));
+                }
             }
-            Due::Missing(missing, name, wait) => {
-                let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
-                upcalls.expire(missing, &name, wait, (missing_code(missing), remark.into()));
-            }
+            None
         })?;
         plane.broker = Some(Broker {
             added_properties: added_properties(&metadata.identity),
@@ -147,16 +153,40 @@ impl Plane {
             metadata,
             offsets,
             store: Arc::clone(&store),
+            delays: OnceLock::new(),
         });
         let plane = Arc::new(plane);
         store.set_arrivals(Arc::clone(&plane) as Arc<dyn Arrivals>);
         Ok(plane)
     }
 
-    /// Ends the plane's own thread, after its server has stopped.
+    /// Begins to deliver delayed messages, each level from its offset in `from`. Only the first call counts, and only
+    /// a broker's.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn deliver(&self, from: &BTreeMap<u32, u64>) -> std::io::Result<()> {
+        if let Some(broker) = self.broker.as_ref().filter(|broker| broker.delays.get().is_none()) {
+            let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from)?;
+            if let Err(late) = broker.delays.set(delays) {
+                late.stop();
+            }
+        }
+        Ok(())
+    }
+
+    /// The offset of each delay level that has delivered something: see `Delays::offsets`.
+    #[must_use]
+    pub fn delay_offsets(&self) -> BTreeMap<u32, u64> {
+        let delays = self.broker.as_ref().and_then(|broker| broker.delays.get());
+        delays.map(Delays::offsets).unwrap_or_default()
+    }
+
+    /// Ends the plane's own threads, after its server has stopped.
     pub fn stop(&self) {
         if let Some(broker) = &self.broker {
             broker.deadlines.stop();
+            broker.delays.get().into_iter().for_each(Delays::stop);
         }
     }
 
@@ -207,6 +237,7 @@ impl Plane {
                 broker.append(session, burst, out);
                 broker.pull(session, frame.encoding, out)
             }
+            request::CONSUMER_SEND_MSG_BACK => broker.send_back(session, frame, false, out),
             request::QUERY_CONSUMER_OFFSET => broker.query_offset(session, frame.encoding, out),
             request::UPDATE_CONSUMER_OFFSET => broker.update_offset(session, frame.encoding, out),
             request::HEART_BEAT if self.repeat_heartbeat(session, frame, out) => Ok(()),
@@ -338,6 +369,16 @@ impl Service for Plane {
                 match served {
                     Err(halt) => self.halt(session, &frame, halt, owned.parkings, out),
                     Ok(()) => self.broker.iter().for_each(|broker| broker.append(session, &mut burst, out)),
+                }
+                session.arena.clear();
+            }
+            Event::Returned(owned) => {
+                let frame = owned.frame();
+                session.header.decode(&frame)?;
+                let broker = self.broker.as_ref();
+                let returned = broker.map_or(Ok(()), |broker| broker.send_back(session, &frame, true, out));
+                if let Err(halt) = returned {
+                    self.halt(session, &frame, halt, owned.parkings, out);
                 }
                 session.arena.clear();
             }

@@ -23,6 +23,9 @@ pub(super) struct Traits {
     pub tags_code: i64,
     pub keys: KeyHashes,
     pub is_waiting_for_store: bool,
+    /// The delay level it asks for; 0 for none.
+    pub delay_level: u32,
+    is_timed: bool,
 }
 
 impl Traits {
@@ -50,6 +53,10 @@ impl Traits {
             traits.note(topic, name::UNIQ_KEY, key.as_bytes(), start + writer.size())?;
         }
         arena.extend_from_slice(&broker.added_properties);
+        // Accepting what will not be delivered would be a lie. A delay level wins over a time.
+        if traits.is_timed && traits.delay_level == 0 {
+            return Err(not_served("timed messages"));
+        }
         traits.close(arena, start)
     }
 
@@ -62,6 +69,43 @@ impl Traits {
             // Nobody asks for the place of a member's key: the answer names the batch's.
             traits.note(topic, name, value, value.len() + 1)?;
         }
+        if traits.is_timed || traits.delay_level > 0 {
+            let remark = "the message is illegal: the messages of a batch cannot be delayed";
+            return Err(Refusal::new(response::MESSAGE_ILLEGAL, remark));
+        }
+        traits.close(arena, start)
+    }
+
+    /// The same message on its way to another topic.
+    pub fn moved(&self, arena: &mut Vec<u8>, topic: &str, added: &[(&[u8], &[u8])]) -> Result<Self, Refusal> {
+        let original = arena.get(self.properties.clone()).unwrap_or_default().to_vec();
+        let moved = Self::copied(arena, topic, &original, added)?;
+        let (unique_key, is_waiting_for_store) = (self.unique_key.clone(), self.is_waiting_for_store);
+        Ok(Self { unique_key, is_waiting_for_store, ..moved })
+    }
+
+    /// A copy of a message for another topic: its properties without those that said where it was to go and when,
+    /// and with `added` instead of what has the same names.
+    pub fn copied(
+        arena: &mut Vec<u8>,
+        topic: &str,
+        original: &[u8],
+        added: &[(&[u8], &[u8])],
+    ) -> Result<Self, Refusal> {
+        let start = arena.len();
+        let is_kept =
+            |name: &[u8]| !SCHEDULE.contains(&name) && added.iter().all(|(other, _)| *other != name);
+        let mut writer = properties::Writer::copy_if(arena, original, is_kept);
+        for (name, value) in added {
+            writer.append(name, value);
+        }
+        let text = arena.get(start..).unwrap_or_default();
+        let traits = Self {
+            is_waiting_for_store: true,
+            tags_code: tag::tags_code(text),
+            keys: KeyHashes::of(topic.as_bytes(), text),
+            ..Self::default()
+        };
         traits.close(arena, start)
     }
 
@@ -82,11 +126,8 @@ impl Traits {
                 keys.for_each(|key| self.keys.push(tag::key_hash(topic, key)));
             }
             name::WAIT => self.is_waiting_for_store = !value.eq_ignore_ascii_case(b"false"),
-            // Accepting what will not be delivered would be a lie; level 0 and -1 mean no delay.
-            name::DELAY if !matches!(value, b"0" | b"-1") => return Err(not_served("delayed messages")),
-            name::TIMER_DELIVER_MS | name::TIMER_DELAY_MS | name::TIMER_DELAY_SEC => {
-                return Err(not_served("timed messages"));
-            }
+            name::DELAY => self.delay_level = delay_level(value)?,
+            name::TIMER_DELIVER_MS | name::TIMER_DELAY_MS | name::TIMER_DELAY_SEC => self.is_timed = true,
             name::TRANSACTION_PREPARED if value.eq_ignore_ascii_case(b"true") => {
                 return Err(not_served("transactional messages"));
             }
@@ -116,6 +157,29 @@ impl Traits {
 
 /// Properties that a client may not set: the broker writes its own, or none.
 const ADDED_BY_BROKER: [&[u8]; 4] = [name::MSG_REGION, name::TRACE_ON, name::CLUSTER, name::POP_CK];
+
+/// Properties that say when a message is to go where.
+const SCHEDULE: [&[u8]; 6] = [
+    name::DELAY,
+    name::REAL_TOPIC,
+    name::REAL_QUEUE_ID,
+    name::TIMER_DELIVER_MS,
+    name::TIMER_DELAY_MS,
+    name::TIMER_DELAY_SEC,
+];
+
+/// A delay level as a client wrote it; 0 and below mean none.
+fn delay_level(value: &[u8]) -> Result<u32, Refusal> {
+    let level: Option<i32> = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    let level = level.ok_or_else(|| {
+        let text = value.escape_ascii();
+        Refusal::new(
+            response::MESSAGE_ILLEGAL,
+            format!("the message is illegal: DELAY {text} is not a number"),
+        )
+    })?;
+    Ok(level.max(0) as u32)
+}
 
 /// The block that `Traits::rewrite` puts behind a client's properties.
 pub(super) fn added_properties(identity: &Identity) -> Vec<u8> {

@@ -42,7 +42,7 @@ pub struct Put<'a> {
     pub queue: Arc<ConsumeQueue>,
     /// The message.
     pub record: RecordFields<'a>,
-    /// Third field of the queue entry: the hash of the tag, sign-extended.
+    /// Third field of the queue entry: the hash of the tag, sign-extended. Queues of delay levels have a time there.
     pub tags_code: i64,
     /// Hashes of the keys it can be looked up by. Moved out by the append.
     pub keys: KeyHashes,
@@ -306,7 +306,7 @@ impl Writer {
             transaction: put.record.sys_flag & sysflag::TRANSACTION_MASK,
             physical,
             size: size as u32,
-            tags_code: put.tags_code,
+            tags_code: put.queue.tags_code(put.tags_code, self.store_timestamp_ms),
             queue_offset,
             store_timestamp_ms: self.store_timestamp_ms,
             keys: std::mem::take(&mut put.keys),

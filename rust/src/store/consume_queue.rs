@@ -17,6 +17,9 @@ use crate::positions::{QueueKey, QueueOffset};
 
 pub use super::options::UNIT_BYTES;
 
+/// The topic whose queues hold delayed messages, one queue a level: level `n` is queue `n - 1`.
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+
 /// Written units that stay in memory: what a consumer at the end of the queue asks for.
 const WARM_UNITS: usize = 64;
 
@@ -78,6 +81,8 @@ pub struct ConsumeQueue {
     /// Tells queues apart that had the same name at different times.
     serial: u64,
     weight: u64,
+    /// How long its messages are delayed, where it is the queue of a delay level.
+    delay_ms: Option<u64>,
     next: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
@@ -103,6 +108,7 @@ impl ConsumeQueue {
             weight: weight_of(key.topic.as_bytes(), key.queue_id),
             key,
             serial,
+            delay_ms: None,
             next: AtomicU64::new(max),
             min: AtomicU64::new(min),
             max: AtomicU64::new(max),
@@ -111,6 +117,17 @@ impl ConsumeQueue {
             is_listed: AtomicBool::new(false),
             tail: Mutex::new(Tail { first: max, units: VecDeque::new(), written: max }),
         }
+    }
+
+    /// The same queue as one of a delay level.
+    pub(super) fn delayed_by(mut self, delay_ms: Option<u64>) -> Self {
+        self.delay_ms = delay_ms;
+        self
+    }
+
+    /// Third field of a unit: for the queue of a delay level the time of delivery, else what its tag is.
+    pub(super) fn tags_code(&self, of_tag: i64, store_timestamp_ms: i64) -> i64 {
+        self.delay_ms.map_or(of_tag, |delay_ms| store_timestamp_ms.saturating_add_unsigned(delay_ms))
     }
 
     /// Topic and queue id.

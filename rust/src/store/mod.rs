@@ -71,7 +71,7 @@ use keeper::Keeper;
 use lookup::Reader;
 
 pub use commit_log::{CommitLog, Put, Stored};
-pub use consume_queue::ConsumeQueue;
+pub use consume_queue::{ConsumeQueue, SCHEDULE_TOPIC};
 pub use dispatch::Arrivals;
 pub use error::{PutError, StoreError};
 pub use index::KeyHashes;
@@ -333,6 +333,18 @@ impl Store {
     #[must_use]
     pub fn is_hot(&self, queue: &ConsumeQueue, offset: QueueOffset) -> bool {
         self.reader().is_hot(queue, offset, self.options.hot_bytes)
+    }
+
+    /// Whether a position of the log is near enough to its end to be in memory.
+    #[must_use]
+    pub fn is_recent(&self, at: PhysicalOffset) -> bool {
+        self.log.published().bytes_since(at) <= self.options.hot_bytes
+    }
+
+    /// What messages of the delay levels 1, 2, … wait, in milliseconds.
+    #[must_use]
+    pub fn delay_levels_ms(&self) -> &[u64] {
+        &self.options.delay_levels_ms
     }
 
     /// Runs `read` on the thread for reads that may wait for the disk. `false`, and nothing done, when too many wait

@@ -6,6 +6,8 @@ use super::error::StoreError;
 
 /// Bytes of a queue entry on disk.
 pub const UNIT_BYTES: usize = 20;
+/// Delay levels at most; Apache's list has 18, and each is a queue.
+const DELAY_LEVELS_MAX: usize = 128;
 
 /// Settings of a store; sizes in bytes. [`Options::new`] gives Apache's defaults.
 #[derive(Clone, Debug)]
@@ -82,6 +84,9 @@ impl Options {
         }
         if !(2..=1 << 26).contains(&self.index_entries) {
             return wrong("index_entries", "must be between 2 and 2^26");
+        }
+        if self.delay_levels_ms.is_empty() || self.delay_levels_ms.len() > DELAY_LEVELS_MAX {
+            return wrong("delay_levels_ms", "there must be between 1 and 128 delay levels");
         }
         if self.flush_interval_ms == 0 || self.checkpoint_interval_ms == 0 {
             return wrong("flush_interval_ms", "intervals must be at least 1 ms");

@@ -14,6 +14,7 @@ use crate::positions::QueueKey;
 use super::consume_queue::{UNIT_BYTES, Unit};
 use super::disk::{Disk, DiskFile, Open};
 use super::error::StoreError;
+use super::options::Options;
 use super::queue_files::QueueFiles;
 use super::queues::Queues;
 use super::scan::record_at;
@@ -197,12 +198,8 @@ pub fn correct_min_offsets(queues: &Queues, log_begin: u64) -> Result<(), StoreE
 }
 
 /// Shares the disk of a store with its queues.
-pub fn open(
-    disk: &Arc<dyn Disk>,
-    root: &std::path::Path,
-    file_bytes_wanted: u64,
-) -> Result<Queues, StoreError> {
-    let root = root.join("consumequeue");
-    let file_bytes = folder_file_bytes(&**disk, &root, file_bytes_wanted)?;
-    Ok(Queues::new(QueueFiles::new(Arc::clone(disk), root, file_bytes)))
+pub fn open(disk: &Arc<dyn Disk>, options: &Options) -> Result<Queues, StoreError> {
+    let root = options.root.join("consumequeue");
+    let file_bytes = folder_file_bytes(&**disk, &root, options.queue_file_bytes)?;
+    Ok(Queues::new(QueueFiles::new(Arc::clone(disk), root, file_bytes), &options.delay_levels_ms))
 }

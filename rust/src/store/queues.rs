@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::positions::{QueueKey, QueueOffset};
 
-use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
+use super::consume_queue::{ConsumeQueue, SCHEDULE_TOPIC, UNIT_BYTES, Unit};
 use super::derived::Derived;
 use super::dispatch::Dispatch;
 use super::error::StoreError;
@@ -38,6 +38,8 @@ struct Writing {
 /// All queues.
 pub struct Queues {
     files: QueueFiles,
+    /// What the queues of the delay levels wait, from level 1 on.
+    delay_levels_ms: Box<[u64]>,
     topics: RwLock<Topics>,
     serials: AtomicU64,
     /// Sum over all queues of weight times max, kept up to date under the dispatch lock.
@@ -50,9 +52,10 @@ pub struct Queues {
 
 impl Queues {
     /// An empty table over `files`.
-    pub fn new(files: QueueFiles) -> Self {
+    pub fn new(files: QueueFiles, delay_levels_ms: &[u64]) -> Self {
         Self {
             files,
+            delay_levels_ms: delay_levels_ms.into(),
             topics: RwLock::default(),
             serials: AtomicU64::new(0),
             digest: AtomicU64::new(0),
@@ -102,9 +105,20 @@ impl Queues {
         let queues = topics.entry(Arc::clone(&name)).or_default();
         let queue = queues.entry(queue_id).or_insert_with(|| {
             let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-            Arc::new(ConsumeQueue::new(QueueKey { topic: name, queue_id }, serial, min, max))
+            let delay_ms = self.delay_ms(&name, queue_id);
+            let queue = ConsumeQueue::new(QueueKey { topic: name, queue_id }, serial, min, max);
+            Arc::new(queue.delayed_by(delay_ms))
         });
         Ok(Arc::clone(queue))
+    }
+
+    /// What messages of a queue wait before they are delivered; `None` where they do not.
+    fn delay_ms(&self, topic: &str, queue_id: u32) -> Option<u64> {
+        if topic != SCHEDULE_TOPIC {
+            return None;
+        }
+        // A queue of a level that is no longer in the list waits as long as the last one.
+        self.delay_levels_ms.get(queue_id as usize).or(self.delay_levels_ms.last()).copied()
     }
 
     /// All queues, by topic and id.

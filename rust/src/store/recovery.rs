@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::SharedClock;
 use crate::message::record::RecordView;
-use crate::message::{properties, sysflag, tag};
+use crate::message::{sysflag, tag};
 use crate::positions::QueueKey;
 
 use super::checkpoint::{Checkpoint, CleanStop, Marks};
@@ -37,8 +37,6 @@ use super::segments::{Segment, Segments};
 const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
 /// The original distrusts its checkpoint's times by this much.
 const TIMESTAMP_SLACK_MS: i64 = 3000;
-/// Where delayed messages wait; their queue entries hold the time of delivery.
-const SCHEDULE_TOPIC: &[u8] = b"SCHEDULE_TOPIC_XXXX";
 
 /// What opening a store is busy with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,7 +173,7 @@ impl Recovery<'_> {
             options.index_entries,
         );
         Ok(DerivedFiles {
-            queues: queue_load::open(self.disk, &options.root, options.queue_file_bytes)?,
+            queues: queue_load::open(self.disk, options)?,
             index: options.index_enabled.then_some(index),
         })
     }
@@ -276,7 +274,7 @@ impl Recovery<'_> {
         };
         let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
         self.progress.enter(Phase::Scanning, limit - from.min(limit));
-        let mut feed = Feed::new(&derived, self.options, self.progress, from);
+        let mut feed = Feed::new(&derived, self.progress, from);
         feed.feeds_index = !is_index_lost;
         feed.restarts = from == begin;
         if feed.restarts {
@@ -303,7 +301,7 @@ impl Recovery<'_> {
     ) -> Result<Option<LastRecord>, StoreError> {
         empty(&derived.queues, damaged.iter().cloned())?;
         self.progress.enter(Phase::Rebuilding, range.end - range.start);
-        let mut feed = Feed::new(derived, self.options, self.progress, range.start);
+        let mut feed = Feed::new(derived, self.progress, range.start);
         feed.only = Some(damaged);
         feed.feeds_index = is_index_lost;
         feed.restarts = true;
@@ -344,7 +342,6 @@ impl Recovery<'_> {
 /// Gives records of the log to the derived files.
 struct Feed<'a> {
     derived: &'a DerivedFiles,
-    options: &'a Options,
     progress: &'a Progress,
     from: u64,
     /// The only queues to feed; `None` feeds all.
@@ -359,10 +356,9 @@ struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    fn new(derived: &'a DerivedFiles, options: &'a Options, progress: &'a Progress, from: u64) -> Self {
+    fn new(derived: &'a DerivedFiles, progress: &'a Progress, from: u64) -> Self {
         Self {
             derived,
-            options,
             progress,
             from,
             only: None,
@@ -387,7 +383,7 @@ impl<'a> Feed<'a> {
             transaction: record.sys_flag() & sysflag::TRANSACTION_MASK,
             physical: record.physical_offset(),
             size: record.total_size() as u32,
-            tags_code: tags_code(record, &self.options.delay_levels_ms),
+            tags_code: queue.tags_code(tag::tags_code(record.properties()), record.store_timestamp_ms()),
             queue_offset: record.queue_offset(),
             store_timestamp_ms: record.store_timestamp_ms(),
             keys: KeyHashes::of(record.topic(), record.properties()),
@@ -427,21 +423,6 @@ impl<'a> Feed<'a> {
         queues.restore(&record.queue, record.queue_offset, unit);
         Ok(())
     }
-}
-
-/// Third field of the queue entry: the hash of the tag, or for delayed messages the time of delivery.
-fn tags_code(record: &RecordView<'_>, delay_levels_ms: &[u64]) -> i64 {
-    if record.topic() == SCHEDULE_TOPIC {
-        let level = properties::get(record.properties(), properties::name::DELAY)
-            .and_then(|level| std::str::from_utf8(level).ok()?.parse::<usize>().ok())
-            .filter(|level| *level > 0);
-        if let Some(level) = level {
-            let level = level.min(delay_levels_ms.len());
-            let delay_ms = delay_levels_ms.get(level.saturating_sub(1)).copied().unwrap_or(1000);
-            return record.store_timestamp_ms() + delay_ms as i64;
-        }
-    }
-    tag::tags_code(record.properties())
 }
 
 /// Empties queues that are to be fed from the begin of the log.

@@ -1,0 +1,223 @@
+//! Delay levels: delayed messages wait in `SCHEDULE_TOPIC_XXXX`, one queue a level, and move on when their time comes.
+//!
+//! All messages of a level wait equally long, so each queue is in the order of delivery and only its front needs a
+//! deadline. The third field of a queue entry is the time of delivery. A message that is due is appended to the
+//! queue it was sent to; then the level's offset passes it. The offsets are saved every few seconds, so a crash may
+//! deliver the last of them once more, and loses none.
+//!
+//! *Invariant*: an offset passes a message only when its copy is in the log.
+//! Threads: `wait_on` on I/O threads; delivery on a thread of its own, which may wait for the disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::deadlines::Deadlines;
+use super::reply::Refusal;
+use super::table::Broker;
+use crate::clock::SharedClock;
+use crate::message::properties::{self, name};
+use crate::message::record::{RecordFields, RecordView, records};
+use crate::message::tag;
+use crate::positions::QueueOffset;
+use crate::remoting::codes::response;
+use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, PutError, SCHEDULE_TOPIC, Store};
+
+/// Messages that move on with one taking of the put lock.
+const BATCH_MESSAGES_MAX: u32 = 64;
+const BATCH_BYTES_MAX: usize = 4 << 20;
+/// Longest sleep of a level. Shorter than a level's delay, so nothing that arrives meanwhile is late; and the wall
+/// clock may be set while a message waits.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Pause after the store refused a message.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Messages for this topic are halves of transactions that a raw client delayed; nobody waits for them.
+const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
+
+/// Where a message waits, and what its properties say about it.
+pub(super) struct Wait<'a> {
+    /// The queue of its level.
+    pub queue: Arc<ConsumeQueue>,
+    level: String,
+    topic: &'a str,
+    queue_id: String,
+}
+
+impl Wait<'_> {
+    /// Level, topic and queue, as the original names them.
+    pub fn properties(&self) -> [(&[u8], &[u8]); 3] {
+        [
+            (name::DELAY, self.level.as_bytes()),
+            (name::REAL_TOPIC, self.topic.as_bytes()),
+            (name::REAL_QUEUE_ID, self.queue_id.as_bytes()),
+        ]
+    }
+}
+
+impl Broker {
+    /// Where a message for a queue of `topic` waits; levels beyond the last are the last.
+    pub(super) fn wait_on<'a>(&self, level: u32, topic: &'a str, queue_id: u32) -> Result<Wait<'a>, Refusal> {
+        let level = level.clamp(1, self.store.delay_levels_ms().len() as u32);
+        let queue = self
+            .store
+            .queue_or_create(SCHEDULE_TOPIC, level - 1)
+            .map_err(|error| Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
+        Ok(Wait { queue, level: level.to_string(), topic, queue_id: queue_id.to_string() })
+    }
+}
+
+/// Next offset of each delay level, from level 1 on.
+type Offsets = Arc<[AtomicU64]>;
+
+/// The delivery of delayed messages, under way.
+pub struct Delays {
+    offsets: Offsets,
+    wheel: Deadlines<Level>,
+}
+
+impl Delays {
+    /// Begins to deliver, each level from its offset in `from`; levels that are not there begin at 0. Offsets outside
+    /// of their queue are moved into it.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn start(store: &Arc<Store>, clock: SharedClock, from: &BTreeMap<u32, u64>) -> std::io::Result<Self> {
+        let delays = store.delay_levels_ms();
+        let levels = 1..=delays.len() as u32;
+        let offsets: Offsets =
+            levels.map(|level| AtomicU64::new(from.get(&level).copied().unwrap_or(0))).collect();
+        let delivery =
+            Delivery { store: Arc::clone(store), clock: Arc::clone(&clock), offsets: Arc::clone(&offsets) };
+        let wheel = Deadlines::start("delays", clock, move |mut level| {
+            let pause = delivery.look(&mut level);
+            Some((pause, level))
+        })?;
+        for (index, delay_ms) in delays.iter().enumerate() {
+            let delay = Duration::from_millis(*delay_ms);
+            wheel.add(Duration::ZERO, Level { index, delay, front: None, found: GetResult::default() });
+        }
+        Ok(Self { offsets, wheel })
+    }
+
+    /// The offset of each level whose queue has moved on, by level. What lies before it has been appended; whoever
+    /// keeps it has to flush the log first.
+    #[must_use]
+    pub fn offsets(&self) -> BTreeMap<u32, u64> {
+        let offsets = (1..).zip(self.offsets.iter().map(|offset| offset.load(Ordering::Acquire)));
+        offsets.filter(|(_, offset)| *offset > 0).collect()
+    }
+
+    /// Ends the delivery; when this returns no message is on its way.
+    pub fn stop(&self) {
+        self.wheel.stop();
+    }
+}
+
+/// One level, between two looks at its queue.
+struct Level {
+    index: usize,
+    delay: Duration,
+    /// The message that is waited for, and when it is due whatever the wall clock says: a full delay after it was
+    /// first seen. A clock that is set back would let it wait longer than it asked for.
+    front: Option<(QueueOffset, Duration)>,
+    found: GetResult,
+}
+
+struct Delivery {
+    store: Arc<Store>,
+    clock: SharedClock,
+    offsets: Offsets,
+}
+
+impl Delivery {
+    /// Delivers what is due, and returns when to look again.
+    fn look(&self, level: &mut Level) -> Duration {
+        let idle = level.delay.min(LOOK_MAX);
+        let queue = self.store.queue(SCHEDULE_TOPIC, level.index as u32);
+        let (Some(queue), Some(next)) = (queue, self.offsets.get(level.index)) else { return idle };
+        let offset = QueueOffset(next.load(Ordering::Acquire));
+        if offset == queue.max() {
+            return idle;
+        }
+        let (now, elapsed) = (self.clock.wall_ms() as i64, self.clock.elapsed());
+        let is_overdue = level.front.is_some_and(|(front, due)| front == offset && due <= elapsed);
+        let mut is_first = true;
+        let mut undue: Option<i64> = None;
+        let mut undue_count = 0;
+        let ask = Get { offset, messages_max: BATCH_MESSAGES_MAX, bytes_max: BATCH_BYTES_MAX };
+        let mut is_due = |deliver_at: i64| {
+            let is_due = undue.is_none() && (deliver_at <= now || (is_first && is_overdue));
+            is_first = false;
+            if !is_due {
+                undue.get_or_insert(deliver_at);
+                undue_count += 1;
+            }
+            is_due
+        };
+        self.store.get(&queue, &ask, &mut is_due, &mut level.found);
+        let refused = self.move_on(&level.found);
+        level.found.slices.clear();
+        let reached = refused.unwrap_or(QueueOffset(level.found.next_begin.0.saturating_sub(undue_count)));
+        next.store(reached.0, Ordering::Release);
+        match undue {
+            _ if refused.is_some() => REFUSED_PAUSE,
+            Some(deliver_at) => {
+                let due = match level.front {
+                    Some((front, due)) if front == reached => due,
+                    _ => elapsed + level.delay,
+                };
+                level.front = Some((reached, due));
+                let wait = Duration::from_millis(deliver_at.saturating_sub(now).max(0) as u64);
+                wait.min(due.saturating_sub(elapsed)).min(LOOK_MAX)
+            }
+            None if reached < queue.max() => Duration::ZERO,
+            None => idle,
+        }
+    }
+
+    /// Appends copies of these messages to the queues they were sent to; the offset of the first that has to be tried
+    /// again.
+    fn move_on(&self, found: &GetResult) -> Option<QueueOffset> {
+        let (waiting, mut puts): (Vec<QueueOffset>, Vec<Put<'_>>) = found
+            .slices
+            .iter()
+            .flat_map(|slice| records(slice).flatten())
+            .filter_map(|record| Some((record.queue_offset(), self.put(&record)?)))
+            .unzip();
+        self.store.append(&mut puts);
+        if let Some(last) = puts.iter().rev().find_map(|put| put.outcome.ok())
+            && self.store.is_sync()
+        {
+            self.store.release_after(last.end);
+        }
+        // A queue that was deleted has taken its messages along, and what is too large for the log will ever be.
+        let is_again = |put: &Put<'_>| {
+            matches!(put.outcome, Err(PutError::Pending | PutError::Busy | PutError::ReadOnly))
+        };
+        waiting.into_iter().zip(&puts).find(|(_, put)| is_again(put)).map(|(offset, _)| offset)
+    }
+
+    /// The message as it was sent; `None` for one that has nowhere to go.
+    fn put<'r>(&self, record: &RecordView<'r>) -> Option<Put<'r>> {
+        let properties = record.properties();
+        let topic = properties::get(properties, name::REAL_TOPIC).filter(|topic| *topic != HALF_TOPIC)?;
+        let queue_id = properties::get(properties, name::REAL_QUEUE_ID)?;
+        let queue_id: u32 = std::str::from_utf8(queue_id).ok()?.parse().ok()?;
+        let queue = self.store.queue_or_create(std::str::from_utf8(topic).ok()?, queue_id).ok()?;
+        // The properties keep DELAY, REAL_TOPIC and REAL_QID, as clients of the original see them.
+        let record = RecordFields { queue_id, topic, prepared_transaction_offset: 0, ..record.fields() };
+        Some(Put {
+            queue,
+            record,
+            tags_code: tag::tags_code(properties),
+            keys: KeyHashes::of(topic, properties),
+            joined: false,
+            outcome: Err(PutError::Pending),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

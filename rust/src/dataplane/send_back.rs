@@ -1,0 +1,202 @@
+//! Returned messages: a consumer that could not process one gets a copy of it later, or its dead-letter queue does.
+//!
+//! The client names a record of the log. Its copy goes to the group's retry topic by way of a delay level that grows
+//! with every return; beyond the group's limit it goes to the dead letters at once.
+//!
+//! Threads: the I/O thread of the connection. A record that may not be in memory any more is read on the store's own
+//! thread first.
+
+use std::sync::Arc;
+
+use super::admission::{self, DLQ_PREFIX, Halt, RETRY_PREFIX};
+use super::metadata::PERMISSION_WRITE;
+use super::reply::{self, Refusal, overload};
+use super::send::{RECONSUME_MAX_SINCE, number};
+use super::session::{Event, Session};
+use super::table::Broker;
+use super::traits::Traits;
+use super::upcall::{Missing, OwnedFrame};
+use crate::message::id::OffsetMessageId;
+use crate::message::properties::{self, name};
+use crate::message::record::{RecordFields, RecordView};
+use crate::positions::PhysicalOffset;
+use crate::remoting::Outbox;
+use crate::remoting::codes::response;
+use crate::remoting::frame::Frame;
+use crate::remoting::header::Header;
+use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
+
+/// The level of the first retry: 10 s, where the levels are Apache's.
+const FIRST_RETRY_LEVEL: i32 = 3;
+
+#[derive(Debug, Default)]
+struct Fields<'h> {
+    group: &'h str,
+    offset: i64,
+    /// Below 0 for the dead letters, 0 for what comes next.
+    delay_level: i32,
+    reconsume_max: Option<i32>,
+}
+
+impl<'h> Fields<'h> {
+    fn read(header: &'h Header) -> Result<Self, Refusal> {
+        let mut fields = Self { offset: -1, ..Self::default() };
+        for (name, value) in header.ext() {
+            match name {
+                "group" => fields.group = value,
+                "offset" => fields.offset = number(name, value)?,
+                "delayLevel" => fields.delay_level = number(name, value)?,
+                "maxReconsumeTimes" if header.version >= RECONSUME_MAX_SINCE => {
+                    fields.reconsume_max = Some(number(name, value)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+}
+
+/// A copy that passed every check: where it goes, and what it says.
+struct Returned {
+    queue: Arc<ConsumeQueue>,
+    traits: Traits,
+}
+
+impl Broker {
+    /// Stores a copy of the message for a later try, or for the dead letters.
+    ///
+    /// `is_read` says that the record has been brought into memory.
+    pub(super) fn send_back(
+        &self,
+        session: &mut Session,
+        frame: &Frame<'_>,
+        is_read: bool,
+        out: &mut Outbox,
+    ) -> Result<(), Halt> {
+        let asker = session.asker(frame.encoding);
+        let fields = Fields::read(&session.header)?;
+        if self.metadata.permission() & PERMISSION_WRITE == 0 {
+            let remark =
+                format!("the broker[{}] sending message is forbidden", self.metadata.identity.store_host);
+            return Err(Refusal::new(response::NO_PERMISSION, remark).into());
+        }
+        let Some(group) = self.metadata.groups.get(fields.group) else {
+            return Err(Halt::Missing(Missing::Group, fields.group.to_owned()));
+        };
+        if group.retry_queues == 0 {
+            reply::write(out.bytes(), asker, response::SUCCESS, None, &[]);
+            return Ok(());
+        }
+        let at = u64::try_from(fields.offset).map(PhysicalOffset).map_err(|_| not_found(fields.offset))?;
+        if !is_read && !self.store.is_recent(at) {
+            return Ok(self.read_first(session, frame, at)?);
+        }
+        let original = self.store.lookup(at).ok_or_else(|| not_found(fields.offset))?;
+        let original = RecordView::parse(&original).map_err(|_| not_found(fields.offset))?;
+        let is_dead = fields.delay_level < 0
+            || original.reconsume_times() >= fields.reconsume_max.unwrap_or(group.retry_max);
+        let prefix = if is_dead { DLQ_PREFIX } else { RETRY_PREFIX };
+        let topic = admission::topic_of(&self.metadata, &format!("{prefix}{}", fields.group))?;
+        if topic.permission & PERMISSION_WRITE == 0 {
+            let remark = format!("the topic[{}] sending message is forbidden", topic.name);
+            return Err(Refusal::new(response::NO_PERMISSION, remark).into());
+        }
+        let level = match fields.delay_level {
+            _ if is_dead => 0,
+            0 => FIRST_RETRY_LEVEL.saturating_add(original.reconsume_times().max(0)),
+            level => level,
+        };
+        let queue_id = if is_dead { 0 } else { session.random.below(topic.write_queues) };
+        let returned = if is_dead {
+            let queue = topic.queue(&self.store, queue_id).map_err(unavailable)?;
+            let traits = copy(&mut session.arena, &original, &topic.name, &[(name::DELAY, b"0")])?;
+            Returned { queue, traits }
+        } else {
+            let wait = self.wait_on(level.unsigned_abs(), &topic.name, queue_id)?;
+            let traits = copy(&mut session.arena, &original, SCHEDULE_TOPIC, &wait.properties())?;
+            Returned { queue: wait.queue, traits }
+        };
+        self.store_returned(session, &original, returned, frame, out)
+    }
+
+    /// Appends the copy and answers. The answer waits for the disk where sends do: the consumer's progress is about
+    /// to pass the message.
+    fn store_returned(
+        &self,
+        session: &mut Session,
+        original: &RecordView<'_>,
+        returned: Returned,
+        frame: &Frame<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Halt> {
+        let asker = session.asker(frame.encoding);
+        let key = returned.queue.key();
+        let record = RecordFields {
+            queue_id: key.queue_id,
+            store_host: self.metadata.identity.store_host,
+            reconsume_times: original.reconsume_times().saturating_add(1),
+            prepared_transaction_offset: 0,
+            topic: key.topic.as_bytes(),
+            properties: session.arena.get(returned.traits.properties.clone()).unwrap_or_default(),
+            ..original.fields()
+        };
+        let mut puts = [Put {
+            queue: Arc::clone(&returned.queue),
+            record,
+            tags_code: returned.traits.tags_code,
+            keys: returned.traits.keys,
+            joined: false,
+            outcome: Err(PutError::Pending),
+        }];
+        self.store.append(&mut puts);
+        let [put] = puts;
+        let stored = put.outcome.map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
+        if self.store.is_sync() && !asker.is_oneway {
+            let Session { held, scratch, .. } = session;
+            reply::write(scratch, asker, response::SUCCESS, None, &[]);
+            held.hold(stored.end, asker, scratch);
+            scratch.clear();
+            self.wait_for_disk(session, stored.end, out);
+        } else {
+            reply::write(out.bytes(), asker, response::SUCCESS, None, &[]);
+        }
+        Ok(())
+    }
+
+    /// Has the record read elsewhere; the frame comes back as `Event::Returned`.
+    fn read_first(&self, session: &Session, frame: &Frame<'_>, at: PhysicalOffset) -> Result<(), Refusal> {
+        let (link, frame) = (Arc::clone(&session.link), OwnedFrame::of(frame, 0));
+        let is_taken = self.store.read_later(move |store| {
+            // Parsing its length and summing its body touches every page of it.
+            let record = store.lookup(at);
+            let record = record.as_deref().and_then(|bytes| RecordView::parse(bytes).ok());
+            std::hint::black_box(record.is_some_and(|record| record.body_crc_matches()));
+            link.post(Event::Returned(frame));
+        });
+        if is_taken { Ok(()) } else { Err(overload()) }
+    }
+}
+
+/// The properties of the copy; its first return notes where the message came from.
+fn copy(
+    arena: &mut Vec<u8>,
+    original: &RecordView<'_>,
+    topic: &str,
+    schedule: &[(&[u8], &[u8])],
+) -> Result<Traits, Refusal> {
+    let id =
+        OffsetMessageId { store_host: original.store_host(), physical: original.physical_offset() }.text();
+    let first = [(name::RETRY_TOPIC, original.topic()), (name::ORIGIN_MESSAGE_ID, id.as_bytes())];
+    let mut added: Vec<(&[u8], &[u8])> = vec![(name::WAIT, b"false")];
+    added.extend(first.iter().filter(|(name, _)| properties::get(original.properties(), name).is_none()));
+    added.extend(schedule);
+    Traits::copied(arena, topic, original.properties(), &added)
+}
+
+fn not_found(offset: i64) -> Refusal {
+    Refusal::new(response::SYSTEM_ERROR, format!("look message by offset failed, {offset}"))
+}
+
+fn unavailable(error: crate::store::StoreError) -> Refusal {
+    Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string())
+}

@@ -1,0 +1,118 @@
+"""Delay levels: what is asked of them, and the file that says how far they have got."""
+
+import asyncio
+import struct
+from pathlib import Path
+
+import pytest
+
+from rmqpy.clock import HandClock
+from rmqpy.config.store import StoreConfig
+from rmqpy.control.delays import DelayFile
+from rmqpy.errors import ConfigError
+from rmqpy.protocol import fastjson
+from wire import PATIENCE, Peer
+
+from .conftest import Start, made_broker
+from .talk import pull, send
+from .test_send_back import arrival, records
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
+async def test_a_delayed_message_waits_under_its_level_and_arrives_as_it_was_sent(start: Start) -> None:
+    cluster = await start(messageDelayLevel="1h 300ms")
+    async with await Peer.connect(cluster.broker.address) as peer:
+        answer = await send(
+            peer, "later", b"body", e="2", i="DELAY\x012\x02TAGS\x01A\x02TIMER_DELAY_MS\x015\x02"
+        )
+        assert answer.ext is not None
+        assert (answer.code, answer.ext["queueId"], answer.ext["queueOffset"]) == (0, "2", "0")
+        found = await pull(peer, "readers", SCHEDULE, queueId="1")
+        [waiting] = records(found.body)
+        assert waiting.properties["REAL_TOPIC"] == "later"
+        assert "TIMER_DELAY_MS" not in waiting.properties
+        header = {"queueId": "2", "subscription": "A", "sysFlag": "6", "suspendTimeoutMillis": "10000"}
+        answer = await pull(peer, "readers", "later", **header)
+        (stored_at,) = struct.unpack_from(">q", answer.body, 56)
+        (sent_at,) = struct.unpack_from(">q", found.body, 56)
+        assert stored_at - sent_at >= 300
+        assert records(answer.body)[0].body == b"body"
+
+
+@pytest.mark.parametrize("level", ["0", "-1"])
+async def test_no_level_is_no_delay(start: Start, level: str) -> None:
+    cluster = await start()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        assert (await send(peer, "now", i=f"DELAY\x01{level}\x02")).code == 0
+        assert (await arrival(peer, "now")).body == b"hello"
+
+
+async def test_a_level_that_is_no_number_is_refused(start: Start) -> None:
+    cluster = await start()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        assert (await send(peer, "now", i="DELAY\x01soon\x02")).code == 13
+
+
+async def test_what_is_delivered_is_saved_at_stop_and_not_delivered_again(
+    start: Start, tmp_path: Path
+) -> None:
+    """With a level that is counted from 1 and an offset that counts messages, as Apache's file has them."""
+    cluster = await start(messageDelayLevel="100ms 1h")
+    async with await Peer.connect(cluster.broker.address) as peer:
+        for level in ("1", "1", "2"):
+            await send(peer, "later", i=f"DELAY\x01{level}\x02")
+        await arrival(peer, "later")
+        await arrival(peer, "later", 1)
+    await cluster.broker.stop()
+    text = (cluster.folder / "config/delayOffset.json").read_text()
+    assert fastjson.loads(text)["offsetTable"] == {"1": 2}
+    async with (
+        made_broker(tmp_path, cluster.namesrv, {"messageDelayLevel": "100ms 1h"}) as again,
+        await Peer.connect(again.address) as peer,
+    ):
+        await send(peer, "later", b"third", i="DELAY\x011\x02")
+        assert (await arrival(peer, "later", 2)).body == b"third"
+        assert (await pull(peer, "readers", "later", 3)).code == 19
+
+
+class Delivered:
+    """A delivery that has got this far."""
+
+    def __init__(self, offsets: dict[int, int]) -> None:
+        self.now = offsets
+
+    def delay_offsets(self) -> dict[int, int]:
+        return dict(self.now)
+
+
+async def test_the_file_is_written_when_something_was_delivered(tmp_path: Path) -> None:
+    path = tmp_path / "delayOffset.json"
+    path.write_text(
+        '{"dataVersion":{"counter":5,"stateVersion":0,"timestamp":7},"offsetTable":{1:0,3:19,4:7}}'
+    )
+    file, delivery = DelayFile(path, HandClock()), Delivered({3: 19, 4: 7})
+    file.load()
+    assert file.offsets == {1: 0, 3: 19, 4: 7}
+    file.follow(delivery)
+    delivery.now = {3: 20, 4: 7}
+    await asyncio.wait_for(file.save(), PATIENCE)
+    written = path.stat().st_mtime_ns
+    await asyncio.wait_for(file.save(), PATIENCE)
+    assert path.stat().st_mtime_ns == written
+    again = DelayFile(path, HandClock())
+    again.load()
+    assert again.offsets == {3: 20, 4: 7}
+    assert fastjson.loads(path.read_text())["dataVersion"]["counter"] == 6
+
+
+def test_the_levels_are_read_as_the_original_reads_them() -> None:
+    assert StoreConfig().delays_ms[:4] == (1_000, 5_000, 10_000, 30_000)
+    assert (len(StoreConfig().delays_ms), StoreConfig().delays_ms[17]) == (18, 7_200_000)
+    assert StoreConfig(delay_levels="250ms 1d").delays_ms == (250, 86_400_000)
+
+
+@pytest.mark.parametrize("levels", ["", "1", "1x", "0s", "-1s", " ".join(["1s"] * 129)])
+def test_levels_that_make_no_sense_stop_the_start(levels: str) -> None:
+    with pytest.raises(ConfigError, match="messageDelayLevel"):
+        StoreConfig(delay_levels=levels)
