@@ -6,6 +6,7 @@
 PYTHON  ?= python3
 PROFILE ?= release
 FUZZ_SECONDS ?= 60
+BENCH   ?= full
 VENV    := .venv
 BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
@@ -15,7 +16,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop test-spark count bench fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop test-spark count bench bench-compare fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,7 +40,7 @@ test: ## set up, then all tests: Rust, Python, other clients, Spark
 check: spark ## formatting, lints, types, the native stub against the binary, imports that point down
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets --features python -- -D warnings
-	$(BIN)/ruff check python spark tests examples
+	$(BIN)/ruff check python spark tests examples benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest rmqpy._native
 	$(BIN)/pytest tests/test_architecture.py
@@ -66,13 +67,16 @@ count: ## instructions and allocations of one send and one pulled message (valgr
 bench: ## what the hot pieces cost; numbers to look at, no gate
 	cargo bench --locked
 
+bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 min); BENCH=quick: 5 min; CELLS=a,b: only these
+	$(BIN)/python -m benchmarks $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),) $(if $(RESUME),--resume,)
+
 fuzz: ## every decoder against mutated bytes, FUZZ_SECONDS (60) each; needs cargo install cargo-fuzz
 	cd rust && for target in $$(RUSTC_BOOTSTRAP=1 cargo fuzz list); do \
 		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 format: build ## rewrite the sources as the checks want them
 	cargo fmt --all
-	$(BIN)/ruff check --fix-only python spark tests examples
+	$(BIN)/ruff check --fix-only python spark tests examples benchmarks
 
 wheel: $(VENV)/.tools ## the wheels of both distributions, in dist/
 	$(BIN)/maturin build --locked --release --out dist

@@ -16,6 +16,7 @@ DOCUMENTS = [
     ROOT / "ARCHITECTURE.md",
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
 
 

@@ -5,7 +5,6 @@ see as the middle.
 """
 
 import math
-from typing import Any
 
 from rmqpy.load.report import Result, described, duration
 
@@ -27,17 +26,17 @@ def percentiles(result: Result) -> str:
         return right, HEIGHT - BOTTOM - up
 
     parts = [
-        _text(LEFT, 20, f"{result['command']['work']}: {described(result['command'])}", "start", 14),
-        _text(LEFT, 38, f"{result['messages_per_s']:,.0f} msg/s; latency by percentile", "start", 12),
+        label(LEFT, 20, f"{result['command']['work']}: {described(result['command'])}", "start", 14),
+        label(LEFT, 38, f"{result['messages_per_s']:,.0f} msg/s; latency by percentile", "start", 12),
     ]
     for nines in range(across + 1):
         x, y = place(nines, 10**low)
         parts.append(_line(x, TOP, x, y))
-        parts.append(_text(x, HEIGHT - BOTTOM + 18, _NINES[min(nines, len(_NINES) - 1)], "middle", 12))
+        parts.append(label(x, HEIGHT - BOTTOM + 18, _NINES[min(nines, len(_NINES) - 1)], "middle", 12))
     for power in range(low, high + 1):
         x, y = place(0, 10**power)
         parts.append(_line(x, y, WIDTH - RIGHT, y))
-        parts.append(_text(LEFT - 8, y + 4, duration(10**power), "end", 12))
+        parts.append(label(LEFT - 8, y + 4, duration(10**power), "end", 12))
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
     parts.append(f'<polyline points="{path}" fill="none" stroke="#1f6feb" stroke-width="2"/>')
     return drawing(WIDTH, HEIGHT, parts)
@@ -62,6 +61,7 @@ def _line(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#d0d7de"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str, size: int, **more: Any) -> str:
+def label(x: float, y: float, text: str, anchor: str, size: int) -> str:
+    """A piece of text at a place; `anchor` is start, middle or end."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;")
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="#24292f">{escaped}</text>'

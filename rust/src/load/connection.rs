@@ -94,6 +94,11 @@ impl Connection {
         !self.free.is_empty()
     }
 
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
     /// Requests under way, by the time they began.
     pub fn under_way(&self) -> impl Iterator<Item = u64> {
         self.slots.iter().filter(|slot| slot.is_busy).map(|slot| slot.begin_ns)

@@ -69,24 +69,22 @@ impl Worker {
         let mut heard_ns = 0;
         let mut is_offering = true;
         let mut ready = Vec::new();
-        if self.schedule.is_none() {
-            for index in 0..self.connections.len() {
-                self.refill(index, now_ns())?;
-            }
+        for index in 0..self.connections.len() {
+            self.refill(index, now_ns());
+            self.flush(index)?;
         }
         loop {
             let now = now_ns();
+            // Once more after the end, for what became due while this thread slept.
+            if is_offering && self.schedule.is_some() {
+                self.offer_due(now)?;
+            }
             if is_offering && !self.may_offer(now) {
                 is_offering = false;
                 self.tally.close(now);
                 heard_ns = now;
             }
-            if is_offering && self.schedule.is_some() {
-                self.offer_due(now)?;
-            }
-            let is_waiting =
-                self.connections.iter().any(|connection| connection.under_way().next().is_some());
-            if !is_waiting {
+            if self.connections.iter().all(Connection::is_idle) {
                 heard_ns = now;
                 if !is_offering {
                     break;
@@ -101,9 +99,7 @@ impl Worker {
             for &index in &ready {
                 if self.receive(index, origin)? {
                     heard_ns = now_ns();
-                    if self.schedule.is_none() {
-                        self.refill(index, heard_ns)?;
-                    }
+                    self.refill(index, heard_ns);
                 }
                 self.flush(index)?;
             }
@@ -113,21 +109,25 @@ impl Worker {
     }
 
     fn may_offer(&self, now_ns: u64) -> bool {
-        now_ns < self.tally.end_ns() && self.quota > 0 && !self.shared.is_stopped.load(Ordering::Relaxed)
+        now_ns < self.tally.end_ns() && self.may_go_on()
+    }
+
+    /// Whether neither the count is reached nor somebody has had enough.
+    fn may_go_on(&self) -> bool {
+        self.quota > 0 && !self.shared.is_stopped.load(Ordering::Relaxed)
     }
 
     /// Closed loop: as many requests as the window has room for.
-    fn refill(&mut self, index: usize, now_ns: u64) -> Result<(), LoadError> {
-        while self.may_offer(now_ns) && self.connections.get(index).is_some_and(Connection::has_room) {
+    fn refill(&mut self, index: usize, now_ns: u64) {
+        while self.schedule.is_none() && self.may_offer(now_ns) && self.has_room(index) {
             self.ask(index, now_ns, now_ns);
         }
-        self.flush(index)
     }
 
     /// Open loop: every request that is due, as long as a connection has room.
     fn offer_due(&mut self, now_ns: u64) -> Result<(), LoadError> {
         let count = self.connections.len();
-        while let Some(due_ns) = self.due().filter(|due_ns| *due_ns <= now_ns && self.may_offer(now_ns)) {
+        while let Some(due_ns) = self.due().filter(|due_ns| *due_ns <= now_ns && self.may_go_on()) {
             let free = (self.next..self.next + count).map(|index| index % count);
             let Some(index) = free.into_iter().find(|index| self.has_room(*index)) else { break };
             self.ask(index, due_ns, now_ns);
@@ -242,7 +242,7 @@ impl Worker {
             self.tally.unanswered += 1;
             self.tally.give_up(begin_ns, now_ns);
         }
-        while self.quota > 0 && !self.shared.is_stopped.load(Ordering::Relaxed) {
+        while self.may_go_on() {
             let Some(due_ns) = self.due() else { break };
             self.tally.unsent += 1;
             self.tally.give_up(due_ns, now_ns);

@@ -1,0 +1,1 @@
+"""rmqpy beside Apache RocketMQ, on one machine, in one run: `make bench-compare`. README.md has the method."""

@@ -1,0 +1,119 @@
+"""`python -m benchmarks`: run the comparison, cell by cell, and write the report.
+
+The report file is the state: each cell is written to it as it ends, so that an interrupted run goes on with --resume,
+and --cells replaces single ones.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks import java, report
+from benchmarks.cells import CELLS, named
+from benchmarks.chart import chart
+from benchmarks.clients import run_clients
+from benchmarks.measure import FULL, QUICK, run_cell
+from benchmarks.servers import Apache, Rmqpy
+from rmqpy import __version__
+from rmqpy.load import machine
+
+HERE = Path(__file__).parent
+
+
+@click.command()
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Two short pairs of each cell, into target/benchmarks/: to see that it works.",
+)
+@click.option("--cells", default="", metavar="NAME,…", help="Only these.")
+@click.option("--resume", is_flag=True, help="Only cells that are not in the report yet.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the stores lie; /tmp if not given.",
+)
+@click.option("--list", "is_list", is_flag=True, help="Name the cells and their bars.")
+def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bool) -> None:
+    """Compare rmqpy with Apache RocketMQ: the same load, A B A B, in one run."""
+    try:
+        chosen = named(cells)
+    except KeyError as error:
+        raise click.BadParameter(
+            f"no cell {error}; there are {', '.join(cell.name for cell in CELLS)}"
+        ) from None
+    if is_list:
+        for cell in chosen:
+            click.echo(f"{cell.name:16} {cell.title:38} {'; '.join(bar.text() for bar in cell.bars)}")
+        return
+    try:
+        lib = java.jars()
+    except java.Missing as missing:
+        raise click.ClickException(str(missing)) from None
+    pace = QUICK if quick else FULL
+    out = HERE.parent / "target" / "benchmarks" if quick else HERE
+    out.mkdir(parents=True, exist_ok=True)
+    state = out / "report.json"
+    whole: dict[str, Any] = json.loads(state.read_text()) if state.exists() else {"cells": {}}
+    if resume:
+        chosen = tuple(cell for cell in chosen if cell.name not in whole["cells"])
+    began = time.monotonic()
+    for number, cell in enumerate(chosen, 1):
+        click.echo(f"[{number}/{len(chosen)}] {cell.name}: {cell.title}  ({time.monotonic() - began:.0f} s)")
+        with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as place:
+            sides = Rmqpy(Path(place)), Apache(Path(place), lib)
+            settings = {side.name: side.settings(cell.is_sync_flush) for side in sides}
+            run = run_clients if cell.kind == "client" else run_cell
+            measured = run(cell, sides, pace, click.echo)
+        whole["cells"][cell.name] = measured | {"at": _now(), "revision": _revision(), "settings": settings}
+        whole["about"] = _about(quick)
+        _write(state, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    _write(out / "report.md", report.document(whole))
+    _write(out / "report.svg", chart(whole))
+    click.echo(f"{time.monotonic() - began:.0f} s; see {out / 'report.md'}")
+    click.echo(report.verdicts(whole))
+
+
+def _about(quick: bool) -> dict[str, Any]:
+    pace = QUICK if quick else FULL
+    return {
+        "machine": machine.facts(),
+        "java": java.version(),
+        "java_options": list(java.BROKER_OPTIONS),
+        "rmqpy": __version__,
+        "command": "make bench-compare" + (" BENCH=quick" if quick else ""),
+        "pace": vars(pace),
+    }
+
+
+def _revision() -> str:
+    """The commit measured; `+` when files differed from it."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _write(file: Path, text: str) -> None:
+    part = file.with_suffix(file.suffix + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

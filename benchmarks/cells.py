@@ -1,0 +1,131 @@
+"""What is compared, and the bars each comparison has to meet: the table of contents of the report.
+
+A bar is a ratio, rmqpy's figure to Apache's of the same pair. Figures alone move with the machine.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["produce", "consume", "latency", "start", "java-producer", "client"]
+Metric = Literal["throughput", "p50", "p99", "cpu", "start", "memory"]
+
+METRICS: dict[Metric, str] = {
+    "throughput": "messages/s",
+    "p50": "p50",
+    "p99": "p99",
+    "cpu": "broker CPU a message",
+    "start": "start to first accepted send",
+    "memory": "private memory at rest",
+}
+HIGHER_IS_BETTER: frozenset[Metric] = frozenset({"throughput"})
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A ratio to Apache's figure: at least so much where more is better, else at most."""
+
+    metric: Metric
+    ratio: float
+
+    def holds(self, ratio: float) -> bool:
+        return ratio >= self.ratio if self.metric in HIGHER_IS_BETTER else ratio <= self.ratio
+
+    def text(self) -> str:
+        if self.metric in HIGHER_IS_BETTER:
+            return f"{METRICS[self.metric]} ≥ {self.ratio:g}×"
+        return f"{METRICS[self.metric]} ≤ 1/{1 / self.ratio:g}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One comparison."""
+
+    name: str
+    title: str
+    kind: Kind
+    #: Options of `rmqpy bench`, or of the Java producer.
+    options: tuple[str, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    is_sync_flush: bool = False
+    #: Ends after so many messages instead of by time: a burst that the page cache holds.
+    count: int | None = None
+    #: Longer than the others, by this factor.
+    longer: float = 1.0
+
+
+def _at_least(throughput: float, cpu: float | None = None) -> tuple[Bar, ...]:
+    bars = (Bar("throughput", throughput),)
+    return bars if cpu is None else (*bars, Bar("cpu", cpu))
+
+
+CELLS: tuple[Cell, ...] = (
+    Cell("1x1", "1 × 1, 128 B, JSON", "produce", ("-c", "1", "-w", "1"), _at_least(1.5, 1 / 8)),
+    Cell("64x1", "64 × 1, 128 B, JSON", "produce", ("-c", "64", "-w", "1"), _at_least(3.5, 1 / 8)),
+    Cell("4x64", "4 × 64, 128 B, JSON", "produce", ("-c", "4", "-w", "64"), _at_least(6, 1 / 10)),
+    Cell(
+        "4x256-binary",
+        "4 × 256, 128 B, binary",
+        "produce",
+        ("-c", "4", "-w", "256", "--header", "binary"),
+        _at_least(10, 1 / 15),
+    ),
+    Cell(
+        "4x64-1k",
+        "4 × 64, 1 KiB, binary, burst",
+        "produce",
+        ("-c", "4", "-w", "64", "-s", "1024", "--header", "binary"),
+        _at_least(6, 1 / 10),
+        count=700_000,
+    ),
+    Cell(
+        "batch",
+        "4 × 8, batches of 32 × 128 B",
+        "produce",
+        ("-c", "4", "-w", "8", "--batch", "32"),
+        _at_least(5, 1 / 8),
+    ),
+    Cell("pull-1", "pull, 1 connection × 32", "consume", ("-c", "1", "-w", "1"), _at_least(3, 1 / 5)),
+    Cell("pull-16", "pull, 16 connections × 32", "consume", ("-c", "16", "-w", "1"), _at_least(3, 1 / 5)),
+    Cell(
+        "sync-1x1", "sync flush, 1 × 1", "produce", ("-c", "1", "-w", "1"), _at_least(2), is_sync_flush=True
+    ),
+    Cell(
+        "sync-64x1",
+        "sync flush, 64 × 1",
+        "produce",
+        ("-c", "64", "-w", "1"),
+        _at_least(2.5),
+        is_sync_flush=True,
+    ),
+    Cell(
+        "sync-4x64",
+        "sync flush, 4 × 64",
+        "produce",
+        ("-c", "4", "-w", "64"),
+        _at_least(5),
+        is_sync_flush=True,
+    ),
+    Cell(
+        "open-30k",
+        "open loop, 30,000/s",
+        "latency",
+        ("-c", "4", "-w", "1024", "--rate", "30000"),
+        (Bar("p99", 1 / 4),),
+        longer=8.0,
+    ),
+    Cell("start", "start and rest", "start", (), (Bar("start", 1 / 6), Bar("memory", 1 / 5))),
+    Cell(
+        "java-producer",
+        "Java's benchmark producer, -w 64 -s 128",
+        "java-producer",
+        ("-w", "64", "-s", "128"),
+        _at_least(1.3),
+    ),
+    Cell("python-client", "the Python client, beside Java's producer", "client", (), _at_least(1)),
+)
+
+
+def named(names: str) -> tuple[Cell, ...]:
+    """The cells of a list of names with commas; all for an empty one. Raises `KeyError` for a name there is not."""
+    by_name = {cell.name: cell for cell in CELLS}
+    return tuple(by_name[name.strip()] for name in names.split(",")) if names else CELLS

@@ -1,0 +1,61 @@
+"""Apache's jars, fetched by Maven into `.tools/benchmarks/`, once."""
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = HERE.parent / ".tools" / "benchmarks"
+_FETCH_SECONDS_MAX = 600
+
+#: The broker's heap and collector as agreed; the rest is what the broker's own start script opens on Java 17.
+BROKER_OPTIONS = (
+    "-Xms2g",
+    "-Xmx2g",
+    "-XX:+UseG1GC",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+)
+
+
+class Missing(Exception):
+    """A tool is not on this machine; the text names the package that brings it."""
+
+
+def jars() -> Path:
+    """The folder of Apache's jars: name server, broker, and the module `example` with its benchmark producer."""
+    for tool, package in (("java", "default-jdk-headless"), ("mvn", "maven")):
+        if shutil.which(tool) is None:
+            raise Missing(f"{tool} not found; run: apt-get install {package}")
+    sources = HERE / "java"
+    target, stamp = CACHE / "apache", CACHE / "apache" / "stamp"
+    wanted = hashlib.sha256((sources / "pom.xml").read_bytes()).hexdigest()
+    if not (stamp.exists() and stamp.read_text() == wanted):
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        command = [
+            "mvn",
+            "--quiet",
+            "--batch-mode",
+            "--no-transfer-progress",
+            f"-DoutputDirectory={target / 'lib'}",
+        ]
+        subprocess.run(
+            [*command, "dependency:copy-dependencies"], cwd=sources, check=True, timeout=_FETCH_SECONDS_MAX
+        )
+        stamp.write_text(wanted)
+    return target / "lib"
+
+
+def command(lib: Path, home: Path, main: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+    """Start class `main`."""
+    places = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"]
+    return ["java", *options, *places, "-cp", f"{lib}/*", main, *arguments]
+
+
+def version() -> str:
+    """What `java` is on this machine, in one line."""
+    done = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=True)
+    return done.stderr.splitlines()[-1] if done.stderr else ""

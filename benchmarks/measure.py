@@ -1,0 +1,193 @@
+"""One cell: both sides started, loaded in turn, stopped; every figure of every run kept.
+
+Invariant: at no time are both sides under load. The one whose turn it is not stays up and idle; between two runs what
+the last one wrote goes to the disk, so that nobody pays for the other's writes.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import wire
+from benchmarks.cells import Cell
+from benchmarks.producer import java_producer
+from benchmarks.servers import QUEUES, Apache, Rmqpy, Side
+from rmqpy.load.report import broker_cpu_us, shares
+
+Figures = dict[str, float]
+"""One run: metric → figure. Times in the unit their names end in."""
+
+TOPIC = "bench"
+_FILL_MESSAGES = 200_000
+_REST_SECONDS = 2.0
+_ACCEPTED_SECONDS_MAX = 60.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long everything takes."""
+
+    pairs: int
+    #: Of one measured run.
+    seconds: float
+    #: Load before each run.
+    warm_up: float
+    #: Of one run before the first that counts.
+    ramp: float
+    #: So many of them at most: they end when a side has stopped getting faster.
+    ramps_max: int
+    #: The part of a counted burst that is sent.
+    burst: float
+
+
+FULL = Pace(pairs=5, seconds=2.5, warm_up=0.5, ramp=2.5, ramps_max=8, burst=1.0)
+QUICK = Pace(pairs=2, seconds=1.0, warm_up=0.3, ramp=1.5, ramps_max=4, burst=0.15)
+#: A run this much faster than all before says that a side is not warm yet: Java's compiler takes its time.
+_STILL_RISING = 1.05
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs, one behind the other."""
+
+    rmqpy: Figures
+    apache: Figures
+
+
+def run_cell(
+    cell: Cell, sides: tuple[Rmqpy, Apache], pace: Pace, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """All pairs of a cell, for the report."""
+    measure = {"start": _start, "java-producer": _java_producer}.get(cell.kind, _load)
+    try:
+        if cell.kind == "start":
+            for side in sides:
+                side.start_name_server()
+        else:
+            for side in sides:
+                side.start(is_sync_flush=cell.is_sync_flush)
+                _prepare(side, cell, pace, tell)
+        pairs = []
+        for number in range(pace.pairs):
+            runs = []
+            for side in sides:
+                figures = measure(side, cell, pace)
+                runs.append(figures)
+                tell(f"  {number + 1}/{pace.pairs} {side.name:7} {_line(figures)}")
+                os.sync()
+            pairs.append(Pair(*runs))
+    finally:
+        for side in sides:
+            side.stop()
+    return record(pairs)
+
+
+def record(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Pairs as the report keeps them: every run, medians, and the median of the ratios of the pairs."""
+    metrics = [name for name in pairs[0].rmqpy if all(name in pair.apache for pair in pairs)]
+    return {
+        "rmqpy": [pair.rmqpy for pair in pairs],
+        "apache": [pair.apache for pair in pairs],
+        "medians": {
+            "rmqpy": {name: _median([pair.rmqpy[name] for pair in pairs]) for name in pairs[0].rmqpy},
+            "apache": {name: _median([pair.apache[name] for pair in pairs]) for name in pairs[0].apache},
+        },
+        "ratios": {
+            name: _median([pair.rmqpy[name] / pair.apache[name] for pair in pairs if pair.apache[name]])
+            for name in metrics
+        },
+    }
+
+
+def bench(side: Side, *arguments: str) -> dict[str, Any]:
+    """`rmqpy bench` in a process of its own, against one side."""
+    command = [sys.executable, "-m", "rmqpy", "bench", *arguments, "-n", side.namesrv, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{side.name}: {' '.join(arguments)} failed: {done.stderr.strip()[-1000:]}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def _prepare(side: Side, cell: Cell, pace: Pace, tell: Callable[[str], None]) -> None:
+    """The topic and what a pull finds in it; then the cell's own load until it gets no faster."""
+    fill = ("--queues", str(QUEUES), "--count", str(_FILL_MESSAGES), "-d", "60", "--warm-up", "0")
+    bench(side, "produce", TOPIC, *fill)
+    work = "consume" if cell.kind == "consume" else "produce"
+    options = () if cell.kind == "java-producer" else _without_rate(cell.options)
+    rates: list[float] = []
+    while len(rates) < pace.ramps_max:
+        result = bench(side, work, TOPIC, *options, "-d", str(pace.ramp), "--warm-up", "0")
+        rates.append(result["messages_per_s"])
+        if len(rates) > 1 and rates[-1] < max(rates[:-1]) * _STILL_RISING:
+            break
+    tell(f"  {side.name} is up and warm: " + ", ".join(f"{rate:,.0f}/s" for rate in rates))
+    os.sync()
+
+
+def _load(side: Side, cell: Cell, pace: Pace) -> Figures:
+    """One run of the native load generator."""
+    how_long = ["-d", str(pace.seconds * cell.longer), "--warm-up", str(pace.warm_up)]
+    if cell.count is not None:
+        how_long = ["-d", "60", "--warm-up", "0", "--count", str(round(cell.count * pace.burst))]
+    result = bench(side, cell.kind, TOPIC, *cell.options, *how_long)
+    latency, share = result["latency_us"], shares(result)
+    figures = {
+        "throughput": result["messages_per_s"],
+        "p50_us": latency["p50"],
+        "p99_us": latency["p99"],
+        "p999_us": latency["p999"],
+        "cpu_us": broker_cpu_us(result) or 0.0,
+        "load_cores": share["load"] or 0.0,
+        "broker_cores": share["brokers"] or 0.0,
+        "other_cores": share["others"] or 0.0,
+        "refused": float(sum(refused["count"] for refused in result["refused"])),
+    }
+    if result["schedule"] is not None:
+        figures["unsent"] = float(result["schedule"]["unsent"])
+    return figures
+
+
+def _start(side: Side, cell: Cell, pace: Pace) -> Figures:
+    """A broker with an empty store: milliseconds until it has accepted a message, bytes when it has come to rest."""
+    began = time.perf_counter()
+    side.start_broker()
+    while not wire.is_accepted(side.address, "start"):
+        if time.perf_counter() - began > _ACCEPTED_SECONDS_MAX:
+            raise RuntimeError(f"{side.name} accepted nothing for {_ACCEPTED_SECONDS_MAX:.0f} s")
+        time.sleep(0.001)
+    accepted_ms = (time.perf_counter() - began) * 1000
+    time.sleep(_REST_SECONDS)
+    private_bytes = side.private_bytes()
+    side.stop_broker()
+    return {"start_ms": accepted_ms, "memory_bytes": float(private_bytes)}
+
+
+def _java_producer(side: Side, cell: Cell, pace: Pace) -> Figures:
+    """One run of Apache's own benchmark producer."""
+    return java_producer(side, TOPIC, cell.options, seconds=max(6.0, pace.seconds * 4))
+
+
+def _without_rate(options: Sequence[str]) -> list[str]:
+    """The same load as fast as answers come."""
+    kept = list(options)
+    if "--rate" in kept:
+        at = kept.index("--rate")
+        del kept[at : at + 2]
+    return kept
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else 0.0
+
+
+def _line(figures: Mapping[str, float]) -> str:
+    return "  ".join(
+        f"{name} {value:,.2f}" if value < 100 else f"{name} {value:,.0f}" for name, value in figures.items()
+    )

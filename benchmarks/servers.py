@@ -1,0 +1,130 @@
+"""The two sides of a comparison: a name server and a broker, ours or Apache's, with the same settings file.
+
+Both get new folders on the same disk. What differs between the files is ports and paths.
+"""
+
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from benchmarks import java, wire
+from benchmarks.processes import Child, free_ports
+from rmqpy.load import machine
+
+BROKER_NAME = "broker-a"
+QUEUES = 4
+_READY_SECONDS_MAX = 90.0
+
+
+class Side(ABC):
+    """One side: `start` it, load it at `namesrv`, `stop` it. A new start has a new store."""
+
+    name: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / self.name
+        self.namesrv = f"127.0.0.1:{free_ports(1)}"
+        self.port = free_ports(4) + 2
+        self._namesrv: Child | None = None
+        self._broker: Child | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The broker's process."""
+        assert self._broker is not None, "the side is started"
+        return self._broker.pid
+
+    def private_bytes(self) -> int:
+        """The broker's own memory."""
+        return machine.private_bytes(self.pid) or 0
+
+    def settings(self, is_sync_flush: bool) -> str:
+        """The broker's settings file."""
+        values: dict[str, object] = {
+            "brokerClusterName": "bench",
+            "brokerName": BROKER_NAME,
+            "brokerId": 0,
+            "brokerIP1": "127.0.0.1",
+            "listenPort": self.port,
+            "haListenPort": self.port + 1,
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": self.folder / "store",
+            "flushDiskType": "SYNC_FLUSH" if is_sync_flush else "ASYNC_FLUSH",
+        }
+        return "".join(f"{key}={value}\n" for key, value in values.items())
+
+    def start(self, *, is_sync_flush: bool = False) -> None:
+        """Both servers, with a new store; returns when the broker is registered."""
+        self.start_name_server()
+        self.start_broker(is_sync_flush=is_sync_flush)
+        assert self._broker is not None
+        self._broker.wait_until(lambda: wire.has_route(self.namesrv, "TBW102"), _READY_SECONDS_MAX)
+
+    def start_name_server(self) -> None:
+        """The name server alone, in an empty folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        (self.folder / "namesrv.conf").write_text(f"listenPort={self.namesrv.rpartition(':')[2]}\n")
+        self._namesrv = Child("namesrv", self._namesrv_command(), self.folder)
+        self._namesrv.wait_until(lambda: wire.is_listening(self.namesrv), _READY_SECONDS_MAX)
+
+    def start_broker(self, *, is_sync_flush: bool = False) -> None:
+        """The broker, without waiting for it, with a new store."""
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+        (self.folder / "broker.conf").write_text(self.settings(is_sync_flush))
+        self._broker = Child("broker", self._broker_command(), self.folder)
+
+    def stop_broker(self) -> None:
+        """The broker alone; whatever it stored is of no more use."""
+        if self._broker is not None:
+            self._broker.stop()
+            self._broker = None
+
+    def stop(self) -> None:
+        """Everything; the folder goes with it."""
+        self.stop_broker()
+        if self._namesrv is not None:
+            self._namesrv.stop()
+            self._namesrv = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @abstractmethod
+    def _namesrv_command(self) -> list[str]: ...
+
+    @abstractmethod
+    def _broker_command(self) -> list[str]: ...
+
+
+class Rmqpy(Side):
+    """Ours."""
+
+    name = "rmqpy"
+
+    def _namesrv_command(self) -> list[str]:
+        return [sys.executable, "-m", "rmqpy", "namesrv", "-c", "namesrv.conf"]
+
+    def _broker_command(self) -> list[str]:
+        return [sys.executable, "-m", "rmqpy", "broker", "-c", "broker.conf"]
+
+
+class Apache(Side):
+    """Apache's."""
+
+    name = "apache"
+
+    def __init__(self, folder: Path, lib: Path) -> None:
+        super().__init__(folder)
+        self.lib = lib
+
+    def _namesrv_command(self) -> list[str]:
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        return java.command(self.lib, self.folder, main, "-c", "namesrv.conf", options=("-Xmx256m",))
+
+    def _broker_command(self) -> list[str]:
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        return java.command(self.lib, self.folder, main, "-c", "broker.conf", options=java.BROKER_OPTIONS)

@@ -1,0 +1,66 @@
+"""Three questions to a server that may still be starting: is anybody there, is a topic routed, is a send accepted?
+
+Raw frames on purpose: no client of either side, no retry, no waiting of its own.
+"""
+
+import json
+import socket
+import struct
+import time
+
+_GET_ROUTE = 105
+_SEND_MESSAGE_V2 = 310
+_ANSWER_SECONDS_MAX = 5.0
+
+
+def is_listening(address: str) -> bool:
+    """Whether somebody accepts connections."""
+    try:
+        _connect(address).close()
+    except OSError:
+        return False
+    return True
+
+
+def has_route(namesrv: str, topic: str) -> bool:
+    """Whether a name server knows who has `topic`."""
+    return _code(namesrv, _GET_ROUTE, {"topic": topic}, b"") == 0
+
+
+def is_accepted(broker: str, topic: str) -> bool:
+    """Whether a broker stores a message; the topic is made from its template when it does not exist."""
+    fields = {
+        "a": "start", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": str(int(time.time() * 1000)),
+        "h": "0", "i": "WAIT\x01true\x02", "j": "0", "k": "false", "m": "false",
+    }  # fmt: skip
+    return _code(broker, _SEND_MESSAGE_V2, fields, b"x" * 128) == 0
+
+
+def _code(address: str, code: int, fields: dict[str, str], body: bytes) -> int | None:
+    """The code of the answer; None when there is none."""
+    header = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 513, "extFields": fields}
+    encoded = json.dumps(header).encode()
+    frame = struct.pack(">II", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
+    try:
+        with _connect(address) as peer:
+            peer.sendall(frame)
+            size, header_size = struct.unpack(">II", _read(peer, 8))
+            answer = _read(peer, size - 4)
+    except OSError:
+        return None
+    return int(json.loads(answer[: header_size & 0xFFFFFF])["code"])
+
+
+def _connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS_MAX)
+
+
+def _read(peer: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = peer.recv(size - len(data))
+        if not part:
+            raise ConnectionError("the server closed the connection")
+        data += part
+    return bytes(data)
