@@ -20,9 +20,16 @@ if TYPE_CHECKING:
     from rmqpy.client.config import ClientConfig as ClientConfig
     from rmqpy.client.consumer import PullConsumer as PullConsumer
     from rmqpy.client.consumer_async import AsyncPullConsumer as AsyncPullConsumer
+    from rmqpy.client.group.rebalance import Rebalance as Rebalance
     from rmqpy.client.outcome import SendAttempt as SendAttempt
     from rmqpy.client.producer import Producer as Producer
     from rmqpy.client.producer_async import AsyncProducer as AsyncProducer
+    from rmqpy.client.push.consumer import PushConsumer as PushConsumer
+    from rmqpy.client.push.consumer_async import AsyncPushConsumer as AsyncPushConsumer
+    from rmqpy.client.push.handlers import ConsumerStats as ConsumerStats
+    from rmqpy.client.push.verdict import BatchResult as BatchResult
+    from rmqpy.client.push.verdict import ConsumeResult as ConsumeResult
+    from rmqpy.client.push.verdict import Retry as Retry
     from rmqpy.client.ranges import QueueRange as QueueRange
     from rmqpy.client.ranges import RangeReader as RangeReader
     from rmqpy.client.ranges import column_types as column_types
@@ -46,9 +53,14 @@ _HOMES = {
     "client.config": ("ClientConfig",),
     "client.consumer": ("PullConsumer",),
     "client.consumer_async": ("AsyncPullConsumer",),
+    "client.group.rebalance": ("Rebalance",),
     "client.outcome": ("SendAttempt",),
     "client.producer": ("Producer",),
     "client.producer_async": ("AsyncProducer",),
+    "client.push.consumer": ("PushConsumer",),
+    "client.push.consumer_async": ("AsyncPushConsumer",),
+    "client.push.handlers": ("ConsumerStats",),
+    "client.push.verdict": ("BatchResult", "ConsumeResult", "Retry"),
     "client.ranges": (
         "QueueRange",
         "RangeReader",

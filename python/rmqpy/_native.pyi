@@ -19,6 +19,7 @@ __all__ = [
     "Load",
     "Message",
     "Metadata",
+    "Notice",
     "Offsets",
     "ReceivedMessage",
     "Request",
@@ -359,7 +360,7 @@ class ReceivedMessage:
         """For pickle: the record, the place in it when it is a batch, and the queue it came from."""
     @property
     def topic(self) -> str:
-        """As stored: of a retried message, the retry topic."""
+        """Where it was sent to. `queue` tells where it was read: of a retried message, the group's retry topic."""
     @property
     def body(self) -> bytes:
         """Decompressed. Raises `DecodeError`, naming the message, when that fails."""
@@ -424,7 +425,7 @@ class Completions:
     def fileno(self) -> int:
         """Readable while something waits here, and after `close`."""
     def take(self, limit: int = 256) -> list[tuple[int, Any]]:
-        """Oldest first: the token a request was made with, and its `Call` or `SendFuture`."""
+        """Oldest first: the token a request was made with, and its `Call` or `SendFuture`; or a `Notice`."""
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until something is here or `close` was called; False when `timeout` seconds passed first."""
     def close(self) -> None:
@@ -456,8 +457,26 @@ class Client:
         self, address: str, code: int, ext: dict[str, str] | None = None, body: bytes | None = None
     ) -> None:
         """Send a request nobody answers. Raises `ConnectError` when it cannot even be queued."""
+    def listen(self, completions: Completions, token: int = 0) -> None:
+        """Announce what servers say without being asked to `completions`, as a `Notice`. The last listener hears it;
+        what nobody takes is dropped."""
     def close(self, *, grace_ms: int = 0) -> None:
         """End every connection. Requests that are not answered within `grace_ms` fail as closed. Idempotent."""
+
+@final
+class Notice:
+    """What a server said without being asked, or the end of its connection."""
+
+    @property
+    def address(self) -> str:
+        """The server, as it was called."""
+    @property
+    def code(self) -> int | None:
+        """The request code; `None` for a connection that ended."""
+    @property
+    def ext(self) -> dict[str, str]: ...
+    @property
+    def body(self) -> bytes: ...
 
 @final
 class Call:

@@ -169,9 +169,7 @@ class Catalog:
     ) -> dict[MessageQueue, int]:
         found: dict[MessageQueue, int] = {}
 
-        def note(
-            queue: MessageQueue, ask: declare.Request[OffsetReply], call: Call, address: str
-        ) -> None:
+        def note(queue: MessageQueue, ask: declare.Request[OffsetReply], call: Call, address: str) -> None:
             if absent is None or call.code != absent:
                 found[queue] = read(ask, call, address).offset
 

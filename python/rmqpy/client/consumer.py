@@ -13,7 +13,9 @@ from typing import Any, Self, TypeVar
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
 from rmqpy.client.config import Address, ClientConfig, seconds
-from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader, StartFrom
+from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader
+from rmqpy.client.group.offsets import StartFrom
+from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import BlockingCaller, run
 
@@ -46,18 +48,37 @@ class PullConsumer(Reader):
     ) -> None:
         """`max_batch`: messages that one `poll` returns at most."""
         super().__init__(group, namesrv, auto_commit, start_from, max_batch)
-        self._lock = threading.Lock()
+        # A rebalance calls its user, who calls `commit`, from within `poll`.
+        self._lock = threading.RLock()
         self._begin(BlockingCaller(self._session.client))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
         return self._run(lambda core: core.queues(topic))
 
+    def subscribe(
+        self, topic: str, tags: str = "*", *, on_rebalance: Callable[[Rebalance], object] | None = None
+    ) -> None:
+        """Share the queues of a topic with the other members of the group; what is this member's changes between
+        two polls. May be called for several topics, and instead of `assign`.
+
+        `on_rebalance` is called from within `poll` before reading goes on: `commit` works there for what is
+        revoked, `seek` for what was assigned. Poll often: a member that comes late finds its queues lost, not revoked.
+        """
+        core = self._now()
+
+        async def notify(change: Rebalance) -> None:
+            assert on_rebalance is not None
+            on_rebalance(change)
+
+        self._join(core, topic, notify if on_rebalance else None).put(topic, tags)
+
     def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
         """Read these queues and no others; those assigned before go on where they are.
 
         `tags`: only messages with one of these tags, `"paid || refunded"`.
         """
+        self._check_free()
         self._run(lambda core: core.assign(queues, tags))
 
     def poll(
@@ -94,7 +115,10 @@ class PullConsumer(Reader):
         return self._run(lambda core: core.offset_at(queue, when))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store what has been received, or these offsets, as the group's progress. Returns when brokers have it."""
+        """Store what has been received, or these offsets, as the group's progress. Returns when brokers have it.
+
+        Raises `QueueLost` when another member owns some of the queues by now; the others are committed.
+        """
         self._run(lambda core: core.commit(offsets))
 
     def assignment(self) -> frozenset[MessageQueue]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -12,7 +14,9 @@ from typing import Any, Self, TypeVar
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
 from rmqpy.client.config import Address, ClientConfig, seconds
-from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader, StartFrom
+from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader
+from rmqpy.client.group.offsets import StartFrom
+from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import LoopCaller
 
@@ -50,8 +54,32 @@ class AsyncPullConsumer(Reader):
         """As `PullConsumer.queues`."""
         return await self._run(self._now().queues(topic))
 
+    async def subscribe(
+        self,
+        topic: str,
+        tags: str = "*",
+        *,
+        on_rebalance: Callable[[Rebalance], Awaitable[object] | object] | None = None,
+    ) -> None:
+        """As `PullConsumer.subscribe`; `on_rebalance` may be a coroutine function."""
+        core = self._now()
+
+        async def notify(change: Rebalance) -> None:
+            assert on_rebalance is not None
+            self._is_busy = False
+            try:
+                told = on_rebalance(change)
+                if inspect.isawaitable(told):
+                    await told
+            finally:
+                self._is_busy = True
+
+        subscriber = self._join(core, topic, notify if on_rebalance else None)
+        await asyncio.to_thread(subscriber.put, topic, tags)
+
     async def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
         """As `PullConsumer.assign`."""
+        self._check_free()
         await self._run(self._now().assign(queues, tags))
 
     async def poll(

@@ -18,6 +18,9 @@ from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns, ReceivedMessage
 from rmqpy.client.config import Address, ClientConfig
 from rmqpy.client.fetcher import Fetcher
+from rmqpy.client.group.follower import LOOK_S, Follower, Notify
+from rmqpy.client.group.offsets import StartFrom
+from rmqpy.client.group.subscriber import Subscriber
 from rmqpy.client.session import Session
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
@@ -38,8 +41,6 @@ R = TypeVar("R")
 MAX_BATCH: Final = 256
 AUTO_COMMIT_S: Final = 5.0
 
-#: Where a group begins in a queue it has never committed.
-StartFrom = Literal["latest", "earliest"] | datetime
 Place = int | Literal["begin", "end"] | datetime
 
 
@@ -65,6 +66,8 @@ class Cursor:
         self._committed: dict[MessageQueue, int] = {}
         self._commits: list[tuple[MessageQueue, UpdateConsumerOffset, str, Call]] = []
         self._fetcher = Fetcher(caller, session.routes, group)
+        #: Where the queues come from a group, not from the user.
+        self._follower: Follower | None = None
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         return list((await self._session.routes.subscribe(topic, self._caller)).readable)
@@ -74,17 +77,51 @@ class Cursor:
         positions = {
             queue: known[queue] if queue in known else await self._first_position(queue) for queue in queues
         }
+        self._fetcher.assign(positions, {queue.topic: tags for queue in positions})
+
+    def follow(self, follower: Follower) -> None:
+        """Read what the group leaves to this member from now on."""
+        self._follower = follower
+
+    async def share(self, queues: frozenset[MessageQueue], tags: Mapping[str, str]) -> None:
+        known = self._fetcher.positions()
+        positions = {
+            queue: known[queue] if queue in known else await self._first_position(queue)
+            for queue in sorted(queues)
+        }
         self._fetcher.assign(positions, tags)
 
+    async def commit_these(self, queues: frozenset[MessageQueue]) -> None:
+        await self.commit({queue: at for queue, at in self._fetcher.positions().items() if queue in queues})
+
+    async def sleep(self, seconds: float) -> None:
+        await self._caller.sleep(seconds)
+
     async def poll(self, timeout_s: float, messages_max: int | None) -> list[ReceivedMessage]:
-        # What an earlier call returned counts as processed now.
-        self._commit_if_due()
-        return await self._fetcher.next(messages_max or self._max_batch, timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            slice_s = await self._look(deadline)
+            messages = await self._fetcher.next(messages_max or self._max_batch, slice_s)
+            if messages or time.monotonic() >= deadline:
+                return messages
 
     async def arrow(self, columns: Columns, timeout_s: float) -> ArrowBatch:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            slice_s = await self._look(deadline)
+            await self._fetcher.next_columns(columns, slice_s)
+            if columns.num_rows or time.monotonic() >= deadline:
+                return columns.take()
+
+    async def _look(self, deadline: float) -> float:
+        """What is due before reading; how long to read then, before looking again."""
+        # What an earlier call returned counts as processed now.
         self._commit_if_due()
-        await self._fetcher.next_columns(columns, timeout_s)
-        return columns.take()
+        left = max(0.0, deadline - time.monotonic())
+        if self._follower is None:
+            return left
+        await self._follower.follow()
+        return min(left, LOOK_S)
 
     async def seek(self, queue: MessageQueue, place: Place) -> None:
         if isinstance(place, datetime):
@@ -134,16 +171,32 @@ class Cursor:
         return (await self._ask(queue, ask)).offset
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
-        for queue, offset in (self._fetcher.positions() if offsets is None else offsets).items():
-            if offsets is not None or self._committed.get(queue) != offset:
+        wanted = offsets
+        if wanted is None:
+            received = self._fetcher.positions()
+            wanted = {queue: at for queue, at in received.items() if self._committed.get(queue) != at}
+        lost = self._follower.lost(wanted) if self._follower is not None else []
+        for queue, offset in wanted.items():
+            if queue not in lost:
                 await self._ask(queue, self._commitment(queue, offset))
                 self._committed[queue] = offset
+        if lost:
+            raise errors.QueueLost(
+                f"{', '.join(map(str, lost))} belongs to another member of the group now",
+                topic=lost[0].topic,
+                hint="what was not committed is delivered to it",
+            )
 
     async def close(self) -> None:
         try:
             if self._commit_every:
                 await self.commit(None)
+        except errors.QueueLost as error:
+            # Whoever has it now began where we committed last.
+            log.warning("closing without a last commit: %s", error)
         finally:
+            if self._follower is not None:
+                self._follower.subscriber.close()
             self._fetcher.close()
             self._session.release()
 
@@ -207,6 +260,7 @@ class Reader:
     """Life and death of both consumers."""
 
     _core: Cursor | None
+    _follower: Follower | None = None
 
     def __init__(
         self,
@@ -229,6 +283,21 @@ class Reader:
         auto_commit, start_from, max_batch = self._settings
         self._core = Cursor(self._session, caller, self.group, auto_commit, start_from, max_batch)
         return self._core
+
+    def _join(self, core: Cursor, topic: str, notify: Notify | None) -> Subscriber:
+        if self._follower is None:
+            if core.assignment():
+                raise RuntimeError("a consumer that was assigned queues does not share those of a group")
+            auto_commit, start_from, _ = self._settings
+            subscriber = Subscriber(self.config, self.group, start_from)
+            self._follower = Follower(subscriber, core, is_committing=bool(auto_commit))
+            core.follow(self._follower)
+        self._follower.listen(topic, notify)
+        return self._follower.subscriber
+
+    def _check_free(self) -> None:
+        if self._follower is not None:
+            raise RuntimeError("a consumer that shares the queues of a group is not assigned others")
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -56,11 +56,13 @@ class _Lane:
         "position",
         "queue",
         "suggested",
+        "tags",
         "token",
     )
 
-    def __init__(self, queue: MessageQueue, position: int) -> None:
+    def __init__(self, queue: MessageQueue, position: int, tags: str) -> None:
         self.queue = queue
+        self.tags = tags
         self.suggested = 0
         self.address = ""
         self.is_paused = False
@@ -93,19 +95,19 @@ class Fetcher:
         self._lanes: dict[MessageQueue, _Lane] = {}
         self._flying: dict[int, _Lane] = {}
         self._token = 0
-        self._tags = "*"
         #: What the next call of the reader raises: never in the middle of handing out.
         self._broken: errors.RocketMQError | None = None
 
-    def assign(self, positions: Mapping[MessageQueue, int], tags: str) -> None:
-        """Read these queues from these offsets; queues assigned before keep their place."""
-        if tags != self._tags:
-            for lane in self._lanes.values():
+    def assign(self, positions: Mapping[MessageQueue, int], tags: Mapping[str, str]) -> None:
+        """Read these queues from these offsets; queues assigned before keep their place. `tags` by topic."""
+        lanes = {}
+        for queue, position in positions.items():
+            wanted = tags.get(queue.topic, "*")
+            lane = lanes[queue] = self._lanes.get(queue) or _Lane(queue, position, wanted)
+            if lane.tags != wanted:
+                lane.tags = wanted
                 lane.move(lane.position)
-            self._tags = tags
-        self._lanes = {
-            queue: self._lanes.get(queue) or _Lane(queue, position) for queue, position in positions.items()
-        }
+        self._lanes = lanes
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Hand out the message at `offset` next."""
@@ -145,7 +147,7 @@ class Fetcher:
             for lane in self._turn():
                 while lane.chunks:
                     chunk = lane.chunks.popleft()
-                    columns.append(chunk.call, lane.queue, tags=self._tags, begin=lane.position)
+                    columns.append(chunk.call, lane.queue, tags=lane.tags, begin=lane.position)
                     self._done(lane, chunk)
         self._take_off()
 
@@ -168,7 +170,7 @@ class Fetcher:
     def _take(self, lane: _Lane, count: int) -> list[ReceivedMessage]:
         chunk = lane.chunks[0]
         if chunk.messages is None:
-            chunk.messages = chunk.call.messages(lane.queue, tags=self._tags, begin=chunk.begin)
+            chunk.messages = chunk.call.messages(lane.queue, tags=lane.tags, begin=chunk.begin)
         taken, chunk.messages = chunk.messages[:count], chunk.messages[count:]
         if taken:
             lane.position = taken[-1].queue_offset + 1
@@ -228,7 +230,7 @@ class Fetcher:
             self._group,
             lane.queue,
             lane.fetch_at,
-            tags=self._tags,
+            tags=lane.tags,
             messages_max=pulls.MESSAGES_MAX,
             suspend_s=pulls.SUSPEND_S,
         )

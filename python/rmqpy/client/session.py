@@ -50,6 +50,10 @@ class Session:
             if self._holders > 0:
                 return
             _SESSIONS.pop(self._key, None)
+        self.close(grace_s=grace_s)
+
+    def close(self, *, grace_s: float = 0.0) -> None:
+        """End a session that was made for one holder alone, not with `hold`."""
         if self._key[0] == os.getpid():
             self.client.close(grace_ms=round(grace_s * 1000))
 

@@ -98,6 +98,12 @@ impl Client {
         told.map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
+    #[pyo3(signature = (completions, token = 0))]
+    fn listen(&self, completions: &Completions, token: u64) -> PyResult<()> {
+        self.core.get()?.listen(Announce { to: completions.core(), token });
+        Ok(())
+    }
+
     #[pyo3(signature = (*, grace_ms = 0))]
     fn close(&self, py: Python<'_>, grace_ms: u64) -> PyResult<()> {
         let core = self.core.get()?;

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::call::Call;
+use super::notice::Notice;
 use super::send_future::SendFuture;
 use super::waiting::{Home, wait};
 use crate::client::completions::{Completions as Core, Landed};
@@ -42,6 +43,7 @@ impl Completions {
             match landed {
                 Landed::Shipment(shipment) => list.append((token, SendFuture::new(shipment)))?,
                 Landed::Call(call) => list.append((token, Call::new(call, token)))?,
+                Landed::Notice(notice) => list.append((token, Notice::new(notice)))?,
             }
         }
         Ok(list)

@@ -11,6 +11,7 @@ mod errors;
 mod load;
 mod message;
 mod metadata;
+mod notice;
 mod offsets;
 mod received;
 mod send_future;
@@ -33,6 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Client>()?;
     module.add_class::<call::Call>()?;
     module.add_class::<completions::Completions>()?;
+    module.add_class::<notice::Notice>()?;
     module.add_class::<message::Message>()?;
     module.add_class::<received::ReceivedMessage>()?;
     module.add_class::<sender::Sender>()?;

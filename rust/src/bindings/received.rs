@@ -55,7 +55,12 @@ impl ReceivedMessage {
 
     #[getter]
     fn topic(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(String::from_utf8_lossy(self.row(py)?.record().topic()).into_owned())
+        let row = self.row(py)?;
+        let stored = row.record().topic();
+        // A message that failed was stored anew, for its group alone; to whom reads it, it is the same message.
+        let is_retry = stored.starts_with(b"%RETRY%");
+        let topic = row.property(name::RETRY_TOPIC).filter(|_| is_retry).unwrap_or(stored);
+        Ok(String::from_utf8_lossy(topic).into_owned())
     }
 
     #[getter]

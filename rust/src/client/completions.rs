@@ -2,7 +2,7 @@
 //!
 //! Owns the way from the I/O threads up to one reader, which either sleeps in `wait` or watches a descriptor in
 //! its event loop. Invariant: the descriptor is readable whenever the queue is not empty. The queue is bounded by
-//! the requests in flight: each enters it once.
+//! the requests in flight, each of which enters it once, and by `notices`.
 //! Threads: `push` from I/O threads, never blocking; `take` and `wait` from the reader's thread.
 
 use std::collections::VecDeque;
@@ -15,15 +15,18 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::call::Call;
+use super::notices::Notice;
 use super::shipment::Shipment;
 
-/// A request that has an outcome.
+/// A request that has an outcome, or a notice.
 #[derive(Debug)]
 pub enum Landed {
     /// A send: stored, or failed and waiting for a decision.
     Shipment(Arc<Shipment>),
     /// Any other request.
     Call(Arc<Call>),
+    /// What a server said without being asked.
+    Notice(Arc<Notice>),
 }
 
 /// A wake-up pipe: the writing end, then the reading end.
@@ -78,6 +81,12 @@ impl Completions {
             self.hush();
         }
         taken
+    }
+
+    /// How many of them wait.
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.state.lock().landed.len()
     }
 
     /// Sleeps until something is there, `close` was called, or `timeout` has passed. False for the last.

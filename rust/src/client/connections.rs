@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::call::Call;
+use super::completions::Announce;
+use super::notices::Notices;
 use super::outgoing::Outgoing;
 use super::shipment::{Shipment, Target};
 use crate::remoting::codes::{flag, language};
@@ -17,6 +19,7 @@ use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError};
 /// The connections of one client.
 pub struct Connections {
     net: Client,
+    notices: Arc<Notices>,
     encoding: Encoding,
 }
 
@@ -57,7 +60,13 @@ impl Connections {
     /// When the system gives no thread.
     pub fn start(connect: Duration, encoding: Encoding) -> io::Result<Self> {
         let options = ClientOptions { connect, ..ClientOptions::default() };
-        Ok(Self { net: Client::start(options, Arc::new(()))?, encoding })
+        let notices = Arc::new(Notices::default());
+        Ok(Self { net: Client::start(options, Arc::clone(&notices) as _)?, notices, encoding })
+    }
+
+    /// Tells `announce` what servers say without being asked.
+    pub fn listen(&self, announce: Announce) {
+        self.notices.listen(announce);
     }
 
     /// Sends a request; `call` gets the outcome.

@@ -1,7 +1,7 @@
 //! The native half of every client: what goes out, what is under way, what came back.
 //!
 //! `fields` and `outgoing` make requests of messages, `shipment` and `call` are requests under way, `completions`
-//! tells their reader what has landed, `window` bounds how much may be on its way. `connections` carries them.
+//! tells their reader what has landed, `notices` what servers said unasked, `window` bounds how much may be on its way. `connections` carries them.
 //!
 //! Policy is not here: which broker, which queue, whether to try again is decided above, in Python. No thread of
 //! this module ever enters Python, and nothing here waits while holding a lock that an I/O thread takes.
@@ -10,6 +10,7 @@ pub mod call;
 pub mod completions;
 pub mod connections;
 pub mod fields;
+pub mod notices;
 pub mod outgoing;
 pub mod shipment;
 pub mod window;

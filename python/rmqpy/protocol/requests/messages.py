@@ -39,3 +39,50 @@ class ViewMessageById(Request[ViewedMessage]):
 
     offset: int
     topic: str | None = None
+
+
+@request(RequestCode.CONSUMER_SEND_MSG_BACK)
+class ConsumerSendMessageBack(Request[None]):
+    """Deliver a message to this group again: at a delay level, by policy (0), or to the dead letters (below 0)."""
+
+    #: Position in the log of the broker that is asked.
+    offset: int
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    bname: str | None = None
+
+
+@reply
+class StoredMessage:
+    """Where a message was stored."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None = None
+    region: str | None = wire("MSG_REGION", default=None)
+    trace_on: bool | None = wire("TRACE_ON", default=None)
+
+
+@request(RequestCode.SEND_MESSAGE)
+class SendMessage(Request[StoredMessage]):
+    """One message, the long way; producers send it natively, with short names."""
+
+    producer_group: str
+    topic: str
+    default_topic: str = "TBW102"
+    default_topic_queue_nums: int = 4
+    queue_id: int
+    sys_flag: int = 0
+    born_timestamp: int
+    flag: int = 0
+    properties: str
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    batch: bool = False
+    max_reconsume_times: int | None = None
+    body: bytes

@@ -1,0 +1,156 @@
+"""One member of a consumer group, as brokers see it: heartbeats, goodbye, who else is there.
+
+Owns what this member tells brokers about itself. A broker knows a member by its connection, so that a member needs
+a session of its own: two members on one connection would be one.
+
+Invariant: every broker that a route names has heard of the member's present subscriptions within one heartbeat, or
+is not reachable. For the event loop its caller belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+
+from rmqpy import errors
+from rmqpy.client.group.subscription import Subscriptions
+from rmqpy.client.routes import Route
+from rmqpy.client.session import Session
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.clients import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    GetConsumerListByGroup,
+    HeartBeat,
+    HeartbeatData,
+    MessageModel,
+    UnregisterClient,
+)
+from rmqpy.protocol.requests.groups import GetSubscriptionGroupConfig
+from rmqpy.remoting.client import Caller
+
+log = logging.getLogger(__name__)
+
+#: Brokers asked for the members of a group before that is put off to the next rebalance.
+ASKED_MAX = 3
+
+
+class Membership:
+    """A member of `group`."""
+
+    def __init__(
+        self,
+        session: Session,
+        caller: Caller,
+        group: str,
+        client_id: str,
+        subscriptions: Subscriptions,
+        *,
+        consume_type: ConsumeType,
+        model: MessageModel,
+        begins: ConsumeFromWhere,
+    ) -> None:
+        self.group = group
+        self.client_id = client_id
+        self._session = session
+        self._caller = caller
+        self._subscriptions = subscriptions
+        self._consume_type = consume_type
+        self._model = model
+        self._begins = begins
+        #: Brokers that have been told, and must hear the goodbye.
+        self._told: set[str] = set()
+
+    async def routes(self) -> dict[str, Route]:
+        """Routes of the subscribed topics that exist. Raises `NameServerUnreachable` when one is not known and
+        nobody can be asked."""
+        found = {}
+        for topic in self._subscriptions.table:
+            try:
+                found[topic] = await self._session.routes.subscribe(topic, self._caller)
+            except errors.TopicNotFound:
+                log.debug("group %s: topic %s does not exist yet", self.group, topic)
+        return found
+
+    async def announce(self) -> None:
+        """Send a heartbeat to every broker of every subscribed topic. One that is down is told at the next.
+
+        Raises what a broker refuses the group with for good.
+        """
+        data = HeartbeatData(client_id=self.client_id, consumer_data_set=[self._data()])
+        addresses = _addresses(await self.routes())
+        outcomes = await asyncio.gather(
+            *(self._ask(address, HeartBeat(body=data)) for address in addresses), return_exceptions=True
+        )
+        for address, outcome in zip(addresses, outcomes, strict=True):
+            if outcome is None:
+                self._told.add(address)
+            elif isinstance(outcome, errors.RocketMQError) and outcome.retriable:
+                log.warning("a heartbeat of group %s failed and is repeated: %s", self.group, outcome)
+            else:
+                raise outcome
+
+    def has_told(self, address: str) -> bool:
+        """Whether this broker knew of the member."""
+        return address in self._told
+
+    async def leave(self) -> None:
+        """Say goodbye, so that the others take over at once. Nothing is raised: who does not hear it will notice."""
+        ask = UnregisterClient(client_id=self.client_id, consumer_group=self.group)
+        await asyncio.gather(*(self._ask(address, ask) for address in self._told), return_exceptions=True)
+        self._told.clear()
+
+    async def members(self, route: Route) -> list[str] | None:
+        """Ids of all members, sorted; empty when a broker has heard of nobody, `None` when none can tell."""
+        addresses = _addresses({route.topic: route})
+        for address in random.sample(addresses, min(ASKED_MAX, len(addresses))):
+            ask = GetConsumerListByGroup(consumer_group=self.group)
+            try:
+                reply = await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+            except errors.RocketMQError as error:
+                if error.code == ResponseCode.SYSTEM_ERROR:
+                    # How brokers say that there is nobody.
+                    return []
+                log.info("%s cannot tell who is in group %s: %s", address, self.group, error)
+                continue
+            return sorted(reply.body.consumer_id_list)
+        return None
+
+    async def check_group(self, route: Route) -> None:
+        """Raise `GroupNotFound` when the group does not exist and is not made on first use: brokers accept the
+        heartbeats of such a member and forget them."""
+        ask = GetSubscriptionGroupConfig(group=self.group)
+        for address in _addresses({route.topic: route}):
+            try:
+                await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+            except errors.GroupNotFound:
+                raise
+            except errors.RocketMQError as error:
+                # Old brokers cannot say.
+                log.info("%s cannot tell about group %s: %s", address, self.group, error)
+
+    def _data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self._consume_type,
+            message_model=self._model,
+            consume_from_where=self._begins,
+            subscription_data_set=[one.data() for one in self._subscriptions.table.values()],
+        )
+
+    async def _ask(self, address: str, ask: HeartBeat | UnregisterClient) -> None:
+        await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+
+
+def _addresses(routes: Mapping[str, Route]) -> list[str]:
+    return sorted(
+        {
+            address
+            for route in routes.values()
+            for replicas in route.brokers.values()
+            for address in replicas.values()
+        }
+    )

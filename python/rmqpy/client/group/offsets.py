@@ -1,0 +1,182 @@
+"""Where a group stands in a queue: kept by brokers for all members, or in a file of each member's own.
+
+Owns how progress is read and written, not when. Two stores behind one interface: `BrokerOffsets` for groups that
+share their queues, `LocalOffsets` for broadcasting, in the file and format of Apache's client. For the event loop
+their caller belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from rmqpy import errors
+from rmqpy.client.group.subscription import RETRY_PREFIX
+from rmqpy.client.session import Session
+from rmqpy.message import MessageQueue
+from rmqpy.protocol import declare, fastjson
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests import queues
+from rmqpy.protocol.requests.clients import ConsumeFromWhere
+from rmqpy.protocol.requests.offsets import (
+    GetMaxOffset,
+    GetMinOffset,
+    QueryConsumerOffset,
+    ResetOffsets,
+    SearchOffsetByTimestamp,
+    UpdateConsumerOffset,
+)
+from rmqpy.remoting.client import Caller
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+StartFrom = Literal["latest", "earliest"] | datetime
+
+
+class Offsets(ABC):
+    """The progress of one group."""
+
+    @abstractmethod
+    async def load(self, queue: MessageQueue) -> int | None:
+        """Where the group stands; `None` when it has never stood anywhere."""
+
+    @abstractmethod
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """Write progress. Returns the queues whose progress could not be written; it is logged why."""
+
+
+class Places:
+    """Asks brokers where queues begin and end, and where a time is in them."""
+
+    def __init__(self, session: Session, caller: Caller) -> None:
+        self._session = session
+        self._caller = caller
+
+    async def first(self, queue: MessageQueue, start_from: StartFrom) -> int:
+        """Where a group begins that has never been in this queue. Retries are read from their first."""
+        if queue.topic.startswith(RETRY_PREFIX) or start_from == "earliest":
+            return (await self.ask(queue, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))).offset
+        if start_from == "latest":
+            return (await self.ask(queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))).offset
+        when = round(start_from.timestamp() * 1000)
+        ask = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=when)
+        return (await self.ask(queue, ask)).offset
+
+    async def ask(self, queue: MessageQueue, ask: declare.Request[R]) -> R:
+        """Ask the broker that has the queue."""
+        route = await self._session.routes.subscribe(queue.topic, self._caller)
+        address = route.reader(queue.broker)
+        return await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+
+
+class BrokerOffsets(Offsets):
+    """Progress that brokers keep."""
+
+    def __init__(self, places: Places, group: str) -> None:
+        self._places = places
+        self._group = group
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        ask = QueryConsumerOffset(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=False,
+        )
+        try:
+            return (await self._places.ask(queue, ask)).offset
+        except errors.BrokerError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        done = await asyncio.gather(*(self._save_one(*one) for one in offsets.items()))
+        return {queue for queue, is_saved in zip(offsets, done, strict=True) if not is_saved}
+
+    async def _save_one(self, queue: MessageQueue, offset: int) -> bool:
+        ask = UpdateConsumerOffset(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        try:
+            await self._places.ask(queue, ask)
+        except errors.RocketMQError as error:
+            log.warning("a commit of %s failed and is repeated: %s", queue, error)
+            return False
+        return True
+
+
+class LocalOffsets(Offsets):
+    """Progress in a file of this member: `<folder>/<client id>/<group>/offsets.json`, and the one before as `.bak`."""
+
+    def __init__(self, folder: Path, client_id: str, group: str) -> None:
+        self._file = folder / client_id / group / "offsets.json"
+        self._table = _read(self._file)
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return self._table.get(queue)
+
+    async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        self._table.update(offsets)
+        try:
+            await asyncio.to_thread(_write, self._file, dict(self._table))
+        except OSError as error:
+            log.warning("the progress could not be written to %s: %s", self._file, error)
+            return set(offsets)
+        return set()
+
+
+def begins(start_from: StartFrom) -> ConsumeFromWhere:
+    """How a heartbeat says where a group begins."""
+    if start_from == "latest":
+        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    if start_from == "earliest":
+        return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+
+
+def default_folder() -> Path:
+    """Where Apache's client keeps the files of broadcast consumers."""
+    return Path.home() / ".rocketmq_offsets"
+
+
+def _read(file: Path) -> dict[MessageQueue, int]:
+    for candidate in (file, _backup(file)):
+        try:
+            table = declare.read_json(ResetOffsets, candidate.read_bytes()).offset_table
+        except FileNotFoundError:
+            continue
+        except (OSError, errors.DecodeError) as error:
+            log.warning("%s is unreadable, its backup is tried: %s", candidate, error)
+        else:
+            return {MessageQueue(q.topic, q.broker_name, q.queue_id): offset for q, offset in table.items()}
+    return {}
+
+
+def _write(file: Path, table: Mapping[MessageQueue, int]) -> None:
+    named = {
+        queues.MessageQueue(broker_name=broker, queue_id=number, topic=topic): offset
+        for (topic, broker, number), offset in sorted(table.items())
+    }
+    text = fastjson.dumps(declare.json_tree(ResetOffsets(offset_table=named)))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_name(f"{file.name}.tmp")
+    with fresh.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    if file.exists():
+        file.replace(_backup(file))
+    fresh.replace(file)
+
+
+def _backup(file: Path) -> Path:
+    return file.with_name(f"{file.name}.bak")

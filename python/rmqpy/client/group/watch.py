@@ -1,0 +1,191 @@
+"""Looks after the place of one member in its group, for as long as it lives.
+
+Owns the member's own connection, its heartbeats and the moments at which shares are looked at anew: by the clock,
+when a broker says that the group has changed, and when one does not answer. What is done about a new view is for
+the caller to say.
+
+For the event loop it was made in; `look_again` from there as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from rmqpy import errors
+from rmqpy._native import Completions, Notice
+from rmqpy.client.allocation import Allocate
+from rmqpy.client.config import ClientConfig
+from rmqpy.client.group.membership import Membership
+from rmqpy.client.group.rebalance import Shares, View
+from rmqpy.client.group.subscription import Subscriptions
+from rmqpy.client.session import Session
+from rmqpy.message import MessageQueue
+from rmqpy.protocol import declare
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.requests.clients import ConsumeFromWhere, ConsumeType, MessageModel
+from rmqpy.protocol.requests.offsets import ResetOffsets
+from rmqpy.remoting.client import LoopCaller
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S: Final = 30.0
+REBALANCE_S: Final = 20.0
+#: While some queue could not be had.
+REBALANCE_SOON_S: Final = 1.0
+#: The least between two of them, whatever happens.
+REBALANCE_PAUSE_S: Final = 0.1
+
+#: Acts on a view; False when something of it could not be had yet.
+Apply = Callable[[View], Awaitable[bool]]
+
+
+class Watch:
+    """One member's view of its group."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        group: str,
+        client_id: str,
+        subscriptions: Subscriptions,
+        allocate: Allocate,
+        *,
+        consume_type: ConsumeType,
+        model: MessageModel,
+        begins: ConsumeFromWhere,
+        apply: Apply,
+        reset: Callable[[Mapping[MessageQueue, int]], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """`reset`: a broker orders to read queues from elsewhere. `fail`: the member cannot go on."""
+        self.group = group
+        self._loop = asyncio.get_running_loop()
+        # A broker knows members apart by their connections: this one has its own.
+        self.session = Session(config)
+        self.caller = LoopCaller(self.session.client)
+        self._membership = Membership(
+            self.session,
+            self.caller,
+            group,
+            client_id,
+            subscriptions,
+            consume_type=consume_type,
+            model=model,
+            begins=begins,
+        )
+        is_broadcast = model is MessageModel.BROADCASTING
+        self._shares = Shares(self._membership, subscriptions, allocate, is_broadcast=is_broadcast)
+        self._apply = apply
+        self._reset = reset
+        self._fail = fail
+        self._notices = Completions()
+        self._due = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self._is_doubtful = False
+        #: Seconds to the next look, unless something happens before.
+        self._patience = REBALANCE_SOON_S
+        self._unknown: frozenset[str] = frozenset()
+
+    async def start(self) -> None:
+        """Join the group and take what is this member's. Raises what a user has to mend, such as a wrong address."""
+        self.session.client.listen(self._notices)
+        self._loop.add_reader(self._notices.fileno(), self._heed)
+        await self._membership.announce()
+        await self._look()
+        self._loops = [
+            asyncio.create_task(self._look_forever()),
+            asyncio.create_task(self._announce_forever()),
+        ]
+
+    def stop(self) -> None:
+        """Look no more. Idempotent."""
+        for task in self._loops:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Leave the group and end the connection. Idempotent."""
+        self.stop()
+        if self._notices.is_closed():
+            return
+        self._loop.remove_reader(self._notices.fileno())
+        self._notices.close()
+        await self._membership.leave()
+        self.caller.close()
+        self.session.close()
+
+    def look_again(self) -> None:
+        """Tell brokers again who we are, and look at the group, in a moment."""
+        self._is_doubtful = True
+        self._loop.call_later(REBALANCE_SOON_S, self._due.set)
+
+    async def resubscribe(self) -> None:
+        """Subscriptions have changed: tell brokers, then look."""
+        await self._membership.announce()
+        self._due.set()
+
+    def bear(self, error: errors.RocketMQError) -> None:
+        """What passes is logged and tried again; anything else ends the member."""
+        if error.retriable or isinstance(error, errors.RouteError):
+            log.warning("group %s: %s", self.group, error)
+        else:
+            self._fail(error)
+
+    async def _announce_forever(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            try:
+                await self._membership.announce()
+            except errors.RocketMQError as error:
+                self.bear(error)
+
+    async def _look_forever(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._due.wait(), self._patience)
+            self._due.clear()
+            try:
+                if self._is_doubtful:
+                    self._is_doubtful = False
+                    await self._membership.announce()
+                await self._look()
+            except errors.RocketMQError as error:
+                self.bear(error)
+            await asyncio.sleep(REBALANCE_PAUSE_S)
+
+    async def _look(self) -> None:
+        view = await self._shares.view()
+        if not await self._apply(view) or view.unknown != self._unknown:
+            self._patience = REBALANCE_SOON_S
+        elif view.unknown:
+            # A topic that may be made at any moment, the group's own to begin with: looked for ever more seldom.
+            self._patience = min(2 * self._patience, REBALANCE_S)
+        else:
+            self._patience = REBALANCE_S
+        self._unknown = view.unknown
+
+    def _heed(self) -> None:
+        for _, notice in self._notices.take():
+            if not isinstance(notice, Notice):
+                continue
+            if notice.code is None:
+                if self._membership.has_told(notice.address):
+                    # The broker has forgotten us with the connection.
+                    self.look_again()
+            elif notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+                self._due.set()
+            elif notice.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+                self._move(notice)
+
+    def _move(self, notice: Notice) -> None:
+        if notice.ext.get("group") != self.group:
+            return
+        try:
+            table = declare.read_json(ResetOffsets, notice.body).offset_table
+        except errors.DecodeError as error:
+            log.warning("an order of %s to reset offsets is unreadable: %s", notice.address, error)
+            return
+        self._reset({MessageQueue(q.topic, q.broker_name, q.queue_id): offset for q, offset in table.items()})

@@ -1,0 +1,1 @@
+"""Consumers that call a handler for each message."""

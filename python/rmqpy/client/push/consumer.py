@@ -1,0 +1,313 @@
+"""`PushConsumer`: calls a handler for each message, in threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from rmqpy import errors
+from rmqpy.client.allocation import Allocate, strategy
+from rmqpy.client.config import Address, ClientConfig, seconds
+from rmqpy.client.group.offsets import StartFrom
+from rmqpy.client.group.rebalance import Rebalance
+from rmqpy.client.push.engine import Engine, Options
+from rmqpy.client.push.handlers import ConsumerStats, Handler
+from rmqpy.client.push.workers import Crew, ThreadCrew
+from rmqpy.message import MessageQueue
+
+HandlerT = TypeVar("HandlerT", bound=Handler)
+R = TypeVar("R")
+
+#: How long `close` lets handlers at work finish.
+CLOSE_S: Final = 30.0
+
+
+class Pusher:
+    """What both push consumers have in common: settings, handlers, figures."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: Address | ClientConfig | None = None,
+        *,
+        ordered: bool = False,
+        broadcast: bool = False,
+        start_from: StartFrom = "latest",
+        workers: int = 8,
+        batch_size: int = 1,
+        max_attempts: int | None = None,
+        consume_timeout: float | timedelta = 900.0,
+        prefetch_messages: int = 1000,
+        prefetch_bytes: int = 100 << 20,
+        allocate: str | Allocate = "average",
+        suspend: float | timedelta = 1.0,
+        on_rebalance: Callable[[Rebalance], Any] | None = None,
+        instance: str | None = None,
+        offset_folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Times are seconds.
+
+        `ordered`: each queue's messages one after the other. `broadcast`: every member gets every message.
+        `start_from`: where a group begins that has never committed. `workers`: handlers at work at a time.
+        `batch_size`: more than 1 hands lists to the handler. `max_attempts`: deliveries before a message becomes a
+        dead letter; without it the group's setting, 16 retries, or in order none. `consume_timeout`: a handler at
+        work for longer has failed. `prefetch_messages`, `prefetch_bytes`: what may lie here of each queue.
+        `allocate`: how members share queues, `average`, `circle`, `consistent-hash` or a function. `suspend`: pause
+        of an ordered queue after a failure. `instance`: name of this member; broadcast members of one machine
+        need one each, for `offset_folder` keeps their progress by it.
+        """
+        self._is_started = self._is_closed = False
+        for name, value in (
+            ("workers", workers),
+            ("batch_size", batch_size),
+            ("prefetch_messages", prefetch_messages),
+            ("prefetch_bytes", prefetch_bytes),
+        ):
+            if not value > 0:
+                raise errors.ConfigError(f"{name} must be at least 1, not {value!r}")
+        if max_attempts is not None and not max_attempts > 0:
+            raise errors.ConfigError(f"max_attempts must be at least 1, not {max_attempts!r}")
+        self.group = group
+        self.config = ClientConfig.of(namesrv)
+        self._pid = os.getpid()
+        options = Options(
+            group=group,
+            config=self.config,
+            ordered=ordered,
+            broadcast=broadcast,
+            start_from=start_from,
+            batch_size=batch_size,
+            max_attempts=max_attempts,
+            consume_timeout=seconds(consume_timeout),
+            prefetch_messages=prefetch_messages,
+            prefetch_bytes=prefetch_bytes,
+            allocate=strategy(allocate),
+            suspend=seconds(suspend),
+            instance=instance,
+            offset_folder=None if offset_folder is None else Path(offset_folder),
+        )
+        self._on_rebalance = on_rebalance
+        self._crew = self._hire(workers)
+        self._engine = Engine(options, self._crew, self._notify)
+
+    def on(
+        self,
+        topic: str,
+        tags: str = "*",
+        handler: Handler | None = None,
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Call `handler`, or the function this decorates, for messages of `topic` that have one of the tags:
+        `"paid || refunded"`. Works while the consumer runs, too; the last call for a topic wins."""
+
+        def put(handler: HandlerT) -> HandlerT:
+            self._check_usable()
+            self._engine.put(topic, tags, handler)
+            if self._is_started:
+                self._resubscribe(topic)
+            return handler
+
+        if handler is not None:
+            put(handler)
+        return put
+
+    def off(self, topic: str) -> None:
+        """Read `topic` no longer; messages at their handler are finished."""
+        self._check_usable()
+        self._engine.remove(topic)
+        if self._is_started:
+            self._resubscribe(topic)
+
+    def stats(self) -> ConsumerStats:
+        """What was done so far."""
+        return self._engine.stats()
+
+    def queues(self) -> frozenset[MessageQueue]:
+        """The queues this member owns now."""
+        return self._engine.queues()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "running" if self._is_started else "not started"
+        return f"<{type(self).__name__} {self.group} at {';'.join(self.config.namesrv)}: {state}>"
+
+    def __del__(self) -> None:
+        if self._is_started and not self._is_closed and self._pid == os.getpid():
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+
+    def _hire(self, workers: int) -> Crew[Any]:
+        raise NotImplementedError
+
+    async def _notify(self, change: Rebalance) -> None:
+        raise NotImplementedError
+
+    def _resubscribe(self, topic: str) -> None:
+        raise NotImplementedError
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise errors.ClosedError("the consumer is closed")
+        if self._pid != os.getpid():
+            raise errors.ForkedError("this consumer was made before fork()")
+
+    def _check_running(self) -> None:
+        self._check_usable()
+        if not self._is_started:
+            raise RuntimeError("the consumer was not started")
+
+    def _check_startable(self) -> None:
+        self._check_usable()
+        if self._is_started:
+            raise RuntimeError("the consumer was started already")
+
+
+class PushConsumer(Pusher):
+    """Calls a handler for each message, from several threads.
+
+    ::
+
+        consumer = rmqpy.PushConsumer("billing", "127.0.0.1:9876")
+
+        @consumer.on("orders", "paid || refunded")
+        def handle(message):
+            print(message.text())
+
+        consumer.run()              # until Ctrl-C or SIGTERM
+
+    A handler that returns has done its message. Raising, or returning `False` or `ConsumeResult.RETRY`, has it
+    delivered again, by default after 10 s, then ever later, and after 16 retries as a dead letter; `Retry(after=60)`
+    sets the delay; `ConsumeResult.DISCARD` drops it. A crash repeats messages and loses none: handlers must bear a
+    message twice.
+    """
+
+    _loop: asyncio.AbstractEventLoop
+
+    def start(self) -> Self:
+        """Join the group and begin, in the background. Raises when no name server answers, or a broker refuses."""
+        self._check_startable()
+        self._is_started = True
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(started)), name=f"rmqpy-{self.group}", daemon=True
+        )
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:
+            self._is_closed = True
+            raise
+        return self
+
+    def run(self) -> None:
+        """Start, go on until SIGINT, SIGTERM or `close`, then drain and commit. Raises what keeps it from going on."""
+        stop = threading.Event()
+        with _signals(stop):
+            with self:
+                while not stop.wait(0.2) and not self._is_closed and self._engine.failure is None:
+                    pass
+            self._raise_failure()
+
+    def wait(self, timeout: float | timedelta | None = None) -> bool:
+        """Until the consumer is closed; False when `timeout` seconds passed first. Raises what keeps it from
+        going on."""
+        self._check_running()
+        self._thread.join(None if timeout is None else seconds(timeout))
+        self._raise_failure()
+        return self._is_closed
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Fetch nothing more of these queues, or of all, until `resume`; what lies here is still handled."""
+        self._call(lambda: self._engine.pause(queues, True))
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with these queues, or with all."""
+        self._call(lambda: self._engine.pause(queues, False))
+
+    def close(self, timeout: float | timedelta = CLOSE_S) -> None:
+        """Begin nothing more, let handlers at work finish for `timeout` seconds, commit, leave the group. Idempotent.
+
+        A handler may call it: then it does not wait.
+        """
+        if self._is_closed or not self._is_started or self._pid != os.getpid():
+            self._is_closed = True
+            return
+        if self._crew.has_caller():
+            self._loop.call_soon_threadsafe(self._begin_close, seconds(timeout))
+            return
+        self._is_closed = True
+        self._submit(self._engine.close(seconds(timeout)))
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._engine.start()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        await self._engine.wait()
+        if self._engine.failure is not None:
+            await self._engine.close(CLOSE_S)
+        self._is_closed = True
+
+    def _begin_close(self, timeout_s: float) -> None:
+        self._closing = self._loop.create_task(self._engine.close(timeout_s))
+
+    def _hire(self, workers: int) -> Crew[Any]:
+        return ThreadCrew(workers, f"rmqpy-{self.group}-handler")
+
+    async def _notify(self, change: Rebalance) -> None:
+        if self._on_rebalance is not None:
+            await asyncio.to_thread(self._on_rebalance, change)
+
+    def _resubscribe(self, topic: str) -> None:
+        self._submit(self._engine.resubscribe(topic)).result()
+
+    def _call(self, work: Callable[[], None]) -> None:
+        async def call() -> None:
+            work()
+
+        self._check_running()
+        self._submit(call()).result()
+
+    def _submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _raise_failure(self) -> None:
+        if self._engine.failure is not None:
+            raise self._engine.failure
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """Have SIGINT and SIGTERM set `stop`, where this is the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

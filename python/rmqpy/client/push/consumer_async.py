@@ -1,0 +1,95 @@
+"""`AsyncPushConsumer`: calls a handler for each message, in tasks of an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from rmqpy.client.config import seconds
+from rmqpy.client.group.rebalance import Rebalance
+from rmqpy.client.push.consumer import CLOSE_S, Pusher
+from rmqpy.client.push.workers import Crew, TaskCrew
+from rmqpy.message import MessageQueue
+
+
+class AsyncPushConsumer(Pusher):
+    """`PushConsumer` for an event loop: handlers are coroutine functions, or functions that do not block, and
+    `workers` is how many of them are under way at a time.
+
+    ::
+
+        consumer = rmqpy.AsyncPushConsumer("billing", "127.0.0.1:9876")
+
+        @consumer.on("orders")
+        async def handle(message):
+            await store(message.json())
+
+        async with consumer:
+            await consumer.wait()
+    """
+
+    async def start(self) -> Self:
+        """As `PushConsumer.start`."""
+        self._check_startable()
+        self._is_started = True
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._engine.start()
+        except BaseException:
+            self._is_closed = True
+            raise
+        return self
+
+    async def wait(self) -> None:
+        """Until the consumer is closed. Raises what keeps it from going on."""
+        await self._engine.wait()
+        if self._engine.failure is not None:
+            failure = self._engine.failure
+            await self.close()
+            raise failure
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """As `PushConsumer.pause`."""
+        self._check_running()
+        self._engine.pause(queues, True)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """As `PushConsumer.resume`."""
+        self._check_running()
+        self._engine.pause(queues, False)
+
+    async def close(self, timeout: float | timedelta = CLOSE_S) -> None:  # noqa: ASYNC109 - handlers get it
+        """As `PushConsumer.close`."""
+        if self._is_closed or not self._is_started or self._pid != os.getpid():
+            self._is_closed = True
+            return
+        self._is_closed = True
+        if self._crew.has_caller():
+            # A handler cannot wait for its own end.
+            self._closing = asyncio.create_task(self._engine.close(seconds(timeout)))
+        else:
+            await self._engine.close(seconds(timeout))
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _hire(self, workers: int) -> Crew[Any]:
+        return TaskCrew(workers)
+
+    async def _notify(self, change: Rebalance) -> None:
+        if self._on_rebalance is not None:
+            told = self._on_rebalance(change)
+            if inspect.isawaitable(told):
+                await told
+
+    def _resubscribe(self, topic: str) -> None:
+        self._changing = self._loop.create_task(self._engine.resubscribe(topic))

@@ -1,0 +1,309 @@
+"""A push consumer at work: everything but the way in which users start it and handlers are called.
+
+Owns the life of one consumer on one event loop: what it takes and gives when its share changes, commits and locks by
+their timers, until it is closed or cannot go on. The pieces know nothing of each other; they meet here.
+
+`start`, `close` and the loops run on the event loop; what says so may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rmqpy import errors
+from rmqpy.client.allocation import Allocate
+from rmqpy.client.config import ClientConfig
+from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
+from rmqpy.client.group.offsets import (
+    BrokerOffsets,
+    LocalOffsets,
+    Offsets,
+    Places,
+    StartFrom,
+    begins,
+    default_folder,
+)
+from rmqpy.client.group.rebalance import Rebalance, View
+from rmqpy.client.group.subscription import Subscriptions, retry_topic
+from rmqpy.client.group.watch import Watch
+from rmqpy.client.push.concurrent import Concurrent
+from rmqpy.client.push.handlers import ConsumerStats, Handler, Handlers
+from rmqpy.client.push.lanes import Lanes
+from rmqpy.client.push.locks import RENEW_S, Locks
+from rmqpy.client.push.ordered import Ordered
+from rmqpy.client.push.owned import Limits, Owned
+from rmqpy.client.push.reader import Reader
+from rmqpy.client.push.send_back import SendBack
+from rmqpy.client.push.workers import Crew
+from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
+
+log = logging.getLogger(__name__)
+
+COMMIT_S: Final = 5.0
+#: Offsets from the oldest unfinished message to the newest, for each message that may wait.
+SPAN_FACTOR: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user chose. Times are seconds."""
+
+    group: str
+    config: ClientConfig
+    ordered: bool
+    broadcast: bool
+    start_from: StartFrom
+    batch_size: int
+    max_attempts: int | None
+    consume_timeout: float
+    prefetch_messages: int
+    prefetch_bytes: int
+    allocate: Allocate
+    suspend: float
+    instance: str | None
+    offset_folder: Path | None
+
+
+class Engine:
+    """One member of a group that calls handlers."""
+
+    def __init__(
+        self,
+        options: Options,
+        crew: Crew[Any],
+        notify: Callable[[Rebalance], Awaitable[None]],
+    ) -> None:
+        self._options = options
+        self._crew = crew
+        self._notify = notify
+        fixed = () if options.broadcast else (retry_topic(options.group),)
+        self.subscriptions = Subscriptions(*fixed)
+        self.handlers = Handlers(crew, options.batch_size)
+        self.failure: BaseException | None = None
+        self._is_stopping = False
+        self._has_ended = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self._returns: set[asyncio.Task[None]] = set()
+        self._lanes: Lanes | None = None
+
+    # ---- any thread ------------------------------------------------------------------------------------
+
+    def put(self, topic: str, tags: str, handler: Handler) -> None:
+        """Handle messages of `topic` from now on."""
+        self.handlers.put(topic, handler)
+        self.subscriptions.put(topic, tags)
+
+    def remove(self, topic: str) -> None:
+        """Handle no more messages of `topic`."""
+        self.subscriptions.remove(topic)
+        self.handlers.remove(topic)
+
+    def stats(self) -> ConsumerStats:
+        lanes, handlers = self._lanes, self.handlers
+        return ConsumerStats(
+            handlers.consumed,
+            handlers.failed,
+            handlers.discarded,
+            lanes.waiting if lanes else 0,
+            len(lanes.queues) if lanes else 0,
+        )
+
+    def queues(self) -> frozenset[MessageQueue]:
+        """Owned now."""
+        return self._lanes.queues if self._lanes else frozenset()
+
+    # ---- life ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Join the group and begin. Raises what a user has to mend, such as a wrong address."""
+        options = self._options
+        if not self.handlers.topics:
+            raise errors.ConfigError("the consumer has no handler", hint="use on(topic) before start")
+        self._loop = asyncio.get_running_loop()
+        self._build()
+        try:
+            self._consumption.start()
+            await self._watch.start()
+        except BaseException:
+            await self.close(0.0)
+            raise
+        self._loops = [
+            asyncio.create_task(self._every(COMMIT_S, self._lane_owner.commit)),
+            asyncio.create_task(self._every(RENEW_S, self._lane_owner.renew)),
+            asyncio.create_task(self._every(options.consume_timeout / 10, self._expire)),
+        ]
+
+    async def wait(self) -> None:
+        """Until it is closed, or cannot go on."""
+        await self._has_ended.wait()
+
+    async def close(self, timeout_s: float) -> None:
+        """Let handlers at work finish for so long, commit, leave the group. Idempotent."""
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._watch.stop()
+        for task in self._loops:
+            task.cancel()
+        try:
+            await self._lane_owner.halt(timeout_s)
+            if self._returns:
+                await asyncio.wait(self._returns, timeout=timeout_s)
+            await self._lane_owner.close()
+        finally:
+            self._crew.dismiss()
+            for task in self._returns:
+                task.cancel()
+            await self._watch.close()
+            self._has_ended.set()
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot go on. On the event loop."""
+        if self.failure is None and not self._is_stopping:
+            log.error("the consumer of group %s cannot go on: %s", self._options.group, error)
+            self.failure = error
+            self._has_ended.set()
+
+    # ---- changes, on the event loop ----------------------------------------------------------------------
+
+    async def resubscribe(self, topic: str) -> None:
+        """Subscriptions have changed: tell brokers, take or give queues."""
+        self._lane_owner.reread(topic)
+        await self._watch.resubscribe()
+
+    def pause(self, queues: Collection[MessageQueue], is_paused: bool) -> None:
+        """Read no more of these queues, or go on."""
+        self._lane_owner.pause(queues, is_paused)
+
+    # ---- by the clock ------------------------------------------------------------------------------------
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except errors.RocketMQError as error:
+                self._watch.bear(error)
+
+    async def _rebalance(self, view: View) -> bool:
+        """Take and give until what is owned is this member's share; False when something could not be had yet."""
+        lanes = self._lane_owner
+        given, taken = view.given(lanes.queues), view.taken(lanes.queues)
+        await lanes.give(given)
+        had = await lanes.take(taken, is_alone=view.is_alone)
+        change = Rebalance(
+            had,
+            frozenset() if view.is_stranger else frozenset(given),
+            frozenset(given if view.is_stranger else ()),
+        )
+        if change:
+            log.info(
+                "group %s: %d queues taken, %d given, %d owned",
+                self._options.group, len(had), len(given), len(lanes.queues),
+            )  # fmt: skip
+            await self._notify(change)
+        return len(had) == len(taken)
+
+    async def _expire(self) -> None:
+        self._consumption.expire(self._options.consume_timeout)
+
+    def _reset(self, moved: Mapping[MessageQueue, int]) -> None:
+        for queue, offset in moved.items():
+            self._lane_owner.restart(queue, offset)
+
+    # ---- failed messages -----------------------------------------------------------------------------------
+
+    def _give_back(self, owned: Owned, messages: Sequence[ReceivedMessage], level: int) -> None:
+        async def give_back() -> None:
+            for message in messages:
+                await self._send_back.send_back(message, level)
+                owned.finish((message,))
+
+        self._loop.call_soon_threadsafe(self._keep, give_back)
+
+    def _bury(self, owned: Owned, message: ReceivedMessage, then: Callable[[Owned], None]) -> None:
+        async def bury() -> None:
+            await self._send_back.bury(message)
+            then(owned)
+
+        self._loop.call_soon_threadsafe(self._keep, bury)
+
+    def _later(self, seconds: float, then: Callable[[Owned], None], owned: Owned) -> None:
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, then, owned)
+
+    def _keep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._loop.create_task(work())
+        self._returns.add(task)
+        task.add_done_callback(self._returns.discard)
+
+    # ---- building ------------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        options, group = self._options, self._options.group
+        instance = options.instance or (STABLE_INSTANCE if options.broadcast else None)
+        me = client_id(options.config.namesrv, instance)
+        self._watch = Watch(
+            options.config,
+            group,
+            me,
+            self.subscriptions,
+            options.allocate,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            model=MessageModel.BROADCASTING if options.broadcast else MessageModel.CLUSTERING,
+            begins=begins(options.start_from),
+            apply=self._rebalance,
+            reset=self._reset,
+            fail=self.fail,
+        )
+        session, caller = self._watch.session, self._watch.caller
+        places = Places(session, caller)
+        offsets: Offsets = BrokerOffsets(places, group)
+        if options.broadcast:
+            offsets = LocalOffsets(options.offset_folder or default_folder(), me, group)
+        self._send_back = SendBack(session, caller, group, _retries(options.max_attempts))
+        self._consumption: Concurrent | Ordered
+        if options.ordered:
+            self._consumption = Ordered(
+                self._crew,
+                self.handlers,
+                self._later,
+                None if options.broadcast else self._bury,
+                suspend_s=options.suspend,
+                attempts_max=options.max_attempts,
+            )
+        else:
+            self._consumption = Concurrent(
+                self._crew, self.handlers, self._give_back, is_broadcast=options.broadcast
+            )
+        is_locking = options.ordered and not options.broadcast
+        limits = Limits(
+            options.prefetch_messages, options.prefetch_bytes, options.prefetch_messages * SPAN_FACTOR
+        )
+        self._lane_owner = self._lanes = Lanes(
+            offsets,
+            places,
+            Locks(session, caller, group, me) if is_locking else None,
+            limits,
+            options.start_from,
+            revive=self._consumption.revive,
+            fail=self.fail,
+        )
+        self._lane_owner.reader = Reader(
+            session,
+            caller,
+            group,
+            self.subscriptions,
+            self._consumption.put,
+            self._watch.look_again,
+            messages_max=options.prefetch_messages,
+        )
+
+
+def _retries(max_attempts: int | None) -> int | None:
+    return None if max_attempts is None else max_attempts - 1

@@ -1,0 +1,94 @@
+"""Queue locks, as a member of a group sees them: taken, renewed, given back.
+
+Owns the conversation with brokers about who may consume a queue in order. A lock that a broker confirms is believed
+for `BELIEVED_S`, half of what the broker keeps it for, so that this member stops before anybody else can begin.
+For the event loop its caller belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from rmqpy import errors
+from rmqpy.client.session import Session
+from rmqpy.message import MessageQueue
+from rmqpy.protocol.requests import queues as wire
+from rmqpy.protocol.requests.locks import LockBatch, LockBatchMq, UnlockBatchMq
+from rmqpy.remoting.client import Caller
+
+log = logging.getLogger(__name__)
+
+#: A broker keeps a lock for 60 s after its last renewal.
+BELIEVED_S: Final = 30.0
+RENEW_S: Final = 20.0
+
+
+class Locks:
+    """The queue locks of one member."""
+
+    def __init__(self, session: Session, caller: Caller, group: str, client_id: str) -> None:
+        self._session = session
+        self._caller = caller
+        self._group = group
+        self._client_id = client_id
+
+    async def take(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, float]:
+        """Take or renew locks: the queues that were granted, and until when to believe it."""
+        return dict(
+            pair
+            for granted in await asyncio.gather(
+                *(self._take(broker, some) for broker, some in _by_broker(queues).items())
+            )
+            for pair in granted.items()
+        )
+
+    async def give(self, queues: Iterable[MessageQueue]) -> None:
+        """Let others have them. A broker that does not hear it gives them away a minute after the last renewal."""
+        await asyncio.gather(*(self._give(broker, some) for broker, some in _by_broker(queues).items()))
+
+    async def _take(self, broker: str, queues: list[MessageQueue]) -> dict[MessageQueue, float]:
+        # From before the question: the broker counts from a later moment than we do.
+        until = time.monotonic() + BELIEVED_S
+        try:
+            address = await self._master(queues[0])
+            reply = await self._caller.ask(
+                address, LockBatchMq(body=self._batch(queues)), timeout=self._session.config.request_timeout
+            )
+        except errors.RocketMQError as error:
+            log.warning("group %s could not lock queues of %s: %s", self._group, broker, error)
+            return {}
+        granted = (
+            MessageQueue(one.topic, one.broker_name, one.queue_id) for one in reply.body.lock_ok_mq_set
+        )
+        return dict.fromkeys(granted, until)
+
+    async def _give(self, broker: str, queues: list[MessageQueue]) -> None:
+        try:
+            address = await self._master(queues[0])
+            await self._caller.ask(
+                address, UnlockBatchMq(body=self._batch(queues)), timeout=self._session.config.request_timeout
+            )
+        except errors.RocketMQError as error:
+            log.warning("group %s could not unlock queues of %s: %s", self._group, broker, error)
+
+    async def _master(self, queue: MessageQueue) -> str:
+        return (await self._session.routes.subscribe(queue.topic, self._caller)).master(queue.broker)
+
+    def _batch(self, queues: list[MessageQueue]) -> LockBatch:
+        named = [
+            wire.MessageQueue(broker_name=broker, queue_id=number, topic=topic)
+            for topic, broker, number in queues
+        ]
+        return LockBatch(client_id=self._client_id, consumer_group=self._group, mq_set=named)
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = defaultdict(list)
+    for queue in queues:
+        found[queue.broker].append(queue)
+    return found

@@ -1,0 +1,88 @@
+"""What a handler's answer means: done, again, or dropped.
+
+Owns the contract of handlers. Pure, for any thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from rmqpy.message import ReceivedMessage
+
+#: Seconds of the 18 delay levels, as brokers have them unless configured otherwise.
+DELAYS_S: Final = (
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)  # fmt: skip
+#: The broker chooses: 10 s after the first failure, then longer each time.
+BY_POLICY: Final = 0
+
+
+class ConsumeResult(Enum):
+    """What a handler may return."""
+
+    #: Done, as is returning `None` or `True`.
+    SUCCESS = "success"
+    #: Deliver it again later, as raising an exception and returning `False` do.
+    RETRY = "retry"
+    #: Not wanted: not delivered again, and counted apart.
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Deliver the message again, not before `after` seconds have passed.
+
+    The delay is one of the broker's levels, the next longer one; the longest is two hours.
+
+    >>> Retry(after=45).level
+    5
+    """
+
+    after: float
+
+    @property
+    def level(self) -> int:
+        """The delay level."""
+        return min(bisect_left(DELAYS_S, self.after) + 1, len(DELAYS_S))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """Of a batch, deliver only these again."""
+
+    failed: Sequence[ReceivedMessage]
+
+
+class Verdict(NamedTuple):
+    """What is to be done with the messages a handler was called with."""
+
+    failed: Sequence[ReceivedMessage] = ()
+    level: int = BY_POLICY
+    #: The handler's own wish, in seconds.
+    after: float | None = None
+    is_discarded: bool = False
+
+
+_DONE: Final = Verdict()
+_DISCARDED: Final = Verdict(is_discarded=True)
+
+
+def judge(answer: Any, messages: Sequence[ReceivedMessage]) -> Verdict:
+    """What a handler's answer says about `messages`. Raises `TypeError` for one that says nothing."""
+    if answer is None or answer is True or answer is ConsumeResult.SUCCESS:
+        return _DONE
+    if answer is False or answer is ConsumeResult.RETRY:
+        return Verdict(messages)
+    if answer is ConsumeResult.DISCARD:
+        return _DISCARDED
+    if isinstance(answer, Retry):
+        return Verdict(messages, answer.level, answer.after)
+    if isinstance(answer, BatchResult):
+        return Verdict(tuple(answer.failed))
+    raise TypeError(
+        f"a handler returned {answer!r}: return None when the message is done, a ConsumeResult, Retry or BatchResult"
+    )

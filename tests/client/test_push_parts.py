@@ -1,0 +1,207 @@
+"""The pieces of a push consumer, each alone."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rmqpy.client.group.offsets import LocalOffsets
+from rmqpy.client.group.rebalance import View
+from rmqpy.client.group.subscription import Subscriptions, java_hash
+from rmqpy.client.push.owned import Limits, Owned
+from rmqpy.client.push.verdict import BatchResult, ConsumeResult, Retry, judge
+from rmqpy.message import MessageQueue, ReceivedMessage
+
+from .fakes import record
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
+
+
+def messages(*offsets: int) -> list[ReceivedMessage]:
+    return [ReceivedMessage(record(b"x", offset=offset), None, QUEUE) for offset in offsets]
+
+
+def owned(count: int = 100, size: int = 1 << 20, span: int = 1000) -> tuple[Owned, list[Owned]]:
+    woken: list[Owned] = []
+    return Owned(QUEUE, 10, Limits(count, size, span), woken.append), woken
+
+
+def put(into: Owned, *offsets: int, size: int = 0) -> list[ReceivedMessage]:
+    fetched = messages(*offsets)
+    assert into.put(fetched, offsets[-1] + 1, size)
+    return fetched
+
+
+# --- progress ---
+
+
+def test_progress_stays_before_the_oldest_unfinished_message() -> None:
+    queue, _ = owned()
+    first, second, third = put(queue, 10, 11, 12)
+    queue.finish([second])
+    assert queue.progress == 10
+    queue.finish([first])
+    assert queue.progress == 12
+    queue.finish([third])
+    assert queue.progress == 13
+
+
+def test_progress_follows_a_pull_that_found_nothing_but_other_tags() -> None:
+    queue, _ = owned()
+    queue.put([], 50, 0)
+    assert queue.progress == 50
+
+
+@pytest.mark.parametrize("limits", [{"count": 2}, {"size": 200}, {"span": 2}], ids=str)
+def test_reading_stops_at_each_limit_and_is_woken_once_there_is_room(limits: dict[str, int]) -> None:
+    queue, woken = owned(**limits)
+    first, second = put(queue, 10, 11, size=200)
+    assert not queue.has_room()
+    queue.finish([first])
+    queue.finish([second])
+    assert woken == [queue]
+    assert queue.has_room()
+
+
+def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
+    queue, _ = owned()
+    put(queue, 10)
+    assert queue.begin()
+    queue.drop()
+    assert not queue.begin()
+    assert not queue.put(messages(11), 12, 0)
+
+
+def test_what_a_halted_queue_finishes_still_counts() -> None:
+    queue, woken = owned()
+    fetched = put(queue, 10)
+    assert queue.begin()
+    queue.halt()
+    queue.finish(fetched)
+    assert not woken
+    queue.end()
+    assert woken == [queue]
+    assert queue.progress == 11
+
+
+# --- order ---
+
+
+def test_one_attends_to_a_line_until_it_is_empty() -> None:
+    queue, _ = owned()
+    assert queue.line_up(put(queue, 10, 11))
+    assert not queue.line_up(put(queue, 12))
+    handled: list[int] = []
+    while front := queue.begin_front(1):
+        queue.end()
+        queue.advance(front)
+        handled += [message.queue_offset for message in front]
+    assert handled == [10, 11, 12]
+    assert queue.line_up(put(queue, 13))
+
+
+def test_a_line_whose_lock_is_lost_waits_for_the_next_one() -> None:
+    queue, _ = owned()
+    assert queue.line_up(put(queue, 10))
+    queue.locked_until = 0.0
+    assert queue.begin_front(1) == []
+    queue.locked_until = float("inf")
+    assert queue.line_up()
+    assert len(queue.begin_front(1)) == 1
+
+
+# --- verdicts ---
+
+
+@pytest.mark.parametrize("answer", [None, True, ConsumeResult.SUCCESS])
+def test_a_message_is_done(answer: object) -> None:
+    assert not judge(answer, messages(1)).failed
+
+
+@pytest.mark.parametrize("answer", [False, ConsumeResult.RETRY])
+def test_a_message_is_to_come_again(answer: object) -> None:
+    assert judge(answer, messages(1)) == (messages(1), 0, None, False)
+
+
+def test_a_message_is_discarded() -> None:
+    assert judge(ConsumeResult.DISCARD, messages(1)).is_discarded
+
+
+@pytest.mark.parametrize(
+    ("after", "level"), [(0, 1), (1, 1), (2, 2), (60, 5), (61, 6), (7200, 18), (99999, 18)]
+)
+def test_a_delay_becomes_the_next_longer_level(after: float, level: int) -> None:
+    assert judge(Retry(after), messages(1)).level == level
+
+
+def test_of_a_batch_only_what_failed_comes_again() -> None:
+    batch: Sequence[ReceivedMessage] = messages(1, 2, 3)
+    assert judge(BatchResult(failed=batch[1:2]), batch).failed == (batch[1],)
+
+
+def test_an_answer_that_says_nothing_is_a_mistake() -> None:
+    with pytest.raises(TypeError, match="return None when the message is done"):
+        judge("ok", messages(1))
+
+
+# --- subscriptions, shares ---
+
+
+def test_a_subscription_tells_brokers_the_hashes_of_its_tags() -> None:
+    table = Subscriptions("%RETRY%billing")
+    table.put("orders", "paid || TagA||")
+    data = table.table["orders"].data()
+    assert (data.tags_set, data.code_set) == (["TagA", "paid"], [2598919, java_hash("paid")])
+    assert table.table["%RETRY%billing"].data().tags_set == []
+
+
+def test_the_version_of_a_subscription_grows_with_each_change_and_only_then() -> None:
+    table = Subscriptions()
+    versions = []
+    for tags in ("a", "a", "b", "a"):
+        table.put("orders", tags)
+        versions.append(table.table["orders"].version)
+    assert versions[0] == versions[1] < versions[2] < versions[3]
+
+
+def test_queues_of_a_topic_nobody_can_tell_about_stay() -> None:
+    other = MessageQueue("refunds", "broker-a", 0)
+    view = View(frozenset(QUEUES[:2]), frozenset({"refunds"}), is_stranger=False, is_alone=True)
+    assert view.given([*QUEUES[1:3], other]) == {QUEUES[2]}
+    assert view.taken([*QUEUES[1:3], other]) == {QUEUES[0]}
+
+
+# --- local progress ---
+
+
+async def test_local_progress_is_found_again_and_has_a_backup(tmp_path: Path) -> None:
+    store = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "billing")
+    assert await store.load(QUEUE) is None
+    assert await store.save({QUEUE: 5}) == set()
+    assert await store.save({QUEUE: 7, QUEUES[1]: 9}) == set()
+    file = tmp_path / "10.0.0.1@DEFAULT" / "billing" / "offsets.json"
+    # Objects as keys, as Apache's client writes and reads them.
+    assert file.read_text().startswith(
+        '{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:7,'
+    )
+    again = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "billing")
+    assert (await again.load(QUEUE), await again.load(QUEUES[1])) == (7, 9)
+    file.write_text("{torn")
+    older = LocalOffsets(tmp_path, "10.0.0.1@DEFAULT", "billing")
+    assert await older.load(QUEUE) == 5
+
+
+async def test_progress_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "me").write_text("a file where the folder should be")
+    store = LocalOffsets(tmp_path, "me", "billing")
+    assert await store.save({QUEUE: 5}) == {QUEUE}
+
+
+async def test_the_file_of_a_java_client_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "me" / "billing"
+    folder.mkdir(parents=True)
+    key = json.dumps({"brokerName": "broker-a", "queueId": 0, "topic": "orders"}, indent=2)
+    (folder / "offsets.json").write_text('{\n\t"offsetTable":{' + key + ":42\n\t}\n}")
+    assert await LocalOffsets(tmp_path, "me", "billing").load(QUEUE) == 42

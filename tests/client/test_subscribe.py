@@ -1,0 +1,169 @@
+"""Pull consumers that share the queues of a group, against our own servers."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rmqpy
+from rmqpy import errors, testing
+from rmqpy.server import Standalone
+
+WAIT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standalone]:
+    with testing.broker() as server:
+        yield server
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, server: Standalone) -> str:
+    name: str = request.node.name[:60]
+    with rmqpy.Producer(server.namesrv) as producer:
+        producer.send(name, b"first", tag="first")
+    with rmqpy.PullConsumer("probe", server.namesrv) as probe:
+        until(lambda: knows(probe, name))
+    return name
+
+
+def knows(probe: rmqpy.PullConsumer, topic: str) -> bool:
+    try:
+        return bool(probe.queues(topic))
+    except errors.TopicNotFound:
+        return False
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+
+
+def send(server: Standalone, topic: str, count: int) -> None:
+    with rmqpy.Producer(server.namesrv) as producer:
+        for future in [producer.submit(topic, str(number), tag="t") for number in range(count)]:
+            future.result()
+
+
+def test_two_members_share_the_queues_and_hand_them_over_with_their_progress(
+    server: Standalone, topic: str
+) -> None:
+    changes: list[rmqpy.Rebalance] = []
+    seen: list[str] = []
+    with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as first:
+        first.subscribe(topic, "t", on_rebalance=changes.append)
+        until(lambda: (first.poll(0.1), len(first.assignment()) == 4)[1])
+        send(server, topic, 100)
+        until(lambda: (seen.extend(m.text() for m in first.poll(0.1)), len(seen) == 100)[1])
+        with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as second:
+            second.subscribe(topic, "t")
+            until(lambda: (first.poll(0.05), len(first.assignment()) == 2)[1])
+            until(lambda: (second.poll(0.05), len(second.assignment()) == 2)[1])
+            assert not first.assignment() & second.assignment()
+            send(server, topic, 100)
+
+            def take() -> bool:
+                seen.extend(message.text() for one in (first, second) for message in one.poll(0.05))
+                return len(seen) == 200
+
+            until(take)
+        until(lambda: (first.poll(0.1), len(first.assignment()) == 4)[1])
+        assert first.poll(0.5) == []
+    assert sorted(seen) == sorted([str(number) for number in range(100)] * 2)
+    assert [len(change.assigned) for change in changes] == [4, 0, 2]
+    assert len(changes[1].revoked) == 2
+
+
+def test_a_queue_of_somebody_else_is_not_committed(server: Standalone, topic: str) -> None:
+    with (
+        rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as first,
+        rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as second,
+    ):
+        first.subscribe(topic)
+        second.subscribe(topic)
+        until(lambda: (first.poll(0.05), second.poll(0.05), len(second.assignment()) == 2)[2])
+        theirs = min(first.assignment())
+        with pytest.raises(errors.QueueLost) as lost:
+            second.commit({theirs: 1})
+        assert lost.value.topic == topic
+        second.commit({min(second.assignment()): 0})
+
+
+def test_what_was_received_is_not_committed_when_the_queue_was_lost_meanwhile(
+    server: Standalone, topic: str
+) -> None:
+    changes: list[rmqpy.Rebalance] = []
+    with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as late:
+        late.subscribe(topic, on_rebalance=changes.append)
+        send(server, topic, 8)
+        received = 0
+        while received < 9:
+            received += len(late.poll(1))
+        with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as other:
+            other.subscribe(topic)
+            # The late one does not poll: its queues are taken all the same.
+            until(lambda: (other.poll(0.05), len(other.assignment()) == 2)[1])
+            time.sleep(1.1)
+            with pytest.raises(errors.QueueLost):
+                late.commit()
+            late.poll(0)
+            assert len(changes[-1].lost) == 2
+            late.commit()
+            assert len(late.assignment()) == 2
+
+
+def test_committing_works_while_queues_are_handed_over(server: Standalone, topic: str) -> None:
+    committed: list[int] = []
+    with (
+        rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as first,
+        rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as second,
+    ):
+
+        def save(change: rmqpy.Rebalance) -> None:
+            if change.revoked:
+                first.commit()
+                committed.extend(first.committed(queue) or 0 for queue in change.revoked)
+
+        first.subscribe(topic, on_rebalance=save)
+        send(server, topic, 8)
+        received = 0
+        while received < 9:
+            received += len(first.poll(1))
+        second.subscribe(topic)
+        until(lambda: (first.poll(0.05), len(first.assignment()) == 2)[1])
+        until(lambda: (second.poll(0.05), len(second.assignment()) == 2)[1])
+        assert second.poll(0.5) == []
+    assert len(committed) == 2
+    assert min(committed) >= 2
+
+
+def test_a_consumer_either_shares_or_is_assigned(server: Standalone, topic: str) -> None:
+    with rmqpy.PullConsumer(topic, server.namesrv, auto_commit=False) as consumer:
+        consumer.assign(consumer.queues(topic))
+        with pytest.raises(RuntimeError, match="assigned queues"):
+            consumer.subscribe(topic)
+    with rmqpy.PullConsumer(topic, server.namesrv) as consumer:
+        consumer.subscribe(topic)
+        with pytest.raises(RuntimeError, match="shares the queues"):
+            consumer.assign(consumer.queues(topic))
+
+
+async def test_an_event_loop_shares_as_well(server: Standalone, topic: str) -> None:
+    changes: list[rmqpy.Rebalance] = []
+    async with rmqpy.AsyncPullConsumer(topic, server.namesrv, start_from="earliest") as consumer:
+
+        async def note(change: rmqpy.Rebalance) -> None:
+            await consumer.commit()
+            changes.append(change)
+
+        await consumer.subscribe(topic, "t", on_rebalance=note)
+        await asyncio.to_thread(send, server, topic, 20)
+        seen: list[str] = []
+        async with asyncio.timeout(WAIT_S):
+            while len(seen) < 20:
+                seen += [message.text() for message in await consumer.poll(0.2)]
+    assert sum(len(change.assigned) for change in changes) == 4
