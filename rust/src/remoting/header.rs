@@ -11,6 +11,7 @@
 
 mod binary;
 mod json;
+mod swar;
 #[cfg(test)]
 mod tests;
 mod writer;

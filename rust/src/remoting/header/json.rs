@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{DEPTH_MAX, Field, Header, span};
+use super::{DEPTH_MAX, Field, Header, span, swar};
 use crate::remoting::codes::language;
 use crate::remoting::error::HeaderError;
 
@@ -67,29 +67,46 @@ impl Json<'_> {
         &mut self,
         mut member: impl FnMut(&mut Self, Range<usize>) -> Result<(), HeaderError>,
     ) -> Result<(), HeaderError> {
+        let mut is_open = self.begin()?;
+        while is_open {
+            let name = self.name()?;
+            member(self, name)?;
+            is_open = self.goes_on()?;
+        }
+        Ok(())
+    }
+
+    /// Steps into an object; whether it has members.
+    fn begin(&mut self) -> Result<bool, HeaderError> {
         self.blank()?;
         self.expect(b'{')?;
         self.blank()?;
-        if self.peek() == Some(b'}') {
-            self.at += 1;
-            return Ok(());
-        }
-        loop {
-            let name = match self.peek() {
-                Some(quote @ (b'"' | b'\'')) => self.string(quote)?,
-                // Releases before 5.5 take bare names too.
-                _ => self.bare()?,
-            };
-            self.blank()?;
-            self.expect(b':')?;
-            self.blank()?;
-            member(self, name)?;
-            self.blank()?;
-            match self.next()? {
-                b',' => self.blank()?,
-                b'}' => return Ok(()),
-                _ => return Err(HeaderError::Syntax { at: self.at - 1 }),
-            }
+        let is_empty = self.peek() == Some(b'}');
+        self.at += usize::from(is_empty);
+        Ok(!is_empty)
+    }
+
+    /// The name of the member that begins here, and the way to its value.
+    fn name(&mut self) -> Result<Range<usize>, HeaderError> {
+        let name = match self.peek() {
+            Some(quote @ (b'"' | b'\'')) => self.string(quote)?,
+            // Releases before 5.5 take bare names too.
+            _ => self.bare()?,
+        };
+        self.blank()?;
+        self.expect(b':')?;
+        self.blank()?;
+        Ok(name)
+    }
+
+    /// Steps over what stands behind a member; whether it is followed by another.
+    #[inline(always)]
+    fn goes_on(&mut self) -> Result<bool, HeaderError> {
+        self.blank()?;
+        match self.next()? {
+            b',' => self.blank().map(|()| true),
+            b'}' => Ok(false),
+            _ => Err(HeaderError::Syntax { at: self.at - 1 }),
         }
     }
 
@@ -100,10 +117,33 @@ impl Json<'_> {
             return if self.cut(bare) == b"null" { Ok(()) } else { Err(HeaderError::Syntax { at }) };
         }
         header.has_ext = true;
-        self.members(|json, name| match json.text()? {
-            Some(value) => header.push_field(Field { name: span(name), value: span(value) }),
-            None => Ok(()),
-        })
+        let mut is_open = self.begin()?;
+        while is_open {
+            if let Some((name, value)) = self.plain_member() {
+                header.push_field(Field { name: span(name), value: span(value) })?;
+            } else {
+                let name = self.name()?;
+                if let Some(value) = self.text()? {
+                    header.push_field(Field { name: span(name), value: span(value) })?;
+                }
+            }
+            is_open = self.goes_on()?;
+        }
+        Ok(())
+    }
+
+    /// Takes a member of the shape that nearly all have, `"name":"value"` without blanks or escapes.
+    #[inline(always)]
+    fn plain_member(&mut self) -> Option<(Range<usize>, Range<usize>)> {
+        let [b'"', rest @ ..] = self.bytes.get(self.at..)? else { return None };
+        let name = self.at + 1..self.at + 1 + swar::find_quote(rest, b'"')?;
+        let [b'"', b':', b'"', rest @ ..] = self.bytes.get(name.end..)? else { return None };
+        let value = name.end + 3..name.end + 3 + swar::find_quote(rest, b'"')?;
+        if self.bytes.get(value.end) != Some(&b'"') {
+            return None;
+        }
+        self.at = value.end + 1;
+        Some((name, value))
     }
 
     /// A value as text: strings unescaped, numbers and booleans as they stand, `null` as `None`. C++ writes numbers
@@ -132,8 +172,7 @@ impl Json<'_> {
     fn number_into(&mut self, number: &mut i32) -> Result<(), HeaderError> {
         let at = self.at;
         let Some(text) = self.text()?.filter(|text| !text.is_empty()) else { return Ok(()) };
-        let text = std::str::from_utf8(self.cut(text)).unwrap_or_default();
-        *number = text.parse().map_err(|_| HeaderError::Number { at })?;
+        *number = decimal(self.cut(text)).ok_or(HeaderError::Number { at })?;
         Ok(())
     }
 
@@ -189,22 +228,37 @@ impl Json<'_> {
     /// quarter of the time.
     #[inline(always)]
     fn string(&mut self, quote: u8) -> Result<Range<usize>, HeaderError> {
-        self.at += 1;
-        let start = self.at;
-        self.at += self.plain(quote)?;
-        // Nearly every string ends here, at its quote; from the first escape on the text moves down as it shrinks.
-        let mut end = self.at;
-        while self.next()? != quote {
+        let start = self.at + 1;
+        self.at = start + self.plain(start, quote)?;
+        let end = self.at;
+        if self.next()? == quote { Ok(start..end) } else { self.unescape(start, quote) }
+    }
+
+    /// The rest of a string whose first backslash was just passed: the text moves down as it shrinks.
+    fn unescape(&mut self, start: usize, quote: u8) -> Result<Range<usize>, HeaderError> {
+        let mut end = self.at - 1;
+        loop {
             let mut utf8 = [0; 4];
-            let escaped = self.escape()?.encode_utf8(&mut utf8).as_bytes();
+            let escaped = match self.bytes.get(self.at..) {
+                // The separators of properties, which every send has.
+                Some([b'u', b'0', b'0', b'0', digit @ b'1'..=b'2', ..]) => {
+                    utf8[0] = digit - b'0';
+                    self.at += 5;
+                    &utf8[..1]
+                }
+                _ => self.escape()?.encode_utf8(&mut utf8).as_bytes(),
+            };
             if let Some(into) = self.bytes.get_mut(end..end + escaped.len()) {
                 into.copy_from_slice(escaped);
             }
             end += escaped.len();
-            let plain = self.plain(quote)?;
+            let plain = self.plain(self.at, quote)?;
             self.bytes.copy_within(self.at..self.at + plain, end);
             end += plain;
             self.at += plain;
+            if self.next()? == quote {
+                break;
+            }
         }
         // What is left behind could begin inside a character.
         if let Some(left) = self.bytes.get_mut(end..self.at - 1) {
@@ -213,11 +267,11 @@ impl Json<'_> {
         Ok(start..end)
     }
 
-    /// How many bytes from here are neither quote nor backslash; one of the two follows.
-    fn plain(&self, quote: u8) -> Result<usize, HeaderError> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let plain = rest.iter().position(|&byte| byte == quote || byte == b'\\');
-        plain.ok_or(HeaderError::Truncated { at: self.bytes.len() })
+    /// How many bytes from `at` on are neither quote nor backslash; one of the two follows.
+    #[inline(always)]
+    fn plain(&self, at: usize, quote: u8) -> Result<usize, HeaderError> {
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        swar::find_quote(rest, quote).ok_or(HeaderError::Truncated { at: self.bytes.len() })
     }
 
     /// The character behind a backslash that was just passed.
@@ -322,4 +376,25 @@ impl Json<'_> {
         self.at += 1;
         Ok(byte)
     }
+}
+
+/// A decimal number of 32 bits, with or without a sign.
+fn decimal(text: &[u8]) -> Option<i32> {
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut number = 0_i64;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 || number > i64::from(u32::MAX) {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    i32::try_from(if is_negative { -number } else { number }).ok()
 }

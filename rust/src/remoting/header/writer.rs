@@ -3,6 +3,7 @@
 use super::super::codes::{VERSION, language};
 use super::super::error::FrameError;
 use super::super::frame::{Encoding, PREFIX_BYTES};
+use super::swar;
 
 /// Frame and header sizes have 31 and 24 bits.
 const FRAME_BYTES_MAX: usize = i32::MAX as usize;
@@ -210,7 +211,7 @@ fn push_json(out: &mut Vec<u8>, text: &str) {
 /// Appends `text` as the inside of a JSON string. Control characters, quote and backslash are escaped, nothing else.
 fn push_escaped(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
-    while let Some(plain) = rest.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+    while let Some(plain) = swar::find_escaped(rest) {
         let (before, from) = rest.split_at(plain);
         out.extend_from_slice(before);
         let Some((&byte, behind)) = from.split_first() else { break };
