@@ -48,7 +48,7 @@ pub fn finish(reply: HeaderWriter<'_>, body_bytes: usize) {
 }
 
 /// Writes a reply without a body, unless nobody waits for one.
-pub fn write(out: &mut Vec<u8>, asker: Asker, code: i32, remark: Option<&str>, ext: &[(&str, &str)]) {
+pub fn write(out: &mut Vec<u8>, asker: Asker, code: i32, remark: Option<&str>, ext: &[(&'static str, &str)]) {
     if asker.is_oneway {
         return;
     }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::admission::{self, DLQ_PREFIX, Destination, Halt, RETRY_PREFIX};
+use super::metadata::Identity;
 use super::reply::{self, Refusal};
 use super::session::{Asker, Session};
 use super::table::Broker;
@@ -24,7 +25,7 @@ use crate::message::{batch, sysflag};
 use crate::positions::PhysicalOffset;
 use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
-use crate::remoting::header::Header;
+use crate::remoting::header::{ExtBlock, Header};
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
 use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
 
@@ -148,7 +149,7 @@ impl Broker {
             return self.stage_batch(arena, &staged, &fields).map_err(Halt::from);
         }
         self.check_body(frame.body)?;
-        let traits = Traits::rewrite(self, arena, &topic.name, fields.properties.as_bytes())?;
+        let traits = Traits::rewrite(self, arena, &topic.name, fields.properties)?;
         let mut staged = Staged { body_crc: RecordFields::body_crc(frame.body), traits, ..staged };
         if topic.name.starts_with(DLQ_PREFIX) && fields.topic.starts_with(RETRY_PREFIX) {
             // Whoever gave up on it asked for a delay before the next try.
@@ -332,8 +333,7 @@ impl Broker {
         if let Some(unique_key) = unique_key {
             reply.ext("transactionId", unique_key);
         }
-        reply.ext("MSG_REGION", &self.metadata.identity.region);
-        reply.ext_bool("TRACE_ON", self.metadata.identity.is_trace_on);
+        reply.ext_block(&self.send_answer_fields);
         reply::finish(reply, 0);
     }
 
@@ -361,11 +361,18 @@ impl Broker {
 
     /// Answers a send that was not stored. Region and trace are expected even here.
     pub(super) fn refuse_send(&self, out: &mut Vec<u8>, asker: Asker, refusal: &Refusal) {
-        let identity = &self.metadata.identity;
-        let trace_on = if identity.is_trace_on { "true" } else { "false" };
-        let ext = [("MSG_REGION", identity.region.as_str()), ("TRACE_ON", trace_on)];
-        reply::write(out, asker, refusal.code, Some(&refusal.remark), &ext);
+        if !asker.is_oneway {
+            let mut reply = reply::begin(out, asker, refusal.code, Some(&refusal.remark));
+            reply.ext_block(&self.send_answer_fields);
+            reply::finish(reply, 0);
+        }
     }
+}
+
+/// The fields that every answer to a send carries, refusals too.
+pub(super) fn send_answer_fields(identity: &Identity) -> ExtBlock {
+    let trace_on = if identity.is_trace_on { "true" } else { "false" };
+    ExtBlock::new(("MSG_REGION", &identity.region), &[("TRACE_ON", trace_on)])
 }
 
 fn put_refused(error: &PutError) -> Refusal {

@@ -24,6 +24,7 @@ use super::metadata::Metadata;
 use super::offsets::Offsets;
 use super::pull::refuse_pull;
 use super::reply::{self, Refusal, overload};
+use super::send::send_answer_fields;
 use super::send::{Burst, Sent};
 use super::session::{Event, Link, Session};
 use super::traits::added_properties;
@@ -33,6 +34,7 @@ use crate::message::id::UniqueIds;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
+use crate::remoting::header::ExtBlock;
 use crate::remoting::{Close, LinkId, Outbox, Service};
 use crate::store::{Arrivals, ConsumeQueue, Store};
 
@@ -65,6 +67,8 @@ pub struct Broker {
     pub(super) clock: SharedClock,
     pub(super) added_properties: Vec<u8>,
     delays: OnceLock<Delays>,
+    /// Region and trace, which every answer to a send carries.
+    pub(super) send_answer_fields: ExtBlock,
 }
 
 /// Figures since the start, each added to once per burst.
@@ -145,6 +149,7 @@ impl Plane {
         })?;
         plane.broker = Some(Broker {
             added_properties: added_properties(&metadata.identity),
+            send_answer_fields: send_answer_fields(&metadata.identity),
             ids: unique_ids(&metadata),
             clock: Arc::clone(&plane.clock),
             polls: LongPolls::default(),

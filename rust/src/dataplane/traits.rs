@@ -35,12 +35,12 @@ impl Traits {
         broker: &Broker,
         arena: &mut Vec<u8>,
         topic: &str,
-        original: &[u8],
+        original: &str,
     ) -> Result<Self, Refusal> {
         let mut traits = Self { is_waiting_for_store: true, ..Self::default() };
         let start = arena.len();
         let mut writer = properties::Writer::new(arena);
-        for (name, value) in properties::entries(original) {
+        for (name, value) in properties::entries(original.as_bytes()) {
             if ADDED_BY_BROKER.contains(&name) {
                 continue;
             }
@@ -60,7 +60,7 @@ impl Traits {
         traits.close(arena, start)
     }
 
-    /// Copies the properties of a batch member as they are.
+    /// Copies the properties of a batch member as they are: nobody has looked at their text yet.
     pub fn read(arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, Refusal> {
         let mut traits = Self { is_waiting_for_store: true, ..Self::default() };
         let start = arena.len();
@@ -68,6 +68,9 @@ impl Traits {
         for (name, value) in properties::entries(original) {
             // Nobody asks for the place of a member's key: the answer names the batch's.
             traits.note(topic, name, value, value.len() + 1)?;
+        }
+        if std::str::from_utf8(original).is_err() {
+            return Err(illegal_text());
         }
         if traits.is_timed || traits.delay_level > 0 {
             let remark = "the message is illegal: the messages of a batch cannot be delayed";
@@ -147,12 +150,18 @@ impl Traits {
         }
         // Recovery takes such a record for torn, and would cut the log there: none may be written.
         let text = arena.get(self.properties.clone()).unwrap_or_default();
-        if memchr::memchr(0, text).is_some() || std::str::from_utf8(text).is_err() {
-            let remark = "the message is illegal: its properties have to be UTF-8 without NUL";
-            return Err(Refusal::new(response::MESSAGE_ILLEGAL, remark));
+        if memchr::memchr(0, text).is_some() {
+            return Err(illegal_text());
         }
         Ok(self)
     }
+}
+
+fn illegal_text() -> Refusal {
+    Refusal::new(
+        response::MESSAGE_ILLEGAL,
+        "the message is illegal: its properties have to be UTF-8 without NUL",
+    )
 }
 
 /// Properties that a client may not set: the broker writes its own, or none.

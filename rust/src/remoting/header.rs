@@ -18,7 +18,7 @@ mod writer;
 
 use std::ops::Range;
 
-pub use writer::HeaderWriter;
+pub use writer::{ExtBlock, HeaderWriter};
 
 use super::codes::{flag, language};
 use super::error::HeaderError;

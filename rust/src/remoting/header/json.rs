@@ -40,25 +40,43 @@ enum Known {
     Version,
 }
 
+impl Known {
+    #[cold]
+    fn in_any_case(name: &[u8]) -> Option<Self> {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match name.len() {
+            4 if is("code") => Some(Self::Code),
+            4 if is("flag") => Some(Self::Flag),
+            6 if is("opaque") => Some(Self::Opaque),
+            6 if is("remark") => Some(Self::Remark),
+            7 if is("version") => Some(Self::Version),
+            8 if is("language") => Some(Self::Language),
+            9 if is("extFields") => Some(Self::ExtFields),
+            _ => None,
+        }
+    }
+}
+
 struct Json<'a> {
     bytes: &'a mut [u8],
     at: usize,
 }
 
 impl Json<'_> {
-    /// The fixed field that `name` names, in any case.
+    /// The fixed field that `name` names: as everybody writes it, or in another case.
+    #[inline(always)]
     fn known(&self, name: Range<usize>) -> Option<Known> {
         let name = self.cut(name);
-        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        match name.len() {
-            4 if is(b"code") => Some(Known::Code),
-            4 if is(b"flag") => Some(Known::Flag),
-            6 if is(b"opaque") => Some(Known::Opaque),
-            6 if is(b"remark") => Some(Known::Remark),
-            7 if is(b"version") => Some(Known::Version),
-            8 if is(b"language") => Some(Known::Language),
-            9 if is(b"extFields") => Some(Known::ExtFields),
-            _ => None,
+        match name {
+            b"code" => Some(Known::Code),
+            b"extFields" => Some(Known::ExtFields),
+            b"flag" => Some(Known::Flag),
+            b"language" => Some(Known::Language),
+            b"opaque" => Some(Known::Opaque),
+            b"remark" => Some(Known::Remark),
+            b"version" => Some(Known::Version),
+            b"serializeTypeCurrentRPC" => None,
+            _ => Known::in_any_case(name),
         }
     }
 
@@ -87,6 +105,7 @@ impl Json<'_> {
     }
 
     /// The name of the member that begins here, and the way to its value.
+    #[inline(always)]
     fn name(&mut self) -> Result<Range<usize>, HeaderError> {
         let name = match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.string(quote)?,
@@ -102,6 +121,10 @@ impl Json<'_> {
     /// Steps over what stands behind a member; whether it is followed by another.
     #[inline(always)]
     fn goes_on(&mut self) -> Result<bool, HeaderError> {
+        if let Some([b',', b'"', ..]) = self.bytes.get(self.at..) {
+            self.at += 1;
+            return Ok(true);
+        }
         self.blank()?;
         match self.next()? {
             b',' => self.blank().map(|()| true),
@@ -171,9 +194,30 @@ impl Json<'_> {
     /// A 32-bit number, written as such or as text; `null` and the empty text change nothing.
     fn number_into(&mut self, number: &mut i32) -> Result<(), HeaderError> {
         let at = self.at;
+        if let Some(plain) = self.plain_number() {
+            *number = plain;
+            return Ok(());
+        }
         let Some(text) = self.text()?.filter(|text| !text.is_empty()) else { return Ok(()) };
         *number = decimal(self.cut(text)).ok_or(HeaderError::Number { at })?;
         Ok(())
+    }
+
+    /// A number of up to nine digits, written as such, with another member or the end behind it.
+    #[inline(always)]
+    fn plain_number(&mut self) -> Option<i32> {
+        let mut number = 0;
+        for (length, byte) in self.bytes.get(self.at..)?.iter().take(10).enumerate() {
+            match byte {
+                b'0'..=b'9' if length < 9 => number = number * 10 + i32::from(byte - b'0'),
+                b',' | b'}' if length > 0 => {
+                    self.at += length;
+                    return Some(number);
+                }
+                _ => return None,
+            }
+        }
+        None
     }
 
     /// A language by name or by ordinal.

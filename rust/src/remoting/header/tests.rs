@@ -285,3 +285,24 @@ fn memory_for_an_odd_header_is_given_back_with_the_next() {
     assert!(header.text.capacity() <= TEXT_KEPT_BYTES);
     assert_eq!(header.remark(), None);
 }
+
+#[test]
+fn a_block_of_fields_reads_like_the_fields_one_by_one() {
+    let fields = [("MSG_REGION", "a \"b\"\n"), ("TRACE_ON", "true")];
+    let block = ExtBlock::new(fields[0], &fields[1..]);
+    for encoding in [Encoding::Json, Encoding::Binary] {
+        for before in [&[][..], &[("queueId", "3")]] {
+            let write = |fill: &dyn Fn(&mut HeaderWriter<'_>)| {
+                let mut out = Vec::new();
+                let mut header = HeaderWriter::begin(&mut out, encoding, 0, 7, flag::RESPONSE, None);
+                for (name, value) in before {
+                    header.ext(name, value);
+                }
+                fill(&mut header);
+                header.finish(0).map(|()| out)
+            };
+            let singly = write(&|header| fields.iter().for_each(|(name, value)| _ = header.ext(name, value)));
+            assert_eq!(write(&|header| _ = header.ext_block(&block)), singly);
+        }
+    }
+}

@@ -9,6 +9,32 @@ use super::swar;
 const FRAME_BYTES_MAX: usize = i32::MAX as usize;
 const HEADER_BYTES_MAX: usize = 0xFF_FFFF;
 const NAME_BYTES_MAX: usize = i16::MAX as usize;
+const EXT_OPENING: &[u8] = b",\"extFields\":{";
+
+/// Extension fields that are the same in many headers, written once in either encoding. There is at least one.
+#[derive(Debug)]
+pub struct ExtBlock {
+    json: Box<[u8]>,
+    binary: Box<[u8]>,
+}
+
+impl ExtBlock {
+    /// Writes `first` and `rest` for later.
+    #[must_use]
+    pub fn new(first: (&str, &str), rest: &[(&str, &str)]) -> Self {
+        let write = |encoding| {
+            let mut out = Vec::new();
+            let mut header = HeaderWriter::begin(&mut out, encoding, 0, 0, 0, None);
+            let start = header.ext_start;
+            for (name, value) in std::iter::once(&first).chain(rest) {
+                header.ext(name, value);
+            }
+            out.split_off(start)
+        };
+        let json = write(Encoding::Json).split_off(EXT_OPENING.len());
+        Self { json: json.into(), binary: write(Encoding::Binary).into() }
+    }
+}
 
 /// One header being written: [`begin`](Self::begin), the extension fields, [`finish`](Self::finish); the body follows.
 ///
@@ -78,7 +104,7 @@ impl<'a> HeaderWriter<'a> {
         Self { out, start, encoding, language, opaque, flag, remark, ext_start, is_too_long: false }
     }
 
-    /// Adds an extension field.
+    /// Adds an extension field, of which anything may be the name.
     pub fn ext(&mut self, name: &str, value: &str) -> &mut Self {
         self.ext_joined(name, [value])
     }
@@ -98,6 +124,23 @@ impl<'a> HeaderWriter<'a> {
         self.ext(name, if value { "true" } else { "false" })
     }
 
+    /// Adds fields that were written before.
+    pub fn ext_block(&mut self, block: &ExtBlock) -> &mut Self {
+        match self.encoding {
+            Encoding::Json => {
+                self.out.extend_from_slice(self.separator());
+                self.out.extend_from_slice(&block.json);
+            }
+            Encoding::Binary => self.out.extend_from_slice(&block.binary),
+        }
+        self
+    }
+
+    /// What stands before the next field in JSON.
+    fn separator(&self) -> &'static [u8] {
+        if self.has_ext() { b"," } else { EXT_OPENING }
+    }
+
     /// Adds one field whose value is all `values`, with commas between them.
     pub fn ext_joined<V: AsRef<str>>(
         &mut self,
@@ -106,7 +149,7 @@ impl<'a> HeaderWriter<'a> {
     ) -> &mut Self {
         match self.encoding {
             Encoding::Json => {
-                self.out.extend_from_slice(if self.has_ext() { b"," } else { b",\"extFields\":{" });
+                self.out.extend_from_slice(self.separator());
                 push_json(self.out, name);
                 self.out.extend_from_slice(b":\"");
                 for (index, value) in values.into_iter().enumerate() {
