@@ -5,7 +5,7 @@ object per line:
 
     {"id": 1, "verb": "send", "namesrv": .., "topic": .., "mode": "sync|async|oneway|batch|keyed",
      "compression": "zlib|lz4|zstd", "messages": [{"body": <Base64>, "tag", "keys", "properties", "flag"}]}
-    {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "ordered"}
+    {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "ordered", "broadcast"}
     {"id": 3, "verb": "stop", "listener": <name>}
     {"id": 4, "verb": "pull", "api": .., "namesrv", "group", "topic", "filter", "count", "timeout_ms"}
     {"id": 5, "verb": "mqadmin", "args": [..]}                       (Java only)
@@ -112,12 +112,15 @@ class ProcessPeer:
         )  # fmt: skip
         return [_received(message) for message in pulled]
 
-    def listen(self, namesrv: str, topic: str, group: str, *, tags: str = "*", ordered: bool = False) -> Listener:
+    def listen(
+        self, namesrv: str, topic: str, group: str, *, tags: str = "*", ordered: bool = False, broadcast: bool = False
+    ) -> Listener:
         """Start a push consumer at the beginning of the topic, or where its group has committed."""
         name = f"{group}-{self._asked}"
         self._ask(
-            "listen", listener=name, namesrv=namesrv, topic=topic, group=group, filter=tags, ordered=ordered
-        )
+            "listen",
+            listener=name, namesrv=namesrv, topic=topic, group=group, filter=tags, ordered=ordered, broadcast=broadcast,
+        )  # fmt: skip
         return Listener(self, name)
 
     def mqadmin(self, *args: str) -> str:

@@ -38,6 +38,10 @@ final class Listeners {
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_INTERVAL_MS);
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(4);
+        if (request.getBooleanValue("broadcast")) {
+            // Without its name: the enumeration has moved to another package since 4.9.
+            consumer.setMessageModel(consumer.getMessageModel().valueOf("BROADCASTING"));
+        }
         if (request.getBooleanValue("ordered")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 report(name, messages);
