@@ -1,0 +1,53 @@
+"""Order by key: the movements of each account are booked one after the other, accounts side by side.
+
+    python examples/ordered_by_key.py
+
+Messages with one sharding key go to one queue, and an ordered consumer handles a queue in order, at one member at a
+time: here every account is paid into before it is drawn from, and two members share the work.
+"""
+
+import random
+import threading
+from collections import Counter
+
+import rmqpy
+from rmqpy import testing
+
+ACCOUNTS = [f"account-{number}" for number in range(12)]
+ROUNDS = 20
+
+
+def main() -> None:
+    balance: Counter[str] = Counter()
+    booked_by: Counter[str] = Counter()
+    all_booked = threading.Event()
+
+    def member(name: str, namesrv: str) -> rmqpy.PushConsumer:
+        consumer = rmqpy.PushConsumer("ledger", namesrv, ordered=True, start_from="earliest")
+
+        @consumer.on("movements")
+        def book(message: rmqpy.ReceivedMessage) -> None:
+            account = message.sharding_key or ""
+            # No lock: nobody else has this account now.
+            balance[account] += int(message.text())
+            booked_by[name] += 1
+            assert balance[account] >= 0, f"{account} was drawn from before it was paid into"
+            if sum(booked_by.values()) == 2 * ROUNDS * len(ACCOUNTS):
+                all_booked.set()
+
+        return consumer
+
+    with testing.broker() as server:
+        with rmqpy.Producer(server.namesrv) as bank:
+            for _ in range(ROUNDS):
+                for account in ACCOUNTS:
+                    amount = random.randint(1, 100)
+                    bank.send("movements", str(amount), sharding_key=account)
+                    bank.send("movements", str(-amount), sharding_key=account)
+        with member("one", server.namesrv), member("two", server.namesrv):
+            assert all_booked.wait(60)
+    print(f"booked {sum(booked_by.values())} movements, every balance is {set(balance.values())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The example programs run as they stand and do what they say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: Program → a line that only its success prints.
+PROGRAMS = {
+    "peak_shaving.py": "stored all 600",
+    "decoupling.py": "billing has seen every order",
+    "log_collection.py": "collected {'INFO': 100, 'ERROR': 1}, dropped 0",
+    "ordered_by_key.py": "booked 480 movements, every balance is {0}",
+    "cache_invalidation.py": "every server has forgotten the old price",
+    "retries.py": "dead letter: invoice 2",
+}
+#: Needs Spark: `make demo` runs it.
+ELSEWHERE = {"first_message.py"}
+
+
+def test_every_program_is_known_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} >= PROGRAMS.keys() | ELSEWHERE
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_runs_as_it_stands(name: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert PROGRAMS[name] in ran.stdout
+    assert "Traceback" not in ran.stderr
+    assert "Warning" not in ran.stderr
