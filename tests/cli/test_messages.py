@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,21 @@ def test_following_prints_what_arrives_until_it_is_interrupted(run: Any, server:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err.strip()) == (130, "", "interrupted")
+
+
+def test_following_as_a_group_shares_the_topic_and_commits_what_was_printed(run: Any, server: Standalone) -> None:
+    run("produce", "shared", "first")
+    command = [sys.executable, "-m", "rmqpy", "consume", "shared", "-g", "sharers", "--follow", "-n", server.namesrv]
+    with (
+        rmqpy.PullConsumer("sharers", server.namesrv, start_from="earliest") as other,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "first\n"
+        other.subscribe("shared")
+        deadline = time.monotonic() + 30
+        while len(other.assignment()) != 2:
+            assert time.monotonic() < deadline
+            assert other.poll(0.1) == []
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130

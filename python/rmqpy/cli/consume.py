@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,7 @@ from rmqpy.cli.cluster import client_config, cluster_options, place
 
 if TYPE_CHECKING:
     from rmqpy.client.consumer import PullConsumer
+    from rmqpy.client.group.rebalance import Rebalance
     from rmqpy.message import MessageQueue, ReceivedMessage
 
 #: The group that reads are made under when none is named. Nothing is committed to it.
@@ -62,18 +64,25 @@ def command(
     \b
     rmqpy consume orders
     rmqpy consume orders --from 10m --follow -o jsonl
+    rmqpy consume orders --group audit --follow
+
+    With a group and --follow it is a member of the group: several share the topic's queues.
     """
     from rmqpy.client.consumer import PullConsumer
+    from rmqpy.errors import QueueLost
 
     config = client_config(namesrv, timeout)
     # Where the group stopped; for a group that never committed, and for none, the beginning.
     with PullConsumer(group or READER, config, auto_commit=False, start_from="earliest") as consumer:
         queues = _queues(consumer, topic)
         ends = {queue: consumer.offsets(queue)[1] for queue in queues}
-        consumer.assign(queues, tags)
-        if start is not None:
-            for queue in queues:
-                consumer.seek(queue, start)
+        if group is not None and follow:
+            _share(consumer, topic, tags, start)
+        else:
+            consumer.assign(queues, tags)
+            if start is not None:
+                for queue in queues:
+                    consumer.seek(queue, start)
         printed = 0
         while follow or _is_behind(consumer, ends):
             wanted = BURST if count is None else min(BURST, count - printed)
@@ -85,9 +94,25 @@ def command(
                     printed += 1
             if group is not None and shown:
                 # What was printed, and not what was fetched behind the end: that is for the next run.
-                consumer.commit(shown)
+                with suppress(QueueLost):
+                    consumer.commit(shown)
             if printed == count:
                 break
+
+
+def _share(
+    consumer: "PullConsumer", topic: str, tags: str, start: "Literal['begin', 'end'] | int | datetime | None"
+) -> None:
+    """Be a member of the group, which shares the queues of the topic; each begins at `start` the first time."""
+    begun: set[MessageQueue] = set()
+
+    def begin(change: "Rebalance") -> None:
+        for queue in change.assigned - begun:
+            if start is not None:
+                consumer.seek(queue, start)
+            begun.add(queue)
+
+    consumer.subscribe(topic, tags, on_rebalance=begin)
 
 
 def _queues(consumer: "PullConsumer", topic: str) -> "list[MessageQueue]":
