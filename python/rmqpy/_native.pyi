@@ -63,6 +63,7 @@ class Store:
         flush_interval_ms: int = 50,
         index_enabled: bool = True,
         delay_levels_ms: Sequence[int] | None = None,
+        transient_pool: bool = False,
     ) -> Self: ...
     def open(self) -> None:
         """Lock, recover and start. Blocks with the interpreter released.

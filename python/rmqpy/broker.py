@@ -283,6 +283,7 @@ def _store(config: BrokerConfig) -> Store:
         flush_interval_ms=store.flush_interval_ms,
         index_enabled=store.is_indexed,
         delay_levels_ms=store.delays_ms,
+        transient_pool=store.has_transient_pool,
     )
 
 

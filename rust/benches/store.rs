@@ -11,7 +11,7 @@ use rmqpy::clock::SystemClock;
 use rmqpy::message::record::RecordFields;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::OsDisk;
-use rmqpy::store::{Get, GetResult, KeyHashes, Options, Progress, Put, PutError, Store};
+use rmqpy::store::{Get, GetResult, KeyHashes, MediumKind, Options, Progress, Put, PutError, Store};
 
 const PROPERTIES: &[u8] = b"UNIQ_KEY\x01AC11000100001234567890ABCDEF0000\x02WAIT\x01true\x02";
 const BURST: usize = 32;
@@ -83,8 +83,10 @@ fn read(store: &Store, name: &str, offset: QueueOffset) {
     report(name, best, BURSTS_PER_ROUND);
 }
 
-fn sync_append(root: &std::path::Path) {
-    let store = open(Options { sync_flush: true, threads: false, ..Options::new(root) });
+fn sync_append(root: &std::path::Path, medium: MediumKind) {
+    let options = Options { sync_flush: true, medium, threads: false, ..Options::new(root) };
+    let store = open(options);
+    store.keep().unwrap();
     let body = [7; 128];
     let mut times: Vec<Duration> = (0..500)
         .map(|_| {
@@ -96,7 +98,8 @@ fn sync_append(root: &std::path::Path) {
         })
         .collect();
     times.sort();
-    println!("{:<40} {:>8} us", "append and flush, median", times[times.len() / 2].as_micros());
+    let name = format!("append and flush, median, {medium:?}");
+    println!("{name:<40} {:>8} us", times[times.len() / 2].as_micros());
 }
 
 fn main() {
@@ -125,6 +128,7 @@ fn main() {
     let begin = Instant::now();
     drop(open(options));
     println!("{:<40} {:>8} us", "open after a clean stop", begin.elapsed().as_micros());
-    sync_append(&root.join("sync"));
+    sync_append(&root.join("mapping"), MediumKind::Mapping);
+    sync_append(&root.join("tail"), MediumKind::Tail);
     std::fs::remove_dir_all(root).unwrap();
 }

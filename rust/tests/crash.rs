@@ -19,7 +19,7 @@ use rmqpy::clock::ManualClock;
 use rmqpy::positions::PhysicalOffset;
 use rmqpy::store::Store;
 use rmqpy::store::simdisk::{Fault, SimDisk, Survival};
-use store_model::{Sample, body_of, clock, key_of, open, options, put, read_all, sample};
+use store_model::{Mode, Sample, body_of, clock, key_of, put, read_all, sample};
 
 const SURVIVALS: [Survival; 7] = [
     Survival::Nothing,
@@ -77,8 +77,8 @@ struct Model {
 
 impl Model {
     /// Runs a workload until it ends or the world stops. The store is left as the crash finds it.
-    fn run(&mut self, disk: &SimDisk, steps: &[Step], sync_flush: bool, clock: &Arc<ManualClock>) {
-        let start = || open(disk.shared(), options("/store", sync_flush), clock.clone()).ok();
+    fn run(&mut self, disk: &SimDisk, steps: &[Step], mode: Mode, clock: &Arc<ManualClock>) {
+        let start = || mode.open(disk.shared(), clock).ok();
         let Some(mut store) = start() else { return };
         for step in steps {
             clock.advance(Duration::from_millis(7));
@@ -100,6 +100,11 @@ impl Model {
                         Some(opened) => store = opened,
                         None => return,
                     }
+                    if !is_closed && !mode.outlives_a_kill() {
+                        // A stop that failed is a crash for what was in no file yet.
+                        let survived = self.check(&store, self.acknowledged, "after a stop that failed");
+                        self.forget_lost(survived);
+                    }
                 }
             }
             if disk.is_frozen() {
@@ -112,8 +117,8 @@ impl Model {
     }
 
     fn put(&mut self, store: &Store, samples: &[Sample], joined: bool) {
-        // In sync mode offsets run ahead of what is visible, and bodies are made from visible offsets: flush first.
-        if store.is_sync() && store.flush().is_err() {
+        // Where only what is durable is visible, offsets run ahead, and bodies are made from visible offsets: flush first.
+        if store.visible() < store.range().1 && store.flush().is_err() {
             return;
         }
         for (sample, outcome) in samples.iter().zip(put(store, samples, joined)) {
@@ -165,36 +170,36 @@ impl Model {
 }
 
 /// Crashes a workload before operation `at`, and checks everything that has to hold afterwards.
-fn crash(steps: &[Step], sync_flush: bool, at: u64, survival: Survival, seed: u64) {
-    let context = format!("operation {at}, {survival:?}, sync {sync_flush}, seed {seed}");
+fn crash(steps: &[Step], mode: Mode, at: u64, survival: Survival, seed: u64) {
+    let context = format!("operation {at}, {survival:?}, {mode:?}, seed {seed}");
     let disk = SimDisk::new();
     disk.freeze_at(at);
     let clock = clock();
     let mut model = Model::default();
-    model.run(&disk, steps, sync_flush, &clock);
+    model.run(&disk, steps, mode, &clock);
     let mut disk = disk.crash(survival, seed);
 
-    // Whatever is appended survives a killed process, flushed or not.
-    let at_least = if survival == Survival::Everything { model.appended.len() } else { model.acknowledged };
+    let is_killed = survival == Survival::Everything;
+    let at_least =
+        if is_killed && mode.outlives_a_kill() { model.appended.len() } else { model.acknowledged };
     // Sometimes the machine crashes again while the store recovers, after a few operations or many.
     let mut at_least_then = at_least;
     for again in 0..(seed + at) % 3 {
         let second = (seed + at * 7 + again * 13) % 40;
         disk.freeze_at(second);
-        let opened = open(disk.shared(), options("/store", sync_flush), clock.clone());
+        let opened = mode.open(disk.shared(), &clock);
         let is_open = opened.is_ok();
         drop(opened);
-        let survival =
-            if survival == Survival::Everything { survival } else { SURVIVALS[(second % 7) as usize] };
-        if !is_open && survival != Survival::Everything {
+        let survival = if is_killed { survival } else { SURVIVALS[(second % 7) as usize] };
+        if !is_open && !is_killed {
             at_least_then = model.acknowledged;
         }
         disk = disk.crash(survival, seed ^ second);
     }
     let at_least = at_least_then;
 
-    let store = open(disk.shared(), options("/store", sync_flush), clock.clone());
-    let store = store.unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
+    let store =
+        mode.open(disk.shared(), &clock).unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
     let survived = model.check(&store, at_least, &context);
     model.forget_lost(survived);
     // It goes on: new messages take the places of lost ones, and nothing old shines through.
@@ -208,7 +213,7 @@ fn crash(steps: &[Step], sync_flush: bool, at: u64, survival: Survival, seed: u6
     // And a clean stop keeps it all, as does deleting what can be rebuilt.
     store.close().expect("a working disk");
     drop(store);
-    let store = open(disk.shared(), options("/store", sync_flush), clock).expect("opens after a clean stop");
+    let store = mode.open(disk.shared(), &clock).expect("opens after a clean stop");
     model.check(&store, model.appended.len(), &context);
 }
 
@@ -216,40 +221,39 @@ fn seeds() -> u64 {
     std::env::var("RMQPY_CRASH_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1)
 }
 
-fn enumerate(sync_flush: bool) {
+fn enumerate(mode: Mode) {
     let mut states = 0;
     for (name, steps) in WORKLOADS {
         let disk = SimDisk::new();
         let mut model = Model::default();
-        model.run(&disk, steps, sync_flush, &clock());
+        model.run(&disk, steps, mode, &clock());
         assert!(!model.appended.is_empty(), "{name}: the workload works");
         let operations = disk.operations();
         for at in 0..=operations {
             for (index, survival) in SURVIVALS.into_iter().enumerate() {
                 for seed in 0..seeds() {
-                    crash(steps, sync_flush, at, survival, seed * 1009 + index as u64);
+                    crash(steps, mode, at, survival, seed * 1009 + index as u64);
                     states += 1;
                 }
             }
         }
     }
-    println!("{states} crash states, sync {sync_flush}");
+    println!("{states} crash states, {mode:?}");
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_torn_is_read_in_sync_mode() {
-    enumerate(true);
+    Mode::ALL.into_iter().filter(|mode| mode.sync_flush).for_each(enumerate);
 }
 
 #[test]
 fn a_crash_in_async_mode_takes_only_the_end_of_the_log() {
-    enumerate(false);
+    Mode::ALL.into_iter().filter(|mode| !mode.sync_flush).for_each(enumerate);
 }
 
 /// Opens a store that was left by a failure, appends, and counts what is acknowledged.
-fn go_on(disk: &SimDisk, model: &mut Model, sync_flush: bool, clock: &Arc<ManualClock>) {
-    let store =
-        open(disk.shared(), options("/store", sync_flush), clock.clone()).expect("the disk works again");
+fn go_on(disk: &SimDisk, model: &mut Model, mode: Mode, clock: &Arc<ManualClock>) {
+    let store = mode.open(disk.shared(), clock).expect("the disk works again");
     let survived = model.check(&store, model.acknowledged, "the same machine");
     model.forget_lost(survived);
     model.put(&store, SMALL, false);
@@ -262,29 +266,28 @@ fn go_on(disk: &SimDisk, model: &mut Model, sync_flush: bool, clock: &Arc<Manual
 #[test]
 fn an_operation_that_fails_makes_no_false_acknowledgement() {
     let mut faults = 0;
-    for sync_flush in [true, false] {
+    for mode in Mode::ALL {
         for (name, steps) in WORKLOADS {
             let disk = SimDisk::new();
-            Model::default().run(&disk, steps, sync_flush, &clock());
+            Model::default().run(&disk, steps, mode, &clock());
             for operation in 0..disk.operations() {
                 for kind in [io::ErrorKind::Other, io::ErrorKind::StorageFull] {
                     for is_lasting in [false, true] {
-                        let context = format!(
-                            "{name}: operation {operation} {kind:?} lasting {is_lasting} sync {sync_flush}"
-                        );
+                        let context =
+                            format!("{name}: operation {operation} {kind:?} lasting {is_lasting} {mode:?}");
                         let disk = SimDisk::new();
                         disk.set_fault(Fault { operation, is_lasting, kind });
                         let clock = clock();
                         let mut model = Model::default();
-                        model.run(&disk, steps, sync_flush, &clock);
+                        model.run(&disk, steps, mode, &clock);
                         faults += 1;
                         // A new process on the same machine, with pages in memory that never reached the disk.
                         if operation % 2 == 0 && !is_lasting {
-                            go_on(&disk, &mut model, sync_flush, &clock);
+                            go_on(&disk, &mut model, mode, &clock);
                         }
                         // The power fails afterwards: what was acknowledged must really have been on disk.
                         let disk = disk.crash(Survival::Nothing, operation);
-                        let store = open(disk.shared(), options("/store", sync_flush), clock);
+                        let store = mode.open(disk.shared(), &clock);
                         let store = store.unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
                         model.check(&store, model.acknowledged, &context);
                     }

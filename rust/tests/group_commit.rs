@@ -17,7 +17,7 @@ use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::OsDisk;
 use rmqpy::store::simdisk::{Fault, SimDisk};
 use rmqpy::store::{Arrivals, ConsumeQueue, Options, PutError, Store};
-use store_model::{Folder, clock, open, options, put, read_all, sample};
+use store_model::{Folder, Mode, clock, open, options, put, read_all, sample};
 
 /// Remembers what it was told, and lets tests wait for it.
 #[derive(Default)]
@@ -58,14 +58,25 @@ impl Arrivals for Listener {
     }
 }
 
-fn threaded(root: &Path, sync_flush: bool) -> Options {
-    Options { threads: true, ..options(root, sync_flush) }
+fn threaded(root: &Path, mode: Mode) -> Arc<Store> {
+    let options = Options { threads: true, ..mode.options(root) };
+    open(OsDisk::shared(), options, SystemClock::shared()).expect("opens")
+}
+
+fn sync_modes() -> impl Iterator<Item = Mode> {
+    Mode::ALL.into_iter().filter(|mode| mode.sync_flush)
 }
 
 #[test]
 fn in_sync_mode_nothing_is_visible_before_it_is_durable() {
+    for mode in Mode::ALL.into_iter().filter(|mode| mode.shows_what_is_durable()) {
+        check_that_visible_follows_durable(mode);
+    }
+}
+
+fn check_that_visible_follows_durable(mode: Mode) {
     let disk = SimDisk::new();
-    let store = open(disk.shared(), options("/store", true), clock()).expect("opens");
+    let store = mode.open(disk.shared(), &clock()).expect("opens");
     let listener = Arc::new(Listener::default());
     store.set_arrivals(listener.clone());
     store.queue_or_create("orders", 0).expect("a queue").set_awaited(true);
@@ -97,9 +108,9 @@ fn in_async_mode_it_is_visible_at_once_and_only_awaited_queues_are_announced() {
 
 #[test]
 fn a_failed_flush_fails_those_who_wait_and_latches_the_log() {
-    for sync_flush in [true, false] {
+    for mode in Mode::ALL {
         let disk = SimDisk::new();
-        let store = open(disk.shared(), options("/store", sync_flush), clock()).expect("opens");
+        let store = mode.open(disk.shared(), &clock()).expect("opens");
         let listener = Arc::new(Listener::default());
         store.set_arrivals(listener.clone());
         put(&store, &[sample("orders", 0, 10)], false);
@@ -117,17 +128,22 @@ fn a_failed_flush_fails_those_who_wait_and_latches_the_log() {
         assert_eq!((store.durable(), listener.latched.load(Ordering::Acquire)), (durable, 1));
         assert!(store.is_latched() && store.failure().expect("a reason").contains("commitlog"));
         assert_eq!(put(&store, &[sample("orders", 0, 10)], false), [Err(PutError::ReadOnly)]);
-        assert_eq!(read_all(&store, "orders", 0).len(), if sync_flush { 1 } else { 2 }, "reads go on");
+        let visible = if mode.shows_what_is_durable() { 1 } else { 2 };
+        assert_eq!(read_all(&store, "orders", 0).len(), visible, "reads go on");
         assert!(store.close().is_err());
     }
 }
 
 #[test]
 fn many_senders_share_flushes_and_all_are_released() {
+    sync_modes().for_each(check_many_senders);
+}
+
+fn check_many_senders(mode: Mode) {
     const SENDERS: u32 = 8;
     const MESSAGES: usize = 100;
-    let folder = Folder::new("senders");
-    let store = open(OsDisk::shared(), threaded(&folder.0, true), SystemClock::shared()).expect("opens");
+    let folder = Folder::new(&format!("senders-{:?}", mode.medium));
+    let store = threaded(&folder.0, mode);
     let listener = Arc::new(Listener::default());
     store.set_arrivals(listener.clone());
     std::thread::scope(|scope| {
@@ -157,21 +173,19 @@ fn many_senders_share_flushes_and_all_are_released() {
 #[test]
 fn without_anybody_waiting_the_interval_flushes() {
     let folder = Folder::new("interval");
-    for sync_flush in [true, false] {
-        let root = folder.0.join(sync_flush.to_string());
-        let store =
-            open(OsDisk::shared(), threaded(&root, sync_flush), SystemClock::shared()).expect("opens");
+    for (index, mode) in Mode::ALL.into_iter().enumerate() {
+        let store = threaded(&folder.0.join(index.to_string()), mode);
         let listener = Arc::new(Listener::default());
         store.set_arrivals(listener.clone());
         let (_, _, end) = put(&store, &[sample("orders", 0, 300)], false)[0].expect("stored");
-        assert!(listener.wait_for(end), "sync {sync_flush}");
+        assert!(listener.wait_for(end), "{mode:?}");
     }
 }
 
 #[test]
 fn cold_reads_run_on_their_own_thread_until_the_store_is_closed() {
     let folder = Folder::new("cold");
-    let store = open(OsDisk::shared(), threaded(&folder.0, false), SystemClock::shared()).expect("opens");
+    let store = threaded(&folder.0, Mode::ASYNC);
     put(&store, &[sample("orders", 0, 300)], false);
     let (sender, receiver) = std::sync::mpsc::channel();
     let is_taken = store.read_later(move |store| {
@@ -186,22 +200,22 @@ fn cold_reads_run_on_their_own_thread_until_the_store_is_closed() {
 }
 
 const CHILD_FOLDER: &str = "RMQPY_KILLED_CHILD_FOLDER";
-const CHILD_SYNC: &str = "RMQPY_KILLED_CHILD_SYNC";
+const CHILD_MODE: &str = "RMQPY_KILLED_CHILD_MODE";
 
 /// Not a test of its own: what the process does that gets killed. It says on its output what it was promised.
 #[test]
 fn child_that_gets_killed() {
     let Ok(root) = std::env::var(CHILD_FOLDER) else { return };
-    let sync_flush = std::env::var(CHILD_SYNC).is_ok();
-    let store =
-        open(OsDisk::shared(), threaded(Path::new(&root), sync_flush), SystemClock::shared()).expect("opens");
+    let index = std::env::var(CHILD_MODE).ok().and_then(|index| index.parse::<usize>().ok());
+    let mode = Mode::ALL[index.expect("the parent names a mode")];
+    let store = threaded(Path::new(&root), mode);
     let listener = Arc::new(Listener::default());
     store.set_arrivals(listener.clone());
     let send = |store: &Store, queue_id: u32| {
         let samples = [sample("orders", queue_id, 30), sample("orders", queue_id, 3000)];
         let outcomes = put(store, &samples, queue_id == 1);
         for (offset, _, end) in outcomes.into_iter().flatten() {
-            if sync_flush {
+            if mode.sync_flush {
                 store.release_after(end);
                 listener.wait_for(end);
             }
@@ -227,15 +241,16 @@ fn child_that_gets_killed() {
 #[test]
 fn a_killed_process_loses_nothing_that_it_acknowledged() {
     let kills = std::env::var("RMQPY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
-    for sync_flush in [true, false] {
-        let folder = Folder::new(&format!("killed-{sync_flush}"));
+    for (index, mode) in Mode::ALL.into_iter().enumerate() {
+        if !(mode.sync_flush || mode.outlives_a_kill()) {
+            continue;
+        }
+        let folder = Folder::new(&format!("killed-{index}"));
         let mut acknowledged = BTreeSet::new();
         for kill in 0..kills {
             let mut command = Command::new(std::env::current_exe().expect("this program"));
             command.args(["--exact", "child_that_gets_killed", "--nocapture"]).env(CHILD_FOLDER, &folder.0);
-            if sync_flush {
-                command.env(CHILD_SYNC, "1");
-            }
+            command.env(CHILD_MODE, index.to_string());
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a child");
             let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
             // A number of acknowledgements that differs from life to life, not a time: slow machines kill as well.
@@ -255,7 +270,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
             }
             child.wait().expect("it is dead");
             assert!(promises >= promises_max, "the child worked: {promises}");
-            let options = options(&folder.0, sync_flush);
+            let options = mode.options(&folder.0);
             let store = open(OsDisk::shared(), options, SystemClock::shared()).expect("opens after a kill");
             for queue_id in 0..2 {
                 let found = read_all(&store, "orders", queue_id);
@@ -263,7 +278,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
                     .iter()
                     .filter(|(id, offset)| *id == queue_id && !found.contains_key(offset))
                     .collect();
-                assert!(lost.is_empty(), "kill {kill}, sync {sync_flush}: {lost:?}");
+                assert!(lost.is_empty(), "kill {kill}, {mode:?}: {lost:?}");
             }
             store.abandon();
         }

@@ -20,8 +20,9 @@ SMALL_FILES = {
     "mappedFileSizeConsumeQueue": 20 * 500,
     "maxHashSlotNum": 500,
     "maxIndexNum": 2_000,
+    "waitTimeMillsInSendQueue": 60_000,
 }
-"""So small that a few thousand messages fill several files of every kind."""
+"""So small that a few thousand messages fill several files of every kind; and a cold JVM is given its time."""
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ def count(everything: Served) -> int:
     return sum(len(records) for records in everything.values())
 
 
+@pytest.mark.timeout(300 + MESSAGES // 50)
 def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path
 ) -> None:

@@ -63,7 +63,7 @@ _HARMLESS: Final = (
     (
         "the flush is bounded by time in both modes, see flushIntervalCommitLog",
         """flushCommitLogTimed flushCommitLogLeastPages flushCommitLogThoroughInterval commitIntervalCommitLog
-        commitCommitLogLeastPages commitCommitLogThoroughInterval transientStorePoolEnable transientStorePoolSize
+        commitCommitLogLeastPages commitCommitLogThoroughInterval transientStorePoolSize
         fastFailIfNoBufferInStorePool syncFlushTimeout putMessageTimeout flushIntervalConsumeQueue
         flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval writeWithoutMmap""",
     ),

@@ -41,6 +41,12 @@ class StoreConfig(Settings):
         low=1,
         high=60_000,
     )
+    has_transient_pool: bool = key(
+        "transientStorePoolEnable",
+        False,
+        "ASYNC_FLUSH writes through memory of the broker; consumers see a message when it is on the disk. "
+        "SYNC_FLUSH always does.",
+    )
     segment_bytes: int = key(
         "mappedFileSizeCommitLog",
         1 << 30,

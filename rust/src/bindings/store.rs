@@ -11,7 +11,7 @@ use super::errors::raise;
 use crate::clock::SystemClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::disk::OsDisk;
-use crate::store::{Boundary, ConsumeQueue, Options, Phase, Progress, Store, StoreError};
+use crate::store::{Boundary, ConsumeQueue, MediumKind, Options, Phase, Progress, Store, StoreError};
 
 /// A message store directory, opened by one process.
 #[pyclass(name = "Store", module = "rmqpy._native", frozen)]
@@ -44,7 +44,8 @@ impl PyStore {
 impl PyStore {
     #[new]
     #[pyo3(signature = (root, *, segment_bytes=1 << 30, queue_file_bytes=6_000_000, index_slots=5_000_000,
-        index_entries=20_000_000, sync_flush=false, flush_interval_ms=50, index_enabled=true, delay_levels_ms=None))]
+        index_entries=20_000_000, sync_flush=false, flush_interval_ms=50, index_enabled=true, delay_levels_ms=None,
+        transient_pool=false))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
         root: &str,
@@ -56,6 +57,7 @@ impl PyStore {
         flush_interval_ms: u64,
         index_enabled: bool,
         delay_levels_ms: Option<Vec<u64>>,
+        transient_pool: bool,
     ) -> Self {
         let mut options = Options::new(root);
         options.segment_bytes = segment_bytes;
@@ -68,6 +70,8 @@ impl PyStore {
         if let Some(levels) = delay_levels_ms {
             options.delay_levels_ms = levels;
         }
+        // A sync of a mapping costs three times as much, and what is not durable is not read.
+        options.medium = if sync_flush || transient_pool { MediumKind::Tail } else { MediumKind::Mapping };
         Self { options, progress: Progress::default(), store: Mutex::new(None) }
     }
 

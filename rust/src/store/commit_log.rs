@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::SharedClock;
-use crate::message::record::{RecordFields, Stamp, encode_blank};
+use crate::message::record::{RecordFields, Stamp};
 use crate::message::sysflag;
 use crate::positions::{PhysicalOffset, QueueOffset};
 
@@ -24,16 +24,12 @@ use super::consume_queue::ConsumeQueue;
 use super::dispatch::Dispatch;
 use super::error::PutError;
 use super::index::KeyHashes;
-use super::medium::Medium;
-use super::region::Appender;
-use super::segments::{Segment, Segments};
+use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
+use super::segments::{Active, Segment, Segments};
 
-/// Every file but the newest ends with a blank of at least this size, so this much stays free behind a record.
-pub const BLANK_BYTES_MIN: u64 = 8;
 /// Records that may be published and not yet visible. A burst beyond waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;
-/// How long an append waits, in all, for a segment or for room in the ring.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long an append waits for room before it asks again.
 const WAIT_STEP: Duration = Duration::from_millis(5);
 
 /// A message to append, and what came of it.
@@ -70,16 +66,16 @@ pub struct CommitLog {
     segments: Segments,
     clock: SharedClock,
     writer: Mutex<Writer>,
-    next: Mutex<Option<Next>>,
+    /// The file after the active one, and the right to write it.
+    next: Mutex<Option<Active>>,
     room: Condvar,
     waiting: Mutex<()>,
+    /// Whether an append waits for the next file.
+    wants_next: AtomicBool,
     published: AtomicU64,
     is_closed: AtomicBool,
     failure: OnceLock<String>,
 }
-
-/// The file after the active one, and the right to write it.
-type Next = (Arc<Segment>, Box<dyn Medium>);
 
 struct Writer {
     segment: Arc<Segment>,
@@ -95,13 +91,16 @@ impl CommitLog {
     pub fn new(
         segments: Segments,
         clock: SharedClock,
-        (segment, appender): (Arc<Segment>, Appender),
+        (segment, appender): Active,
         store_timestamp_ms: i64,
     ) -> Self {
-        let end = segment.base() + appender.end() as u64;
+        let end = segment.published();
         let writer = Writer {
             segment,
-            medium: Box::new(appender),
+            medium: match appender {
+                Some(appender) => Box::new(appender),
+                None => Box::new(Tail::new(end)),
+            },
             end,
             store_timestamp_ms,
             ring: Vec::with_capacity(RING_RECORDS_MAX),
@@ -113,6 +112,7 @@ impl CommitLog {
             next: Mutex::new(None),
             room: Condvar::new(),
             waiting: Mutex::new(()),
+            wants_next: AtomicBool::new(false),
             published: AtomicU64::new(end),
             is_closed: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -149,26 +149,29 @@ impl CommitLog {
 
     /// Appends `puts` in order and leaves each one's outcome in it. Joined puts succeed or fail together.
     ///
-    /// `make_room` is called, with no lock held, when the next file is not ready or too many records wait for their flush.
-    pub fn append(&self, puts: &mut [Put<'_>], make_room: impl Fn()) {
+    /// `make_room` is called, with no lock held, when the next file is not ready or too much waits for its flush; `false`
+    /// ends the append.
+    pub fn append(&self, puts: &mut [Put<'_>], mut make_room: impl FnMut() -> bool) {
         let mut done = 0;
-        let mut waited = Duration::ZERO;
         while done < puts.len() {
             let (_, rest) = puts.split_at_mut(done);
             done += self.append_while_there_is_room(rest);
             if done == puts.len() {
                 return;
             }
-            make_room();
-            if waited >= WAIT_MAX {
+            if !make_room() {
                 let (_, rest) = puts.split_at_mut(done);
                 rest.iter_mut().for_each(|put| put.outcome = Err(PutError::Busy));
                 return;
             }
-            let mut waiting = self.waiting.lock();
-            self.room.wait_for(&mut waiting, WAIT_STEP);
-            waited += WAIT_STEP;
         }
+    }
+
+    /// Waits a moment for [`room_was_made`](Self::room_was_made); returns how long at most.
+    pub fn wait_for_room(&self) -> Duration {
+        let mut waiting = self.waiting.lock();
+        self.room.wait_for(&mut waiting, WAIT_STEP);
+        WAIT_STEP
     }
 
     /// Wakes appends that wait for a file or for room in the ring.
@@ -189,8 +192,8 @@ impl CommitLog {
                 Err(error) => group.iter_mut().for_each(|put| put.outcome = Err(error)),
                 Ok(()) => {
                     let fits = writer.ring.len() + group.len() <= writer.ring.capacity()
-                        && (size + BLANK_BYTES_MIN <= writer.medium.room() as u64 || self.roll(&mut writer));
-                    if !fits {
+                        && (size + BLANK_BYTES_MIN as u64 <= writer.file_room() || self.roll(&mut writer));
+                    if !fits || !writer.medium.has_room(size as usize) {
                         break;
                     }
                     group.iter_mut().for_each(|put| writer.place(put));
@@ -207,7 +210,7 @@ impl CommitLog {
             return Err(PutError::ReadOnly);
         }
         // Java would blank a whole file for such a record, store nothing and say that all is well.
-        if size + BLANK_BYTES_MIN > self.segments.size() {
+        if size + BLANK_BYTES_MIN as u64 > self.segments.size() {
             return Err(PutError::TooLarge);
         }
         if group.iter().any(|put| put.queue.is_deleted()) {
@@ -223,27 +226,27 @@ impl CommitLog {
 
     /// Fills the file with a blank and goes on in the next one; `false`, and nothing done, when that is not ready.
     fn roll(&self, writer: &mut MutexGuard<'_, Writer>) -> bool {
-        let Some((segment, medium)) = self.next.lock().take() else { return false };
-        let blank = writer.medium.room();
-        if let Some(rest) = writer.medium.append(blank).filter(|rest| rest.len() >= BLANK_BYTES_MIN as usize)
-        {
-            encode_blank(rest, blank as u32);
-        }
-        writer.medium.commit();
+        let Some((segment, appender)) = self.next.lock().take() else {
+            self.wants_next.store(true, Ordering::Release);
+            return false;
+        };
+        let blank = writer.file_room() as usize;
+        writer.medium.enter(blank, segment.base(), appender);
         writer.end = segment.base();
         writer.segment = segment;
-        writer.medium = medium;
         true
     }
 
-    /// Hands over the records that are not visible yet, in log order, and the position they reach.
+    /// Hands over the records that are not visible yet, in log order, those of their bytes that are in no file yet, and
+    /// the position they reach.
     ///
-    /// `into` must be empty; its memory becomes the ring's.
-    pub fn take_ring(&self, into: &mut Vec<Dispatch>) -> PhysicalOffset {
+    /// Both must be empty; their memory becomes the ring's and the medium's.
+    pub fn take_ring(&self, into: &mut Vec<Dispatch>, unwritten: &mut Unwritten) -> PhysicalOffset {
         debug_assert!(into.is_empty());
         into.reserve_exact(RING_RECORDS_MAX.saturating_sub(into.capacity()));
         let mut writer = self.writer.lock();
         std::mem::swap(&mut writer.ring, into);
+        writer.medium.take(unwritten);
         PhysicalOffset(writer.end)
     }
 
@@ -258,20 +261,19 @@ impl CommitLog {
         self.writer.lock().store_timestamp_ms
     }
 
-    /// The file being written, and the position in it.
-    pub fn active(&self) -> (Arc<Segment>, u64) {
-        let writer = self.writer.lock();
-        (Arc::clone(&writer.segment), writer.end)
-    }
-
-    /// Whether the file after the active one is ready.
-    pub fn has_next(&self) -> bool {
-        self.next.lock().is_some()
+    /// Whether the file after the active one has to be made: it is waited for, or half of the active one is used.
+    pub fn needs_next(&self) -> bool {
+        let is_due = || {
+            let writer = self.writer.lock();
+            writer.file_room() <= writer.segment.size() as u64 / 2
+        };
+        self.next.lock().is_none() && (self.wants_next.load(Ordering::Acquire) || is_due())
     }
 
     /// Puts the file after the active one in place.
-    pub fn set_next(&self, (segment, appender): (Arc<Segment>, Appender)) {
-        *self.next.lock() = Some((segment, Box::new(appender)));
+    pub fn set_next(&self, next: Active) {
+        *self.next.lock() = Some(next);
+        self.wants_next.store(false, Ordering::Release);
         self.room_was_made();
     }
 
@@ -282,6 +284,11 @@ impl CommitLog {
 }
 
 impl Writer {
+    /// Bytes that still fit into the file.
+    fn file_room(&self) -> u64 {
+        self.segment.limit() - self.end
+    }
+
     fn place(&mut self, put: &mut Put<'_>) {
         let size = put.record.encoded_len();
         // Half messages, and rolled back ones, are in the log and in no queue.

@@ -81,6 +81,8 @@ pub trait DiskFile: Send + Sync {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
     /// Overwrites the range, which must lie within the file, with zeros.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
+    /// Writes zeros over the range, which must lie within the file, so that the file system has it down as written.
+    fn write_zeros(&self, range: Range<u64>) -> io::Result<()>;
     /// Makes contents and size durable.
     fn sync(&self) -> io::Result<()>;
     /// Maps the first `size` bytes, which the file must have.
@@ -243,6 +245,10 @@ impl DiskFile for OsFile {
             }
             zeroed => Ok(zeroed?),
         }
+    }
+
+    fn write_zeros(&self, range: Range<u64>) -> io::Result<()> {
+        write_zeros(&self.file, range)
     }
 
     fn sync(&self) -> io::Result<()> {

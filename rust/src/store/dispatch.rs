@@ -20,6 +20,7 @@ use super::consume_queue::ConsumeQueue;
 use super::derived::{Derived, DerivedFiles};
 use super::error::StoreError;
 use super::index::KeyHashes;
+use super::medium::Unwritten;
 use super::recovery::LastRecord;
 
 /// What the derived files need to know of one record.
@@ -76,6 +77,8 @@ pub struct Dispatcher {
 struct Moving {
     /// Memory that changes places with the log's ring.
     ring: Vec<Dispatch>,
+    /// Memory that changes places with the log's tail.
+    unwritten: Unwritten,
     /// The newest record that is visible.
     last: Option<LastRecord>,
 }
@@ -86,7 +89,7 @@ impl Dispatcher {
         Self {
             derived,
             arrivals: OnceLock::new(),
-            moving: Mutex::new(Moving { ring: Vec::new(), last }),
+            moving: Mutex::new(Moving { ring: Vec::new(), unwritten: Unwritten::default(), last }),
             visible: AtomicU64::new(visible.0),
         }
     }
@@ -132,16 +135,18 @@ impl Dispatcher {
     }
 
     /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after
-    /// the flush up to the position it is given in sync mode. An error of `ready` leaves the records invisible for good.
+    /// the flush up to the position it is given in sync mode; what it is given beside that is in no file yet. An error
+    /// of `ready` leaves the records invisible for good.
     pub fn advance(
         &self,
         log: &CommitLog,
-        ready: impl FnOnce(PhysicalOffset) -> Result<(), StoreError>,
+        ready: impl FnOnce(PhysicalOffset, &Unwritten) -> Result<(), StoreError>,
     ) -> Result<PhysicalOffset, StoreError> {
         let mut moving = self.moving.lock();
-        let Moving { ring, last } = &mut *moving;
-        let position = log.take_ring(ring);
-        let is_ready = ready(position);
+        let Moving { ring, unwritten, last } = &mut *moving;
+        let position = log.take_ring(ring, unwritten);
+        let is_ready = ready(position, unwritten);
+        unwritten.bytes.clear();
         if is_ready.is_ok() {
             for record in ring.iter() {
                 self.derived.take(record);

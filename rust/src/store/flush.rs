@@ -21,6 +21,7 @@ use crate::positions::PhysicalOffset;
 use super::commit_log::CommitLog;
 use super::dispatch::{Arrivals, Dispatcher};
 use super::error::StoreError;
+use super::medium::Unwritten;
 
 /// Flushes the log.
 pub struct Flush {
@@ -77,10 +78,10 @@ impl Flush {
     pub fn flush(&self) -> Result<PhysicalOffset, StoreError> {
         let _one = self.flushing.lock();
         let flushed = if self.is_sync {
-            self.dispatcher.advance(&self.log, |position| self.reach(position))
+            self.dispatcher.advance(&self.log, |position, unwritten| self.reach(position, unwritten))
         } else {
             let position = self.log.published();
-            self.reach(position).map(|()| position)
+            self.reach(position, &Unwritten::default()).map(|()| position)
         };
         match &flushed {
             Ok(position) => {
@@ -90,6 +91,12 @@ impl Flush {
             Err(error) => self.fail(error.to_string()),
         }
         flushed
+    }
+
+    /// Calls `work` while nothing is written to the files of the log.
+    pub fn between_flushes<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _one = self.flushing.lock();
+        work()
     }
 
     /// Refuses writes from now on, and says so to everybody who waits.
@@ -105,12 +112,13 @@ impl Flush {
         }
     }
 
-    fn reach(&self, position: PhysicalOffset) -> Result<(), StoreError> {
+    fn reach(&self, position: PhysicalOffset, unwritten: &Unwritten) -> Result<(), StoreError> {
         if let Some(reason) = self.log.failure() {
             return Err(StoreError::ReadOnly { reason: reason.to_owned() });
         }
         let durable = self.durable();
         if durable < position {
+            self.log.segments().write(unwritten)?;
             self.log.segments().sync(durable.0..position.0)?;
             self.durable.store(position.0, Ordering::Release);
         }

@@ -20,6 +20,7 @@ use super::dispatch::Dispatcher;
 use super::error::StoreError;
 use super::flush::Flush;
 use super::index::Index;
+use super::medium::MediumKind;
 use super::recovery::LastRecord;
 use super::scan::record_at;
 
@@ -28,6 +29,8 @@ const ROUND: Duration = Duration::from_millis(50);
 /// Bytes that are made present ahead of the appender: four rounds' worth, within these bounds.
 const AHEAD_BYTES_MIN: u64 = 4 << 20;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that are prepared in one go, while a flush has to wait.
+const AHEAD_STEP_BYTES: u64 = 1 << 20;
 /// Rounds after which idle queues give their memory back.
 const COOL_DOWN_ROUNDS: u64 = 200;
 
@@ -50,7 +53,7 @@ struct State {
     /// there are no more checkpoints: the next start reads the log from the last one, and writes those files again.
     is_in_doubt: bool,
     checkpoint_at: Duration,
-    /// Position of the appender a round ago, and to where pages are present.
+    /// Position of the appender a round ago, and to where bytes are prepared.
     seen: u64,
     populated: u64,
     rounds: u64,
@@ -100,7 +103,7 @@ impl Keeper {
     pub fn keep(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         self.prepare_next()?;
-        self.populate(&mut state);
+        self.prepare_ahead(&mut state);
         self.dispatcher.derived().write()?;
         state.rounds += 1;
         if state.rounds.is_multiple_of(COOL_DOWN_ROUNDS) {
@@ -117,31 +120,36 @@ impl Keeper {
         self.checkpoint(&mut self.state.lock())
     }
 
-    /// The next file is made when half of the active one is used.
     fn prepare_next(&self) -> Result<(), StoreError> {
-        let (active, end) = self.log.active();
-        if self.log.failure().is_none()
-            && !self.log.has_next()
-            && end - active.base() >= active.size() as u64 / 2
-        {
+        if self.log.failure().is_none() && self.log.needs_next() {
             let next = self.log.segments().create()?;
             self.log.set_next(next);
         }
         Ok(())
     }
 
-    /// Touches the pages that the appender will come to next, where it would otherwise take a fault on each.
-    fn populate(&self, state: &mut State) {
+    /// Prepares what the appender will come to next: it would take a fault on each page, or every flush would have to
+    /// tell the file system about new blocks.
+    fn prepare_ahead(&self, state: &mut State) {
         let end = self.log.published().0;
         let ahead = ((end - state.seen) * 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
-        let until = end + ahead;
         state.seen = end;
+        // In large steps: each may cost a sync.
+        if state.populated >= end + ahead / 2 {
+            return;
+        }
+        let until = end + ahead;
         let mut at = state.populated.max(end);
+        let segments = self.log.segments();
         while at < until {
-            let Some(segment) = self.log.segments().find(at) else { break };
-            let step = (at + (4 << 20)).min(until).min(segment.limit());
-            // A kernel that cannot do it leaves the appender a little slower.
-            let _ = segment.populate(at..step);
+            let Some(segment) = segments.find(at) else { break };
+            let step = (at + AHEAD_STEP_BYTES).min(until).min(segment.limit());
+            let prepare = || segment.prepare(at..step);
+            // Where it cannot be done appends are a little slower.
+            let _ = match segments.medium() {
+                MediumKind::Mapping => prepare(),
+                MediumKind::Tail => self.flush.between_flushes(prepare).and_then(|()| segment.sync(at..step)),
+            };
             at = step;
         }
         state.populated = at;

@@ -9,7 +9,7 @@
 //! - *published*: records before it are whole and may be read;
 //! - *durable*: bytes before it are on disk (`flush`);
 //! - *visible*: what consumers may see. In async mode that is what is published; in sync mode, what is durable: nobody
-//!   is shown a message that a power loss could take back.
+//!   is shown a message that a power loss could take back. What is in no file yet (`medium`) is not visible either.
 //!
 //! durable <= published <= reserved, and all four only grow. Whoever advances *visible* drains what the append left in
 //! a ring into the queues and the index (`dispatch`), and wakes those who wait there. The queues (`consume_queue`)
@@ -76,9 +76,12 @@ pub use dispatch::Arrivals;
 pub use error::{PutError, StoreError};
 pub use index::KeyHashes;
 pub use lookup::{Boundary, Get, GetResult, GetStatus, QUERY_RECORDS_MAX, QueryResult};
+pub use medium::MediumKind;
 pub use options::Options;
 pub use recovery::{Phase, Progress};
 
+/// How long an append waits, in all, for a segment or for a flush that makes room.
+const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Reads that wait for the `read` thread, at most.
 const COLD_READS_MAX: usize = 1024;
 /// Share of the machine's memory that the end of the log may take before a reader counts as far behind, in percent.
@@ -141,7 +144,7 @@ impl Store {
         let flush = Arc::new(Flush::new(
             Arc::clone(&log),
             Arc::clone(&dispatcher),
-            options.sync_flush,
+            options.is_shown_when_durable(),
             Duration::from_millis(options.flush_interval_ms),
             end,
         ));
@@ -222,9 +225,16 @@ impl Store {
     /// In async mode stored messages are visible when this returns; in sync mode when they are durable, which
     /// [`release_after`](Self::release_after) brings about. Blocks for at most 5 s, when the disk does not keep up.
     pub fn append(&self, puts: &mut [Put<'_>]) {
-        self.log.append(puts, || self.make_room());
-        if !self.options.sync_flush {
+        let mut waited = Duration::ZERO;
+        self.log.append(puts, || {
+            waited += self.make_room();
+            waited < WAIT_MAX
+        });
+        if !self.options.is_shown_when_durable() {
             self.make_visible();
+        } else if !self.options.sync_flush {
+            // Nobody waits for it, but consumers should not either.
+            self.flush.release_after(self.log.published());
         }
         let mut stored = 0;
         let mut bytes = 0;
@@ -239,23 +249,26 @@ impl Store {
 
     fn make_visible(&self) {
         // Nothing can fail where nothing has to be flushed first.
-        let _ = self.dispatcher.advance(&self.log, |_| Ok(()));
+        let _ = self.dispatcher.advance(&self.log, |_, _| Ok(()));
     }
 
-    fn make_room(&self) {
+    /// Sees to room for an append, and waits for it a moment; returns how long, of the time that an append has.
+    fn make_room(&self) -> Duration {
         if !self.options.threads {
-            let _ = self.keeper.keep();
-            return;
+            // Who else should make room later?
+            let is_made = self.keeper.keep().is_ok() && self.flush().is_ok();
+            return if is_made { Duration::ZERO } else { WAIT_MAX };
         }
         self.keeper.wake();
-        if self.options.sync_flush {
+        if self.options.is_shown_when_durable() {
             self.flush.release_after(self.log.published());
         } else {
             self.make_visible();
         }
+        self.log.wait_for_room()
     }
 
-    /// Whether a message is visible only when it is durable.
+    /// Whether senders may ask to wait until their message is on disk.
     #[must_use]
     pub fn is_sync(&self) -> bool {
         self.options.sync_flush

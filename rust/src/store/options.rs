@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::error::StoreError;
+use super::medium::MediumKind;
 
 /// Bytes of a queue entry on disk.
 pub const UNIT_BYTES: usize = 20;
@@ -26,6 +27,9 @@ pub struct Options {
     pub index_enabled: bool,
     /// Whether a message becomes visible only when it is on disk.
     pub sync_flush: bool,
+    /// Where the end of the log lives until it is on disk. With a tail messages become visible with the flush, though
+    /// nobody has to wait for it in async mode; a killed process loses what was not flushed.
+    pub medium: MediumKind,
     /// Longest time that an appended byte waits for its flush, in milliseconds.
     pub flush_interval_ms: u64,
     /// Pause between checkpoints, in milliseconds: what a crash makes recovery read again.
@@ -55,6 +59,7 @@ impl Options {
             index_entries: 20_000_000,
             index_enabled: true,
             sync_flush: false,
+            medium: MediumKind::Mapping,
             flush_interval_ms: 50,
             checkpoint_interval_ms: 5000,
             hot_bytes: 128 << 20,
@@ -65,6 +70,11 @@ impl Options {
                 .collect(),
             threads: true,
         }
+    }
+
+    /// Whether consumers see a message only when it is on disk.
+    pub(super) fn is_shown_when_durable(&self) -> bool {
+        self.sync_flush || self.medium == MediumKind::Tail
     }
 
     /// Checks every value against its bounds.

@@ -29,9 +29,8 @@ use super::index::{Index, KeyHashes};
 use super::options::Options;
 use super::queue_load;
 use super::queues::Queues;
-use super::region::Appender;
 use super::scan::{is_whole, record_at, walk};
-use super::segments::{Segment, Segments};
+use super::segments::{Active, Segments};
 
 /// Records between two writes of what was rebuilt, which bounds the memory it takes.
 const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
@@ -91,7 +90,7 @@ pub struct Recovered {
     /// The files of the log.
     pub segments: Segments,
     /// Where it goes on.
-    pub active: (Arc<Segment>, Appender),
+    pub active: Active,
     /// Queues and index, with everything that is in the log.
     pub derived: DerivedFiles,
     /// The last record, if there is any.
@@ -138,7 +137,7 @@ pub fn recover(
     }
     let log_dir = options.root.join("commitlog");
     let scratch = options.root.join("rmqpy").join("segment");
-    let segments = Segments::load(Arc::clone(disk), log_dir, scratch, options.segment_bytes)?;
+    let segments = Segments::load(Arc::clone(disk), log_dir, scratch, options.segment_bytes, options.medium)?;
     let (checkpoint, mark) = marks.load()?;
     let was_aborted = marks.is_aborted()?;
     marks.begin()?;

@@ -1,11 +1,13 @@
 //! Mapped memory: the only unsafe file of the core.
 //!
 //! Owns a shared mapping of one file and decides who may touch which bytes of it. A region is claimed once, in one of
-//! two ways, and never both:
+//! three ways, and never both:
 //!
 //! - **as a log** ([`Region::claim_log`]): one [`Appender`] owns every byte from the published length on, and moves
 //!   that length forward with a release store; any number of [`Reader`]s and [`Slice`]s see only bytes before it. A
 //!   byte is written before it is published and never after, so a shared reference never meets a write;
+//! - **as a file** ([`Region::claim_file`]): the region is read-only, and somebody writes to the file. [`Reader::reveal`]
+//!   moves the length forward over bytes that are in the file;
 //! - **as cells** ([`Region::claim_cells`]): every access is an atomic 32-bit load or store, from any thread.
 //!
 //! Invariants: the published length only grows; the mapping lives as long as anything that can see into it.
@@ -46,6 +48,14 @@ impl Region {
         Ok(Self::of(MmapOptions::new().len(len).map_raw_read_only(file)?, false))
     }
 
+    /// A copy of `bytes` with no file behind it, read-only but for [`write_through`](Self::write_through), for the
+    /// simulated disk.
+    pub fn copy_of(bytes: &[u8]) -> io::Result<Self> {
+        let mut memory = MmapMut::map_anon(bytes.len())?;
+        memory.copy_from_slice(bytes);
+        Ok(Self::of(memory.into(), false))
+    }
+
     /// Zeroed memory with no file behind it, for the simulated disk.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         Ok(Self::of(MmapMut::map_anon(len)?.into(), true))
@@ -82,6 +92,25 @@ impl Region {
         Some((Appender { map: Arc::clone(&self.map), end: published }, Reader { map: Arc::clone(&self.map) }))
     }
 
+    /// Claims a read-only region as a file whose first `published` bytes may be read and are never written again.
+    ///
+    /// `None` when the region was claimed before, is shorter than that, or can be written.
+    #[must_use]
+    pub fn claim_file(&self, published: usize) -> Option<Reader> {
+        let fits = published <= self.len() && !self.map.is_writable;
+        if !fits || self.map.is_claimed.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        self.map.published.store(published, Ordering::Release);
+        Some(Reader { map: Arc::clone(&self.map) })
+    }
+
+    /// Whether the region can be written.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.map.is_writable
+    }
+
     /// Claims the region as cells. `None` when it was claimed before or is read-only.
     #[must_use]
     pub fn claim_cells(&self) -> Option<Cells> {
@@ -115,6 +144,20 @@ impl Region {
         // and its tests stand still while they take a picture.
         unsafe { std::ptr::copy_nonoverlapping(self.map.start(), picture.as_mut_ptr(), picture.len()) };
         picture
+    }
+
+    /// Puts `bytes` at `at` of a [copy](Self::copy_of), as a page cache shows in a mapping what was written to the file.
+    /// Bytes that are readable already stay as they are.
+    pub fn write_through(&self, at: usize, bytes: &[u8]) {
+        let start = at.max(self.map.published.load(Ordering::Acquire));
+        let Some(bytes) = start.checked_sub(at).and_then(|skipped| bytes.get(skipped..)) else { return };
+        if self.map.is_writable || start + bytes.len() > self.len() {
+            return;
+        }
+        // SAFETY: the range lies in the memory and above the published length, where nobody holds a reference: readers
+        // see bytes below it only, and nobody appends to a read-only region. The simulated disk, the only caller, has
+        // made the memory itself (anonymous, so it can be written) and calls one at a time, under its lock.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.start().add(start), bytes.len()) };
     }
 
     /// Puts `bytes` at the start of a region that nobody has claimed yet. `false` when somebody has, or they do not fit.
@@ -194,6 +237,14 @@ impl Reader {
     #[must_use]
     pub fn published(&self) -> usize {
         self.map.published.load(Ordering::Acquire)
+    }
+
+    /// Lets readers see everything before `end`, which has been written to the file behind the region. Does nothing for
+    /// a region that is written by its appender.
+    pub fn reveal(&self, end: usize) {
+        if !self.map.is_writable && end <= self.map.memory.len() {
+            self.map.published.fetch_max(end, Ordering::AcqRel);
+        }
     }
 
     /// Borrows published bytes; `None` when part of the range is not published.

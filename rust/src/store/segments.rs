@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskFile, Open};
 use super::error::StoreError;
+use super::medium::{MediumKind, Unwritten};
 use super::region::{Appender, Reader, Region};
 
 /// Smallest file that is believed to be a CommitLog file at all.
@@ -25,6 +26,9 @@ const SEGMENT_BYTES_MIN: u64 = 4096;
 
 /// Bytes written in one piece when recovery writes them again.
 const REWRITE_BYTES: usize = 1 << 20;
+
+/// The file that is written next, and the right to write to its mapping where that is the medium.
+pub type Active = (Arc<Segment>, Option<Appender>);
 
 /// One file of the log, mapped.
 pub struct Segment {
@@ -83,13 +87,30 @@ impl Segment {
     /// Makes the bytes of `range`, clipped to this segment, durable.
     pub fn sync(&self, range: Range<u64>) -> io::Result<()> {
         let range = self.clip(range);
-        if range.is_empty() { Ok(()) } else { self.file.sync_map(&self.region, range) }
+        match self.region.is_writable() {
+            _ if range.is_empty() => Ok(()),
+            true => self.file.sync_map(&self.region, range),
+            false => self.file.sync(),
+        }
     }
 
-    /// Makes the pages of `range`, clipped to this segment, present for the appender.
-    pub fn populate(&self, range: Range<u64>) -> io::Result<()> {
-        let range = self.clip(range);
-        if range.is_empty() { Ok(()) } else { self.region.populate(range) }
+    /// Writes bytes behind the readable ones, and makes them readable.
+    fn write(&self, unwritten: &Unwritten) -> io::Result<()> {
+        let start = unwritten.at - self.base;
+        self.file.write_at(&unwritten.bytes, start)?;
+        self.reader.reveal(start as usize + unwritten.bytes.len());
+        Ok(())
+    }
+
+    /// Makes the bytes of `range` that nobody has written yet quick to write: present in memory, or known to the file
+    /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written to the file.
+    pub fn prepare(&self, range: Range<u64>) -> io::Result<()> {
+        let range = self.clip(range.start.max(self.published())..range.end);
+        match self.region.is_writable() {
+            _ if range.is_empty() => Ok(()),
+            true => self.region.populate(range),
+            false => self.file.write_zeros(range.start as u64..range.end as u64),
+        }
     }
 
     fn clip(&self, range: Range<u64>) -> Range<usize> {
@@ -104,6 +125,7 @@ pub struct Segments {
     dir: PathBuf,
     scratch: PathBuf,
     size: u64,
+    medium: MediumKind,
     list: ArcSwap<Vec<Arc<Segment>>>,
 }
 
@@ -117,6 +139,7 @@ impl Segments {
         dir: PathBuf,
         scratch: PathBuf,
         size_wanted: u64,
+        medium: MediumKind,
     ) -> Result<Self, StoreError> {
         let mut files = Vec::new();
         for entry in disk.list(&dir).map_err(StoreError::io(&dir, "list"))? {
@@ -134,8 +157,14 @@ impl Segments {
             Some((_, path, size)) => segment_size(path, *size)?,
             None => size_wanted,
         };
-        let segments =
-            Self { disk, dir, scratch, size, list: ArcSwap::from_pointee(Vec::with_capacity(files.len())) };
+        let segments = Self {
+            disk,
+            dir,
+            scratch,
+            size,
+            medium,
+            list: ArcSwap::from_pointee(Vec::with_capacity(files.len())),
+        };
         let last = files.len().saturating_sub(1);
         let mut list: Vec<Arc<Segment>> = Vec::with_capacity(files.len());
         for (index, (base, path, found)) in files.into_iter().enumerate() {
@@ -166,13 +195,40 @@ impl Segments {
             file.resize(self.size).map_err(StoreError::io(&path, "restore the size"))?;
             file.sync().map_err(StoreError::io(&path, "sync"))?;
         }
-        let (segment, _) = map(file, base, path, self.size, self.size)?;
+        let (segment, _) = self.map(file, base, path, self.size)?;
         Ok(segment)
+    }
+
+    /// Maps a file whose first `published` bytes are records; for writing if it is not full and the medium says so.
+    fn map(
+        &self,
+        file: Arc<dyn DiskFile>,
+        base: u64,
+        path: PathBuf,
+        published: u64,
+    ) -> Result<(Segment, Option<Appender>), StoreError> {
+        let is_written = published < self.size && self.medium == MediumKind::Mapping;
+        let region =
+            file.map(self.size as usize, is_written).map_err(StoreError::io(&path, "map into memory"))?;
+        let claimed = match is_written {
+            true => region.claim_log(published as usize).map(|(appender, reader)| (Some(appender), reader)),
+            false => region.claim_file(published as usize).map(|reader| (None, reader)),
+        };
+        let Some((appender, reader)) = claimed else {
+            let expected = "expected a mapping that nobody else has claimed".to_owned();
+            return Err(StoreError::Layout { path, expected });
+        };
+        Ok((Segment { base, path, file, region, reader, view: Mutex::default() }, appender))
     }
 
     /// Size of every file.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// What the files are written through.
+    pub fn medium(&self) -> MediumKind {
+        self.medium
     }
 
     /// The files at this moment.
@@ -198,6 +254,18 @@ impl Segments {
         let view = segment.view(at.checked_add(size as u64)?);
         let start = (at - segment.base()) as usize;
         (start + size <= view.len()).then(|| view.slice(start..start + size))
+    }
+
+    /// Writes what a tail held to its file.
+    pub fn write(&self, unwritten: &Unwritten) -> Result<(), StoreError> {
+        if unwritten.bytes.is_empty() {
+            return Ok(());
+        }
+        let Some(segment) = self.find(unwritten.at) else {
+            let expected = format!("expected a file for position {}", unwritten.at);
+            return Err(StoreError::Layout { path: self.dir.clone(), expected });
+        };
+        segment.write(unwritten).map_err(StoreError::io(segment.path(), "write"))
     }
 
     /// Makes everything in `range` durable, oldest first.
@@ -235,7 +303,7 @@ impl Segments {
     }
 
     /// Makes the file after the last one: allocated whole, durable, empty, and already in the list.
-    pub fn create(&self) -> Result<(Arc<Segment>, Appender), StoreError> {
+    pub fn create(&self) -> Result<Active, StoreError> {
         let list = self.all();
         let base = list.last().map_or(0, |last| last.limit());
         let path = self.dir.join(name_of(base));
@@ -246,7 +314,7 @@ impl Segments {
         file.sync().map_err(StoreError::io(scratch, "sync"))?;
         self.disk.rename(scratch, &path).map_err(StoreError::io(&path, "rename into place"))?;
         self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
-        let (segment, appender) = map(file, base, path, self.size, 0)?;
+        let (segment, appender) = self.map(file, base, path, 0)?;
         let segment = Arc::new(segment);
         let mut longer = Vec::with_capacity(list.len() + 1);
         longer.extend(list.iter().cloned());
@@ -260,7 +328,7 @@ impl Segments {
     ///
     /// The zeros matter: stale records there would look genuine, in their right places, after another crash.
     /// Nobody may hold a slice beyond `end`; recovery, the only caller, holds none at all.
-    pub fn cut(&self, end: u64) -> Result<Option<(Arc<Segment>, Appender)>, StoreError> {
+    pub fn cut(&self, end: u64) -> Result<Option<Active>, StoreError> {
         let (kept, removed): (Vec<_>, Vec<_>) =
             self.all().iter().cloned().partition(|segment| segment.base() < end);
         self.list.store(Arc::new(kept.clone()));
@@ -274,7 +342,7 @@ impl Segments {
         let used = end - last.base();
         last.file.zero(used..self.size).map_err(StoreError::io(&path, "zero the tail"))?;
         last.file.sync().map_err(StoreError::io(&path, "sync"))?;
-        let (segment, appender) = map(Arc::clone(&last.file), last.base(), path, self.size, used)?;
+        let (segment, appender) = self.map(Arc::clone(&last.file), last.base(), path, used)?;
         let segment = Arc::new(segment);
         let mut list = kept;
         list.pop();
@@ -284,14 +352,14 @@ impl Segments {
     }
 
     /// Continues the log at `end` without touching the disk: the caller knows that only zeros follow.
-    pub fn resume(&self, end: u64) -> Result<Option<(Arc<Segment>, Appender)>, StoreError> {
+    pub fn resume(&self, end: u64) -> Result<Option<Active>, StoreError> {
         let mut list = Vec::clone(&self.all());
         let Some(last) = list.pop().filter(|last| (last.base()..last.limit()).contains(&end)) else {
             return Ok(None);
         };
         let used = end - last.base();
         let (segment, appender) =
-            map(Arc::clone(&last.file), last.base(), last.path().to_owned(), self.size, used)?;
+            self.map(Arc::clone(&last.file), last.base(), last.path().to_owned(), used)?;
         let segment = Arc::new(segment);
         list.push(Arc::clone(&segment));
         self.list.store(Arc::new(list));
@@ -308,22 +376,6 @@ impl Segments {
         }
         Ok(())
     }
-}
-
-fn map(
-    file: Arc<dyn DiskFile>,
-    base: u64,
-    path: PathBuf,
-    size: u64,
-    published: u64,
-) -> Result<(Segment, Appender), StoreError> {
-    let region =
-        file.map(size as usize, published < size).map_err(StoreError::io(&path, "map into memory"))?;
-    let Some((appender, reader)) = region.claim_log(published as usize) else {
-        let expected = "expected a mapping that nobody else has claimed".to_owned();
-        return Err(StoreError::Layout { path, expected });
-    };
-    Ok((Segment { base, path, file, region, reader, view: Mutex::default() }, appender))
 }
 
 fn segment_size(path: &Path, found: u64) -> Result<u64, StoreError> {

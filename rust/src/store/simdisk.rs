@@ -12,6 +12,7 @@
 //!
 //! Threads: any; but a test that wants the same operations in the same order runs the store without its threads.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
@@ -86,11 +87,20 @@ struct State {
     locks: BTreeSet<PathBuf>,
 }
 
+#[derive(Default)]
 struct File {
     contents: Contents,
     durable: Vec<u8>,
+    /// The newest read-only mapping, which shows what is written to the file.
+    shown: Option<Region>,
     /// Sectors of a failed sync: the kernel believes them clean, and does not write them until they are written again.
     dropped: BTreeSet<usize>,
+}
+
+impl Default for Contents {
+    fn default() -> Self {
+        Self::Bytes(Vec::new())
+    }
 }
 
 enum Contents {
@@ -225,17 +235,28 @@ fn apply(names: &mut Names, after: &[(PathBuf, Option<Node>)]) {
 }
 
 impl Contents {
-    fn bytes(&self) -> Vec<u8> {
+    fn len(&self) -> usize {
         match self {
-            Self::Bytes(bytes) => bytes.clone(),
-            Self::Mapped(region) => region.photograph(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Mapped(region) => region.len(),
         }
+    }
+
+    fn look(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Bytes(bytes) => Cow::Borrowed(bytes),
+            Self::Mapped(region) => Cow::Owned(region.photograph()),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.look().into_owned()
     }
 }
 
 impl File {
-    /// The bytes to change with a file operation. A mapping made before goes on with a copy of its own: the store never
-    /// writes to a file that it has mapped.
+    /// The bytes to change with a file operation. A writable mapping made before goes on with a copy of its own: the store
+    /// never writes to a file that it has mapped that way.
     fn bytes(&mut self) -> &mut Vec<u8> {
         if let Contents::Mapped(region) = &self.contents {
             self.contents = Contents::Bytes(region.photograph());
@@ -247,7 +268,7 @@ impl File {
     }
 
     fn sync(&mut self, range: Range<usize>) {
-        let now = self.contents.bytes();
+        let now = self.contents.look();
         self.durable.resize(now.len(), 0);
         let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
         for sector in sectors.filter(|sector| !self.dropped.contains(sector)) {
@@ -290,8 +311,7 @@ impl Image {
         let files = ids.into_iter().filter_map(|id| {
             let (now, durable) = self.files.get(&id)?;
             let bytes = after_crash(now, durable, survival, dice);
-            let file =
-                File { contents: Contents::Bytes(bytes.clone()), durable: bytes, dropped: BTreeSet::new() };
+            let file = File { contents: Contents::Bytes(bytes.clone()), durable: bytes, ..File::default() };
             Some((id, file))
         });
         let files = files.collect();
@@ -306,11 +326,12 @@ fn after_crash(now: &[u8], durable: &[u8], survival: Survival, dice: &mut Dice) 
     if has_new_size {
         bytes.resize(now.len(), 0);
     }
-    let sector = |bytes: &[u8], index: usize| -> Vec<u8> {
-        bytes.iter().skip(index * SECTOR_BYTES).take(SECTOR_BYTES).copied().collect()
+    let sector = |bytes: &'_ [u8], index: usize| {
+        let start = (index * SECTOR_BYTES).min(bytes.len());
+        start..(start + SECTOR_BYTES).min(bytes.len())
     };
     let dirty: Vec<usize> = (0..now.len().div_ceil(SECTOR_BYTES))
-        .filter(|index| sector(now, *index) != sector(&bytes, *index))
+        .filter(|index| now[sector(now, *index)] != bytes[sector(&bytes, *index)])
         .collect();
     let survivors = dice.choose(survival, dirty.len());
     for (index, survives) in dirty.into_iter().zip(survivors) {
@@ -367,9 +388,7 @@ impl Disk for SimDisk {
             state.names.iter().filter(|(name, _)| name.parent() == Some(path)).map(|(name, node)| {
                 let size = match node {
                     Node::Dir => 0,
-                    Node::File(id) => {
-                        state.files.get(id).map_or(0, |file| file.contents.bytes().len() as u64)
-                    }
+                    Node::File(id) => state.files.get(id).map_or(0, |file| file.contents.len() as u64),
                 };
                 let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 Entry { name, size, is_dir: *node == Node::Dir }
@@ -391,7 +410,7 @@ impl Disk for SimDisk {
                 let id = state.files_made;
                 state.files_made += 1;
                 let contents = Contents::Bytes(Vec::new());
-                state.files.insert(id, File { contents, durable: Vec::new(), dropped: BTreeSet::new() });
+                state.files.insert(id, File { contents, ..File::default() });
                 state.rename_all(&parent, vec![(path.to_owned(), Some(Node::File(id)))]);
                 Ok(id)
             })?,
@@ -489,7 +508,7 @@ impl SimFile {
 
 impl DiskFile for SimFile {
     fn size(&self) -> io::Result<u64> {
-        Ok(self.disk.state.lock().file(self.id)?.contents.bytes().len() as u64)
+        Ok(self.disk.state.lock().file(self.id)?.contents.len() as u64)
     }
 
     fn resize(&self, size: u64) -> io::Result<()> {
@@ -505,7 +524,7 @@ impl DiskFile for SimFile {
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let mut state = self.disk.state.lock();
-        let bytes = state.file(self.id)?.contents.bytes();
+        let bytes = state.file(self.id)?.contents.look();
         let from = bytes.get(at as usize..).unwrap_or_default();
         let read = from.len().min(into.len());
         into[..read].copy_from_slice(&from[..read]);
@@ -522,6 +541,9 @@ impl DiskFile for SimFile {
                 into.resize(end, 0);
             }
             into[at as usize..end].copy_from_slice(bytes);
+            if let Some(shown) = &file.shown {
+                shown.write_through(at as usize, bytes);
+            }
             Ok(())
         })
     }
@@ -539,15 +561,24 @@ impl DiskFile for SimFile {
         })
     }
 
+    fn write_zeros(&self, range: Range<u64>) -> io::Result<()> {
+        self.zero(range)
+    }
+
     fn sync(&self) -> io::Result<()> {
         let size = self.size()? as usize;
         self.sync_range(0..size)
     }
 
-    fn map(&self, size: usize, _is_writable: bool) -> io::Result<Region> {
+    fn map(&self, size: usize, is_writable: bool) -> io::Result<Region> {
         let mut state = self.disk.state.lock();
         let file = state.file(self.id)?;
         let bytes = file.contents.bytes();
+        if !is_writable {
+            let region = Region::copy_of(bytes.get(..size).ok_or(io::ErrorKind::UnexpectedEof)?)?;
+            file.shown = Some(region.clone());
+            return Ok(region);
+        }
         let region = Region::anonymous(size)?;
         if bytes.len() < size || !region.fill(&bytes[..size]) {
             return Err(io::ErrorKind::UnexpectedEof.into());
