@@ -7,6 +7,8 @@ PYTHON  ?= python3
 PROFILE ?= release
 FUZZ_SECONDS ?= 60
 BENCH   ?= full
+SEEDS   ?= 3
+KILLS   ?= 100
 VENV    := .venv
 BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
@@ -16,7 +18,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop test-spark count bench bench-compare fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop test-spark count campaign bench bench-compare fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +65,13 @@ test-spark: spark ## the Spark connector
 
 count: ## instructions and allocations of one send and one pulled message (valgrind)
 	scripts/count
+
+campaign: ## the store against crashes, faults and kills for long; SEEDS (3), KILLS (100); report in target/reports/campaign.txt
+	@mkdir -p target/reports
+	@{ date -u; git rev-parse HEAD; uname -srm; } > target/reports/campaign.txt
+	RMQPY_CRASH_SEEDS=$(SEEDS) RMQPY_KILLS=$(KILLS) PROPTEST_CASES=20000 cargo test --locked --release --no-fail-fast \
+		--test crash --test group_commit --test recovery --test store_formats -- --nocapture >> target/reports/campaign.txt 2>&1; \
+		status=$$?; grep -E 'states|faults|kills|test result|panicked' target/reports/campaign.txt; exit $$status
 
 bench: ## what the hot pieces cost; numbers to look at, no gate
 	cargo bench --locked

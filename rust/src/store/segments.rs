@@ -103,7 +103,8 @@ impl Segment {
     }
 
     /// Makes the bytes of `range` that nobody has written yet quick to write: present in memory, or known to the file
-    /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written to the file.
+    /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written
+    /// to the file.
     pub fn prepare(&self, range: Range<u64>) -> io::Result<()> {
         let range = self.clip(range.start.max(self.published())..range.end);
         match self.region.is_writable() {
