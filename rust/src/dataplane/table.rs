@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,31 +17,25 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::admission::Halt;
+use super::ask::{is_send, not_made, upcall};
 use super::deadlines::Deadlines;
 use super::delays::Delays;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
 use super::offsets::Offsets;
-use super::pull::refuse_pull;
-use super::reply::{self, Refusal, overload};
-use super::send::send_answer_fields;
-use super::send::{Burst, Sent};
+use super::reply::Refusal;
+use super::send::{Burst, Sent, send_answer_fields};
 use super::session::{Event, Link, Session};
 use super::traits::added_properties;
-use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Upcall, Upcalls, Wait};
+use super::upcall::{Cause, Missing, Upcalls, Wait};
 use crate::clock::SharedClock;
 use crate::message::id::UniqueIds;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::remoting::codes::{request, response};
+use crate::remoting::codes::request;
 use crate::remoting::frame::Frame;
 use crate::remoting::header::ExtBlock;
 use crate::remoting::{Close, LinkId, Outbox, Service};
 use crate::store::{Arrivals, ConsumeQueue, Store};
-
-/// How long a frame waits for what Python has to make.
-const PARKED_MAX: Duration = Duration::from_secs(3);
-/// Names one frame may wait for in turn: a group, its retry topic, and the dead-letter topic its message lands in.
-const PARKINGS_MAX: u8 = 3;
 
 /// What a deadline is about.
 #[derive(Debug)]
@@ -94,9 +88,9 @@ pub struct Plane {
     pub broker: Option<Broker>,
     /// Figures.
     pub counters: Counters,
-    clock: SharedClock,
+    pub(super) clock: SharedClock,
     heartbeat_epoch: AtomicU64,
-    heartbeats: Mutex<HashMap<u64, Duration>>,
+    pub(super) heartbeats: Mutex<HashMap<u64, Duration>>,
 }
 
 impl Broker {
@@ -141,8 +135,7 @@ impl Plane {
                     link.post(Event::Wake(token));
                 }
                 Due::Missing(missing, name, wait) => {
-                    let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
-                    upcalls.expire(missing, &name, wait, (missing_code(missing), remark.into()));
+                    upcalls.expire(missing, &name, wait, not_made(missing, &name));
                 }
             }
             None
@@ -251,84 +244,6 @@ impl Plane {
                 Ok(())
             }
         }
-    }
-
-    /// Answers a frame that does not go on, or parks it. `parkings` is how often it was parked before.
-    fn halt(&self, session: &Session, frame: &Frame<'_>, halt: Halt, parkings: u8, out: &mut Outbox) {
-        let refusal = match halt {
-            Halt::Refused(refusal) => refusal,
-            Halt::Missing(missing, name) if parkings >= PARKINGS_MAX => missing_refusal(missing, &name),
-            Halt::Missing(missing, name) => match self.park(session, frame, missing, name, parkings + 1) {
-                Ok(()) => return,
-                Err(refusal) => refusal,
-            },
-        };
-        let asker = session.asker(frame.encoding);
-        match (&self.broker, session.header.code) {
-            (Some(broker), code) if is_send(code) => broker.refuse_send(out.bytes(), asker, &refusal),
-            (_, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE) => {
-                refuse_pull(out.bytes(), asker, &refusal)
-            }
-            _ => reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]),
-        }
-    }
-
-    fn park(
-        &self,
-        session: &Session,
-        frame: &Frame<'_>,
-        missing: Missing,
-        name: String,
-        parkings: u8,
-    ) -> Result<(), Refusal> {
-        let frame = OwnedFrame::of(frame, parkings);
-        let began = self.upcalls.park(missing, &name, &session.link, frame).ok_or_else(overload)?;
-        if let Some(wait) = began {
-            self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
-            if let Some(broker) = &self.broker {
-                broker.deadlines.add(PARKED_MAX, Due::Missing(missing, name.clone(), wait));
-            }
-            let mut upcall = upcall(session, Cause::Missing(missing, name));
-            upcall.ext = owned_ext(session);
-            self.upcalls.tell(upcall);
-        }
-        Ok(())
-    }
-
-    /// Sends a request up to Python.
-    fn ask(&self, session: &Session, frame: &Frame<'_>, out: &mut Outbox) {
-        let header = &session.header;
-        let asker = session.asker(frame.encoding);
-        let reply_to = (!asker.is_oneway).then(|| ReplyTo {
-            link: Arc::clone(&session.link),
-            opaque: asker.opaque,
-            encoding: asker.encoding,
-            heartbeat: (header.code == request::HEART_BEAT)
-                .then(|| (frame.body.into(), self.heartbeat_epoch())),
-        });
-        let mut upcall = upcall(session, Cause::Request);
-        upcall.ext = owned_ext(session);
-        upcall.body = frame.body.to_vec();
-        if self.upcalls.ask(upcall, reply_to) {
-            self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.counters.overloads.fetch_add(1, Ordering::Relaxed);
-            let refusal = overload();
-            reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]);
-        }
-    }
-
-    /// Answers a heartbeat that would tell Python nothing new; false when it would.
-    fn repeat_heartbeat(&self, session: &Session, frame: &Frame<'_>, out: &mut Outbox) -> bool {
-        let Some(known) = &session.heartbeat else { return false };
-        if known.epoch != self.heartbeat_epoch() || *known.body != *frame.body {
-            return false;
-        }
-        self.heartbeats.lock().insert(session.link.id().0, self.clock.elapsed());
-        let is_sub_change = if known.is_sub_change { "true" } else { "false" };
-        let ext = [("IS_SUPPORT_HEART_BEAT_V2", "true"), ("IS_SUB_CHANGE", is_sub_change)];
-        reply::write(out.bytes(), session.asker(frame.encoding), response::SUCCESS, None, &ext);
-        true
     }
 }
 
@@ -444,46 +359,4 @@ fn unique_ids(metadata: &Metadata) -> UniqueIds {
     };
     let salt = foldhash::fast::RandomState::default().hash_one(address) as u32;
     UniqueIds::new(address, std::process::id(), salt)
-}
-
-fn is_send(code: i32) -> bool {
-    matches!(code, request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE)
-}
-
-fn missing_code(missing: Missing) -> i32 {
-    match missing {
-        Missing::Topic => response::TOPIC_NOT_EXIST,
-        Missing::Group => response::SUBSCRIPTION_GROUP_NOT_EXIST,
-    }
-}
-
-fn missing_refusal(missing: Missing, name: &str) -> Refusal {
-    match missing {
-        Missing::Topic => super::admission::unknown_topic(name),
-        Missing::Group => {
-            Refusal::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
-        }
-    }
-}
-
-fn owned_ext(session: &Session) -> Vec<(String, String)> {
-    session.header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-}
-
-fn upcall(session: &Session, cause: Cause) -> Upcall {
-    let (header, link) = (&session.header, &session.link);
-    let peer: SocketAddr = link.peer();
-    Upcall {
-        cause,
-        token: 0,
-        connection: link.id().0,
-        peer,
-        is_vip: link.is_vip(),
-        code: header.code,
-        version: header.version,
-        language: header.language,
-        is_oneway: header.is_oneway(),
-        ext: Vec::new(),
-        body: Vec::new(),
-    }
 }

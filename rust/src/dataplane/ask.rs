@@ -1,0 +1,157 @@
+//! What does not end on the I/O thread: requests that only Python serves, frames that wait for what Python makes, and
+//! refusals.
+//!
+//! Threads: the connection's I/O thread; nothing here blocks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::admission::{self, Halt};
+use super::pull::refuse_pull;
+use super::reply::{self, Refusal, overload};
+use super::session::Session;
+use super::table::{Due, Plane};
+use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Upcall};
+use crate::remoting::Outbox;
+use crate::remoting::codes::{request, response};
+use crate::remoting::frame::Frame;
+
+/// How long a frame waits for what Python has to make.
+const PARKED_MAX: Duration = Duration::from_secs(3);
+/// Names one frame may wait for in turn: a group, its retry topic, and the dead-letter topic its message lands in.
+const PARKINGS_MAX: u8 = 3;
+
+impl Plane {
+    /// Answers a frame that does not go on, or parks it. `parkings` is how often it was parked before.
+    pub(super) fn halt(
+        &self,
+        session: &Session,
+        frame: &Frame<'_>,
+        halt: Halt,
+        parkings: u8,
+        out: &mut Outbox,
+    ) {
+        let refusal = match halt {
+            Halt::Refused(refusal) => refusal,
+            Halt::Missing(missing, name) if parkings >= PARKINGS_MAX => missing_refusal(missing, &name),
+            Halt::Missing(missing, name) => match self.park(session, frame, missing, name, parkings + 1) {
+                Ok(()) => return,
+                Err(refusal) => refusal,
+            },
+        };
+        let asker = session.asker(frame.encoding);
+        match (&self.broker, session.header.code) {
+            (Some(broker), code) if is_send(code) => broker.refuse_send(out.bytes(), asker, &refusal),
+            (_, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE) => {
+                refuse_pull(out.bytes(), asker, &refusal)
+            }
+            _ => reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]),
+        }
+    }
+
+    fn park(
+        &self,
+        session: &Session,
+        frame: &Frame<'_>,
+        missing: Missing,
+        name: String,
+        parkings: u8,
+    ) -> Result<(), Refusal> {
+        let frame = OwnedFrame::of(frame, parkings);
+        let began = self.upcalls.park(missing, &name, &session.link, frame).ok_or_else(overload)?;
+        if let Some(wait) = began {
+            self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
+            if let Some(broker) = &self.broker {
+                broker.deadlines.add(PARKED_MAX, Due::Missing(missing, name.clone(), wait));
+            }
+            let mut upcall = upcall(session, Cause::Missing(missing, name));
+            upcall.ext = owned_ext(session);
+            self.upcalls.tell(upcall);
+        }
+        Ok(())
+    }
+
+    /// Sends a request up to Python.
+    pub(super) fn ask(&self, session: &Session, frame: &Frame<'_>, out: &mut Outbox) {
+        let header = &session.header;
+        let asker = session.asker(frame.encoding);
+        let reply_to = (!asker.is_oneway).then(|| ReplyTo {
+            link: Arc::clone(&session.link),
+            opaque: asker.opaque,
+            encoding: asker.encoding,
+            heartbeat: (header.code == request::HEART_BEAT)
+                .then(|| (frame.body.into(), self.heartbeat_epoch())),
+        });
+        let mut upcall = upcall(session, Cause::Request);
+        upcall.ext = owned_ext(session);
+        upcall.body = frame.body.to_vec();
+        if self.upcalls.ask(upcall, reply_to) {
+            self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.counters.overloads.fetch_add(1, Ordering::Relaxed);
+            let refusal = overload();
+            reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]);
+        }
+    }
+
+    /// Answers a heartbeat that would tell Python nothing new; false when it would.
+    pub(super) fn repeat_heartbeat(&self, session: &Session, frame: &Frame<'_>, out: &mut Outbox) -> bool {
+        let Some(known) = &session.heartbeat else { return false };
+        if known.epoch != self.heartbeat_epoch() || *known.body != *frame.body {
+            return false;
+        }
+        self.heartbeats.lock().insert(session.link.id().0, self.clock.elapsed());
+        let is_sub_change = if known.is_sub_change { "true" } else { "false" };
+        let ext = [("IS_SUPPORT_HEART_BEAT_V2", "true"), ("IS_SUB_CHANGE", is_sub_change)];
+        reply::write(out.bytes(), session.asker(frame.encoding), response::SUCCESS, None, &ext);
+        true
+    }
+}
+
+pub(super) fn is_send(code: i32) -> bool {
+    matches!(code, request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE)
+}
+
+/// How the wait for a name ends when nobody ends it.
+pub(super) fn not_made(missing: Missing, name: &str) -> (i32, Arc<str>) {
+    let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
+    (missing_code(missing), remark.into())
+}
+
+fn missing_code(missing: Missing) -> i32 {
+    match missing {
+        Missing::Topic => response::TOPIC_NOT_EXIST,
+        Missing::Group => response::SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+}
+
+fn missing_refusal(missing: Missing, name: &str) -> Refusal {
+    match missing {
+        Missing::Topic => admission::unknown_topic(name),
+        Missing::Group => {
+            Refusal::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
+        }
+    }
+}
+
+fn owned_ext(session: &Session) -> Vec<(String, String)> {
+    session.header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+pub(super) fn upcall(session: &Session, cause: Cause) -> Upcall {
+    let (header, link) = (&session.header, &session.link);
+    Upcall {
+        cause,
+        token: 0,
+        connection: link.id().0,
+        peer: link.peer(),
+        is_vip: link.is_vip(),
+        code: header.code,
+        version: header.version,
+        language: header.language,
+        is_oneway: header.is_oneway(),
+        ext: Vec::new(),
+        body: Vec::new(),
+    }
+}
