@@ -121,17 +121,18 @@ impl Dispatcher {
         (moving.last, self.derived.queues.digest().wrapping_sub(weight))
     }
 
-    /// Takes a topic's queues out of the table, while nothing is appended and nothing dispatched.
-    pub fn remove_topic(&self, log: &CommitLog, topic: &str) -> Vec<Arc<ConsumeQueue>> {
+    /// Takes a topic's queues out of the table, while nothing is appended and nothing dispatched. Returns them, and the
+    /// end of the log at that moment.
+    pub fn remove_topic(&self, log: &CommitLog, topic: &str) -> (Vec<Arc<ConsumeQueue>>, PhysicalOffset) {
         let mut moving = self.moving.lock();
-        let removed = log.between_appends(|| self.derived.queues.remove(topic));
+        let (removed, end) = log.between_appends(|| (self.derived.queues.remove(topic), log.published()));
         if let Some(last) =
             moving.last.as_mut().filter(|last| removed.iter().any(|queue| queue.weight() == last.weight))
         {
             // The newest record belongs to no queue any more.
             last.weight = 0;
         }
-        removed
+        (removed, end)
     }
 
     /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after

@@ -28,6 +28,7 @@
 mod checkpoint;
 mod commit_log;
 mod consume_queue;
+mod deleted;
 mod derived;
 pub mod disk;
 mod dispatch;
@@ -64,6 +65,7 @@ use crate::message::tag;
 use crate::positions::{PhysicalOffset, QueueOffset};
 
 use checkpoint::Marks;
+use deleted::DeletedTopics;
 use disk::{Disk, DiskFile};
 use dispatch::Dispatcher;
 use flush::Flush;
@@ -95,6 +97,7 @@ pub struct Store {
     dispatcher: Arc<Dispatcher>,
     flush: Arc<Flush>,
     keeper: Arc<Keeper>,
+    deleted: DeletedTopics,
     options: Options,
     far_behind_bytes: u64,
     counters: Counters,
@@ -162,6 +165,7 @@ impl Store {
             dispatcher,
             flush,
             keeper,
+            deleted: recovered.deleted,
             options,
             far_behind_bytes: memory_bytes() / 100 * FAR_BEHIND_MEMORY_PERCENT,
             counters: Counters::default(),
@@ -405,12 +409,17 @@ impl Store {
         self.store_time(queue, queue.min())
     }
 
-    /// Removes a topic's queues. Their messages stay in the log until it forgets them; a topic made again under the
+    /// Removes a topic's queues, durably. Their messages stay in the log until it forgets them; a topic made again under the
     /// same name begins at offset 0.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         let queues = &self.dispatcher.derived().queues;
-        let removed = self.dispatcher.remove_topic(&self.log, topic);
-        queues.remove_files(topic, &removed)
+        let (removed, end) = self.dispatcher.remove_topic(&self.log, topic);
+        if removed.is_empty() && !queues.has_files(topic)? {
+            return Ok(());
+        }
+        self.deleted.begin(topic, end.0)?;
+        queues.remove_files(topic, &removed)?;
+        self.deleted.finish(topic)
     }
 
     /// Topics with the ids of their queues, sorted.

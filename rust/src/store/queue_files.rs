@@ -129,6 +129,12 @@ impl QueueFiles {
         self.remove_dir(&self.dir(topic, queue_id))
     }
 
+    /// Whether a topic has files.
+    pub fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
+        let dir = self.root.join(topic);
+        Ok(!self.disk.list(&dir).map_err(StoreError::io(&dir, "list"))?.is_empty())
+    }
+
     /// Removes the files of all queues of a topic; close them first.
     pub fn remove_topic(&self, topic: &str) -> Result<(), StoreError> {
         self.remove_dir(&self.root.join(topic))

@@ -154,6 +154,11 @@ impl Queues {
         removed.into_values().collect()
     }
 
+    /// Whether a topic has a directory.
+    pub fn has_files(&self, topic: &str) -> Result<bool, StoreError> {
+        self.files.has_topic(topic)
+    }
+
     /// Removes the files of queues that were taken out of the table.
     pub fn remove_files(&self, topic: &str, removed: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
         let _writing = self.writing.lock();

@@ -21,6 +21,7 @@ use crate::positions::QueueKey;
 
 use super::checkpoint::{Checkpoint, CleanStop, Marks};
 use super::consume_queue::{Unit, weight_of};
+use super::deleted::DeletedTopics;
 use super::derived::{Derived, DerivedFiles};
 use super::disk::Disk;
 use super::dispatch::Dispatch;
@@ -93,6 +94,8 @@ pub struct Recovered {
     pub active: Active,
     /// Queues and index, with everything that is in the log.
     pub derived: DerivedFiles,
+    /// Topics that must not come back from the log.
+    pub deleted: DeletedTopics,
     /// The last record, if there is any.
     pub last: Option<LastRecord>,
     /// The checkpoint on disk.
@@ -111,8 +114,9 @@ pub struct LastRecord {
 }
 
 impl LastRecord {
-    fn of(record: &RecordView<'_>) -> Self {
+    fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
         let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
+            && !deleted.covers(record.topic(), record.physical_offset().0)
             && !matches!(
                 record.sys_flag() & sysflag::TRANSACTION_MASK,
                 sysflag::PREPARED | sysflag::ROLLBACK
@@ -141,7 +145,8 @@ pub fn recover(
     let (checkpoint, mark) = marks.load()?;
     let was_aborted = marks.is_aborted()?;
     marks.begin()?;
-    let recovery = Recovery { options, disk, clock, marks, progress, segments, checkpoint };
+    let deleted = DeletedTopics::load(disk, &options.root, segments.begin())?;
+    let recovery = Recovery { options, disk, clock, marks, progress, segments, deleted, checkpoint };
     match mark {
         Some(mark) => match mark.clean_stop.filter(|_| !was_aborted) {
             Some(stop) => recovery.after_clean_stop(stop),
@@ -158,6 +163,7 @@ struct Recovery<'a> {
     marks: &'a Marks,
     progress: &'a Progress,
     segments: Segments,
+    deleted: DeletedTopics,
     checkpoint: Checkpoint,
 }
 
@@ -171,10 +177,12 @@ impl Recovery<'_> {
             options.index_slots,
             options.index_entries,
         );
-        Ok(DerivedFiles {
-            queues: queue_load::open(self.disk, options)?,
-            index: options.index_enabled.then_some(index),
-        })
+        let queues = queue_load::open(self.disk, options)?;
+        for topic in self.deleted.unfinished() {
+            queues.files().remove_topic(&topic)?;
+            self.deleted.finish(&topic)?;
+        }
+        Ok(DerivedFiles { queues, index: options.index_enabled.then_some(index) })
     }
 
     /// Takes everything as it was left, if it is as it was left.
@@ -196,8 +204,8 @@ impl Recovery<'_> {
             Some(active) => active,
             None => self.segments.create()?,
         };
-        let Self { segments, checkpoint, .. } = self;
-        Ok(Recovered { segments, active, derived, last, checkpoint })
+        let Self { segments, deleted, checkpoint, .. } = self;
+        Ok(Recovered { segments, active, derived, deleted, last, checkpoint })
     }
 
     /// The last record, if log and clean stop agree about the end of the log.
@@ -217,7 +225,7 @@ impl Recovery<'_> {
         }
         record_at(&self.segments, stop.last_record, |record| {
             let is_same = crc32fast::hash(record.bytes()) == stop.last_record_crc;
-            let last = LastRecord::of(record);
+            let last = LastRecord::of(record, &self.deleted);
             is_same.then_some(Some(last))
         })?
     }
@@ -273,7 +281,7 @@ impl Recovery<'_> {
         };
         let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
         self.progress.enter(Phase::Scanning, limit - from.min(limit));
-        let mut feed = Feed::new(&derived, self.progress, from);
+        let mut feed = Feed::new(&derived, &self, from);
         feed.feeds_index = !is_index_lost;
         feed.restarts = from == begin;
         if feed.restarts {
@@ -300,7 +308,7 @@ impl Recovery<'_> {
     ) -> Result<Option<LastRecord>, StoreError> {
         empty(&derived.queues, damaged.iter().cloned())?;
         self.progress.enter(Phase::Rebuilding, range.end - range.start);
-        let mut feed = Feed::new(derived, self.progress, range.start);
+        let mut feed = Feed::new(derived, self, range.start);
         feed.only = Some(damaged);
         feed.feeds_index = is_index_lost;
         feed.restarts = true;
@@ -324,7 +332,9 @@ impl Recovery<'_> {
         };
         derived.write()?;
         derived.sync()?;
-        let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, LastRecord::of);
+        let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, |record| {
+            LastRecord::of(record, &self.deleted)
+        });
         let last = last.or(before.filter(|last| last.physical < end));
         self.checkpoint.log_timestamp_ms = last.map_or(0, |last| last.store_timestamp_ms);
         self.checkpoint.queue_timestamp_ms = self.checkpoint.log_timestamp_ms;
@@ -333,8 +343,8 @@ impl Recovery<'_> {
         derived.queues.recount();
         let queues = derived.queues.digest().wrapping_sub(last.map_or(0, |last| last.weight));
         self.marks.save(&self.checkpoint, queues, None)?;
-        let Self { segments, checkpoint, .. } = self;
-        Ok(Recovered { segments, active, derived, last, checkpoint })
+        let Self { segments, deleted, checkpoint, .. } = self;
+        Ok(Recovered { segments, active, derived, deleted, last, checkpoint })
     }
 }
 
@@ -342,6 +352,7 @@ impl Recovery<'_> {
 struct Feed<'a> {
     derived: &'a DerivedFiles,
     progress: &'a Progress,
+    deleted: &'a DeletedTopics,
     from: u64,
     /// The only queues to feed; `None` feeds all.
     only: Option<HashSet<QueueKey>>,
@@ -355,10 +366,11 @@ struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    fn new(derived: &'a DerivedFiles, progress: &'a Progress, from: u64) -> Self {
+    fn new(derived: &'a DerivedFiles, recovery: &'a Recovery<'_>, from: u64) -> Self {
         Self {
             derived,
-            progress,
+            progress: recovery.progress,
+            deleted: &recovery.deleted,
             from,
             only: None,
             restarts: false,
@@ -370,7 +382,10 @@ impl<'a> Feed<'a> {
     }
 
     fn take(&mut self, at: u64, record: &RecordView<'_>) -> Result<(), StoreError> {
-        self.last = Some(LastRecord::of(record));
+        self.last = Some(LastRecord::of(record, self.deleted));
+        if self.deleted.covers(record.topic(), at) {
+            return Ok(());
+        }
         let Ok(topic) = std::str::from_utf8(record.topic()) else { return Ok(()) };
         // Inner batches live in queues of another kind, which are left as they are.
         if record.sys_flag() & sysflag::INNER_BATCH != 0 {
