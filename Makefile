@@ -18,7 +18,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop test-spark count campaign bench bench-compare fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop campaign-group handler-rate test-spark count campaign bench bench-compare fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,12 @@ test-python: build ## everything seen from Python, without Spark and foreign cli
 
 test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's broker (skipped where java, mvn or go is missing)
 	$(BIN)/pytest tests/interop
+
+campaign-group: build ## a group of 8 with joins, leaves and kills, both modes, CAMPAIGN_SECONDS (600) each at CAMPAIGN_RATE (5000) a second
+	$(BIN)/pytest tests/interop/campaign_group.py -s
+
+handler-rate: build ## messages a second into handlers that do nothing: rmqpy's push and poll beside Java's push
+	$(BIN)/pytest tests/interop/handler_rate.py -s
 
 test-spark: spark ## the Spark connector
 	$(BIN)/pytest tests/spark
