@@ -21,7 +21,7 @@ export CARGO_TERM_COLOR ?= auto
 .PHONY: help demo test check build spark test-rust test-python test-interop campaign-group handler-rate test-spark count campaign bench bench-compare fuzz format wheel clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## set up, then a file goes in, is consumed, and comes out as a Spark DataFrame
 	@scripts/need python cc cargo java
