@@ -20,7 +20,8 @@ class Ledger:
     def __init__(self, queues: int) -> None:
         self._lock = threading.Lock()
         self._last_owner: dict[int, dict[int, str]] = {queue: {} for queue in range(queues)}
-        self._seen_at = dict.fromkeys(range(queues), time.monotonic())
+        #: When a queue was last seen to be read, from its first message on.
+        self._seen_at: dict[int, float] = {}
         self._reached: dict[tuple[int, str], int] = defaultdict(lambda: -1)
         self._change = ("start", time.monotonic())
         #: Longest time without a message, by queue.
@@ -40,7 +41,7 @@ class Ledger:
         """A member consumed offsets `first` to `last` of a queue."""
         now = time.monotonic()
         with self._lock:
-            self.gaps[queue] = max(self.gaps[queue], now - self._seen_at[queue])
+            self.gaps[queue] = max(self.gaps[queue], now - self._seen_at.get(queue, now))
             self._seen_at[queue] = now
             owners = self._last_owner[queue]
             for offset in range(first, last + 1):
