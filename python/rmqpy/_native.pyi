@@ -21,8 +21,10 @@ __all__ = [
     "Metadata",
     "Notice",
     "Offsets",
+    "Parcel",
     "ReceivedMessage",
     "Request",
+    "Rows",
     "SendFuture",
     "Sender",
     "Server",
@@ -556,6 +558,20 @@ class Sender:
         is_pinned: bool = False,
     ) -> SendFuture | None:
         """Likewise for messages of one topic, stored side by side."""
+    def send_parcel(
+        self,
+        rows: Rows,
+        parcel: Parcel,
+        address: str,
+        broker: str,
+        queue_id: int,
+        *,
+        timeout: float,
+        room_timeout: float = 0.0,
+        is_pinned: bool = False,
+    ) -> SendFuture | None:
+        """Likewise for rows that travel together; a failure is announced. Raises `ValueError` for a row that no
+        broker takes."""
     def send_oneway(self, message: Message, address: str, broker: str, queue_id: int) -> None:
         """Send and forget. Raises `ConnectError` when the message cannot even be queued."""
     def again(self, future: SendFuture, address: str, broker: str, queue_id: int) -> None:
@@ -566,6 +582,51 @@ class Sender:
         """Whether a message of `size` bytes could start now."""
     @property
     def in_flight(self) -> int: ...
+
+@final
+class Rows:
+    """An Arrow batch, or table, as messages to send, one for each row.
+
+    Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (separated by
+    spaces), `shardingKey`, `brokerName`, `msgId`, `identity` (string), `properties` (map of strings), `queueId`,
+    `delayLevel`, `flag` (int), `deliverTimestamp` (bigint, milliseconds). Others are not looked at.
+    """
+
+    def __new__(
+        cls,
+        batch: object,
+        *,
+        topic: str | None = None,
+        id_seed: bytes | None = None,
+        first_row: int = 0,
+        properties: Mapping[str, str] | None = None,
+        compress_above: int | None = None,
+    ) -> Self:
+        """`id_seed`: ids are a hash of it and of the row's `identity`, else of its number, counted from `first_row`.
+        `properties`: what every message gets. Raises `ValueError` for a column of another type."""
+    def topics(self) -> list[str]:
+        """Every topic that rows go to, sorted."""
+    def parcels(
+        self,
+        topic: str,
+        *,
+        queues: int,
+        placement: Literal["turn", "hash", "column"] = "turn",
+        messages_max: int = 64,
+        bytes_max: int = ...,
+    ) -> list[Parcel]:
+        """The rows of one topic, put together. A row with a `queueId` goes there, one with a `shardingKey` to the
+        queue its hash points at among `queues`; the others anywhere, by the hash of their keys, or nowhere."""
+    def __len__(self) -> int: ...
+
+@final
+class Parcel:
+    """Rows that go to one queue in one request."""
+
+    @property
+    def place(self) -> tuple[int | None, str | None, int | None]:
+        """Where: a place among the topic's queues, or a broker and a queue id, of which `None` leaves the choice."""
+    def __len__(self) -> int: ...
 
 @final
 class SendFuture:

@@ -7,8 +7,9 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.batch import FilteringReader, TopicReader
-from pyspark_rocketmq.options import BATCH, STREAM, Options
+from pyspark_rocketmq.options import BATCH, STREAM, WRITE, Options
 from pyspark_rocketmq.schema import asked, default_schema
+from pyspark_rocketmq.sink import TopicStreamWriter, TopicWriter, refuse_overwrite
 from pyspark_rocketmq.stream import TopicStream
 
 
@@ -38,3 +39,12 @@ class RocketMQSource(DataSource):
     def streamReader(self, schema: StructType) -> TopicStream:  # noqa: N802
         """A streaming read."""
         return TopicStream(Options.parse(self.options, STREAM), asked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> TopicWriter:
+        """A batch write."""
+        refuse_overwrite(overwrite)
+        return TopicWriter(Options.parse(self.options, WRITE), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802
+        """A streaming write. `complete` comes as an overwrite: each batch sends all rows again."""
+        return TopicStreamWriter(Options.parse(self.options, WRITE), schema)

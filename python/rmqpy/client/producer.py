@@ -13,14 +13,14 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, Literal, Self
 
 from rmqpy import errors
-from rmqpy._native import Completions, SendFuture
+from rmqpy._native import Completions, Rows, SendFuture
 from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import QueueSelector
@@ -175,6 +175,73 @@ class Producer(Shipper):
             # What follows goes behind what is stored.
             queue = results[-1].queue
         return results
+
+    def submit_rows(
+        self,
+        batch: object,
+        *,
+        topic: str | None = None,
+        id_seed: bytes | None = None,
+        first_row: int = 0,
+        properties: Mapping[str, str] | None = None,
+        placement: Literal["turn", "hash", "column"] = "turn",
+        batch_messages: int = 64,
+        batch_bytes: int = 1 << 20,
+        create_topics: bool = True,
+    ) -> Iterator[SendFuture]:
+        """Send each row of an Arrow batch or table; a future for every request, while it is on its way.
+
+        ::
+
+            rows = pyarrow.table({"body": [b"first", b"second"], "tags": ["paid", None]})
+            for future in list(producer.submit_rows(rows, topic="orders")):
+                future.result()
+
+        Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (separated by
+        spaces), `shardingKey`, `queueId`, `brokerName`, `flag`, `properties` (map), `delayLevel`, `deliverTimestamp`
+        (milliseconds), `msgId`. A row with a `queueId` goes there, one with a `shardingKey` where its hash points;
+        `placement` says where the others go: anywhere in turn, by the hash of their keys, or nowhere. Rows of one
+        queue go in order, up to `batch_messages` and `batch_bytes` in one request; large bodies and delayed rows go
+        alone.
+
+        With an `id_seed`, ids are a hash of it and of the column `identity`, else of the row's number counted from
+        `first_row`: what is sent again has the same ids. Raises `ValueError` for a row that no broker takes; those
+        before it are on their way.
+        """
+        self._deliver()
+        limit = self._compress_above
+        rows = Rows(
+            batch,
+            topic=topic,
+            id_seed=id_seed,
+            first_row=first_row,
+            properties=properties,
+            compress_above=None if limit is None else limit + 1,
+        )
+        for name in rows.topics():
+            route = self._route(name)
+            if route.is_borrowed and not create_topics:
+                raise errors.TopicNotFound(f"topic {name!r} does not exist", topic=name)
+            parcels = rows.parcels(
+                name,
+                queues=len(route.writable),
+                placement=placement,
+                messages_max=batch_messages,
+                bytes_max=batch_bytes,
+            )
+            for parcel in parcels:
+                queue, is_pinned = self._place(parcel, route)
+                future = self._sender.send_parcel(
+                    rows,
+                    parcel,
+                    route.master(queue.broker),
+                    queue.broker,
+                    queue.queue_id,
+                    timeout=self._timeout(None),
+                    room_timeout=self._room_timeout(None),
+                    is_pinned=is_pinned,
+                )
+                yield self._admitted(future)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that take messages, sorted."""

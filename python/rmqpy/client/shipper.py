@@ -7,14 +7,16 @@ business of the two producers, as is waiting for outcomes.
 from __future__ import annotations
 
 import os
+import random
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from itertools import count
 from typing import Any, Final, Literal
 
 from rmqpy import errors
-from rmqpy._native import Completions, Sender, SendFuture
+from rmqpy._native import Completions, Parcel, Sender, SendFuture
 from rmqpy.client import retry
 from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
@@ -67,6 +69,8 @@ class Shipper:
         self._max_message_size = max_message_size
         self._is_waiting_when_full = when_full == "wait"
         self._selector = selector or round_robin()
+        self._compress_above = compress_above
+        self._turn = count(random.randrange(1 << 16))
         self._pid = os.getpid()
         self._session = Session.hold(self.config)
         self._completions = Completions()
@@ -136,6 +140,18 @@ class Shipper:
         if message.sharding_key is not None:
             return by_sharding_key(message, route.writable), True
         return self._selector(message, route.writable), False
+
+    def _place(self, parcel: Parcel, route: Route) -> tuple[MessageQueue, bool]:
+        """The queue of rows that travel together, and whether only that queue will do."""
+        index, broker, queue_id = parcel.place
+        if index is not None:
+            return route.writable[index], True
+        if queue_id is None:
+            return route.writable[next(self._turn) % len(route.writable)], False
+        for queue in route.writable:
+            if queue.queue_id == queue_id and broker in (None, queue.broker):
+                return queue, True
+        raise ValueError(f"topic {route.topic} has no queue {queue_id}" + (f" on {broker}" if broker else ""))
 
     def _decide(self, future: SendFuture, caller: Caller, *, has_paused: bool = False) -> float:
         """After a failed attempt: the next one, or the end. Never waits.

@@ -3,6 +3,7 @@
 //! *Architecture invariant*: no thread of ours attaches to the interpreter. Python calls in; whatever may wait
 //! releases it first.
 
+mod arrow_import;
 mod call;
 mod client;
 mod columns;
@@ -14,6 +15,7 @@ mod metadata;
 mod notice;
 mod offsets;
 mod received;
+mod rows;
 mod send_future;
 mod sender;
 mod server;
@@ -39,6 +41,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<received::ReceivedMessage>()?;
     module.add_class::<sender::Sender>()?;
     module.add_class::<send_future::SendFuture>()?;
+    module.add_class::<rows::Rows>()?;
+    module.add_class::<rows::Parcel>()?;
     module.add_class::<columns::Columns>()?;
     module.add_class::<columns::ArrowBatch>()?;
     module.add_class::<load::Load>()?;

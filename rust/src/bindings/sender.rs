@@ -11,6 +11,7 @@ use super::client::{Client, SharedConnections};
 use super::completions::Completions;
 use super::errors::raise;
 use super::message::Message;
+use super::rows::{Parcel, Rows, refused};
 use super::send_future::SendFuture;
 use super::waiting::{duration, wait};
 use crate::client::completions::{Announce, Completions as CompletionsCore};
@@ -122,6 +123,26 @@ impl Sender {
         let target = target(address, broker, queue_id);
         let options = self.options(announce, token, is_pinned)?;
         self.ship(py, outgoing, target, timeout, room_timeout, options)
+    }
+
+    #[pyo3(signature = (rows, parcel, address, broker, queue_id, *, timeout, room_timeout = 0.0, is_pinned = false))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
+    fn send_parcel(
+        &self,
+        py: Python<'_>,
+        rows: &Rows,
+        parcel: &Parcel,
+        address: &str,
+        broker: &str,
+        queue_id: i32,
+        timeout: f64,
+        room_timeout: f64,
+        is_pinned: bool,
+    ) -> PyResult<Option<SendFuture>> {
+        let (part, now_ms) = (rows.part(parcel)?, self.clock.wall_ms());
+        let packed = py.detach(|| part.pack(&self.letterhead, parcel.core(), now_ms)).map_err(refused)?;
+        let options = self.options("failures", 0, is_pinned)?;
+        self.ship(py, packed, target(address, broker, queue_id), timeout, room_timeout, options)
     }
 
     fn send_oneway(

@@ -57,7 +57,7 @@ pub enum Delivery {
 }
 
 /// Everything about a message but its body.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Fields {
     /// Where it goes.
     pub topic: String,

@@ -51,6 +51,23 @@ pub struct Outgoing {
     is_batch: bool,
 }
 
+/// A batch in the making: messages end to end, and the ids they travel under.
+#[derive(Debug, Default)]
+pub struct Packing {
+    body: Vec<u8>,
+    unique_ids: Vec<String>,
+}
+
+impl Packing {
+    /// Puts one more message into the batch.
+    pub fn add(&mut self, fields: &Fields, content: &[u8], unique_id: String) {
+        let properties = fields.properties_text(&unique_id);
+        InnerMessage { flag: fields.flag, body: content, properties: properties.as_bytes() }
+            .encode(&mut self.body);
+        self.unique_ids.push(unique_id);
+    }
+}
+
 impl Letterhead {
     /// A source of ids nobody else uses: machine, process and `salt`.
     #[must_use]
@@ -61,7 +78,18 @@ impl Letterhead {
     /// One message, made at `now_ms`.
     #[must_use]
     pub fn message(self: &Arc<Self>, fields: &Fields, body: &[u8], now_ms: u64) -> Outgoing {
-        let unique_id = self.ids.next(now_ms);
+        self.message_as(fields, body, self.ids.next(now_ms).as_str().to_owned(), now_ms)
+    }
+
+    /// Likewise, under an id of the caller's.
+    #[must_use]
+    pub fn message_as(
+        self: &Arc<Self>,
+        fields: &Fields,
+        body: &[u8],
+        unique_id: String,
+        now_ms: u64,
+    ) -> Outgoing {
         let (body, sys_flag) = self.pack(body);
         Outgoing {
             letterhead: Arc::clone(self),
@@ -71,7 +99,7 @@ impl Letterhead {
             sys_flag,
             flag: fields.flag,
             born_ms: now_ms as i64,
-            unique_ids: vec![unique_id.as_str().to_owned()],
+            unique_ids: vec![unique_id],
             is_batch: false,
         }
     }
@@ -84,25 +112,26 @@ impl Letterhead {
         messages: impl IntoIterator<Item = (&'a Fields, &'a [u8])>,
         now_ms: u64,
     ) -> Outgoing {
-        let mut body = Vec::new();
-        let mut unique_ids = Vec::new();
+        let mut packing = Packing::default();
         for (fields, content) in messages {
-            let unique_id = self.ids.next(now_ms);
-            let properties = fields.properties_text(&unique_id);
-            InnerMessage { flag: fields.flag, body: content, properties: properties.as_bytes() }
-                .encode(&mut body);
-            unique_ids.push(unique_id.as_str().to_owned());
+            packing.add(fields, content, self.ids.next(now_ms).as_str().to_owned());
         }
+        self.seal(topic, packing, now_ms)
+    }
+
+    /// The batch that has been packed.
+    #[must_use]
+    pub fn seal(self: &Arc<Self>, topic: &str, packing: Packing, now_ms: u64) -> Outgoing {
         let own_id = self.ids.next(now_ms);
         Outgoing {
             letterhead: Arc::clone(self),
             topic: topic.to_owned(),
             properties: format!("WAIT\u{1}true\u{2}UNIQ_KEY\u{1}{own_id}\u{2}"),
-            body: body.into(),
+            body: packing.body.into(),
             sys_flag: 0,
             flag: 0,
             born_ms: now_ms as i64,
-            unique_ids,
+            unique_ids: packing.unique_ids,
             is_batch: true,
         }
     }

@@ -1,0 +1,71 @@
+"""Running totals in a database, exactly once: `foreachBatch` with the batch's number in the same transaction.
+
+    python examples/spark/to_sqlite.py
+
+Spark repeats a batch that it does not know to be finished. The table of batches says which ones are in, so that a
+repeated one changes nothing. The query here runs twice, and the second run is told to repeat the last batch.
+"""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from here import everything, send
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOPIC = "clicks"
+
+
+def main(spark: "SparkSession", namesrv: str, folder: Path) -> dict[str, int]:
+    """Count clicks by page; what the database says in the end."""
+    database = str(folder / "clicks.db")
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute("CREATE TABLE clicks (page TEXT PRIMARY KEY, count INTEGER)")
+        db.execute("CREATE TABLE batches (number INTEGER PRIMARY KEY)")
+
+    def store(df: "DataFrame", batch_id: int) -> None:
+        counts = [(row.page, row["count"]) for row in df.groupBy("page").count().collect()]
+        with closing(sqlite3.connect(database)) as db, db:
+            if db.execute("SELECT 1 FROM batches WHERE number = ?", [batch_id]).fetchone():
+                return
+            db.execute("INSERT INTO batches VALUES (?)", [batch_id])
+            db.executemany(
+                "INSERT INTO clicks VALUES (?, ?) ON CONFLICT (page) DO UPDATE SET count = count + excluded.count",
+                counts,
+            )
+
+    def run() -> None:
+        clicks = (
+            spark.readStream.format("rocketmq")
+            .option("nameserver", namesrv)
+            .option("subscribe", TOPIC)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", "40")
+            .schema("body string")
+            .load()
+            .withColumnRenamed("body", "page")
+        )
+        checkpoint = str(folder / "checkpoint")
+        writer = clicks.writeStream.foreachBatch(store).option("checkpointLocation", checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    send(namesrv, TOPIC, ["/home", "/help", "/home"] * 30)
+    run()
+    # As after a crash before Spark noted the end of its last batch.
+    last = max((folder / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    run()
+    with closing(sqlite3.connect(database)) as db:
+        counts = dict(db.execute("SELECT page, count FROM clicks ORDER BY page").fetchall())
+    print(counts)
+    return counts
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as scratch, everything() as (session, address):
+        main(session, address, Path(scratch))

@@ -1,0 +1,409 @@
+"""The sink against a real broker: what arrives, under which ids, and what a user is told when it cannot."""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+import rmqpy
+from pyspark_rocketmq import sink
+from pyspark_rocketmq.sink import TopicWriter
+from pyspark_rocketmq.source import RocketMQSource
+from rmqpy.server import Standalone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(300)
+
+Read = Callable[..., list[rmqpy.ReceivedMessage]]
+
+
+@pytest.fixture
+def received(server: Standalone, topic: str) -> Read:
+    """`received()`: every message of the test's topic, queue by queue."""
+
+    def received(name: str = topic) -> list[rmqpy.ReceivedMessage]:
+        found: list[rmqpy.ReceivedMessage] = []
+        with rmqpy.PullConsumer("sink-tests", server.namesrv, auto_commit=False) as consumer:
+            queues = consumer.queues(name)
+            count = sum(end for _, end in map(consumer.offsets, queues))
+            consumer.assign(queues)
+            for queue in queues:
+                consumer.seek(queue, "begin")
+            while len(found) < count:
+                found += consumer.poll(timeout=30)
+        return sorted(found, key=lambda message: (message.queue, message.queue_offset))
+
+    return received
+
+
+# --- one task, without a session ---
+
+
+def schema(table: pyarrow.Table) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(table.schema)
+
+
+def write(server: Standalone, columns: dict[str, Any], **options: str) -> TopicWriter:
+    """What a task does with a table of these columns."""
+    table = pyarrow.table(columns)
+    given = {"nameserver": server.namesrv} | options
+    writer = RocketMQSource(given).writer(schema=schema(table), overwrite=False)
+    writer.write(iter(table.to_batches()))
+    return writer
+
+
+def test_every_column_becomes_what_it_means(server: Standalone, topic: str, received: Read) -> None:
+    write(
+        server,
+        {
+            "value": ["grüße"],
+            "topic": [topic],
+            "tags": ["paid"],
+            "key": [["A-1", "B-2"]],
+            "headers": pyarrow.array([[("colour", "red")]], pyarrow.map_(pyarrow.string(), pyarrow.string())),
+            "partition": pyarrow.array([3], pyarrow.int32()),
+            "brokerName": ["broker-a"],
+            "flag": pyarrow.array([7], pyarrow.int32()),
+            "msgId": ["MY-OWN-ID"],
+            "shardingKey": ["customer-7"],
+        },
+    )
+    (message,) = received()
+    assert (message.text(), message.tag, message.keys, message.flag) == ("grüße", "paid", ("A-1", "B-2"), 7)
+    assert (message.queue.queue_id, message.message_id) == (3, "MY-OWN-ID")
+    assert (message.properties["colour"], message.sharding_key) == ("red", "customer-7")
+
+
+def test_columns_may_be_null(server: Standalone, topic: str, received: Read) -> None:
+    nothing = {
+        name: pyarrow.array([None], pyarrow.string()) for name in ("tags", "keys", "shardingKey", "msgId")
+    }
+    write(server, {"body": [b"x"], "topic": ["elsewhere"], **nothing}, topic=topic)
+    (message,) = received()
+    assert (message.body, message.tag, message.keys, message.sharding_key) == (b"x", None, (), None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "complaint"),
+    [
+        ({"tags": ["x"]}, {}, "there is no column 'body'"),
+        ({"body": [b"x"], "colour": ["red"]}, {}, "no use for column 'colour'"),
+        ({"body": [1]}, {}, "column 'body' cannot be bigint; it can be binary or string"),
+        ({"body": [b"x"], "value": [b"x"]}, {}, "columns 'body' and 'value' mean the same"),
+        ({"body": [b"x"]}, {"topic": None}, "there is no topic"),
+        (
+            {"body": [b"x"]},
+            {"idempotencyKey": "userId"},
+            "'idempotencyKey' names 'userId', which is no column",
+        ),
+        ({"body": [b"x"]}, {"queueSelector": "column"}, "needs a column 'queueId'"),
+        ({"body": [b"x"]}, {"queueSelector": "hash"}, "needs a column 'shardingKey' or 'keys'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_while_planning(
+    columns: dict[str, Any], options: dict[str, str | None], complaint: str, server: Standalone, topic: str
+) -> None:
+    given = {key: value for key, value in ({"topic": topic} | options).items() if value is not None}
+    with pytest.raises(rmqpy.errors.ConfigError, match=complaint):
+        write(server, columns, **given)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "complaint"),
+    [
+        ({"body": [b"x", None]}, {}, "partition 0 cannot be sent: row 1: its body is null or empty"),
+        ({"body": [b"x"], "tags": ["a||b"]}, {}, "row 0: tag"),
+        (
+            {"body": [b"x"], "keys": pyarrow.array([None], pyarrow.string())},
+            {"queueSelector": "hash"},
+            "row 0: it has",
+        ),
+        (
+            {
+                "body": [b"x"],
+                "properties": pyarrow.array(
+                    [[("TAGS", "x")]], pyarrow.map_(pyarrow.string(), pyarrow.string())
+                ),
+            },
+            {},
+            'row 0: property "TAGS" is reserved',
+        ),
+        ({"body": [b"x"], "queueId": pyarrow.array([99], pyarrow.int32())}, {}, "has no queue 99"),
+    ],
+)
+def test_a_row_that_no_broker_takes_is_named(
+    columns: dict[str, Any], options: dict[str, str], complaint: str, server: Standalone, topic: str
+) -> None:
+    with pytest.raises(rmqpy.errors.ConfigError, match=complaint):
+        write(server, columns, **{"topic": topic} | options)
+
+
+def test_extra_columns_are_dropped_on_request(server: Standalone, topic: str, received: Read) -> None:
+    write(server, {"body": [b"x"], "colour": ["red"]}, topic=topic, ignoreExtraColumns="true")
+    assert len(received()) == 1
+
+
+def test_a_topic_cannot_be_overwritten(server: Standalone, topic: str) -> None:
+    source = RocketMQSource({"nameserver": server.namesrv, "topic": topic})
+    with pytest.raises(rmqpy.errors.ConfigError, match="cannot be overwritten"):
+        source.writer(schema=StructType().add("body", "binary"), overwrite=True)
+
+
+def test_a_topic_is_made_on_request_only(server: Standalone, received: Read) -> None:
+    with pytest.raises(rmqpy.errors.TopicNotFound, match="made-by-a-sink"):
+        write(server, {"body": [b"x"]}, topic="made-by-a-sink")
+    write(server, {"body": [b"x"]}, topic="made-by-a-sink", createTopic="true")
+    until(lambda: len(received("made-by-a-sink")) == 1)
+
+
+def until(look: Callable[[], bool]) -> None:
+    import time
+
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            if look():
+                return
+        except rmqpy.errors.TopicNotFound:
+            pass
+        time.sleep(0.02)
+    pytest.fail("it did not come to be")
+
+
+def test_a_task_that_is_repeated_repeats_its_ids(server: Standalone, topic: str, received: Read) -> None:
+    table = pyarrow.table({"body": [b"a", b"b", b"c"]})
+    options = {"nameserver": server.namesrv, "topic": topic}
+    writer = RocketMQSource(options).writer(schema=schema(table), overwrite=False)
+    for _ in range(2):
+        writer.write(iter(table.to_batches(max_chunksize=2)))
+    ids = {(message.body, message.message_id) for message in received()}
+    assert len(ids) == 3
+    assert len(received()) == 6
+    # Another job has ids of its own.
+    write(server, {"body": [b"a"]}, topic=topic)
+    assert len({message.message_id for message in received()}) == 4
+
+
+def test_columns_can_identify_a_row_wherever_it_stands(
+    server: Standalone, topic: str, received: Read
+) -> None:
+    moment = pyarrow.array([datetime(2026, 1, 1, tzinfo=UTC)] * 3, pyarrow.timestamp("us", "UTC"))
+    window = pyarrow.StructArray.from_arrays([moment, moment], ["start", "end"])
+    columns = {"body": [b"1", b"2", b"3"], "window": window, "user": ["a", "b", None]}
+    table = pyarrow.table(columns)
+    options = {"nameserver": server.namesrv, "topic": topic, "idempotencyKey": "window,user"}
+    writer = RocketMQSource(options).writer(schema=schema(table), overwrite=False)
+    writer.write(iter(table.to_batches()))
+    writer.write(iter(table.take([2, 0, 1]).combine_chunks().to_batches()))
+    assert len({(message.body, message.message_id) for message in received()}) == 3
+    assert len({message.message_id for message in received()}) == 3
+
+
+def test_ids_may_be_the_librarys_own(server: Standalone, topic: str, received: Read) -> None:
+    table = pyarrow.table({"body": [b"a"]})
+    options = {"nameserver": server.namesrv, "topic": topic, "idempotencyKey": "none"}
+    writer = RocketMQSource(options).writer(schema=schema(table), overwrite=False)
+    for _ in range(2):
+        writer.write(iter(table.to_batches()))
+    assert len({message.message_id for message in received()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "selector"), [("shardingKey", "roundRobin"), ("shardingKey", "hash"), ("keys", "hash")]
+)
+def test_rows_of_one_key_share_a_queue_in_order(
+    column: str, selector: str, server: Standalone, producer: rmqpy.Producer, topic: str, received: Read
+) -> None:
+    keys = [f"customer-{number % 7}" for number in range(700)]
+    bodies = [str(number) for number in range(700)]
+    write(server, {"body": bodies, column: keys}, topic=topic, queueSelector=selector, sendBatchMessages="10")
+    messages = received()
+    assert len({message.queue for message in messages}) > 1
+    for key in set(keys):
+        own = [each for each in messages if key in (each.sharding_key, *each.keys)]
+        # The queue Java's clients choose, too.
+        expected = rmqpy.by_sharding_key(rmqpy.Message(topic, b"x", sharding_key=key), producer.queues(topic))
+        assert {each.queue for each in own} == {expected}
+        assert [int(each.body) for each in own] == sorted(int(each.body) for each in own)
+
+
+def test_rows_name_their_queue(server: Standalone, topic: str, received: Read) -> None:
+    queue_ids = pyarrow.array([number % 3 for number in range(30)], pyarrow.int32())
+    bodies = [str(number % 3) for number in range(30)]
+    write(server, {"body": bodies, "queueId": queue_ids}, topic=topic, queueSelector="column")
+    assert all(int(message.body) == message.queue.queue_id for message in received())
+
+
+def requests(server: Standalone, topic: str, bodies: list[bytes], **options: str) -> int:
+    """How many sends the rows took."""
+    table = pyarrow.table({"body": bodies})
+    given = {"nameserver": server.namesrv, "topic": topic} | options
+    done = RocketMQSource(given).writer(schema=schema(table), overwrite=False).write(iter(table.to_batches()))
+    assert isinstance(done, sink.Sent)
+    assert done.rows == len(bodies)
+    return done.requests
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "expected"),
+    [
+        ({}, 10, 2),
+        ({"sendBatchMessages": "10"}, 10, 10),
+        ({"sendBatchBytes": "1000"}, 400, 50),
+        # Large bodies go alone, compressed.
+        ({"compressThreshold": "300"}, 300, 100),
+        ({"compressThreshold": "301"}, 300, 2),
+    ],
+)
+def test_rows_travel_together(
+    options: dict[str, str], size: int, expected: int, server: Standalone, topic: str, received: Read
+) -> None:
+    assert requests(server, topic, [b"x" * size] * 100, **options) == expected
+    messages = received()
+    assert len(messages) == 100
+    is_compressed = {message.sys_flag & 1 for message in messages}
+    assert is_compressed == ({1} if expected == 100 else {0})
+
+
+def test_rows_tell_where_they_come_from_on_request(server: Standalone, topic: str, received: Read) -> None:
+    write(server, {"body": [b"x"]}, topic=topic)
+    write(server, {"body": [b"y"]}, topic=topic, sparkProperties="true")
+    told = {message.body: message.properties.get("SPARK_PARTITION_ID") for message in received()}
+    assert told == {b"x": None, b"y": "0"}
+
+
+def test_a_producer_is_made_as_the_options_say_and_kept(server: Standalone, topic: str) -> None:
+    options = {"producerGroup": "pg", "sendTimeoutMs": "1234", "sendRetries": "5", "maxInFlight": "3"}
+    write(server, {"body": [b"x"]}, topic=topic, **options)
+    (key,) = (key for key in sink._PRODUCERS if "pg" in key)
+    assert key[2:] == ("pg", 1234, 5, 4096, 3)
+    kept = sink._PRODUCERS[key]
+    write(server, {"body": [b"x"]}, topic=topic, **options)
+    assert sink._PRODUCERS[key] is kept
+
+
+def test_a_send_that_fails_fails_the_task(server: Standalone, topic: str) -> None:
+    table = pyarrow.table({"body": [b"x" * (5 << 20)]})
+    options = {"nameserver": server.namesrv, "topic": topic, "compressThreshold": "99999999"}
+    writer = RocketMQSource(options).writer(schema=schema(table), overwrite=False)
+    with pytest.raises(rmqpy.errors.SendError):
+        writer.write(iter(table.to_batches()))
+
+
+def test_a_delayed_row_comes_after_its_delay(server: Standalone, topic: str, received: Read) -> None:
+    level = pyarrow.array([1, None], pyarrow.int32())
+    write(server, {"body": [b"later", b"now"], "delayLevel": level}, topic=topic)
+    until(lambda: len(received()) == 2)
+    waited = {each.body: (each.stored_at - each.born_at).total_seconds() for each in received()}
+    # Level 1 is a second.
+    assert waited[b"later"] >= 0.9 + waited[b"now"]
+
+
+def test_a_row_for_a_moment_is_refused_by_a_broker_without_timers(server: Standalone, topic: str) -> None:
+    for moment in (
+        pyarrow.array([4_000_000_000_000]),
+        pyarrow.array([4_000_000_000_000_000], pyarrow.timestamp("us", "UTC")),
+    ):
+        with pytest.raises(rmqpy.errors.SendError):
+            write(server, {"body": [b"x"], "deliverTimestamp": moment}, topic=topic)
+
+
+# --- in a session ---
+
+
+def counted(messages: Iterable[rmqpy.ReceivedMessage]) -> list[int]:
+    return sorted(int(message.body) for message in messages)
+
+
+def test_a_dataframe_is_written(
+    spark: "SparkSession", server: Standalone, topic: str, received: Read
+) -> None:
+    df = spark.range(5_000).select(f.col("id").cast("string").alias("value"), f.lit("new").alias("tags"))
+    df.write.format("rocketmq").mode("append").option("nameserver", server.namesrv).save(topic)
+    assert counted(received()) == list(range(5_000))
+
+
+def test_a_stream_goes_from_topic_to_topic_and_what_is_repeated_keeps_its_ids(
+    spark: "SparkSession",
+    server: Standalone,
+    producer: rmqpy.Producer,
+    topic: str,
+    other_topic: str,
+    received: Read,
+    tmp_path: Path,
+) -> None:
+    for number in range(100):
+        producer.submit(topic, str(number)).result()
+    stream = (
+        spark.readStream.format("rocketmq")
+        .options(
+            nameserver=server.namesrv, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40
+        )
+        .load()
+        .select("body", "keys")
+    )
+    attempts = []
+
+    def put(df: "DataFrame", batch_id: int) -> None:
+        df.write.format("rocketmq").mode("append").options(
+            nameserver=server.namesrv, topic=other_topic
+        ).save()
+        attempts.append(batch_id)
+        if len(attempts) == 2:
+            raise RuntimeError("after the second batch was sent")
+
+    def run() -> Any:
+        writer = stream.writeStream.foreachBatch(put).option("checkpointLocation", str(tmp_path / "cp"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        return query
+
+    with pytest.raises(StreamingQueryException, match="after the second batch was sent"):
+        run()
+    run()
+    messages = received(other_topic)
+    assert len(messages) > 100
+    by_id = {message.message_id: message.body for message in messages}
+    assert sorted(map(int, by_id.values())) == list(range(100))
+
+
+def test_an_aggregation_is_written_as_a_stream(
+    spark: "SparkSession",
+    server: Standalone,
+    producer: rmqpy.Producer,
+    topic: str,
+    other_topic: str,
+    received: Read,
+    tmp_path: Path,
+) -> None:
+    for number in range(30):
+        producer.submit(topic, b"x", tag=f"t{number % 3}").result()
+    stream = spark.readStream.format("rocketmq").options(
+        nameserver=server.namesrv, subscribe=topic, startingOffsets="earliest"
+    )
+    counts = stream.load().groupBy("tags").count()
+    query = (
+        counts.select("tags", f.col("count").cast("string").alias("body"))
+        .writeStream.format("rocketmq")
+        .outputMode("complete")
+        .options(nameserver=server.namesrv, topic=other_topic, idempotencyKey="tags,body")
+        .option("checkpointLocation", str(tmp_path / "cp"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert sorted((each.tag, each.text()) for each in received(other_topic)) == [
+        ("t0", "10"),
+        ("t1", "10"),
+        ("t2", "10"),
+    ]
