@@ -66,6 +66,10 @@ class Listener:
     def consumed(self) -> list[Received]:
         return self._peer.consumed(self.name)
 
+    def take(self) -> list[tuple[int, int]]:
+        """Positions of what was consumed since the last call; it is forgotten then."""
+        return self._peer.take(self.name)
+
     def wait_for(self, count: int, seconds: float = 20.0) -> list[Received]:
         """What was consumed, as soon as there are `count` messages; raises when time is up before."""
         return self._peer.wait_for(self.name, count, seconds)
@@ -133,6 +137,10 @@ class ProcessPeer:
     def consumed(self, listener: str) -> list[Received]:
         with self._arrived:
             return list(self._consumed[listener])
+
+    def take(self, listener: str) -> list[tuple[int, int]]:
+        with self._arrived:
+            return [message.position for message in self._consumed.pop(listener, [])]
 
     def wait_for(self, listener: str, count: int, seconds: float) -> list[Received]:
         with self._arrived:

@@ -127,9 +127,11 @@ class Watch:
         await self._membership.announce()
         self._due.set()
 
-    def bear(self, error: errors.RocketMQError) -> None:
+    def bear(self, error: Exception) -> None:
         """What passes is logged and tried again; anything else ends the member."""
-        if error.retriable or isinstance(error, errors.RouteError):
+        if isinstance(error, errors.RouteError) or (
+            isinstance(error, errors.RocketMQError) and error.retriable
+        ):
             log.warning("group %s: %s", self.group, error)
         else:
             self._fail(error)
@@ -139,7 +141,7 @@ class Watch:
             await asyncio.sleep(HEARTBEAT_S)
             try:
                 await self._membership.announce()
-            except errors.RocketMQError as error:
+            except Exception as error:
                 self.bear(error)
 
     async def _look_forever(self) -> None:
@@ -152,7 +154,7 @@ class Watch:
                     self._is_doubtful = False
                     await self._membership.announce()
                 await self._look()
-            except errors.RocketMQError as error:
+            except Exception as error:
                 self.bear(error)
             await asyncio.sleep(REBALANCE_PAUSE_S)
 

@@ -188,7 +188,7 @@ class Engine:
             await asyncio.sleep(seconds)
             try:
                 await work()
-            except errors.RocketMQError as error:
+            except Exception as error:
                 self._watch.bear(error)
 
     async def _rebalance(self, view: View) -> bool:
@@ -207,7 +207,10 @@ class Engine:
                 "group %s: %d queues taken, %d given, %d owned",
                 self._options.group, len(had), len(given), len(lanes.queues),
             )  # fmt: skip
-            await self._notify(change)
+            try:
+                await self._notify(change)
+            except Exception:
+                log.exception("on_rebalance of group %s failed", self._options.group)
         return len(had) == len(taken)
 
     async def _expire(self) -> None:

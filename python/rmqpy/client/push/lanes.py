@@ -79,12 +79,8 @@ class Lanes:
     @property
     def waiting(self) -> int:
         """Messages that were fetched and are not finished."""
-        return sum(lane.owned.count for lane in self._lanes.values())
-
-    @property
-    def is_busy(self) -> bool:
-        """Some handler is at work."""
-        return any(lane.owned.is_busy for lane in self._lanes.values())
+        # A copy: asked from any thread.
+        return sum(lane.owned.count for lane in list(self._lanes.values()))
 
     async def take(self, queues: Collection[MessageQueue], *, is_alone: bool) -> frozenset[MessageQueue]:
         """Begin with these queues; those that could be had."""
