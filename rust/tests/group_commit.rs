@@ -284,3 +284,25 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
         }
     }
 }
+
+#[test]
+fn a_full_disk_refuses_messages_until_there_is_room_again() {
+    let (disk, clock) = (SimDisk::new(), clock());
+    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    let outcome = || put(&store, &[sample("orders", 0, 10)], false)[0].map(|(offset, ..)| offset);
+    let look = || {
+        clock.advance(Duration::from_secs(1));
+        store.keep().expect("a working disk");
+    };
+    look();
+    assert_eq!(outcome(), Ok(QueueOffset(0)));
+    disk.set_free_bytes(options("/store", false).free_bytes_min - 1);
+    look();
+    assert_eq!(outcome(), Err(PutError::DiskFull));
+    assert_eq!(read_all(&store, "orders", 0).len(), 1, "reads go on");
+    assert_eq!((store.is_latched(), store.statistics()["is_full"]), (false, 1));
+    disk.set_free_bytes(1 << 30);
+    look();
+    assert_eq!(outcome(), Ok(QueueOffset(1)));
+    assert_eq!(store.statistics()["is_full"], 0);
+}

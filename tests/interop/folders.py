@@ -109,7 +109,7 @@ class Folder:
         else:
             command = servers.rmqpy_broker_command()
         with Child(name, command, self.home, env=servers.environment(self.home)) as child:
-            child.wait_until(self._is_serving, servers.APACHE_SECONDS_MAX)
+            child.wait_until(self._is_serving, 3 * servers.APACHE_SECONDS_MAX)
             yield child
             child.stop(servers.APACHE_SECONDS_MAX)
 

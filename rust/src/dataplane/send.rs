@@ -380,7 +380,7 @@ fn put_refused(error: &PutError) -> Refusal {
         PutError::TooLarge => response::MESSAGE_ILLEGAL,
         PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
         PutError::QueueGone => response::TOPIC_NOT_EXIST,
-        PutError::ReadOnly => response::SERVICE_NOT_AVAILABLE,
+        PutError::ReadOnly | PutError::DiskFull => response::SERVICE_NOT_AVAILABLE,
     };
     Refusal::new(code, error.to_string())
 }

@@ -74,6 +74,7 @@ pub struct CommitLog {
     wants_next: AtomicBool,
     published: AtomicU64,
     is_closed: AtomicBool,
+    is_full: AtomicBool,
     failure: OnceLock<String>,
 }
 
@@ -115,6 +116,7 @@ impl CommitLog {
             wants_next: AtomicBool::new(false),
             published: AtomicU64::new(end),
             is_closed: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             failure: OnceLock::new(),
         }
     }
@@ -139,6 +141,16 @@ impl CommitLog {
         // Under the put lock: when this returns no append is under way, and none will begin.
         let _writer = self.writer.lock();
         self.failure.set(reason).is_ok()
+    }
+
+    /// Whether messages are refused for lack of space.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
+    /// Refuses messages while the disk is full, and takes them again.
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Release);
     }
 
     /// Takes no more messages. When this returns no append is under way.
@@ -208,6 +220,9 @@ impl CommitLog {
     fn check(&self, group: &[Put<'_>], size: u64) -> Result<(), PutError> {
         if self.is_closed.load(Ordering::Acquire) || self.failure.get().is_some() {
             return Err(PutError::ReadOnly);
+        }
+        if self.is_full() {
+            return Err(PutError::DiskFull);
         }
         // Java would blank a whole file for such a record, store nothing and say that all is well.
         if size + BLANK_BYTES_MIN as u64 > self.segments.size() {

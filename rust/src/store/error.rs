@@ -75,6 +75,9 @@ pub enum PutError {
     /// The queue was deleted with its topic while the message was on its way.
     #[error("the queue was deleted")]
     QueueGone,
+    /// There is hardly space left on the disk; reads go on, and writes again when there is room.
+    #[error("the disk is full")]
+    DiskFull,
     /// The store refuses writes until it is opened again; reads go on.
     #[error("the store refuses writes after a failure, until it is opened again")]
     ReadOnly,

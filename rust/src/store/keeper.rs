@@ -21,6 +21,7 @@ use super::error::StoreError;
 use super::flush::Flush;
 use super::index::Index;
 use super::medium::MediumKind;
+use super::options::Options;
 use super::recovery::LastRecord;
 use super::scan::record_at;
 
@@ -31,6 +32,8 @@ const AHEAD_BYTES_MIN: u64 = 4 << 20;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that are prepared in one go, while a flush has to wait.
 const AHEAD_STEP_BYTES: u64 = 1 << 20;
+/// How often the free space of the disk is looked at.
+const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 /// Rounds after which idle queues give their memory back.
 const COOL_DOWN_ROUNDS: u64 = 200;
 
@@ -42,6 +45,7 @@ pub struct Keeper {
     marks: Marks,
     clock: SharedClock,
     checkpoint_interval: Duration,
+    free_bytes_min: u64,
     state: Mutex<State>,
     call: Mutex<Call>,
     called: Condvar,
@@ -53,6 +57,8 @@ struct State {
     /// there are no more checkpoints: the next start reads the log from the last one, and writes those files again.
     is_in_doubt: bool,
     checkpoint_at: Duration,
+    /// When the free space was last looked at.
+    measured_at: Option<Duration>,
     /// Position of the appender a round ago, and to where bytes are prepared.
     seen: u64,
     populated: u64,
@@ -73,20 +79,28 @@ impl Keeper {
         flush: Arc<Flush>,
         marks: Marks,
         clock: SharedClock,
-        checkpoint_interval: Duration,
+        options: &Options,
         checkpoint: Checkpoint,
     ) -> Self {
         let end = log.published().0;
         let checkpoint_at = clock.elapsed();
-        let state =
-            State { checkpoint, is_in_doubt: false, checkpoint_at, seen: end, populated: end, rounds: 0 };
+        let state = State {
+            checkpoint,
+            is_in_doubt: false,
+            checkpoint_at,
+            measured_at: None,
+            seen: end,
+            populated: end,
+            rounds: 0,
+        };
         Self {
             log,
             dispatcher,
             flush,
             marks,
             clock,
-            checkpoint_interval,
+            checkpoint_interval: Duration::from_millis(options.checkpoint_interval_ms),
+            free_bytes_min: options.free_bytes_min,
             state: Mutex::new(state),
             call: Mutex::default(),
             called: Condvar::new(),
@@ -102,6 +116,7 @@ impl Keeper {
     /// One round. An error leaves everything as it was, to be tried again: nothing was promised.
     pub fn keep(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
+        self.look_at_space(&mut state);
         self.prepare_next()?;
         self.prepare_ahead(&mut state);
         self.dispatcher.derived().write()?;
@@ -118,6 +133,19 @@ impl Keeper {
     /// Makes a checkpoint now.
     pub fn checkpoint_now(&self) -> Result<(), StoreError> {
         self.checkpoint(&mut self.state.lock())
+    }
+
+    /// Refuses messages before the disk is full to the last byte, and takes them again by itself.
+    fn look_at_space(&self, state: &mut State) {
+        let now = self.clock.elapsed();
+        if state.measured_at.is_some_and(|at| now.saturating_sub(at) < SPACE_INTERVAL) {
+            return;
+        }
+        state.measured_at = Some(now);
+        // A disk that does not say how much is free is not taken to be full.
+        if let Ok(free) = self.log.segments().free_bytes() {
+            self.log.set_full(free < self.free_bytes_min);
+        }
     }
 
     fn prepare_next(&self) -> Result<(), StoreError> {

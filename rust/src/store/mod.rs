@@ -157,7 +157,7 @@ impl Store {
             Arc::clone(&flush),
             marks,
             clock,
-            Duration::from_millis(options.checkpoint_interval_ms),
+            &options,
             recovered.checkpoint,
         ));
         let store = Arc::new(Self {
@@ -438,6 +438,7 @@ impl Store {
             ("max_physical", end.0),
             ("durable", self.durable().0),
             ("visible", self.visible().0),
+            ("is_full", u64::from(self.log.is_full())),
             ("puts", count(&self.counters.puts)),
             ("put_bytes", count(&self.counters.put_bytes)),
             ("put_failures", count(&self.counters.put_failures)),

@@ -34,6 +34,8 @@ pub struct Options {
     pub flush_interval_ms: u64,
     /// Pause between checkpoints, in milliseconds: what a crash makes recovery read again.
     pub checkpoint_interval_ms: u64,
+    /// Messages are refused while fewer bytes are free on the disk, so that what is being written can be finished.
+    pub free_bytes_min: u64,
     /// Bytes before the end of the log that are taken to be in memory.
     pub hot_bytes: u64,
     /// Delivery times of the delay levels 1, 2, …, in milliseconds: they are part of the queue entries of
@@ -62,6 +64,7 @@ impl Options {
             medium: MediumKind::Mapping,
             flush_interval_ms: 50,
             checkpoint_interval_ms: 5000,
+            free_bytes_min: 64 << 20,
             hot_bytes: 128 << 20,
             delay_levels_ms: [SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND]
                 .into_iter()

@@ -227,6 +227,11 @@ impl Segments {
         self.size
     }
 
+    /// Bytes free on the disk of the log.
+    pub fn free_bytes(&self) -> Result<u64, StoreError> {
+        self.disk.free_bytes(&self.dir).map_err(StoreError::io(&self.dir, "measure the free space of"))
+    }
+
     /// What the files are written through.
     pub fn medium(&self) -> MediumKind {
         self.medium

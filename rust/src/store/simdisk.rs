@@ -85,6 +85,8 @@ struct State {
     frozen: Option<Box<Image>>,
     fault: Option<Fault>,
     locks: BTreeSet<PathBuf>,
+    /// What a question for free space is answered; a large number where nobody has said.
+    free_bytes: Option<u64>,
 }
 
 #[derive(Default)]
@@ -152,6 +154,11 @@ impl SimDisk {
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.state.lock().frozen.is_some()
+    }
+
+    /// Says how much is free. Operations go on as before: to fail them is [`set_fault`](Self::set_fault)'s.
+    pub fn set_free_bytes(&self, bytes: u64) {
+        self.state.lock().free_bytes = Some(bytes);
     }
 
     /// Makes an operation go wrong.
@@ -460,7 +467,7 @@ impl Disk for SimDisk {
     }
 
     fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
-        Ok(1 << 40)
+        Ok(self.state.lock().free_bytes.unwrap_or(1 << 40))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
