@@ -34,6 +34,7 @@ from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.notices import Notices
 from rmqpy.control.offsets import OffsetFile
+from rmqpy.control.opening import opening_line
 from rmqpy.control.queue_locks import QueueLocks
 from rmqpy.control.rates import SAMPLE_SECONDS
 from rmqpy.control.registration import Identity, Registration
@@ -289,10 +290,15 @@ def _store(config: BrokerConfig) -> Store:
 
 async def _open(store: Store, tell: Callable[[str], None]) -> None:
     """Lock and recover in a thread; say how far it is when it takes long."""
-    opening = asyncio.get_running_loop().run_in_executor(None, store.open)
+    loop = asyncio.get_running_loop()
+    opening = loop.run_in_executor(None, store.open)
+    known, since = "", loop.time()
     while not (await asyncio.wait({opening}, timeout=_PROGRESS_SECONDS))[0]:
         phase, done, total = store.progress()
-        tell(f"opening the store: {phase}, {done >> 20} of {total >> 20} MiB")
+        if phase != known:
+            # Seen first at the end of a pause, so that it may have begun anywhere within.
+            known, since = phase, loop.time() - _PROGRESS_SECONDS
+        tell(opening_line(phase, done, total, loop.time() - since))
     await opening
 
 

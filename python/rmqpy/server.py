@@ -6,6 +6,7 @@ leaves the process as it found it.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -19,6 +20,8 @@ from rmqpy.config import broker as broker_config
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ClosedError
 from rmqpy.namesrv import NameServer
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -44,8 +47,9 @@ class Standalone:
         with Standalone("data") as server, rmqpy.Producer(server.namesrv) as producer:
             producer.send("orders", b"first")
 
-    Port 0 takes a free one. `settings` are keys of broker.conf: `Standalone(flushDiskType="SYNC_FLUSH")`. Entering
-    raises `StoreError` where another process serves the same folder, and `OSError` where a port is taken.
+    Port 0 takes a free one. `progress` hears how far a recovery is that takes long. `settings` are keys of broker.conf:
+    `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises `StoreError` where another process serves the same folder,
+    and `OSError` where a port is taken.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Standalone:
         host: str = "127.0.0.1",
         namesrv_port: int = 9876,
         broker_port: int = 10911,
+        progress: Callable[[str], None] = log.info,
         **settings: Setting,
     ) -> None:
         self.data_dir = Path(data_dir) if data_dir is not None else default_data_dir()
@@ -63,6 +68,7 @@ class Standalone:
         self._host = host
         self._namesrv_port = namesrv_port
         self._broker_port = broker_port
+        self._progress = progress
         self._settings = settings
         self._name_server: NameServer | None = None
         self._broker: Broker | None = None
@@ -92,7 +98,7 @@ class Standalone:
         try:
             await self._name_server.start()
             config, self.notices = broker_config.read(self._entries(self._name_server.address))
-            self._broker = Broker(config)
+            self._broker = Broker(config, progress=self._progress)
             await self._broker.start()
         except BaseException:
             await self.stop()

@@ -28,7 +28,12 @@ def command(
     from rmqpy.server import Standalone, serve
 
     server = Standalone(
-        data_dir, host=host, namesrv_port=namesrv_port, broker_port=broker_port, **parse_settings(settings)
+        data_dir,
+        host=host,
+        namesrv_port=namesrv_port,
+        broker_port=broker_port,
+        progress=lambda line: click.echo(line, err=True),
+        **parse_settings(settings),
     )
 
     def announce() -> None:
