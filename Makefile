@@ -69,8 +69,8 @@ handler-rate: build ## messages a second into handlers that do nothing: rmqpy's 
 test-spark: spark ## the Spark connector
 	$(BIN)/pytest tests/spark
 
-count: ## instructions and allocations of one send and one pulled message (valgrind)
-	scripts/count
+count: ## instructions and allocations of one send and one pulled message, beside the commit before; SINCE=REVISION (valgrind)
+	scripts/count $(SINCE)
 
 campaign: ## the store against crashes, faults and kills for long; SEEDS (3), KILLS (100); report in target/reports/campaign.txt
 	@mkdir -p target/reports

@@ -111,7 +111,7 @@ CELLS: tuple[Cell, ...] = (
         "latency",
         ("-c", "4", "-w", "1024", "--rate", "30000"),
         (Bar("p99", 1 / 4),),
-        longer=8.0,
+        longer=10.0,
     ),
     Cell("start", "start and rest", "start", (), (Bar("start", 1 / 6), Bar("memory", 1 / 5))),
     Cell(

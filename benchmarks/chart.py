@@ -21,6 +21,7 @@ def chart(whole: Whole) -> str:
     ]
     parts = [
         label(16, 26, "rmqpy beside Apache RocketMQ 5.5.0 on the same machine", "start", 16),
+        label(16, 50, "black mark: the bar to reach", "start", 12),
         label(LEFT, 50, "messages/s, times Apache's", "start", 12),
         label(LEFT + BAR_WIDTH + 50, 50, "broker CPU a message, Apache's divided by ours", "start", 12),
     ]

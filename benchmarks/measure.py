@@ -46,7 +46,7 @@ class Pace:
     burst: float
 
 
-FULL = Pace(pairs=5, seconds=2.5, warm_up=0.5, ramp=2.5, ramps_max=8, burst=1.0)
+FULL = Pace(pairs=5, seconds=2.0, warm_up=0.5, ramp=2.0, ramps_max=6, burst=1.0)
 QUICK = Pace(pairs=2, seconds=1.0, warm_up=0.3, ramp=1.5, ramps_max=4, burst=0.15)
 #: A run this much faster than all before says that a side is not warm yet: Java's compiler takes its time.
 _STILL_RISING = 1.05

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rmqpy::message::id::OffsetMessageId;
 use rmqpy::message::record::{RecordFields, RecordView, Stamp};
-use rmqpy::message::tag;
+use rmqpy::message::tag::{self, TagFilter};
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::remoting::codes::{flag, response};
 use rmqpy::remoting::frame::{Encoding, FrameLimits, split};
@@ -91,6 +91,14 @@ fn main() {
     });
     measure("parse a record", || {
         black_box(RecordView::parse(black_box(&record)).unwrap());
+    });
+    let filter = TagFilter::parse("TagX || TagY || TagA");
+    let code = tag::tags_code(PROPERTIES.as_bytes());
+    measure("filter by hash, third of three", || {
+        black_box(black_box(&filter).matches_code(black_box(code)));
+    });
+    measure("filter by name, third of three", || {
+        black_box(black_box(&filter).matches_tag(black_box(Some(b"TagA"))));
     });
     measure("find and hash the tag", || {
         black_box(tag::tags_code(black_box(PROPERTIES.as_bytes())));

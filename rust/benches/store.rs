@@ -5,18 +5,22 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use rmqpy::clock::SystemClock;
 use rmqpy::message::record::RecordFields;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::OsDisk;
-use rmqpy::store::{Get, GetResult, KeyHashes, MediumKind, Options, Progress, Put, PutError, Store};
+use rmqpy::store::{
+    Arrivals, ConsumeQueue, Get, GetResult, KeyHashes, MediumKind, Options, Progress, Put, PutError, Store,
+};
 
 const PROPERTIES: &[u8] = b"UNIQ_KEY\x01AC11000100001234567890ABCDEF0000\x02WAIT\x01true\x02";
 const BURST: usize = 32;
 const ROUNDS: usize = 300;
 const BURSTS_PER_ROUND: u32 = 100;
+const FLUSHES: usize = 500;
 
 fn put<'a>(store: &Store, body: &'a [u8]) -> Put<'a> {
     let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
@@ -69,18 +73,60 @@ fn append(store: &Store, name: &str, burst: usize) {
     report(name, best, BURSTS_PER_ROUND * burst as u32);
 }
 
-fn read(store: &Store, name: &str, offset: QueueOffset) {
+fn read(store: &Store, name: &str, offset: QueueOffset, mut wanted: impl FnMut(i64) -> bool) {
     let queue = store.queue("orders", 0).unwrap();
     let ask = Get { offset, messages_max: 32, bytes_max: 1 << 18 };
     let mut result = GetResult::default();
     let mut best = Duration::MAX;
     for _ in 0..ROUNDS {
         let begin = Instant::now();
-        (0..BURSTS_PER_ROUND).for_each(|_| store.get(&queue, &ask, &mut |_| true, &mut result));
+        (0..BURSTS_PER_ROUND).for_each(|_| store.get(&queue, &ask, &mut wanted, &mut result));
         best = best.min(begin.elapsed());
     }
     assert_eq!(result.count, 32);
     report(name, best, BURSTS_PER_ROUND);
+}
+
+/// Tells the sender how far the flush thread has come.
+struct Durable(Thread);
+
+impl Arrivals for Durable {
+    fn arrived(&self, _: &ConsumeQueue, _: QueueOffset, _: i64) {}
+
+    fn durable(&self, _: PhysicalOffset) {
+        self.0.unpark();
+    }
+
+    fn latched(&self) {}
+}
+
+/// As a sending broker does it: appended here, flushed by the flush thread, waited for until it is durable.
+fn group_commit(root: &std::path::Path, senders: usize) {
+    let folder = root.join(senders.to_string());
+    let options = Options { sync_flush: true, medium: MediumKind::Tail, ..Options::new(folder) };
+    let store = open(options);
+    store.set_arrivals(Arc::new(Durable(std::thread::current())));
+    let body = [7; 128];
+    let mut times: Vec<Duration> = (0..FLUSHES)
+        .map(|_| {
+            let mut puts: Vec<Put<'_>> = (0..senders).map(|_| put(&store, &body)).collect();
+            let begin = Instant::now();
+            store.append(&mut puts);
+            let end = store.range().1;
+            store.release_after(end);
+            while store.durable() < end {
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+            begin.elapsed()
+        })
+        .collect();
+    times.sort();
+    println!(
+        "{:<40} {:>8} us",
+        format!("group commit of {senders}, median"),
+        times[times.len() / 2].as_micros()
+    );
+    store.close().unwrap();
 }
 
 fn sync_append(root: &std::path::Path, medium: MediumKind) {
@@ -88,7 +134,7 @@ fn sync_append(root: &std::path::Path, medium: MediumKind) {
     let store = open(options);
     store.keep().unwrap();
     let body = [7; 128];
-    let mut times: Vec<Duration> = (0..500)
+    let mut times: Vec<Duration> = (0..FLUSHES)
         .map(|_| {
             let mut puts = [put(&store, &body)];
             let begin = Instant::now();
@@ -111,8 +157,14 @@ fn main() {
     append(&store, "append one by one, each", 1);
     append(&store, "append in bursts of 32, each", BURST);
     let max = store.queue("orders", 0).unwrap().max();
-    read(&store, "read 32 at the end of the queue", QueueOffset(max.0 - 32));
-    read(&store, "read 32 from the queue's files", QueueOffset(0));
+    read(&store, "read 32 at the end of the queue", QueueOffset(max.0 - 32), |_| true);
+    read(&store, "read 32 from the queue's files", QueueOffset(0), |_| true);
+    let mut turn = 0;
+    let every_fourth = |_| {
+        turn += 1;
+        turn % 4 == 0
+    };
+    read(&store, "read 32 of 128, the others filtered out", QueueOffset(max.0 - 128), every_fourth);
 
     let (_, PhysicalOffset(end)) = store.range();
     store.abandon();
@@ -130,5 +182,6 @@ fn main() {
     println!("{:<40} {:>8} us", "open after a clean stop", begin.elapsed().as_micros());
     sync_append(&root.join("mapping"), MediumKind::Mapping);
     sync_append(&root.join("tail"), MediumKind::Tail);
+    [1, 64].into_iter().for_each(|senders| group_commit(&root.join("group"), senders));
     std::fs::remove_dir_all(root).unwrap();
 }
