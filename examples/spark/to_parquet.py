@@ -31,8 +31,9 @@ def bars(counts: dict[str, int], title: str) -> str:
             f'<text x="{114 + width}" y="{top + 15}">{count}</text>'
         )
     height = 60 + 26 * len(counts)
+    style = 'font-family="sans-serif" font-size="13"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="560" height="{height}" font-family="sans" font-size="13">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="560" height="{height}" {style}>'
         f'<rect width="560" height="{height}" fill="white"/>'
         f'<text x="108" y="26" font-size="16">{escape(title)}</text>{"".join(rows)}</svg>\n'
     )
