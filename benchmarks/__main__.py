@@ -5,6 +5,7 @@ and --cells replaces single ones.
 """
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,8 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
         lib = java.jars()
     except java.Missing as missing:
         raise click.ClickException(str(missing)) from None
+    # As Ctrl-C: servers are stopped and their folders removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     pace = QUICK if quick else FULL
     out = HERE.parent / "target" / "benchmarks" if quick else HERE
     out.mkdir(parents=True, exist_ok=True)
