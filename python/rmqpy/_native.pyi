@@ -192,12 +192,13 @@ class Request:
     """One cold request, or one event, that went up to Python."""
 
     @property
-    def kind(self) -> Literal["request", "closed", "create_topic", "create_group"]:
-        """`closed`: the connection is gone. `create_topic`, `create_group`: the first send to a topic, or pull of a
-        group, that does not exist; such requests are parked until `Server.release` for `name`, for 3 s at most."""
+    def kind(self) -> Literal["request", "answer", "closed", "create_topic", "create_group"]:
+        """`answer`: what a client says to `Server.ask`. `closed`: the connection is gone. `create_topic`,
+        `create_group`: the first send to a topic, or pull of a group, that does not exist; such requests are parked
+        until `Server.release` for `name`, for 3 s at most."""
     @property
     def token(self) -> int:
-        """Names this request in `Server.answer`; 0 for events."""
+        """Names this request in `Server.answer`; of an answer, what `Server.ask` returned; 0 for events."""
     @property
     def connection(self) -> int: ...
     @property
@@ -222,6 +223,9 @@ class Request:
     @property
     def name(self) -> str:
         """What is to be created; empty for requests. `code` and `ext` are those of the first parked request."""
+    @property
+    def remark(self) -> str:
+        """Of an answer; empty for everything else."""
 
 #: token, response code, remark, header fields, body
 _Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
@@ -254,6 +258,11 @@ class Server:
         remembered: equal bytes on that connection are answered natively from then on, until `forget_heartbeats`."""
     def push(self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None) -> bool:
         """Send a one-way request to a client; False when its connection is gone."""
+    def ask(self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None) -> int | None:
+        """Send a client a request whose answer comes up as a `Request` of the kind `answer` with this token. None when
+        its connection is gone, or too many clients are being asked."""
+    def forget_answer(self, connection: int, token: int) -> None:
+        """Drop the answer when it comes: nobody waits for it any more."""
     def release(
         self, kind: Literal["create_topic", "create_group"], name: str, code: int = 0, remark: str | None = None
     ) -> None:

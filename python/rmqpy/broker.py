@@ -28,8 +28,10 @@ from rmqpy.control.handlers.brokers import BrokerHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
 from rmqpy.control.handlers.creation import CreationHandlers
 from rmqpy.control.handlers.groups import GroupHandlers
+from rmqpy.control.handlers.introspection import IntrospectionHandlers
 from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
+from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.notices import Notices
@@ -38,6 +40,7 @@ from rmqpy.control.opening import opening_line
 from rmqpy.control.queue_locks import QueueLocks
 from rmqpy.control.rates import SAMPLE_SECONDS
 from rmqpy.control.registration import Identity, Registration
+from rmqpy.control.relay import Relay
 from rmqpy.control.runtime import Runtime
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.silence import drop_silent
@@ -184,6 +187,7 @@ class Broker:
         producers = Producers()
         notices = Notices(self._config, groups, server)
         consumers = Consumers(metadata, notices.group_changed)
+        relay = Relay(server)
         locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store.folder, store.statistics, server.statistics, self._clock)
         self._endpoint = Endpoint(
@@ -193,7 +197,14 @@ class Broker:
                 CreationHandlers(self._config, topics, groups, server),
                 TopicHandlers(self._config, topics, store, offsets, offset_file),
                 GroupHandlers(self._config, groups, offsets, offset_file, server),
-                OffsetHandlers(config.name, self.address, store, offsets, topics, groups, consumers),
+                OffsetHandlers(
+                    self._config, server, config.name, self.address, store, offsets, topics, groups, consumers
+                ),
+                ProgressHandlers(
+                    config.name, self.address, store, offsets, topics, groups, consumers, self._clock
+                ),
+                IntrospectionHandlers(config.name, store, topics, groups, consumers, relay),
+                relay,
                 QueueLockHandlers(locks),
                 MessageHandlers(store),
                 BrokerHandlers(self._config, runtime),

@@ -44,12 +44,12 @@ from wire import Peer, Refusal
 NOT_SERVED = {
     "transactions, recall, request and reply": {37, 39, 323, 324, 325, 326, 370},
     "pop and lite": {400, 401, 402, *range(200_050, 200_057), *range(200_070, 200_080), 200_151},
-    "questions that go through to a client": {220, 221, 223, 307, 309},
+    "what a broker asks its clients": {220, 221},
     "replicas": {43, 45, 60, 61, 905, 906, 907, 908, 1007, 1008},
     "static topics": {513},
     "access control": {*range(50, 55), *range(3_001, 3_011)},
     "cold data, RocksDB, timers": {354, 355, 5_001, *range(2_001, 2_005)},
-    "statistics and cleaning": {303, 306, 308, 314, 315, 316, 317, 321, 329, 345},
+    "statistics and cleaning": {306, 315, 316, 321, 329},
     "requests to a name server, a controller or a container": {
         *range(100, 107), 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 902,
         903, 904, *range(1_001, 1_007), *range(1_009, 1_019),

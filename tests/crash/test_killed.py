@@ -8,54 +8,26 @@ kills is `RMQPY_KILLS`; the seed of the moments is printed, and `RMQPY_SEED` rep
 import asyncio
 import os
 import random
-import signal
 import struct
-import subprocess
-import sys
 import zlib
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from crash.killable import Broker
 from wire import Frame, Peer
 
 KILLS = int(os.environ.get("RMQPY_KILLS", "8"))
 SENDERS = 64
 TOPIC, QUEUES = "killed", 4
-SETTINGS = ("mappedFileSizeCommitLog=4194304", "mappedFileSizeConsumeQueue=200000", "maxIndexNum=200000")
 #: Header bits of a pull: it carries its subscription.
 CARRIES_SUBSCRIPTION = 4
 #: Position of the body's length in a record with IPv4 hosts.
 BODY_AT = 84
 
 Acknowledged = dict[tuple[int, int], bytes]
-
-
-@dataclass
-class Broker:
-    """One run of `rmqpy standalone` on a folder."""
-
-    process: subprocess.Popen[str]
-    address: str
-
-    @classmethod
-    def start(cls, folder: Path, flush: str) -> "Broker":
-        command = [sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(folder)]
-        ports = ["--namesrv-port", "0", "--broker-port", "0"]
-        process = subprocess.Popen(
-            [*command, *ports, f"flushDiskType={flush}", *SETTINGS], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        assert " broker " in ready, f"the broker did not start: {ready!r}"
-        return cls(process, ready.split(" broker ")[1].split(",")[0])
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(timeout=30)
 
 
 def send_header(queue: int) -> dict[str, str]:
@@ -155,11 +127,11 @@ async def test_what_was_acknowledged_survives_kills(tmp_path: Path, flush: str) 
     moments = random.Random(seed)
     acknowledged: Acknowledged = {}
     count = 0
-    broker = Broker.start(tmp_path, flush)
+    broker = Broker.start(tmp_path, f"flushDiskType={flush}")
     try:
         for kill in range((KILLS + 1) // 2):
             await load_and_kill(broker, f"round-{kill}", moments.uniform(0.05, 0.4), acknowledged)
-            broker = Broker.start(tmp_path, flush)
+            broker = Broker.start(tmp_path, f"flushDiskType={flush}")
             count = await audit(broker, acknowledged)
     finally:
         broker.kill()

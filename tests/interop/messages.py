@@ -55,6 +55,9 @@ class Received:
     offset_id: str
     queue_id: int
     queue_offset: int
+    #: Java clients say these two as well.
+    reconsume_times: int = 0
+    stored_ms: int = 0
 
     @property
     def position(self) -> tuple[int, int]:

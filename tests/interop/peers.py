@@ -120,11 +120,17 @@ class ProcessPeer:
         self, namesrv: str, topic: str, group: str, *, tags: str = "*", ordered: bool = False, broadcast: bool = False
     ) -> Listener:
         """Start a push consumer at the beginning of the topic, or where its group has committed."""
+        return self._listen(
+            group, namesrv=namesrv, topic=topic, filter=tags, ordered=ordered, broadcast=broadcast
+        )
+
+    def listen_and_fail(self, namesrv: str, topic: str, group: str, *, retries: int) -> Listener:
+        """The same with a consumer (Java only) that returns every message, so often before it is given up."""
+        return self._listen(group, namesrv=namesrv, topic=topic, filter="*", failing=True, retries=retries)
+
+    def _listen(self, group: str, **fields: object) -> Listener:
         name = f"{group}-{self._asked}"
-        self._ask(
-            "listen",
-            listener=name, namesrv=namesrv, topic=topic, group=group, filter=tags, ordered=ordered, broadcast=broadcast,
-        )  # fmt: skip
+        self._ask("listen", listener=name, group=group, **fields)
         return Listener(self, name)
 
     def mqadmin(self, *args: str) -> str:

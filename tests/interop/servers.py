@@ -16,6 +16,8 @@ from .processes import Child, free_ports
 
 CLUSTER_NAME = "interop"
 BROKER_NAME = "broker-a"
+DELAY_LEVELS = "1s 1s 1s 2s 3s"
+"""A first retry waits on level 3, and each further one on the next."""
 APACHE_SECONDS_MAX = 60.0
 RMQPY_SECONDS_MAX = 20.0
 
@@ -99,7 +101,7 @@ def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
     command = _rmqpy(
         "standalone",
         "--namesrv-port", str(namesrv_port), "--broker-port", str(port), "--data-dir", str(home / "data"),
-        f"brokerClusterName={CLUSTER_NAME}", f"brokerName={BROKER_NAME}",
+        f"brokerClusterName={CLUSTER_NAME}", f"brokerName={BROKER_NAME}", f"messageDelayLevel={DELAY_LEVELS}",
     )  # fmt: skip
     with Child("rmqpy-standalone", command, home, env=environment(home)) as child:
         namesrv = f"127.0.0.1:{namesrv_port}"
@@ -146,6 +148,7 @@ def write_broker_conf(file: Path, port: int, namesrv: str, **more: object) -> No
         "storePathRootDir": file.parent / "store",
         "mappedFileSizeCommitLog": 64 << 20,
         "autoCreateTopicEnable": "true",
+        "messageDelayLevel": DELAY_LEVELS,
         **more,
     }
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

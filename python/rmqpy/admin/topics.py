@@ -8,14 +8,14 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError, TopicNotFound
+from rmqpy.admin.brokers import MASTER_ID, masters
+from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError, TopicNotFound
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.offsets import GetTopicStatsInfo
 from rmqpy.protocol.requests.routes import (
     BrokerData,
     DeleteTopic,
     GetAllTopics,
-    GetClusterInfo,
     GetRoute,
     GetSystemTopics,
     TopicRoute,
@@ -29,7 +29,6 @@ from rmqpy.remoting.client import Caller
 from rmqpy.remoting.nameservers import NameServers
 
 READ, WRITE = 4, 2
-MASTER_ID = 0
 
 _LOOK_AGAIN_S = 0.02
 #: Topics made by groups for messages that failed; nobody creates or deletes them by hand.
@@ -102,7 +101,7 @@ class Topics:
 
         Returns when the name servers show it there, or after the timeout: brokers tell them on their own.
         """
-        brokers = await self._masters(cluster)
+        brokers = await masters(self._caller, self._name_servers, cluster)
         ask = UpdateAndCreateTopic(
             topic=name, read_queue_nums=read_queues, write_queue_nums=write_queues, perm=permission
         )
@@ -153,21 +152,6 @@ class Topics:
         except (ConnectError, RequestTimeout):
             return True
         return brokers <= {data.broker_name for data in route.queue_datas}
-
-    async def _masters(self, cluster: str | None) -> dict[str, str]:
-        info = (await self._name_servers.ask(self._caller, GetClusterInfo())).body
-        if cluster is None:
-            if len(info.cluster_addr_table) > 1:
-                raise ConfigError(f"name one of the clusters {', '.join(sorted(info.cluster_addr_table))}")
-            cluster = next(iter(info.cluster_addr_table), "")
-        masters = {
-            name: address
-            for name in info.cluster_addr_table.get(cluster, ())
-            if (address := _master(info.broker_addr_table[name])) is not None
-        }
-        if not masters:
-            raise RocketMQError("no broker is registered", hint="start one: rmqpy broker")
-        return masters
 
     async def _system_names(self) -> set[str]:
         """Topics the servers keep for themselves: name servers know those named as clusters and brokers, a broker

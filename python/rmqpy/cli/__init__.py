@@ -22,6 +22,8 @@ COMMANDS = {
     "produce": "Send messages: an argument, standard input, or the lines of a file.",
     "consume": "Print the messages of a topic.",
     "topic": "List, describe, create and delete topics.",
+    "group": "Consumer groups: settings, members, how far behind they are; reset, skip, clone.",
+    "dlq": "Dead letters: list, show, export them, or send them again.",
     "bench": "Measure a broker: throughput, latency, processor time.",
     "version": "Version of rmqpy and of what it runs on.",
 }

@@ -1,6 +1,7 @@
 """Options of commands that talk to a cluster, and how their values are read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -8,6 +9,10 @@ import click
 
 if TYPE_CHECKING:
     from rmqpy.client.config import ClientConfig
+    from rmqpy.remoting.client import BlockingCaller
+    from rmqpy.remoting.nameservers import NameServers
+
+R = TypeVar("R")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -39,6 +44,28 @@ def client_config(namesrv: str, timeout: float) -> "ClientConfig":
     from rmqpy.client.config import ClientConfig, addresses
 
     return ClientConfig(namesrv=addresses(namesrv), connect_timeout=timeout, request_timeout=timeout)
+
+
+@contextmanager
+def asking(namesrv: str, timeout: float) -> "Iterator[tuple[BlockingCaller, NameServers]]":
+    """What administration asks with: connections that last as long as the command."""
+    from rmqpy._native import Client
+    from rmqpy.client.config import addresses
+    from rmqpy.remoting.client import BlockingCaller
+    from rmqpy.remoting.nameservers import NameServers
+
+    client = Client(connect_timeout_ms=round(timeout * 1000))
+    try:
+        yield BlockingCaller(client), NameServers(addresses(namesrv), timeout=timeout)
+    finally:
+        client.close()
+
+
+def wait_for(work: Coroutine[Any, Any, R]) -> R:
+    """The result of a coroutine over such a caller."""
+    from rmqpy.remoting.client import run
+
+    return run(work)
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

@@ -1,19 +1,17 @@
 """`rmqpy topic`: list, describe, create, delete."""
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from rmqpy.cli.cluster import cluster_options
+from rmqpy.cli.cluster import asking, cluster_options, wait_for
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
     from rmqpy.admin.topics import QueueState, Topics
-
-R = TypeVar("R")
 
 
 @click.group()
@@ -28,7 +26,7 @@ def command() -> None:
 def list_(system: bool, namesrv: str, timeout: float, output: Format) -> None:
     """Names of all topics."""
     with _topics(namesrv, timeout) as topics:
-        names = _run(topics.names(with_system=system))
+        names = wait_for(topics.names(with_system=system))
     show([{"topic": name} for name in names], output)
 
 
@@ -39,7 +37,7 @@ def list_(system: bool, namesrv: str, timeout: float, output: Format) -> None:
 def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
     """Queues of topic NAME: where they lie and what they hold."""
     with _topics(namesrv, timeout) as topics:
-        queues = _run(topics.describe(name))
+        queues = wait_for(topics.describe(name))
     show([_row(queue) for queue in queues], output)
 
 
@@ -66,7 +64,7 @@ def create(
 
     permission = (READ if "R" in perm else 0) | (WRITE if "W" in perm else 0)
     with _topics(namesrv, timeout) as topics:
-        brokers = _run(
+        brokers = wait_for(
             topics.create(
                 name, read_queues=queues, write_queues=queues, permission=permission, cluster=cluster
             )
@@ -84,32 +82,17 @@ def delete(name: str, yes: bool, namesrv: str, timeout: float, output: Format) -
     if not yes:
         click.confirm(f"Delete topic {name!r} and give up its messages?", abort=True, err=True)
     with _topics(namesrv, timeout) as topics:
-        brokers = _run(topics.delete(name))
+        brokers = wait_for(topics.delete(name))
     show({"topic": name, "deleted_from": brokers}, output)
 
 
 @contextmanager
 def _topics(namesrv: str, timeout: float) -> "Iterator[Topics]":
     """The cluster's topics, over a connection that lasts as long as the command."""
-    from rmqpy._native import Client
     from rmqpy.admin.topics import Topics
-    from rmqpy.client.config import addresses
-    from rmqpy.remoting.client import BlockingCaller
-    from rmqpy.remoting.nameservers import NameServers
 
-    client = Client(connect_timeout_ms=round(timeout * 1000))
-    try:
-        yield Topics(
-            BlockingCaller(client), NameServers(addresses(namesrv), timeout=timeout), timeout=timeout
-        )
-    finally:
-        client.close()
-
-
-def _run(work: Coroutine[Any, Any, R]) -> R:
-    from rmqpy.remoting.client import run
-
-    return run(work)
+    with asking(namesrv, timeout) as (caller, name_servers):
+        yield Topics(caller, name_servers, timeout=timeout)
 
 
 def _row(queue: "QueueState") -> dict[str, object]:

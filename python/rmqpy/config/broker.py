@@ -156,6 +156,12 @@ class BrokerConfig(Settings):
     client_expiry_ms: int = key(
         "channelExpiredTimeout", 120_000, "A client silent for so long is dropped.", unit="ms", low=1_000
     )
+    resets_offsets_itself: bool = key(
+        "useServerSideResetOffset",
+        True,
+        "A reset of offsets takes effect at the broker, online or not; otherwise members are told to move.",
+        changeable=True,
+    )
     offsets_interval_ms: int = key(
         "flushConsumerOffsetInterval", 5_000, "How often committed offsets are saved.", unit="ms", low=100
     )

@@ -94,7 +94,6 @@ _HARMLESS: Final = (
         "changes of a group are told to its members at once and expired members leave after channelExpiredTimeout",
         "realTimeNotifyConsumerChange subscriptionExpiredTimeout",
     ),
-    ("offsets are always reset on the server's side", "useServerSideResetOffset"),
     (
         "broadcast consumers keep their offsets themselves",
         "enableBroadcastOffsetStore broadcastOffsetExpireSecond broadcastOffsetExpireMaxSecond",

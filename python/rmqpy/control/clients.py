@@ -9,11 +9,13 @@ Threads: the event loop's.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+from rmqpy.control import names
 from rmqpy.protocol.requests.clients import (
     ConsumeFromWhere,
     ConsumerData,
@@ -21,6 +23,11 @@ from rmqpy.protocol.requests.clients import (
     MessageModel,
     SubscriptionData,
 )
+
+log = logging.getLogger(__name__)
+
+#: What a member asked for: topics with type and text of the expression.
+Wish = frozenset[tuple[str, str, str]]
 
 
 class SubscriptionSink(Protocol):
@@ -53,6 +60,10 @@ class ConsumerGroup:
     consume_from_where: ConsumeFromWhere
     members: dict[int, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    #: What each member itself asked for; they have to agree, or what the group gets depends on who spoke last.
+    wishes: dict[int, Wish] = field(default_factory=dict)
+    #: The clients behind each wish, when they were last seen to disagree.
+    at_odds: dict[Wish, list[str]] = field(default_factory=dict)
     #: Of the last heartbeat of version 2.
     fingerprint: int | None = None
 
@@ -93,6 +104,7 @@ class Consumers:
         is_changed = known is None or known.client_id != member.client_id
         if with_subscriptions:
             is_changed |= _take_subscriptions(group, data.subscription_data_set)
+            _compare(data.group_name, group, member, data.subscription_data_set)
             self._publish(data.group_name, group)
         if is_changed:
             self._announce(data.group_name)
@@ -116,6 +128,7 @@ class Consumers:
         group = self._groups.get(group_name)
         if group is None or group.members.pop(connection, None) is None:
             return
+        group.wishes.pop(connection, None)
         _forget(self._groups_of, connection, group_name)
         if not group.members:
             del self._groups[group_name]
@@ -171,6 +184,30 @@ def _take_subscriptions(group: ConsumerGroup, found: Iterable[SubscriptionData])
     is_changed = subscriptions.keys() != group.subscriptions.keys()
     group.subscriptions = subscriptions
     return is_changed
+
+
+def _compare(name: str, group: ConsumerGroup, member: Member, found: Iterable[SubscriptionData]) -> None:
+    """Warn, once for each disagreement, when members want different things: the commonest mistake with groups."""
+    group.wishes[member.connection] = frozenset(
+        (data.topic, data.expression_type or "TAG", data.sub_string or "*")
+        for data in found
+        if not names.is_derived(data.topic)
+    )
+    clients: dict[Wish, list[str]] = {}
+    for connection, wish in group.wishes.items():
+        clients.setdefault(wish, []).append(group.members[connection].client_id)
+    at_odds = {wish: sorted(ids) for wish, ids in clients.items()} if len(clients) > 1 else {}
+    if at_odds and at_odds != group.at_odds:
+        log.warning(
+            "members of the group %s subscribe differently, and the last heartbeat counts: %s",
+            name,
+            "; ".join(f"{', '.join(ids)} to {_words(wish)}" for wish, ids in at_odds.items()),
+        )
+    group.at_odds = at_odds
+
+
+def _words(wish: Wish) -> str:
+    return ", ".join(f"{topic} ({text})" for topic, _, text in sorted(wish)) or "nothing"
 
 
 class Producers:

@@ -14,7 +14,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.codes import RequestCode, ResponseCode
@@ -78,7 +78,20 @@ class GroupWanted:
     peer: str
 
 
-Event = ConnectionClosed | TopicWanted | GroupWanted
+@dataclass(frozen=True, slots=True)
+class ClientAnswered:
+    """Event: a client answers what `Server.ask` sent it."""
+
+    connection: int
+    #: What `Server.ask` returned.
+    token: int
+    code: int
+    remark: str
+    ext: Mapping[str, str]
+    body: bytes
+
+
+Event = ConnectionClosed | TopicWanted | GroupWanted | ClientAnswered
 
 
 class Refused(Exception):
@@ -150,7 +163,7 @@ class Endpoint:
         self._role = role
         self._hot = frozenset(hot)
         self._requests: dict[int, _Handler] = {}
-        self._events: dict[type, list[_Handler]] = {ConnectionClosed: [], TopicWanted: [], GroupWanted: []}
+        self._events: dict[type, list[_Handler]] = {kind: [] for kind in get_args(Event)}
         self._answers: list[_Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -231,6 +244,10 @@ class Endpoint:
                 event = TopicWanted(upcall.name, upcall.code, upcall.ext, upcall.peer)
             case "create_group":
                 event = GroupWanted(upcall.name, upcall.code, upcall.ext, upcall.peer)
+            case "answer":
+                event = ClientAnswered(
+                    upcall.connection, upcall.token, upcall.code, upcall.remark, upcall.ext, upcall.body
+                )
             case _:
                 event = ConnectionClosed(upcall.connection, upcall.peer)
         assert self._loop is not None, "events are taken between start and stop only"

@@ -47,6 +47,7 @@ impl PyRequest {
     fn kind(&self) -> &'static str {
         match self.upcall.cause {
             Cause::Request => "request",
+            Cause::Answered(_) => "answer",
             Cause::Closed => "closed",
             Cause::Missing(Missing::Topic, _) => "create_topic",
             Cause::Missing(Missing::Group, _) => "create_group",
@@ -111,7 +112,15 @@ impl PyRequest {
     fn name(&self) -> &str {
         match &self.upcall.cause {
             Cause::Missing(_, name) => name,
-            Cause::Request | Cause::Closed => "",
+            Cause::Request | Cause::Answered(_) | Cause::Closed => "",
+        }
+    }
+
+    #[getter]
+    fn remark(&self) -> &str {
+        match &self.upcall.cause {
+            Cause::Answered(remark) => remark,
+            Cause::Request | Cause::Missing(..) | Cause::Closed => "",
         }
     }
 
@@ -244,6 +253,33 @@ impl PyServer {
         // Nobody answers a one-way request, so its correlation id means nothing.
         let frame = frame(Encoding::Json, code, 0, flag::ONEWAY, None, Some(ext), body)?;
         Ok(link.post(Event::Write(frame)))
+    }
+
+    #[pyo3(signature = (connection, code, ext, body=None))]
+    fn ask(
+        &self,
+        connection: u64,
+        code: i32,
+        ext: &Bound<'_, PyDict>,
+        body: Option<PyBackedBytes>,
+    ) -> PyResult<Option<u64>> {
+        ATTACHES.fetch_add(1, Ordering::Relaxed);
+        let server = self.server.lock();
+        let Some(link) = server.as_ref().and_then(|server| server.link(LinkId(connection))) else {
+            return Ok(None);
+        };
+        let Some(opaque) = self.plane.upcalls.expect_answer(connection) else { return Ok(None) };
+        let body = body.as_deref().unwrap_or_default();
+        let asked = frame(Encoding::Json, code, opaque, 0, None, Some(ext), body)
+            .map(|frame| link.post(Event::Write(frame)));
+        if !matches!(asked, Ok(true)) {
+            self.plane.upcalls.forget_answer(connection, opaque);
+        }
+        Ok(asked?.then_some(u64::from(opaque.cast_unsigned())))
+    }
+
+    fn forget_answer(&self, connection: u64, token: u64) {
+        self.plane.upcalls.forget_answer(connection, (token as u32).cast_signed());
     }
 
     #[pyo3(signature = (kind, name, code=0, remark=None))]

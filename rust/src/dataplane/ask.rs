@@ -1,5 +1,5 @@
-//! What does not end on the I/O thread: requests that only Python serves, frames that wait for what Python makes, and
-//! refusals.
+//! What does not end on the I/O thread: requests that only Python serves, frames that wait for what Python makes,
+//! answers of clients, and refusals.
 //!
 //! Threads: the connection's I/O thread; nothing here blocks.
 
@@ -21,6 +21,8 @@ use crate::remoting::frame::Frame;
 const PARKED_MAX: Duration = Duration::from_secs(3);
 /// Names one frame may wait for in turn: a group, its retry topic, and the dead-letter topic its message lands in.
 const PARKINGS_MAX: u8 = 3;
+/// Largest answer of a client that is taken: dumps of all its threads have less.
+const CLIENT_ANSWER_BYTES_MAX: usize = 4 << 20;
 
 impl Plane {
     /// Answers a frame that does not go on, or parks it. `parkings` is how often it was parked before.
@@ -93,6 +95,21 @@ impl Plane {
             let refusal = overload();
             reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]);
         }
+    }
+
+    /// Takes a client's answer to a request of ours; most of those are one-way and get none.
+    pub(super) fn answered(&self, session: &Session, frame: &Frame<'_>) {
+        let opaque = session.header.opaque;
+        let is_expected = self.upcalls.forget_answer(session.link.id().0, opaque);
+        if !is_expected || frame.body.len() > CLIENT_ANSWER_BYTES_MAX {
+            return;
+        }
+        let remark = session.header.remark().unwrap_or_default().to_owned();
+        let mut upcall = upcall(session, Cause::Answered(remark));
+        upcall.token = u64::from(opaque.cast_unsigned());
+        upcall.ext = owned_ext(session);
+        upcall.body = frame.body.to_vec();
+        self.upcalls.tell(upcall);
     }
 
     /// Answers a heartbeat that would tell Python nothing new; false when it would.

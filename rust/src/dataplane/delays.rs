@@ -193,9 +193,9 @@ impl Delivery {
             self.store.release_after(last.end);
         }
         // A queue that was deleted has taken its messages along, and what is too large for the log will ever be.
-        let is_again = |put: &Put<'_>| {
-            matches!(put.outcome, Err(PutError::Pending | PutError::Busy | PutError::ReadOnly))
-        };
+        // Everything else passes.
+        let is_again =
+            |put: &Put<'_>| !matches!(put.outcome, Ok(_) | Err(PutError::QueueGone | PutError::TooLarge));
         waiting.into_iter().zip(&puts).find(|(_, put)| is_again(put)).map(|(offset, _)| offset)
     }
 

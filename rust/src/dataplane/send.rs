@@ -382,5 +382,12 @@ fn put_refused(error: &PutError) -> Refusal {
         PutError::QueueGone => response::TOPIC_NOT_EXIST,
         PutError::ReadOnly | PutError::DiskFull => response::SERVICE_NOT_AVAILABLE,
     };
+    if *error == PutError::Busy {
+        // Operators know the overload of an original broker by this prefix.
+        return Refusal::new(
+            code,
+            format!("[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error}"),
+        );
+    }
     Refusal::new(code, error.to_string())
 }

@@ -260,8 +260,8 @@ impl Service for Plane {
         let mut burst: Burst<'_> = ArrayVec::new();
         for frame in frames {
             session.header.decode(frame)?;
-            // Answers to our own requests to clients: all of those are one-way.
             if session.header.is_response() {
+                self.answered(session, frame);
                 continue;
             }
             if let Err(halt) = self.serve(session, frame, &mut burst, out) {

@@ -13,8 +13,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -27,6 +28,8 @@ pub const UPCALLS_MAX: usize = 10_000;
 const UPCALLS_PER_CONNECTION_MAX: usize = UPCALLS_MAX / 10;
 /// Bytes of fields and bodies that may wait to be taken; a request larger than that waits alone.
 const WAITING_BYTES_MAX: usize = 64 << 20;
+/// Requests of ours that clients may be answering at once.
+const ASKED_CLIENTS_MAX: usize = 64;
 /// Frames that may be parked for one name: as many as one Java producer has in flight, several times over.
 const PARKED_PER_NAME_MAX: usize = 4_096;
 /// Bytes that may be parked in all.
@@ -46,6 +49,8 @@ pub enum Missing {
 pub enum Cause {
     /// A request that is not served here.
     Request,
+    /// A client's answer to a request of ours, with its remark; the token is the request's.
+    Answered(String),
     /// The connection is gone.
     Closed,
     /// Frames are parked until `release` for the name.
@@ -179,6 +184,9 @@ impl Ring {
 pub struct Upcalls {
     ring: Mutex<Ring>,
     parked: Mutex<Parked>,
+    /// Connections, and the requests of ours that they have not answered yet.
+    asked_clients: Mutex<HashSet<(u64, i32)>>,
+    next_opaque: AtomicI32,
     bell: OwnedFd,
 }
 
@@ -189,7 +197,13 @@ impl Upcalls {
     /// When the system has no descriptor left.
     pub fn new() -> std::io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self { ring: Mutex::default(), parked: Mutex::default(), bell })
+        Ok(Self {
+            ring: Mutex::default(),
+            parked: Mutex::default(),
+            asked_clients: Mutex::default(),
+            next_opaque: AtomicI32::new(1),
+            bell,
+        })
     }
 
     /// Readable while entries wait.
@@ -217,7 +231,7 @@ impl Upcalls {
         true
     }
 
-    /// Puts an event into the ring. It is never refused: there is at most one for a connection or a name.
+    /// Puts an event into the ring. It is never refused: there is at most one for a connection, a name, or a question.
     pub fn tell(&self, upcall: Upcall) {
         self.push(self.ring.lock(), upcall);
     }
@@ -230,6 +244,22 @@ impl Upcalls {
             // Fails only when the counter is about to overflow, and then it is readable anyway.
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }
+    }
+
+    /// Names a request to a client whose answer is to come up; `None` when too many are under way.
+    pub fn expect_answer(&self, connection: u64) -> Option<i32> {
+        let mut asked = self.asked_clients.lock();
+        if asked.len() >= ASKED_CLIENTS_MAX {
+            return None;
+        }
+        let opaque = self.next_opaque.fetch_add(1, Ordering::Relaxed);
+        asked.insert((connection, opaque));
+        Some(opaque)
+    }
+
+    /// The answer is here, or nobody waits for it any more; whether somebody did.
+    pub fn forget_answer(&self, connection: u64, opaque: i32) -> bool {
+        self.asked_clients.lock().remove(&(connection, opaque))
     }
 
     /// Takes up to `limit` entries, oldest first; quiets the bell when it took the last.

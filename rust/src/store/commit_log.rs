@@ -75,6 +75,9 @@ pub struct CommitLog {
     published: AtomicU64,
     is_closed: AtomicBool,
     is_full: AtomicBool,
+    /// An append has waited in vain: until one succeeds no other waits, for a sender that is told at once can go
+    /// elsewhere, and a thread that waits serves nobody.
+    is_stalled: AtomicBool,
     failure: OnceLock<String>,
 }
 
@@ -117,6 +120,7 @@ impl CommitLog {
             published: AtomicU64::new(end),
             is_closed: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            is_stalled: AtomicBool::new(false),
             failure: OnceLock::new(),
         }
     }
@@ -169,9 +173,14 @@ impl CommitLog {
             let (_, rest) = puts.split_at_mut(done);
             done += self.append_while_there_is_room(rest);
             if done == puts.len() {
+                if self.is_stalled.load(Ordering::Relaxed) {
+                    self.is_stalled.store(false, Ordering::Relaxed);
+                }
                 return;
             }
-            if !make_room() {
+            let has_waited_long_enough = !make_room();
+            if has_waited_long_enough || self.is_stalled.load(Ordering::Relaxed) {
+                self.is_stalled.store(true, Ordering::Relaxed);
                 let (_, rest) = puts.split_at_mut(done);
                 rest.iter_mut().for_each(|put| put.outcome = Err(PutError::Busy));
                 return;
@@ -350,4 +359,73 @@ fn next_group<'p, 'a>(puts: &'p mut [Put<'a>], from: usize) -> Option<&'p mut [P
     }
     let joined = rest.iter().skip(1).take_while(|put| put.joined).count();
     rest.get_mut(..=joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::positions::QueueKey;
+    use crate::store::medium::MediumKind;
+    use crate::store::simdisk::SimDisk;
+
+    const SEGMENT_BYTES: u64 = 1 << 16;
+    /// How often an append asks for room before it has waited long enough.
+    const ASKED_MAX: u32 = 3;
+
+    /// Appends a record that takes most of a file; its outcome, and how often room was asked for.
+    fn append(log: &CommitLog, queue: &Arc<ConsumeQueue>) -> (Result<Stored, PutError>, u32) {
+        let body = vec![b'x'; SEGMENT_BYTES as usize / 2];
+        let host = "127.0.0.1:10911".parse().expect("an address");
+        let record = RecordFields {
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: &body,
+            body_crc: RecordFields::body_crc(&body),
+            topic: b"t",
+            properties: b"",
+        };
+        let (queue, keys) = (Arc::clone(queue), KeyHashes::default());
+        let mut puts =
+            [Put { queue, record, tags_code: 0, keys, joined: false, outcome: Err(PutError::Pending) }];
+        let mut asked = 0;
+        log.append(&mut puts, || {
+            asked += 1;
+            asked < ASKED_MAX
+        });
+        (puts[0].outcome, asked)
+    }
+
+    #[test]
+    fn after_one_append_has_waited_in_vain_no_other_waits_until_there_is_room() {
+        let disk = SimDisk::new().shared();
+        let dir = PathBuf::from("/commitlog");
+        disk.create_dir(&dir).expect("a directory");
+        let segments =
+            Segments::load(disk, dir, PathBuf::from("/scratch"), SEGMENT_BYTES, MediumKind::Mapping)
+                .expect("an empty log");
+        let active = segments.create().expect("a file");
+        let log = CommitLog::new(segments, ManualClock::at(0), active, 0);
+        let queue = Arc::new(ConsumeQueue::new(QueueKey::new("t", 0), 0, 0, 0));
+        assert!(append(&log, &queue).0.is_ok());
+
+        assert_eq!(append(&log, &queue), (Err(PutError::Busy), ASKED_MAX));
+        assert_eq!(append(&log, &queue), (Err(PutError::Busy), 1));
+
+        log.set_next(log.segments().create().expect("another file"));
+        assert_eq!(append(&log, &queue).1, 0);
+        assert_eq!(
+            append(&log, &queue),
+            (Err(PutError::Busy), ASKED_MAX),
+            "there was room, so it is waited for again"
+        );
+    }
 }

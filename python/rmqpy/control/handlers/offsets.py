@@ -8,8 +8,12 @@ from typing import Protocol
 
 from rmqpy.control.clients import Consumers
 from rmqpy.control.groups import Groups
+from rmqpy.control.notices import Push
+from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics import Topics
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import encode
+from rmqpy.protocol.requests.introspection import ClientOffsets, ResetConsumerClientOffset
 from rmqpy.protocol.requests.offsets import (
     BoundaryType,
     ConsumeOffset,
@@ -65,6 +69,8 @@ class OffsetHandlers:
 
     def __init__(
         self,
+        config: LiveConfig,
+        server: Push,
         broker_name: str,
         address: str,
         queues: QueueReader,
@@ -73,6 +79,8 @@ class OffsetHandlers:
         groups: Groups,
         consumers: Consumers,
     ) -> None:
+        self._config = config
+        self._server = server
         self._broker_name = broker_name
         self._address = address
         self._queues = queues
@@ -168,6 +176,8 @@ class OffsetHandlers:
         if ask.group not in self._groups.table:
             remark = f"Group {ask.group} not exist"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not self._config.now.resets_offsets_itself:
+            return await self._reset_at_members(ask, topic)
         if ask.queue_id >= 0:
             targets = {ask.queue_id: await self._target(ask, ask.queue_id)}
         else:
@@ -179,6 +189,33 @@ class OffsetHandlers:
             self._offsets.reset(ask.group, ask.topic, queue_id, offset)
         table = {self._queue(ask.topic, queue_id): offset for queue_id, offset in targets.items()}
         return ResetOffsetsReply(body=ResetOffsets(offset_table=table))
+
+    async def _reset_at_members(
+        self, ask: InvokeBrokerToResetOffset, topic: TopicConfig
+    ) -> ResetOffsetsReply:
+        """Tell every member where to go on, as brokers before 5.2 did; forward only when forced to."""
+        online = self._consumers.groups.get(ask.group)
+        if online is None:
+            remark = f"Consumer not online, so can not reset offset, Group: {ask.group}"
+            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        targets = {}
+        for queue_id in range(topic.write_queue_nums):
+            current = self._offsets.query(ask.group, ask.topic, queue_id)
+            if current is None:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{ask.group}> not exist")
+            wanted = max(0, await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp))
+            targets[self._queue(ask.topic, queue_id)] = wanted if ask.is_force else min(wanted, current)
+        notice = ResetConsumerClientOffset(
+            topic=ask.topic,
+            group=ask.group,
+            timestamp=ask.timestamp,
+            is_force=bool(ask.is_force),
+            body=ClientOffsets(offset_table=targets),
+        )
+        sent = encode(notice)
+        for connection in online.members:
+            self._server.push(connection, notice.code, sent.ext or {}, sent.body or b"")
+        return ResetOffsetsReply(body=ResetOffsets(offset_table=targets))
 
     async def _target(self, ask: InvokeBrokerToResetOffset, queue_id: int) -> int:
         if ask.offset is None or ask.offset == -1:

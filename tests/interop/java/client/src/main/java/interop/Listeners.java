@@ -48,10 +48,17 @@ final class Listeners {
                 return ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
-            consumer.setConsumeMessageBatchMaxSize(32);
+            boolean isFailing = request.getBooleanValue("failing");
+            if (isFailing) {
+                consumer.setMaxReconsumeTimes(request.getIntValue("retries"));
+            } else {
+                consumer.setConsumeMessageBatchMaxSize(32);
+            }
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 report(name, messages);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                return isFailing
+                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER
+                    : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
         consumer.start();

@@ -52,7 +52,9 @@ final class Messages {
             .fluentPut("id", message.getMsgId())
             .fluentPut("offset_id", ((MessageClientExt) message).getOffsetMsgId())
             .fluentPut("queue_id", message.getQueueId())
-            .fluentPut("queue_offset", message.getQueueOffset());
+            .fluentPut("queue_offset", message.getQueueOffset())
+            .fluentPut("reconsume_times", message.getReconsumeTimes())
+            .fluentPut("stored_ms", message.getStoreTimestamp());
     }
 
     static JSONArray described(List<MessageExt> messages) {

@@ -1,0 +1,121 @@
+"""Dead letters: what groups gave up on, looked at and sent again.
+
+Coroutines over a `Caller`, as in `rmqpy.admin.topics`. A dead-letter topic is an ordinary one: sending a message again
+leaves it there, for nothing in a log is ever changed.
+"""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from rmqpy._native import ReceivedMessage
+from rmqpy.admin.groups import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqpy.admin.topics import QueueState, Topics
+from rmqpy.errors import TopicNotFound, from_response
+from rmqpy.message import MessageQueue
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol.requests.messages import SendMessage
+from rmqpy.remoting.client import Caller
+
+#: A group that every broker has for tools; nothing is committed for it.
+_READER: Final = "TOOLS_CONSUMER"
+_PULL_MESSAGES: Final = 32
+#: Bit of a pull: it carries its subscription.
+_SUBSCRIPTION: Final = 4
+#: Properties that said where the message was to go, and what brokers add by themselves.
+_LEFT_BEHIND: Final = frozenset(
+    {
+        *("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
+        *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "MIN_OFFSET", "MAX_OFFSET"),
+    }
+)
+
+
+class Pile(NamedTuple):
+    """The dead letters of one group."""
+
+    group: str
+    messages: int
+    #: When the last one came, in ms since the epoch; 0 when there is none.
+    last_ms: int
+
+
+class DeadLetters:
+    """The dead letters of a cluster."""
+
+    def __init__(self, caller: Caller, topics: Topics, *, timeout: float = 3.0) -> None:
+        self._caller = caller
+        self._topics = topics
+        self._timeout = timeout
+
+    async def piles(self) -> list[Pile]:
+        """Every group that has given up on something, by name."""
+        piles = []
+        for name in await self._topics.names(with_system=True):
+            if name.startswith(DEAD_LETTER_PREFIX):
+                queues = await self._topics.describe(name)
+                count = sum(queue.end - queue.begin for queue in queues)
+                last = max((queue.stored_at_ms for queue in queues), default=0)
+                piles.append(Pile(name.removeprefix(DEAD_LETTER_PREFIX), count, last))
+        return piles
+
+    async def messages(self, group: str) -> AsyncIterator[tuple[QueueState, ReceivedMessage]]:
+        """What the group gave up on, oldest first within a queue; a group that never did has none."""
+        topic = DEAD_LETTER_PREFIX + group
+        try:
+            queues = await self._topics.describe(topic)
+        except TopicNotFound:
+            return
+        for queue in queues:
+            offset = queue.begin
+            while offset < queue.end:
+                found, offset = await self._pull(topic, queue, offset)
+                for message in found:
+                    yield queue, message
+
+    async def _pull(self, topic: str, queue: QueueState, offset: int) -> tuple[list[ReceivedMessage], int]:
+        ext = {
+            "consumerGroup": _READER,
+            "topic": topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": str(_PULL_MESSAGES),
+            "sysFlag": str(_SUBSCRIPTION),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "0",
+        }
+        call = await self._caller.call(queue.address, RequestCode.PULL_MESSAGE, ext, timeout=self._timeout)
+        if call.code == ResponseCode.SUCCESS:
+            place = MessageQueue(topic, queue.broker, queue.queue_id)
+            return call.messages(place, end=queue.end), int(call.ext["nextBeginOffset"])
+        if call.code in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
+            return [], max(offset + 1, int(call.ext["nextBeginOffset"]))
+        if call.code == ResponseCode.PULL_NOT_FOUND:
+            return [], queue.end
+        raise from_response(call.code, call.remark, broker=queue.broker, topic=topic)
+
+    async def resend(
+        self, group: str, queue: QueueState, message: ReceivedMessage, *, to_origin: bool = False
+    ) -> str:
+        """Send a dead letter again: to its group alone, or with `to_origin` to the topic it was sent to first, where
+        every group that subscribes gets it. Its count of attempts starts over. The broker's id of the new message.
+
+        A group that consumes in order takes nothing from its retry topic: for such a group use `to_origin`.
+        """
+        properties = {name: text for name, text in message.properties.items() if name not in _LEFT_BEHIND}
+        origin = properties.get("RETRY_TOPIC")
+        topic = origin if to_origin and origin else RETRY_PREFIX + group
+        if to_origin:
+            properties = {name: text for name, text in properties.items() if name != "RETRY_TOPIC"}
+        ask = SendMessage(
+            producer_group=_READER,
+            topic=topic,
+            queue_id=-1,
+            born_timestamp=round(time.time() * 1_000),
+            flag=message.flag,
+            properties="".join(f"{name}\x01{text}\x02" for name, text in properties.items()),
+            body=message.body,
+        )
+        return (await self._caller.ask(queue.address, ask, timeout=self._timeout)).msg_id

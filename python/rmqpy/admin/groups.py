@@ -1,0 +1,295 @@
+"""Consumer groups of a cluster: their settings, their members, how far behind they are, and moving them.
+
+Coroutines over a `Caller`, as in `rmqpy.admin.topics`. A group lives on each master of its cluster. What fails half-way
+leaves the earlier brokers changed; asking again is harmless.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from rmqpy.admin.brokers import masters
+from rmqpy.errors import ConfigError, GroupNotFound, RocketMQError
+from rmqpy.protocol import fastjson
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import Request
+from rmqpy.protocol.requests.clients import GetConsumerConnectionList
+from rmqpy.protocol.requests.groups import (
+    DeleteSubscriptionGroup,
+    GetAllSubscriptionGroupConfig,
+    SubscriptionGroup,
+    UpdateAndCreateSubscriptionGroup,
+)
+from rmqpy.protocol.requests.introspection import GetConsumerRunningInfo
+from rmqpy.protocol.requests.offsets import (
+    GetConsumeStats,
+    GetMaxOffset,
+    GetMinOffset,
+    InvokeBrokerToResetOffset,
+    SearchOffsetByTimestamp,
+)
+from rmqpy.protocol.requests.progress import CloneGroupOffset, QueryConsumeTimeSpan
+from rmqpy.protocol.requests.queues import MessageQueue
+from rmqpy.remoting.client import Caller
+from rmqpy.remoting.nameservers import NameServers
+
+R = TypeVar("R")
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+#: Groups of the servers and tools themselves.
+_SYSTEM_PREFIXES: Final = ("CID_ONS", "CID_RMQ_SYS_")
+_SYSTEM_GROUPS: Final = frozenset({"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"})
+
+#: Where a group is moved to: an end of its queues, or a time in ms since the epoch.
+Place = Literal["begin", "end"] | int
+
+
+class Progress(NamedTuple):
+    """Where a group stands in one queue."""
+
+    broker: str
+    topic: str
+    queue_id: int
+    offset: int
+    end: int
+    #: How long ago the next message to consume was stored; 0 when there is none.
+    behind_ms: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that wait, those a filter will pass over included."""
+        return max(0, self.end - self.offset)
+
+
+class Member(NamedTuple):
+    """One client of a group. What it subscribes to is None when it did not say."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+    brokers: tuple[str, ...]
+    subscriptions: Mapping[str, str] | None
+
+
+class Move(NamedTuple):
+    """One queue of a group that moves, or would."""
+
+    broker: str
+    topic: str
+    queue_id: int
+    offset: int
+    target: int
+
+
+class Groups:
+    """The consumer groups of one cluster, seen through its name servers."""
+
+    def __init__(self, caller: Caller, name_servers: NameServers, *, timeout: float = 3.0) -> None:
+        self._caller = caller
+        self._name_servers = name_servers
+        self._timeout = timeout
+
+    async def names(self, *, with_system: bool = False) -> list[str]:
+        """Names of all groups, sorted; those of RocketMQ itself only if asked for."""
+        tables = await self._tables()
+        names = {name for table in tables.values() for name in table}
+        return sorted(name for name in names if with_system or not _is_system(name))
+
+    async def describe(self, name: str) -> dict[str, SubscriptionGroup]:
+        """The settings of a group on each broker. Raises `GroupNotFound`."""
+        tables = await self._tables()
+        found = {broker: table[name] for broker, table in tables.items() if name in table}
+        if not found:
+            raise GroupNotFound(f"there is no group {name!r}", hint=f"rmqpy group create {name}")
+        return found
+
+    async def create(self, name: str, *, cluster: str | None = None, **settings: Any) -> list[str]:
+        """Make the group on every master, or give it these settings; the names of these brokers."""
+        brokers = await masters(self._caller, self._name_servers, cluster)
+        for address in brokers.values():
+            body = SubscriptionGroup(group_name=name, **settings)
+            await self._ask(address, UpdateAndCreateSubscriptionGroup(body=body))
+        return sorted(brokers)
+
+    async def alter(self, name: str, **changes: Any) -> list[str]:
+        """Change some settings of a group where it exists. Raises `GroupNotFound`."""
+        known, brokers = await self.describe(name), await self._masters()
+        for broker, group in known.items():
+            # Attributes in a request are changes, and nothing is to change there.
+            body = dataclasses.replace(group, attributes={}, **changes)
+            await self._ask(brokers[broker], UpdateAndCreateSubscriptionGroup(body=body))
+        return sorted(known)
+
+    async def delete(self, name: str, *, with_offsets: bool = True) -> list[str]:
+        """Forget a group. Its retry and dead-letter topics stay: they may hold messages. Raises `GroupNotFound`."""
+        known, brokers = await self.describe(name), await self._masters()
+        for broker in known:
+            await self._ask(
+                brokers[broker], DeleteSubscriptionGroup(group_name=name, clean_offset=with_offsets)
+            )
+        return sorted(known)
+
+    async def progress(self, name: str, topic: str | None = None) -> list[Progress]:
+        """Where a group stands in every queue it consumes, by topic, broker and queue."""
+        await self.describe(name)
+        rows = []
+        for broker, address in (await self._masters()).items():
+            stats = (await self._ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
+            behind: dict[MessageQueue, int] = {}
+            for each in sorted({queue.topic for queue in stats.offset_table}):
+                spans = (await self._ask(address, QueryConsumeTimeSpan(topic=each, group=name))).body
+                behind |= {span.message_queue: span.delay_time for span in spans.consume_time_span_set}
+            rows += [
+                Progress(
+                    broker,
+                    queue.topic,
+                    queue.queue_id,
+                    held.consumer_offset,
+                    held.broker_offset,
+                    behind.get(queue, 0) if held.broker_offset > held.consumer_offset else 0,
+                )
+                for queue, held in stats.offset_table.items()
+            ]
+        return sorted(rows, key=lambda row: (row.topic, row.broker, row.queue_id))
+
+    async def members(self, name: str) -> list[Member]:
+        """The clients that are in the group now, with what each subscribes to, by client id."""
+        await self.describe(name)
+        found: dict[str, Member] = {}
+        for broker, address in (await self._masters()).items():
+            try:
+                online = (await self._ask(address, GetConsumerConnectionList(consumer_group=name))).body
+            except RocketMQError as error:
+                if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
+                    continue
+                raise
+            for client in online.connection_set:
+                known = found.get(client.client_id)
+                found[client.client_id] = Member(
+                    client.client_id,
+                    client.client_addr,
+                    client.language,
+                    client.version,
+                    (*(known.brokers if known else ()), broker),
+                    known.subscriptions
+                    if known
+                    else await self._subscriptions(address, name, client.client_id),
+                )
+        return sorted(found.values())
+
+    async def reset(
+        self,
+        name: str,
+        topic: str,
+        to: Place,
+        *,
+        queue_id: int | None = None,
+        offset: int | None = None,
+        dry_run: bool = False,
+    ) -> list[Move]:
+        """Let a group go on elsewhere in a topic: at an end, at a time, or one queue at an offset.
+
+        Takes effect at the next pull, whether members are online or not; messages they have already fetched may still
+        be handled. With `dry_run` nothing moves. Raises `ConfigError` for an offset outside of its queue.
+        """
+        if (offset is None) != (queue_id is None):
+            raise ConfigError("an offset belongs to one queue: give both, or neither")
+        moves = []
+        for broker, address in (await self._masters()).items():
+            stats = (await self._ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
+            for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
+                if queue_id is None or queue.queue_id == queue_id:
+                    target = await self._target(address, queue, to, offset)
+                    moves.append(Move(broker, topic, queue.queue_id, held.consumer_offset, target))
+                    if not dry_run:
+                        await self._move(address, name, moves[-1], to)
+        return moves
+
+    async def skip(self, name: str, topic: str | None = None, *, dry_run: bool = False) -> list[Move]:
+        """Give up what waits, in one topic or in all of the group's: it goes on with what is sent from now on."""
+        topics = {row.topic for row in await self.progress(name, topic)}
+        return [
+            move for each in sorted(topics) for move in await self.reset(name, each, "end", dry_run=dry_run)
+        ]
+
+    async def clone(self, source: str, target: str, topic: str | None = None) -> list[str]:
+        """Let `target` go on where `source` stands, in one topic or in all; the names of the brokers."""
+        known, brokers = await self.describe(source), await self._masters()
+        for broker in known:
+            ask = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
+            await self._ask(brokers[broker], ask)
+        return sorted(known)
+
+    async def _target(self, address: str, queue: MessageQueue, to: Place, offset: int | None) -> int:
+        topic, queue_id = queue.topic, queue.queue_id
+        if not isinstance(to, str) and offset is None:
+            ask = SearchOffsetByTimestamp(topic=topic, queue_id=queue_id, timestamp=to)
+            return (await self._ask(address, ask)).offset
+        begin = (await self._ask(address, GetMinOffset(topic=topic, queue_id=queue_id))).offset
+        end = (await self._ask(address, GetMaxOffset(topic=topic, queue_id=queue_id))).offset
+        if offset is None:
+            return begin if to == "begin" else end
+        if not (begin <= offset <= end):
+            raise ConfigError(f"offset {offset} is not in queue {queue_id}: it has {begin} to {end}")
+        return offset
+
+    async def _move(self, address: str, group: str, move: Move, to: Place) -> None:
+        # Brokers that reset at their members know no offset; they go by the time.
+        timestamp = {"begin": 0, "end": -1}.get(to, to) if isinstance(to, str) else to
+        ask = InvokeBrokerToResetOffset(
+            group=group,
+            topic=move.topic,
+            timestamp=int(timestamp),
+            is_force=True,
+            queue_id=move.queue_id,
+            offset=move.target,
+        )
+        await self._ask(address, ask)
+
+    async def _subscriptions(self, address: str, group: str, client_id: str) -> dict[str, str] | None:
+        try:
+            answer = await self._ask(
+                address, GetConsumerRunningInfo(consumer_group=group, client_id=client_id)
+            )
+            told = fastjson.loads(answer.body)["subscriptionSet"]
+            return {each["topic"]: each.get("subString") or "*" for each in told}
+        except (RocketMQError, LookupError, TypeError):
+            return None
+
+    async def _tables(self) -> dict[str, Mapping[str, SubscriptionGroup]]:
+        return {
+            broker: (await self._ask(address, GetAllSubscriptionGroupConfig())).body.subscription_group_table
+            for broker, address in (await self._masters()).items()
+        }
+
+    async def _masters(self) -> dict[str, str]:
+        return await masters(self._caller, self._name_servers)
+
+    async def _ask(self, address: str, ask: Request[R]) -> R:
+        return await self._caller.ask(address, ask, timeout=self._timeout)
+
+
+def disagreements(members: list[Member]) -> list[tuple[list[str], dict[str, str]]]:
+    """Client ids by what they subscribe to, retries left out; more than one entry means that the group is set up wrong:
+    what it gets depends on which heartbeat came last.
+    """
+    wishes: list[tuple[list[str], dict[str, str]]] = []
+    for member in members:
+        if member.subscriptions is None:
+            continue
+        wish = {
+            topic: text for topic, text in member.subscriptions.items() if not topic.startswith(RETRY_PREFIX)
+        }
+        for clients, known in wishes:
+            if known == wish:
+                clients.append(member.client_id)
+                break
+        else:
+            wishes.append(([member.client_id], wish))
+    return wishes
+
+
+def _is_system(name: str) -> bool:
+    return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIXES)

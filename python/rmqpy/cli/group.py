@@ -1,0 +1,306 @@
+"""`rmqpy group`: list, describe, create, alter, delete, lag, members, reset, skip, clone."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from rmqpy.cli.cluster import asking, cluster_options, place, wait_for
+from rmqpy.cli.output import Format, output_option, show
+
+if TYPE_CHECKING:
+    from rmqpy.admin.groups import Groups, Move, Place
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+_TOPIC = click.option("--topic", help="Only this topic; all of the group's otherwise.")
+
+
+def _settings(command: _Command) -> _Command:
+    """Options for the settings of a group; one that is not given is None and stays as it is."""
+    options = (
+        click.option("--retry-max", type=click.IntRange(-1), help="Deliveries before a message is given up."),
+        click.option(
+            "--retry-queues", type=click.IntRange(0, 1024), help="Queues of its retry topic; 0: no retries."
+        ),
+        click.option("--consume/--no-consume", default=None, help="Whether its members may consume."),
+        click.option(
+            "--broadcast/--no-broadcast", default=None, help="Whether they may each consume everything."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group()
+def command() -> None:
+    """Consumer groups: settings, members, progress."""
+
+
+@command.command("list")
+@click.option("--system", is_flag=True, help="Show the groups RocketMQ keeps for itself, too.")
+@cluster_options
+@output_option
+def list_(system: bool, namesrv: str, timeout: float, output: Format) -> None:
+    """Names of all groups."""
+    with _groups(namesrv, timeout) as groups:
+        names = wait_for(groups.names(with_system=system))
+    show([{"group": name} for name in names], output)
+
+
+@command.command()
+@click.argument("name")
+@cluster_options
+@output_option
+def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
+    """Settings of group NAME on each broker."""
+    with _groups(namesrv, timeout) as groups:
+        found = wait_for(groups.describe(name))
+    rows = [
+        {
+            "broker": broker,
+            "consume": group.consume_enable,
+            "broadcast": group.consume_broadcast_enable,
+            "retry_max": group.retry_max_times,
+            "retry_queues": group.retry_queue_nums,
+        }
+        for broker, group in sorted(found.items())
+    ]
+    show(rows, output)
+
+
+@command.command()
+@click.argument("name")
+@_settings
+@click.option("--cluster", help="Needed where the name servers know several clusters.")
+@cluster_options
+@output_option
+def create(
+    name: str, cluster: str | None, namesrv: str, timeout: float, output: Format, **settings: Any
+) -> None:
+    """Make group NAME on every broker of the cluster, or give it these settings where it exists."""
+    with _groups(namesrv, timeout) as groups:
+        brokers = wait_for(groups.create(name, cluster=cluster, **_given(settings)))
+    show({"group": name, "brokers": brokers}, output)
+
+
+@command.command()
+@click.argument("name")
+@_settings
+@cluster_options
+@output_option
+def alter(name: str, namesrv: str, timeout: float, output: Format, **settings: Any) -> None:
+    """Change some settings of group NAME; the others stay."""
+    changes = _given(settings)
+    if not changes:
+        raise click.UsageError("nothing to change: name a setting")
+    with _groups(namesrv, timeout) as groups:
+        brokers = wait_for(groups.alter(name, **changes))
+    show({"group": name, "brokers": brokers}, output)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--keep-offsets", is_flag=True, help="A group made again under this name goes on where it was.")
+@_YES
+@cluster_options
+@output_option
+def delete(name: str, keep_offsets: bool, yes: bool, namesrv: str, timeout: float, output: Format) -> None:
+    """Forget group NAME and its offsets. Its retry and dead-letter topics stay."""
+    if not yes:
+        click.confirm(f"Forget the group {name!r} and where it stands?", abort=True, err=True)
+    with _groups(namesrv, timeout) as groups:
+        brokers = wait_for(groups.delete(name, with_offsets=not keep_offsets))
+    show({"group": name, "deleted_from": brokers}, output)
+
+
+@command.command()
+@click.argument("name")
+@_TOPIC
+@cluster_options
+@output_option
+def lag(name: str, topic: str | None, namesrv: str, timeout: float, output: Format) -> None:
+    """How far group NAME is behind, in messages and in seconds, queue by queue."""
+    with _groups(namesrv, timeout) as groups:
+        progress = wait_for(groups.progress(name, topic))
+    rows = [
+        {
+            "topic": row.topic,
+            "broker": row.broker,
+            "queue": row.queue_id,
+            "offset": row.offset,
+            "end": row.end,
+            "lag": row.lag,
+            "seconds": round(row.behind_ms / 1_000, 1),
+        }
+        for row in progress
+    ]
+    show(rows, output)
+
+
+@command.command()
+@click.argument("name")
+@cluster_options
+@output_option
+def members(name: str, namesrv: str, timeout: float, output: Format) -> None:
+    """The clients in group NAME. Warns when they do not all subscribe to the same."""
+    from rmqpy.admin.groups import disagreements
+
+    with _groups(namesrv, timeout) as groups:
+        found = wait_for(groups.members(name))
+    rows = [
+        {
+            "client": member.client_id,
+            "address": member.address,
+            "language": member.language,
+            "version": member.version,
+            "brokers": list(member.brokers),
+            "subscriptions": None
+            if member.subscriptions is None
+            else [f"{topic} ({text})" for topic, text in sorted(member.subscriptions.items())],
+        }
+        for member in found
+    ]
+    show(rows, output)
+    wishes = disagreements(found)
+    if len(wishes) > 1:
+        click.echo("Warning: members subscribe differently, and the last heartbeat counts:", err=True)
+        for clients, wish in wishes:
+            text = ", ".join(f"{topic} ({expression})" for topic, expression in sorted(wish.items()))
+            click.echo(f"  {', '.join(clients)}: {text or 'nothing'}", err=True)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("topic")
+@click.option(
+    "--to",
+    required=True,
+    metavar="begin|end|TIME|AGE|OFFSET",
+    help="Where to go on; an offset needs --queue.",
+)
+@click.option("--queue", type=click.IntRange(0), help="Only this queue.")
+@_DRY_RUN
+@_YES
+@cluster_options
+@output_option
+def reset(
+    name: str,
+    topic: str,
+    to: str,
+    queue: int | None,
+    dry_run: bool,
+    yes: bool,
+    namesrv: str,
+    timeout: float,
+    output: Format,
+) -> None:
+    """Let group NAME go on elsewhere in TOPIC. Takes effect at its next pull, online or not."""
+    where = place(to)
+    if isinstance(where, int) != (queue is not None):
+        raise click.UsageError("an offset belongs to one queue: give both, or neither")
+    offset = where if isinstance(where, int) else None
+    moment = _place(where)
+    with _groups(namesrv, timeout) as groups:
+        _move(
+            f"Move the group {name!r} in {topic!r}",
+            lambda is_dry: wait_for(
+                groups.reset(name, topic, moment, queue_id=queue, offset=offset, dry_run=is_dry)
+            ),
+            dry_run=dry_run,
+            yes=yes,
+            output=output,
+        )
+
+
+@command.command()
+@click.argument("name")
+@_TOPIC
+@_DRY_RUN
+@_YES
+@cluster_options
+@output_option
+def skip(
+    name: str, topic: str | None, dry_run: bool, yes: bool, namesrv: str, timeout: float, output: Format
+) -> None:
+    """Let group NAME give up what waits: it goes on with what is sent from now on."""
+    with _groups(namesrv, timeout) as groups:
+        _move(
+            f"Let the group {name!r} skip what waits",
+            lambda is_dry: wait_for(groups.skip(name, topic, dry_run=is_dry)),
+            dry_run=dry_run,
+            yes=yes,
+            output=output,
+        )
+
+
+@command.command()
+@click.argument("source")
+@click.argument("target")
+@_TOPIC
+@_YES
+@cluster_options
+@output_option
+def clone(
+    source: str, target: str, topic: str | None, yes: bool, namesrv: str, timeout: float, output: Format
+) -> None:
+    """Let group TARGET go on where group SOURCE stands."""
+    if not yes:
+        click.confirm(f"Move the group {target!r} to where {source!r} stands?", abort=True, err=True)
+    with _groups(namesrv, timeout) as groups:
+        brokers = wait_for(groups.clone(source, target, topic))
+    show({"source": source, "target": target, "brokers": brokers}, output)
+
+
+def _move(
+    question: str,
+    moves: "Callable[[bool], list[Move]]",
+    *,
+    dry_run: bool,
+    yes: bool,
+    output: Format,
+) -> None:
+    """Show or make moves, after asking with what they would be."""
+    if not (dry_run or yes):
+        messages = sum(abs(move.target - move.offset) for move in moves(True))
+        click.confirm(f"{question}, by {messages} messages?", abort=True, err=True)
+    show([_row(move) for move in moves(dry_run)], output)
+
+
+def _place(where: "Literal['begin', 'end'] | int | datetime") -> "Place":
+    return round(where.timestamp() * 1_000) if isinstance(where, datetime) else where
+
+
+def _row(move: "Move") -> dict[str, object]:
+    return {
+        "topic": move.topic,
+        "broker": move.broker,
+        "queue": move.queue_id,
+        "from": move.offset,
+        "to": move.target,
+        "messages": move.target - move.offset,
+    }
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    names = {
+        "retry_max": "retry_max_times",
+        "retry_queues": "retry_queue_nums",
+        "consume": "consume_enable",
+        "broadcast": "consume_broadcast_enable",
+    }
+    return {names[name]: value for name, value in settings.items() if value is not None}
+
+
+@contextmanager
+def _groups(namesrv: str, timeout: float) -> "Iterator[Groups]":
+    """The cluster's groups, over connections that last as long as the command."""
+    from rmqpy.admin.groups import Groups
+
+    with asking(namesrv, timeout) as (caller, name_servers):
+        yield Groups(caller, name_servers, timeout=timeout)

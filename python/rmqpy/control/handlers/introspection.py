@@ -1,0 +1,110 @@
+"""What administrators ask the members of a group, by way of the broker. Runs on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Protocol
+
+from rmqpy.control.clients import Consumers, Member
+from rmqpy.control.groups import Groups
+from rmqpy.control.relay import Relay
+from rmqpy.control.topics import Topics
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.introspection import (
+    ClientAnswer,
+    ConsumeMessageDirectly,
+    ConsumerStatus,
+    ConsumerStatusReply,
+    GetConsumerRunningInfo,
+    GetConsumerStatusFromClient,
+    InvokeBrokerToGetConsumerStatus,
+)
+from rmqpy.protocol.requests.queues import MessageQueue
+from rmqpy.remoting.server import Refused, handles
+
+#: A member that is slow to say where it stands must not spoil the answer of the others.
+_STATUS_SECONDS = 5.0
+
+
+class MessageStore(Protocol):
+    """Where records are found."""
+
+    def message(self, physical: int) -> bytes | None: ...
+
+
+class IntrospectionHandlers:
+    """Questions that go through to a client."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+        relay: Relay,
+    ) -> None:
+        self._broker_name = broker_name
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._relay = relay
+
+    @handles(GetConsumerRunningInfo)
+    async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:
+        member = self._member(ask.consumer_group, ask.client_id)
+        return await self._relay.ask(member.connection, ask)
+
+    @handles(ConsumeMessageDirectly)
+    async def consume(self, ask: ConsumeMessageDirectly) -> ClientAnswer:
+        member = self._member(ask.consumer_group, ask.client_id)
+        record = await asyncio.to_thread(self._record, ask.msg_id or "")
+        topic, group = self._topics.table.get(ask.topic or ""), self._groups.table.get(ask.consumer_group)
+        complete = dataclasses.replace(
+            ask,
+            client_id=member.client_id,
+            broker_name=self._broker_name,
+            topic_sys_flag=topic.topic_sys_flag if topic else None,
+            group_sys_flag=group.group_sys_flag if group else None,
+            body=record,
+        )
+        return await self._relay.ask(member.connection, complete)
+
+    @handles(InvokeBrokerToGetConsumerStatus)
+    async def status(self, ask: InvokeBrokerToGetConsumerStatus) -> ConsumerStatusReply:
+        wanted = ask.client_addr
+        members = [self._member(ask.group, wanted)] if wanted else self._members(ask.group)
+        answers = await asyncio.gather(*(self._stands(member, ask.topic, ask.group) for member in members))
+        table = {member.client_id: offsets for member, offsets in zip(members, answers, strict=True)}
+        status = ConsumerStatus(message_queue_table={}, consumer_table=table)
+        return ConsumerStatusReply(body=status)
+
+    async def _stands(self, member: Member, topic: str, group: str) -> dict[MessageQueue, int]:
+        ask = GetConsumerStatusFromClient(topic=topic, group=group)
+        answer = await self._relay.ask(member.connection, ask, seconds=_STATUS_SECONDS)
+        return answer.body.message_queue_table
+
+    def _members(self, group_name: str) -> list[Member]:
+        group = self._consumers.groups.get(group_name)
+        if group is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group_name}")
+        return list(group.members.values())
+
+    def _member(self, group_name: str, client_id: str | None) -> Member:
+        for member in self._members(group_name):
+            if not client_id or member.client_id == client_id:
+                return member
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the consumer <{group_name}> <{client_id}> not online")
+
+    def _record(self, message_id: str) -> bytes:
+        # An offset message id ends with the position in the log, whatever the length of its address.
+        try:
+            position = int(message_id[-16:], 16) if len(message_id) in (32, 56) else -1
+        except ValueError:
+            position = -1
+        record = self._store.message(position) if 0 <= position < 1 << 63 else None
+        if record is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id!r}")
+        return record

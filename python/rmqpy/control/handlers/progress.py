@@ -1,0 +1,177 @@
+"""The progress of groups beyond one topic: in time, over a broker, copied. Runs on the event loop; the store is read
+in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from rmqpy.clock import Clock
+from rmqpy.control.clients import Consumers
+from rmqpy.control.groups import Groups
+from rmqpy.control.topics import Topics
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.offsets import ConsumeOffset, ConsumeStats
+from rmqpy.protocol.requests.progress import (
+    BrokerConsumeStats,
+    BrokerConsumeStatsReply,
+    CloneGroupOffset,
+    CorrectionOffsets,
+    CorrectionOffsetsReply,
+    GetBrokerConsumeStats,
+    GroupSubscription,
+    GroupSubscriptionReply,
+    QueryConsumeTimeSpan,
+    QueryCorrectionOffset,
+    QuerySubscriptionByConsumer,
+    QueueTimeSpan,
+    TimeSpans,
+    TimeSpansReply,
+)
+from rmqpy.protocol.requests.queues import MessageQueue
+from rmqpy.protocol.topics import TopicConfig
+from rmqpy.remoting.server import Refused, handles
+
+
+class QueueReader(Protocol):
+    """Limits and times of queues."""
+
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
+    def earliest_store_time(self, topic: str, queue_id: int) -> int: ...
+
+
+class CommittedOffsets(Protocol):
+    """What groups committed."""
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None: ...
+    def groups_of(self, topic: str) -> list[str]: ...
+    def topics_of(self, group: str) -> list[str]: ...
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
+
+
+class ProgressHandlers:
+    """How far groups are, and letting one go on where another stands."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        address: str,
+        queues: QueueReader,
+        offsets: CommittedOffsets,
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+        clock: Clock,
+    ) -> None:
+        self._broker_name = broker_name
+        self._address = address
+        self._queues = queues
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._clock = clock
+
+    @handles(QueryConsumeTimeSpan)
+    async def time_spans(self, ask: QueryConsumeTimeSpan) -> TimeSpansReply:
+        topic = self._existing(ask.topic)
+        return TimeSpansReply(body=await asyncio.to_thread(self._time_spans, ask.group, topic))
+
+    def _time_spans(self, group: str, topic: TopicConfig) -> TimeSpans:
+        name, now = topic.topic_name, self._clock.wall_ms()
+        spans = []
+        for queue_id in range(topic.write_queue_nums):
+            end = self._queues.max_offset(name, queue_id)
+            position = self._offsets.query(group, name, queue_id) or 0
+            stored = self._queues.store_time(name, queue_id, position)
+            oldest = max(0, self._queues.earliest_store_time(name, queue_id))
+            spans.append(
+                QueueTimeSpan(
+                    message_queue=self._queue(name, queue_id),
+                    min_time_stamp=oldest,
+                    max_time_stamp=max(0, self._queues.store_time(name, queue_id, end - 1)) if end else 0,
+                    consume_time_stamp=max(0, self._queues.store_time(name, queue_id, position - 1))
+                    if position
+                    else oldest,
+                    delay_time=max(0, now - stored) if stored >= 0 else 0,
+                )
+            )
+        return TimeSpans(consume_time_span_set=spans)
+
+    @handles(QueryCorrectionOffset)
+    def correction(self, ask: QueryCorrectionOffset) -> CorrectionOffsetsReply:
+        # An original broker deletes the offsets of the groups that are left out; a question should change nothing.
+        without = set((ask.filter_groups or "").split(","))
+        groups = [group for group in self._offsets.groups_of(ask.topic) if group not in without]
+        topic = self._existing(ask.topic)
+        least: dict[int, int] = {}
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            known = [self._offsets.query(group, ask.topic, queue_id) for group in groups]
+            if found := [offset for offset in known if offset is not None]:
+                own = self._offsets.query(ask.compare_group or "", ask.topic, queue_id)
+                least[queue_id] = min(found) if own is None else min(*found, own)
+        return CorrectionOffsetsReply(body=CorrectionOffsets(correction_offsets=least))
+
+    @handles(CloneGroupOffset)
+    def clone(self, ask: CloneGroupOffset) -> None:
+        for group in (ask.src_group, ask.dest_group):
+            if group not in self._groups.table:
+                raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist")
+        for name in [ask.topic] if ask.topic else self._offsets.topics_of(ask.src_group):
+            topic = self._existing(name)
+            for queue_id in range(topic.read_queue_nums):
+                offset = self._offsets.query(ask.src_group, name, queue_id)
+                if offset is not None:
+                    self._offsets.commit(ask.dest_group, name, queue_id, offset)
+
+    @handles(GetBrokerConsumeStats)
+    async def broker_stats(self, ask: GetBrokerConsumeStats) -> BrokerConsumeStatsReply:
+        body = await asyncio.to_thread(self._broker_stats, list(self._groups.table), ask.is_order)
+        return BrokerConsumeStatsReply(body=body)
+
+    def _broker_stats(self, groups: list[str], is_order: bool) -> BrokerConsumeStats:
+        found: list[dict[str, list[ConsumeStats]]] = []
+        behind = 0
+        for group in groups:
+            topics = [self._topics.table.get(name) for name in self._offsets.topics_of(group)]
+            stats = [self._stats(group, topic) for topic in topics if topic and topic.order == is_order]
+            if stats:
+                found.append({group: stats})
+            queues = [queue for table in stats for queue in table.offset_table.values()]
+            behind += sum(queue.broker_offset - queue.consumer_offset for queue in queues)
+        return BrokerConsumeStats(
+            broker_addr=self._address, consume_stats_list=found, total_diff=behind, total_inflight_diff=0
+        )
+
+    def _stats(self, group: str, topic: TopicConfig) -> ConsumeStats:
+        name = topic.topic_name
+        table = {}
+        for queue_id in range(topic.write_queue_nums):
+            position = self._offsets.query(group, name, queue_id)
+            if position is None:
+                continue
+            stored = self._queues.store_time(name, queue_id, position - 1) if position else 0
+            table[self._queue(name, queue_id)] = ConsumeOffset(
+                broker_offset=self._queues.max_offset(name, queue_id),
+                consumer_offset=position,
+                pull_offset=position,
+                last_timestamp=max(0, stored),
+            )
+        return ConsumeStats(offset_table=table)
+
+    @handles(QuerySubscriptionByConsumer)
+    def subscription(self, ask: QuerySubscriptionByConsumer) -> GroupSubscriptionReply:
+        group = self._consumers.groups.get(ask.group)
+        data = group.subscriptions.get(ask.topic) if group else None
+        body = GroupSubscription(group=ask.group, topic=ask.topic, subscription_data=data)
+        return GroupSubscriptionReply(body=body)
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(broker_name=self._broker_name, queue_id=queue_id, topic=topic)
+
+    def _existing(self, name: str) -> TopicConfig:
+        topic = self._topics.table.get(name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        return topic

@@ -1,0 +1,86 @@
+"""Questions to clients: a request goes out on a client's connection, its answer comes up as an event.
+
+Owns the questions that wait for their answer. Invariant: each ends once, with the answer, with the end of the
+connection, or with its time. Threads: the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol, TypeVar
+
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import Request, decode_reply, encode
+from rmqpy.remoting.server import ClientAnswered, ConnectionClosed, Refused, handles
+
+R = TypeVar("R")
+
+#: How long a client may think, as at the original.
+ANSWER_SECONDS: Final = 10.0
+
+
+class Asking(Protocol):
+    """The server's way of asking a client."""
+
+    def ask(
+        self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None
+    ) -> int | None: ...
+    def forget_answer(self, connection: int, token: int) -> None: ...
+
+
+class Relay:
+    """Asks clients, and hears what they answer."""
+
+    def __init__(self, server: Asking) -> None:
+        self._server = server
+        self._waiting: dict[tuple[int, int], asyncio.Future[ClientAnswered]] = {}
+
+    async def ask(self, connection: int, ask: Request[R], *, seconds: float = ANSWER_SECONDS) -> R:
+        """What the client on this connection answers.
+
+        Raises `Refused` with the client's code, with CONSUME_MSG_TIMEOUT when it does not answer in time, and with
+        SYSTEM_ERROR when it is gone or too many clients are being asked.
+        """
+        sent = encode(ask)
+        token = self._server.ask(connection, ask.code, sent.ext or {}, sent.body)
+        if token is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "the client cannot be asked now: it is gone, or others are being"
+            )
+        key = (connection, token)
+        self._waiting[key] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._waiting[key]
+        except TimeoutError:
+            remark = f"the client did not answer within {seconds:g} s"
+            raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from None
+        finally:
+            del self._waiting[key]
+            self._server.forget_answer(connection, token)
+        if answer.code != ResponseCode.SUCCESS:
+            raise Refused(_code(answer.code), answer.remark)
+        return decode_reply(type(ask), dict(answer.ext), answer.body)
+
+    @handles(ClientAnswered)
+    def answered(self, event: ClientAnswered) -> None:
+        waiting = self._waiting.get((event.connection, event.token))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(event)
+
+    @handles(ConnectionClosed)
+    def closed(self, event: ConnectionClosed) -> None:
+        """Nothing more comes from there."""
+        for (connection, _), waiting in self._waiting.items():
+            if connection == event.connection and not waiting.done():
+                waiting.set_exception(
+                    Refused(ResponseCode.SYSTEM_ERROR, "the client has gone before it answered")
+                )
+
+
+def _code(code: int) -> ResponseCode:
+    try:
+        return ResponseCode(code)
+    except ValueError:
+        return ResponseCode.SYSTEM_ERROR

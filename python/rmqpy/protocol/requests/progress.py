@@ -1,0 +1,122 @@
+"""The progress of groups: how far behind in time, in all of a broker, and how to copy it."""
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.requests.clients import SubscriptionData
+from rmqpy.protocol.requests.offsets import ConsumeStats
+from rmqpy.protocol.requests.queues import MessageQueue
+
+
+@record
+class QueueTimeSpan:
+    """Times in ms of the oldest and newest message of a queue, and of the one a group has consumed last."""
+
+    message_queue: MessageQueue
+    min_time_stamp: int
+    max_time_stamp: int
+    consume_time_stamp: int
+    #: How long ago the next message to consume was stored; 0 where there is none.
+    delay_time: int
+
+
+@record
+class TimeSpans:
+    """Of each queue of a topic."""
+
+    consume_time_span_set: list[QueueTimeSpan]
+
+
+@reply
+class TimeSpansReply:
+    """As a body."""
+
+    body: TimeSpans
+
+
+@request(RequestCode.QUERY_CONSUME_TIME_SPAN)
+class QueryConsumeTimeSpan(Request[TimeSpansReply]):
+    """How far a group is behind in a topic, in time."""
+
+    topic: str
+    group: str
+
+
+@record
+class CorrectionOffsets:
+    """Queue id to offset."""
+
+    correction_offsets: dict[int, int]
+
+
+@reply
+class CorrectionOffsetsReply:
+    """As a body."""
+
+    body: CorrectionOffsets
+
+
+@request(RequestCode.QUERY_CORRECTION_OFFSET)
+class QueryCorrectionOffset(Request[CorrectionOffsetsReply]):
+    """The least offset of each queue over all groups but some, no further than that of one group."""
+
+    topic: str
+    compare_group: str | None = None
+    filter_groups: str | None = None
+
+
+@request(RequestCode.CLONE_GROUP_OFFSET)
+class CloneGroupOffset(Request[None]):
+    """Let one group go on where another stands, in one topic or in all."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool | None = None
+
+
+@record
+class BrokerConsumeStats:
+    """The progress of every group at a broker, and the sum of what they are behind."""
+
+    broker_addr: str
+    consume_stats_list: list[dict[str, list[ConsumeStats]]]
+    total_diff: int
+    total_inflight_diff: int
+
+
+@reply
+class BrokerConsumeStatsReply:
+    """As a body."""
+
+    body: BrokerConsumeStats
+
+
+@request(RequestCode.GET_BROKER_CONSUME_STATS)
+class GetBrokerConsumeStats(Request[BrokerConsumeStatsReply]):
+    """The progress of every group; of ordered topics only, or of the others."""
+
+    is_order: bool = False
+
+
+@record
+class GroupSubscription:
+    """What a group takes from a topic."""
+
+    group: str
+    topic: str
+    subscription_data: SubscriptionData | None
+
+
+@reply
+class GroupSubscriptionReply:
+    """As a body."""
+
+    body: GroupSubscription
+
+
+@request(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
+class QuerySubscriptionByConsumer(Request[GroupSubscriptionReply]):
+    """What the members of a group take from a topic."""
+
+    group: str
+    topic: str

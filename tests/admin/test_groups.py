@@ -1,0 +1,164 @@
+"""Consumer groups and dead letters as an operator sees them, through the command line and a real cluster."""
+
+import asyncio
+import base64
+import json
+import time
+from typing import Any
+
+import pytest
+
+import rmqpy
+from broker.talk import beat, heartbeat, pull, pushed, send
+from broker.test_send_back import records, send_back
+from rmqpy import cli
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.testing import Cluster
+from wire import PATIENCE, RESPONSE, Frame, Peer
+
+
+def sent(cluster: Cluster, topic: str, count: int) -> None:
+    """So many messages in queue 0 of the topic at broker-a."""
+    with rmqpy.Producer(cluster.namesrv) as producer:
+        queue = next(
+            each for each in producer.queues(topic) if (each.broker, each.queue_id) == ("broker-a", 0)
+        )
+        for number in range(count):
+            producer.send(topic, f"message {number}", tag="paid", queue=queue)
+
+
+async def committed(cluster: Cluster, group: str, topic: str, offset: int) -> None:
+    """The group stands there in queue 0 at broker-a."""
+    ext = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": str(offset)}
+    async with await Peer.connect(cluster.address("broker-a")) as peer:
+        assert (await peer.call(RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
+
+
+def lag(run: Any, group: str, topic: str) -> tuple[int, int]:
+    """Offset and lag in queue 0 at broker-a."""
+    code, rows, _ = run("group", "lag", group, "--topic", topic)
+    assert code == 0
+    [row] = [row for row in rows if (row["broker"], row["queue"]) == ("broker-a", 0)]
+    assert row["seconds"] >= 0 if row["lag"] else row["seconds"] == 0
+    return row["offset"], row["lag"]
+
+
+def test_a_group_is_made_changed_and_forgotten_on_every_broker(run: Any) -> None:
+    assert run("group", "create", "billing", "--retry-max", "3")[1]["brokers"] == ["broker-a", "broker-b"]
+    assert {"group": "billing"} in run("group", "list")[1]
+    assert {"group": "TOOLS_CONSUMER"} not in run("group", "list")[1]
+    assert {"group": "TOOLS_CONSUMER"} in run("group", "list", "--system")[1]
+    assert run("group", "alter", "billing", "--no-consume")[0] == 0
+    code, rows, _ = run("group", "describe", "billing")
+    assert (code, [row["broker"] for row in rows]) == (0, ["broker-a", "broker-b"])
+    assert {(row["retry_max"], row["consume"], row["broadcast"]) for row in rows} == {(3, False, True)}
+    assert run("group", "delete", "billing", "--yes")[0] == 0
+    assert {"group": "billing"} not in run("group", "list")[1]
+
+
+@pytest.mark.parametrize("command", ["describe", "lag", "members"])
+def test_a_group_that_does_not_exist_is_exit_code_4(run: Any, command: str) -> None:
+    code, found, told = run("group", command, "nobody")
+    assert (code, found) == (4, None)
+    assert "nobody" in told
+
+
+def test_changing_nothing_is_a_mistake_of_usage(run: Any) -> None:
+    assert run("group", "alter", "billing")[0] == 2
+
+
+async def test_a_group_is_moved_skipped_and_copied(run: Any, cluster: Cluster) -> None:
+    assert run("topic", "create", "moves", "--queues", "1")[0] == 0
+    for group in ("movers", "copiers"):
+        run("group", "create", group)
+    sent(cluster, "moves", 5)
+    await committed(cluster, "movers", "moves", 2)
+    assert lag(run, "movers", "moves") == (2, 3)
+
+    code, rows, _ = run("group", "reset", "movers", "moves", "--to", "begin", "--dry-run")
+    assert code == 0
+    assert {"topic": "moves", "broker": "broker-a", "queue": 0, "from": 2, "to": 0, "messages": -2} in rows
+    assert lag(run, "movers", "moves") == (2, 3)
+    assert run("group", "reset", "movers", "moves", "--to", "begin", "--yes")[0] == 0
+    assert lag(run, "movers", "moves") == (0, 5)
+    assert run("group", "skip", "movers", "--yes")[0] == 0
+    assert lag(run, "movers", "moves") == (5, 0)
+    assert run("group", "reset", "movers", "moves", "--to", "1h", "--yes")[0] == 0
+    assert lag(run, "movers", "moves") == (0, 5)
+    assert run("group", "clone", "movers", "copiers", "--yes")[0] == 0
+    assert lag(run, "copiers", "moves") == (0, 5)
+
+
+@pytest.mark.parametrize(("to", "more"), [("3", ()), ("begin", ("--queue", "0"))])
+def test_an_offset_and_a_queue_go_together(run: Any, to: str, more: tuple[str, ...]) -> None:
+    assert run("group", "reset", "movers", "moves", "--to", to, *more, "--yes")[0] == 2
+
+
+async def dead_letter(cluster: Cluster, group: str, body: bytes) -> None:
+    """A message at broker-a that the group gave up on."""
+    async with await Peer.connect(cluster.address("broker-a")) as peer:
+        answer = await send(peer, "given-up", body, i="TAGS\x01paid\x02KEYS\x01k1\x02")
+        assert answer.code == 0
+        [stored] = records((await pull(peer, group, "given-up")).body)
+        assert (await send_back(peer, stored.position, group=group, delayLevel="-1")).code == 0
+
+
+async def test_dead_letters_are_listed_shown_exported_and_sent_again(
+    run: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("group", "create", "undertakers")
+    assert run("dlq", "show", "undertakers")[1] == []
+    await dead_letter(cluster, "undertakers", b"\xff hello")
+    deadline = time.monotonic() + PATIENCE
+    # The broker tells the name servers about the topic on its own.
+    while not (piles := run("dlq", "list")[1]):
+        assert time.monotonic() < deadline
+    assert [(pile["group"], pile["messages"]) for pile in piles] == [("undertakers", 1)]
+    [letter] = run("dlq", "show", "undertakers")[1]
+    assert (letter["topic"], letter["tag"], letter["attempts"]) == ("given-up", "paid", 2)
+    assert base64.b64decode(letter["body_base64"]) == b"\xff hello"
+    assert cli.run(["dlq", "export", "undertakers"]) == 0
+    assert json.loads(capsys.readouterr().out) == letter
+
+    assert run("dlq", "resend", "undertakers", "--id", "no such", "--yes")[0] == 1
+    assert run("dlq", "resend", "undertakers", "--yes")[0] == 2
+    code, [again], _ = run("dlq", "resend", "undertakers", "--id", letter["message_id"], "--yes")
+    assert (code, again["message_id"]) == (0, letter["message_id"])
+    async with await Peer.connect(cluster.address("broker-a")) as peer:
+        [retried] = records((await pull(peer, "undertakers", "%RETRY%undertakers")).body)
+    assert (retried.body, retried.reconsume_times) == (b"\xff hello", 0)
+    assert (retried.properties["RETRY_TOPIC"], retried.properties["TAGS"]) == ("given-up", "paid")
+    assert "DELAY" not in retried.properties
+
+
+async def test_members_that_subscribe_differently_are_named(run: Any, cluster: Cluster) -> None:
+    """Each member answers the broker's question itself, as Java clients do."""
+    run("group", "create", "quarrel")
+    async with (
+        await Peer.connect(cluster.address("broker-a")) as one,
+        await Peer.connect(cluster.address("broker-a")) as two,
+    ):
+        await beat(one, heartbeat("client-one", "orders", group="quarrel"))
+        await beat(two, heartbeat("client-two", "invoices", group="quarrel"))
+        answers = [
+            asyncio.create_task(answer_running_info(peer, topic))
+            for peer, topic in ((one, "orders"), (two, "invoices"))
+        ]
+        code, rows, told = await asyncio.to_thread(run, "group", "members", "quarrel")
+        await asyncio.gather(*answers)
+    assert code == 0
+    assert {row["client"]: row["subscriptions"] for row in rows} == {
+        "client-one": ["orders (*)"],
+        "client-two": ["invoices (*)"],
+    }
+    assert "client-one: orders (*)" in told
+    assert "client-two: invoices (*)" in told
+
+
+async def answer_running_info(peer: Peer, topic: str) -> None:
+    """Say what a client says that consumes this topic."""
+    asked = await pushed(peer)
+    while asked.code != RequestCode.GET_CONSUMER_RUNNING_INFO:
+        asked = await pushed(peer)
+    body = json.dumps({"subscriptionSet": [{"topic": topic, "subString": "*"}]}).encode()
+    await peer.raw(Frame(0, opaque=asked.opaque, flag=RESPONSE, body=body).pack())

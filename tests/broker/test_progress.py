@@ -1,0 +1,149 @@
+"""How far groups are, in time and over a broker, and letting one go on where another stands."""
+
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import read_json
+from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
+from rmqpy.protocol.requests.introspection import ClientOffsets
+from rmqpy.protocol.requests.offsets import (
+    InvokeBrokerToResetOffset,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+)
+from rmqpy.protocol.requests.progress import (
+    CloneGroupOffset,
+    GetBrokerConsumeStats,
+    QueryConsumeTimeSpan,
+    QueryCorrectionOffset,
+    QuerySubscriptionByConsumer,
+)
+from wire import Peer, Refusal
+
+from .conftest import Cluster, Start
+from .talk import beat, heartbeat, pushed, send
+
+
+@pytest.fixture
+async def peer(cluster: Cluster) -> AsyncIterator[Peer]:
+    """Five orders in queue 0, and two groups."""
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await prepare(peer)
+        yield peer
+
+
+async def prepare(peer: Peer) -> None:
+    for number in range(5):
+        assert (await send(peer, "orders", str(number).encode())).code == 0
+    for group in ("billing", "audit"):
+        await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name=group)))
+
+
+async def commit(peer: Peer, group: str, offset: int) -> None:
+    await peer.ask(
+        UpdateConsumerOffset(consumer_group=group, topic="orders", queue_id=0, commit_offset=offset)
+    )
+
+
+async def position(peer: Peer, group: str) -> int:
+    ask = QueryConsumerOffset(consumer_group=group, topic="orders", queue_id=0)
+    return (await peer.ask(ask)).offset
+
+
+async def test_a_time_span_says_how_long_the_next_message_has_waited(peer: Peer) -> None:
+    await commit(peer, "billing", 2)
+    spans = (await peer.ask(QueryConsumeTimeSpan(topic="orders", group="billing"))).body.consume_time_span_set
+    [first] = [span for span in spans if span.message_queue.queue_id == 0]
+    assert 0 < first.min_time_stamp <= first.consume_time_stamp <= first.max_time_stamp
+    await commit(peer, "billing", 5)
+    spans = (await peer.ask(QueryConsumeTimeSpan(topic="orders", group="billing"))).body.consume_time_span_set
+    assert {span.delay_time for span in spans} == {0}
+
+
+async def test_one_group_goes_on_where_another_stands(peer: Peer) -> None:
+    await commit(peer, "billing", 3)
+    await peer.ask(CloneGroupOffset(src_group="billing", dest_group="audit", topic=""))
+    assert await position(peer, "audit") == 3
+    with pytest.raises(Refusal) as refused:
+        await peer.ask(CloneGroupOffset(src_group="billing", dest_group="nobody"))
+    assert refused.value.code == 26
+
+
+async def test_the_least_offset_over_groups_is_asked_without_deleting_any(peer: Peer) -> None:
+    await commit(peer, "billing", 3)
+    await commit(peer, "audit", 1)
+    ask = QueryCorrectionOffset(topic="orders", filter_groups="audit")
+    assert (await peer.ask(ask)).body.correction_offsets == {0: 3}
+    ask = QueryCorrectionOffset(topic="orders", compare_group="audit", filter_groups="")
+    assert (await peer.ask(ask)).body.correction_offsets == {0: 1}
+    assert await position(peer, "audit") == 1
+
+
+async def test_a_broker_tells_what_all_its_groups_are_behind(peer: Peer) -> None:
+    await commit(peer, "billing", 3)
+    await commit(peer, "audit", 1)
+    stats = (await peer.ask(GetBrokerConsumeStats())).body
+    assert stats.total_diff == 2 + 4
+    assert {group for entry in stats.consume_stats_list for group in entry} == {"billing", "audit"}
+    assert (await peer.ask(GetBrokerConsumeStats(is_order=True))).body.consume_stats_list == []
+
+
+async def test_what_a_group_takes_from_a_topic_can_be_asked(peer: Peer) -> None:
+    await beat(peer, heartbeat("one", "orders"))
+    found = (await peer.ask(QuerySubscriptionByConsumer(group="billing", topic="orders"))).body
+    assert found.subscription_data is not None
+    assert found.subscription_data.sub_string == "*"
+    assert (await peer.ask(QuerySubscriptionByConsumer(group="x", topic="y"))).body.subscription_data is None
+
+
+async def test_members_are_told_to_move_where_the_broker_does_not_move_them(start: Start) -> None:
+    cluster = await start(useServerSideResetOffset="false")
+    ask = InvokeBrokerToResetOffset(group="billing", topic="orders", timestamp=-1)
+    async with (
+        await Peer.connect(cluster.broker.address) as admin,
+        await Peer.connect(cluster.broker.address) as member,
+    ):
+        await prepare(admin)
+        with pytest.raises(Refusal) as refused:
+            await admin.ask(ask)
+        assert refused.value.code == 206
+        await beat(member, heartbeat("one", "orders"))
+        for queue_id in range(4):
+            await admin.ask(
+                UpdateConsumerOffset(
+                    consumer_group="billing", topic="orders", queue_id=queue_id, commit_offset=0
+                )
+            )
+        for is_force, target in ((False, 0), (True, 5)):
+            forced = InvokeBrokerToResetOffset(
+                group="billing", topic="orders", timestamp=-1, is_force=is_force
+            )
+            table = (await admin.ask(forced)).body.offset_table
+            assert {queue.queue_id: offset for queue, offset in table.items()}[0] == target
+            while (notice := await pushed(member)).code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+                pass
+            assert read_json(ClientOffsets, notice.body).offset_table == table
+        assert await position(admin, "billing") == 0
+
+
+async def test_members_that_subscribe_differently_are_named_once(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings() -> list[str]:
+        return [record.message for record in caplog.records if record.levelno == logging.WARNING]
+
+    async with (
+        await Peer.connect(cluster.broker.address) as one,
+        await Peer.connect(cluster.broker.address) as two,
+    ):
+        await beat(one, heartbeat("client-one", "orders", "%RETRY%billing"))
+        await beat(two, heartbeat("client-two", "orders"))
+        assert warnings() == []
+        await beat(two, heartbeat("client-two", "invoices"))
+        await beat(one, heartbeat("client-one", "orders"))
+        [warning] = warnings()
+        assert "client-one to orders (*)" in warning
+        assert "client-two to invoices (*)" in warning
