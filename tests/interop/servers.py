@@ -16,8 +16,9 @@ from .processes import Child, free_ports
 
 CLUSTER_NAME = "interop"
 BROKER_NAME = "broker-a"
-DELAY_LEVELS = "1s 1s 1s 2s 3s"
-"""A first retry waits on level 3, and each further one on the next."""
+DELAY_LEVELS = "1s 5s 1s 2s 3s"
+"""The first two as everywhere; a first retry waits on level 3, and each further one on the next."""
+APACHE_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 APACHE_SECONDS_MAX = 60.0
 RMQPY_SECONDS_MAX = 20.0
 

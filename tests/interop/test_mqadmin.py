@@ -117,8 +117,8 @@ def test_mqadmin_is_told_what_our_broker_does_not_serve(town: Town, peer_of: Cal
         pytest.skip("Apache's broker serves it")
     tool = peer_of("java-5.5.0")
     assert isinstance(tool, ProcessPeer)
-    with pytest.raises(RuntimeError, match=r"CODE: 3 .*GET_BROKER_CONSUME_STATS is not served by this broker"):
-        tool.mqadmin("brokerConsumeStats", "-n", town.cluster.namesrv, "-b", town.cluster.broker)
+    with pytest.raises(RuntimeError, match=r"CODE: 3 .*QUERY_CONSUME_QUEUE is not served by this broker"):
+        tool.mqadmin(*f"queryCq -n {town.cluster.namesrv} -b {town.cluster.broker} -t {TOPIC} -q 0 -i 0".split())
 
 
 def _wait_for_commits(cluster: Cluster) -> None:

@@ -98,7 +98,8 @@ def count(everything: Served) -> int:
 def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path
 ) -> None:
-    folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **SMALL_FILES)
+    settings = SMALL_FILES | {"messageDelayLevel": servers.APACHE_DELAY_LEVELS}
+    folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **settings)
     with folder.served_by("apache"):
         wire.create_topic(namesrv, folder.broker, TOPIC, QUEUES)
         write(folder, "first", MESSAGES)
