@@ -8,6 +8,7 @@ all kinds of them roll.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ MESSAGES = int(os.environ.get("RMQPY_ROUND_TRIP", "4000"))
 MORE = max(400, MESSAGES // 10)
 BATCH = 32
 TWO_HOURS = 18
+REGISTERED_SECONDS_MAX = 30.0
 """A delay level whose messages are still waiting at the end of the test."""
 
 Served = dict[tuple[str, int], list[Record]]
@@ -36,7 +38,12 @@ def namesrv(originals: Callable[[str], Path], tmp_path: Path) -> Iterator[str]:
 
 
 def write(folder: Folder, writer: str, count: int) -> None:
-    """`count` messages: single ones with tag, keys and properties, batches, and a few delayed for hours."""
+    """`count` messages: single ones with tag, keys and properties, and batches."""
+    # A broker answers a moment before the name server knows it.
+    deadline = time.monotonic() + REGISTERED_SECONDS_MAX
+    while not wire.has_route(folder.namesrv, TOPIC):
+        assert time.monotonic() < deadline, "the broker did not register the topic"
+        time.sleep(0.05)
     with rmqpy.Producer(folder.namesrv, send_timeout=30.0) as producer:
         single = [
             rmqpy.Message(
