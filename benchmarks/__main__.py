@@ -72,7 +72,11 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
         click.echo(f"[{number}/{len(chosen)}] {cell.name}: {cell.title}  ({time.monotonic() - began:.0f} s)")
         with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as place:
             sides = Rmqpy(Path(place)), Apache(Path(place), lib)
-            settings = {side.name: side.settings(cell.is_sync_flush) for side in sides}
+            # Where the stores lay says nothing to anybody else.
+            settings = {
+                side.name: side.settings(cell.is_sync_flush).replace(str(side.folder.parent), "FOLDER")
+                for side in sides
+            }
             run = run_clients if cell.kind == "client" else run_cell
             measured = run(cell, sides, pace, click.echo)
         whole["cells"][cell.name] = measured | {"at": _now(), "revision": _revision(), "settings": settings}
