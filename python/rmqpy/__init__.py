@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rmqpy._native import ArrowBatch as ArrowBatch
     from rmqpy._native import SendFuture as SendFuture
     from rmqpy.client.catalog import Catalog as Catalog
-    from rmqpy.client.config import ClientConfig as ClientConfig
     from rmqpy.client.consumer import PullConsumer as PullConsumer
     from rmqpy.client.consumer_async import AsyncPullConsumer as AsyncPullConsumer
     from rmqpy.client.group.rebalance import Rebalance as Rebalance
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from rmqpy.client.selectors import at_random as at_random
     from rmqpy.client.selectors import by_sharding_key as by_sharding_key
     from rmqpy.client.selectors import round_robin as round_robin
+    from rmqpy.config.client import ClientConfig as ClientConfig
     from rmqpy.errors import RocketMQError as RocketMQError
     from rmqpy.message import Message as Message
     from rmqpy.message import MessageQueue as MessageQueue
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "_native": ("ArrowBatch", "SendFuture"),
     "client.catalog": ("Catalog",),
-    "client.config": ("ClientConfig",),
+    "config.client": ("ClientConfig",),
     "client.consumer": ("PullConsumer",),
     "client.consumer_async": ("AsyncPullConsumer",),
     "client.group.rebalance": ("Rebalance",),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqpy import cli
+from commandline import runner
 from rmqpy.testing import Cluster
 
 
@@ -17,13 +17,12 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
     """`run("topic", "list")`: exit code, the JSON on stdout, the text on stderr."""
-    monkeypatch.setenv("NAMESRV_ADDR", cluster.namesrv)
+    typed = runner(cluster.namesrv, monkeypatch, capfd)
 
     def run(*arguments: str) -> tuple[int, Any, str]:
-        code = cli.run([*arguments, "-o", "json"])
-        captured = capsys.readouterr()
-        return code, json.loads(captured.out) if captured.out else None, captured.err
+        code, out, err = typed(*arguments, "-o", "json")
+        return code, json.loads(out) if out else None, err
 
     return run

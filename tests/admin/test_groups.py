@@ -104,7 +104,7 @@ async def dead_letter(cluster: Cluster, group: str, body: bytes) -> None:
 
 
 async def test_dead_letters_are_listed_shown_exported_and_sent_again(
-    run: Any, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+    run: Any, cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run("group", "create", "undertakers")
     assert run("dlq", "show", "undertakers")[1] == []
@@ -118,7 +118,7 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
     assert (letter["topic"], letter["tag"], letter["attempts"]) == ("given-up", "paid", 2)
     assert base64.b64decode(letter["body_base64"]) == b"\xff hello"
     assert cli.run(["dlq", "export", "undertakers"]) == 0
-    assert json.loads(capsys.readouterr().out) == letter
+    assert json.loads(capfd.readouterr().out) == letter
 
     assert run("dlq", "resend", "undertakers", "--id", "no such", "--yes")[0] == 1
     assert run("dlq", "resend", "undertakers", "--yes")[0] == 2

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import rmqpy
+from commandline import Run, runner
 from rmqpy import cli
 from rmqpy.load import machine
 from rmqpy.server import Standalone
@@ -26,16 +27,9 @@ def server() -> Iterator[Standalone]:
 
 
 @pytest.fixture
-def run(server: Standalone, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+def run(server: Standalone, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """`run("produce", ...)`: exit code, stdout, stderr of `rmqpy bench`."""
-    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(["bench", *arguments])
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return runner(server.namesrv, monkeypatch, capfd, "bench")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rmqpy
-from rmqpy import cli
+from commandline import Run, runner
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
 
@@ -25,16 +25,9 @@ def server() -> Iterator[Standalone]:
 
 
 @pytest.fixture
-def run(server: Standalone, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+def run(server: Standalone, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """`run("produce", ...)`: exit code, stdout, stderr."""
-    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(arguments)
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return runner(server.namesrv, monkeypatch, capfd)
 
 
 def test_a_message_goes_in_with_all_its_parts_and_comes_out(run: Any) -> None:

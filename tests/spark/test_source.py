@@ -300,7 +300,7 @@ def test_every_column_has_every_type_it_can_have(
 def test_pulls_are_as_large_as_asked(
     server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rmqpy.client import pulls
+    from rmqpy.remoting import pulls
 
     asked: list[tuple[int, str]] = []
     original = pulls.request

@@ -9,19 +9,17 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.groups import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqpy.admin.topics import QueueState, Topics
-from rmqpy.errors import TopicNotFound, from_response
+from rmqpy.errors import TopicNotFound
 from rmqpy.message import MessageQueue
-from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol import names
 from rmqpy.protocol.requests.messages import SendMessage
+from rmqpy.remoting import pulls
 from rmqpy.remoting.client import Caller
 
 #: A group that every broker has for tools; nothing is committed for it.
 _READER: Final = "TOOLS_CONSUMER"
 _PULL_MESSAGES: Final = 32
-#: Bit of a pull: it carries its subscription.
-_SUBSCRIPTION: Final = 4
 #: Properties that said where the message was to go, and what brokers add by themselves.
 _LEFT_BEHIND: Final = frozenset(
     {
@@ -52,16 +50,16 @@ class DeadLetters:
         """Every group that has given up on something, by name."""
         piles = []
         for name in await self._topics.names(with_system=True):
-            if name.startswith(DEAD_LETTER_PREFIX):
+            if name.startswith(names.DEAD_LETTER_PREFIX):
                 queues = await self._topics.describe(name)
                 count = sum(queue.end - queue.begin for queue in queues)
                 last = max((queue.stored_at_ms for queue in queues), default=0)
-                piles.append(Pile(name.removeprefix(DEAD_LETTER_PREFIX), count, last))
+                piles.append(Pile(names.group_of(name), count, last))
         return piles
 
     async def messages(self, group: str) -> AsyncIterator[tuple[QueueState, ReceivedMessage]]:
         """What the group gave up on, oldest first within a queue; a group that never did has none."""
-        topic = DEAD_LETTER_PREFIX + group
+        topic = names.dead_letter_topic(group)
         try:
             queues = await self._topics.describe(topic)
         except TopicNotFound:
@@ -74,27 +72,17 @@ class DeadLetters:
                     yield queue, message
 
     async def _pull(self, topic: str, queue: QueueState, offset: int) -> tuple[list[ReceivedMessage], int]:
-        ext = {
-            "consumerGroup": _READER,
-            "topic": topic,
-            "queueId": str(queue.queue_id),
-            "queueOffset": str(offset),
-            "maxMsgNums": str(_PULL_MESSAGES),
-            "sysFlag": str(_SUBSCRIPTION),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": "*",
-            "subVersion": "0",
-        }
-        call = await self._caller.call(queue.address, RequestCode.PULL_MESSAGE, ext, timeout=self._timeout)
-        if call.code == ResponseCode.SUCCESS:
-            place = MessageQueue(topic, queue.broker, queue.queue_id)
-            return call.messages(place, end=queue.end), int(call.ext["nextBeginOffset"])
-        if call.code in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED):
-            return [], max(offset + 1, int(call.ext["nextBeginOffset"]))
-        if call.code == ResponseCode.PULL_NOT_FOUND:
-            return [], queue.end
-        raise from_response(call.code, call.remark, broker=queue.broker, topic=topic)
+        place = MessageQueue(topic, queue.broker, queue.queue_id)
+        ext = pulls.request(_READER, place, offset, tags="*", messages_max=_PULL_MESSAGES)
+        call = await self._caller.call(queue.address, pulls.PULL, ext, timeout=self._timeout)
+        pulled = pulls.read(call, place, queue.address)
+        match pulled.found:
+            case pulls.Found.MESSAGES:
+                return call.messages(place, end=queue.end), pulled.next_offset
+            case pulls.Found.NOTHING:
+                return [], queue.end
+            case _:
+                return [], max(offset + 1, pulled.next_offset)
 
     async def resend(
         self, group: str, queue: QueueState, message: ReceivedMessage, *, to_origin: bool = False
@@ -106,7 +94,7 @@ class DeadLetters:
         """
         properties = {name: text for name, text in message.properties.items() if name not in _LEFT_BEHIND}
         origin = properties.get("RETRY_TOPIC")
-        topic = origin if to_origin and origin else RETRY_PREFIX + group
+        topic = origin if to_origin and origin else names.retry_topic(group)
         if to_origin:
             properties = {name: text for name, text in properties.items() if name != "RETRY_TOPIC"}
         ask = SendMessage(

@@ -6,11 +6,11 @@ leaves the earlier brokers changed; asking again is harmless.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from rmqpy.admin.brokers import masters
 from rmqpy.errors import ConfigError, GroupNotFound, RocketMQError
-from rmqpy.protocol import fastjson
+from rmqpy.protocol import fastjson, names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.clients import GetConsumerConnectionList
@@ -34,12 +34,6 @@ from rmqpy.remoting.client import Caller
 from rmqpy.remoting.nameservers import NameServers
 
 R = TypeVar("R")
-
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
-#: Groups of the servers and tools themselves.
-_SYSTEM_PREFIXES: Final = ("CID_ONS", "CID_RMQ_SYS_")
-_SYSTEM_GROUPS: Final = frozenset({"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"})
 
 #: Where a group is moved to: an end of its queues, or a time in ms since the epoch.
 Place = Literal["begin", "end"] | int
@@ -94,8 +88,8 @@ class Groups:
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Names of all groups, sorted; those of RocketMQ itself only if asked for."""
         tables = await self._tables()
-        names = {name for table in tables.values() for name in table}
-        return sorted(name for name in names if with_system or not _is_system(name))
+        every = {name for table in tables.values() for name in table}
+        return sorted(name for name in every if with_system or not names.is_system_group(name))
 
     async def describe(self, name: str) -> dict[str, SubscriptionGroup]:
         """The settings of a group on each broker. Raises `GroupNotFound`."""
@@ -280,7 +274,7 @@ def disagreements(members: list[Member]) -> list[tuple[list[str], dict[str, str]
         if member.subscriptions is None:
             continue
         wish = {
-            topic: text for topic, text in member.subscriptions.items() if not topic.startswith(RETRY_PREFIX)
+            topic: text for topic, text in member.subscriptions.items() if not topic.startswith(names.RETRY_PREFIX)
         }
         for clients, known in wishes:
             if known == wish:
@@ -289,7 +283,3 @@ def disagreements(members: list[Member]) -> list[tuple[list[str], dict[str, str]
         else:
             wishes.append(([member.client_id], wish))
     return wishes
-
-
-def _is_system(name: str) -> bool:
-    return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_PREFIXES)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from rmqpy.admin.brokers import MASTER_ID, masters
 from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError, TopicNotFound
+from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.offsets import GetTopicStatsInfo
 from rmqpy.protocol.requests.routes import (
@@ -31,8 +32,6 @@ from rmqpy.remoting.nameservers import NameServers
 READ, WRITE = 4, 2
 
 _LOOK_AGAIN_S = 0.02
-#: Topics made by groups for messages that failed; nobody creates or deletes them by hand.
-_GROUP_PREFIXES = ("%RETRY%", "%DLQ%")
 
 
 class QueueState(NamedTuple):
@@ -61,7 +60,7 @@ class Topics:
         if with_system:
             return sorted(found)
         system = await self._system_names()
-        return sorted(name for name in found if name not in system and not name.startswith(_GROUP_PREFIXES))
+        return sorted(name for name in found if name not in system and not names.is_derived(name))
 
     async def describe(self, name: str) -> list[QueueState]:
         """Every readable queue with the offsets its broker holds. Raises `TopicNotFound`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqpy.cli.cluster import cluster_options
+from rmqpy.cli.options import cluster_options, options
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
@@ -32,102 +32,93 @@ def command() -> None:
     """
 
 
-def load_options(command: _Command) -> _Command:
-    """Add what all loads have in common."""
-    options = [
-        click.argument("topic", default=DEFAULT_TOPIC),
-        click.option("-c", "--connections", type=click.IntRange(1, 10_000), default=4, show_default=True),
-        click.option(
-            "-w",
-            "--window",
-            type=click.IntRange(1, 65_536),
-            default=64,
-            show_default=True,
-            help="Requests under way on each connection, at most.",
-        ),
-        click.option(
-            "--threads",
-            type=click.IntRange(1, 64),
-            default=1,
-            show_default=True,
-            help="Of the load generator.",
-        ),
-        click.option(
-            "--header",
-            type=click.Choice(["json", "binary"]),
-            default="json",
-            show_default=True,
-            help="Encoding.",
-        ),
-        click.option(
-            "-d",
-            "--duration",
-            type=click.FloatRange(min=0, min_open=True),
-            default=10.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="Of the measured interval.",
-        ),
-        click.option(
-            "--warm-up",
-            type=click.FloatRange(min=0),
-            default=1.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="Load before anything is measured.",
-        ),
-        click.option(
-            "--count", type=click.IntRange(min=1), help="End after so many messages, warm-up included."
-        ),
-        click.option(
-            "--pid",
-            "pids",
-            type=click.IntRange(min=1),
-            multiple=True,
-            help="The broker's process, to tell its processor time; found by its port where it runs on this machine.",
-        ),
-        click.option(
-            "--plot",
-            type=click.Path(dir_okay=False, writable=True, path_type=Path),
-            help="Write latency by percentile as an SVG file.",
-        ),
-        cluster_options,
-        output_option,
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+#: What all loads have in common.
+load_options = options(
+    click.argument("topic", default=DEFAULT_TOPIC),
+    click.option("-c", "--connections", type=click.IntRange(1, 10_000), default=4, show_default=True),
+    click.option(
+        "-w",
+        "--window",
+        type=click.IntRange(1, 65_536),
+        default=64,
+        show_default=True,
+        help="Requests under way on each connection, at most.",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(1, 64),
+        default=1,
+        show_default=True,
+        help="Of the load generator.",
+    ),
+    click.option(
+        "--header",
+        type=click.Choice(["json", "binary"]),
+        default="json",
+        show_default=True,
+        help="Encoding.",
+    ),
+    click.option(
+        "-d",
+        "--duration",
+        type=click.FloatRange(min=0, min_open=True),
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Of the measured interval.",
+    ),
+    click.option(
+        "--warm-up",
+        type=click.FloatRange(min=0),
+        default=1.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Load before anything is measured.",
+    ),
+    click.option(
+        "--count", type=click.IntRange(min=1), help="End after so many messages, warm-up included."
+    ),
+    click.option(
+        "--pid",
+        "pids",
+        type=click.IntRange(min=1),
+        multiple=True,
+        help="The broker's process, to tell its processor time; found by its port where it runs on this machine.",
+    ),
+    click.option(
+        "--plot",
+        type=click.Path(dir_okay=False, writable=True, path_type=Path),
+        help="Write latency by percentile as an SVG file.",
+    ),
+    cluster_options,
+    output_option,
+)
 
-
-def sending_options(command: _Command) -> _Command:
-    """Add what sends have and pulls have not."""
-    options = [
-        click.option(
-            "-s",
-            "--body-bytes",
-            type=click.IntRange(1, 4 << 20),
-            default=128,
-            show_default=True,
-            help="Of one message.",
-        ),
-        click.option(
-            "--batch",
-            type=click.IntRange(1, 32_768),
-            default=1,
-            show_default=True,
-            help="Messages in one request; more than one makes client batches.",
-        ),
-        click.option(
-            "--queues",
-            type=click.IntRange(1, 1024),
-            default=4,
-            show_default=True,
-            help="On each broker, of a topic that is made for this.",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+#: What sends have and pulls have not.
+sending_options = options(
+    click.option(
+        "-s",
+        "--body-bytes",
+        type=click.IntRange(1, 4 << 20),
+        default=128,
+        show_default=True,
+        help="Of one message.",
+    ),
+    click.option(
+        "--batch",
+        type=click.IntRange(1, 32_768),
+        default=1,
+        show_default=True,
+        help="Messages in one request; more than one makes client batches.",
+    ),
+    click.option(
+        "--queues",
+        type=click.IntRange(1, 1024),
+        default=4,
+        show_default=True,
+        help="On each broker, of a topic that is made for this.",
+    ),
+)
 
 
 def rate_option(default: float | None) -> Callable[[_Command], _Command]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rmqpy.cli.cluster import client_config, cluster_options, place
+from rmqpy.cli.options import client_config, cluster_options, place
 
 if TYPE_CHECKING:
     from rmqpy.client.consumer import PullConsumer

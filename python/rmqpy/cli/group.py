@@ -3,38 +3,30 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from rmqpy.cli.cluster import asking, cluster_options, place, wait_for
+from rmqpy.cli.options import asking, cluster_options, options, place, wait_for
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
     from rmqpy.admin.groups import Groups, Move, Place
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _TOPIC = click.option("--topic", help="Only this topic; all of the group's otherwise.")
 
 
-def _settings(command: _Command) -> _Command:
-    """Options for the settings of a group; one that is not given is None and stays as it is."""
-    options = (
-        click.option("--retry-max", type=click.IntRange(-1), help="Deliveries before a message is given up."),
-        click.option(
-            "--retry-queues", type=click.IntRange(0, 1024), help="Queues of its retry topic; 0: no retries."
-        ),
-        click.option("--consume/--no-consume", default=None, help="Whether its members may consume."),
-        click.option(
-            "--broadcast/--no-broadcast", default=None, help="Whether they may each consume everything."
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+#: Settings of a group; one that is not given is None and stays as it is.
+_settings = options(
+    click.option("--retry-max", type=click.IntRange(-1), help="Deliveries before a message is given up."),
+    click.option(
+        "--retry-queues", type=click.IntRange(0, 1024), help="Queues of its retry topic; 0: no retries."
+    ),
+    click.option("--consume/--no-consume", default=None, help="Whether its members may consume."),
+    click.option("--broadcast/--no-broadcast", default=None, help="Whether they may each consume everything."),
+)
 
 
 @click.group()

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from rmqpy.cli.cluster import client_config, cluster_options, name_and_value
+from rmqpy.cli.options import client_config, cluster_options, name_and_value
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqpy.cli.cluster import asking, cluster_options, wait_for
+from rmqpy.cli.options import asking, cluster_options, wait_for
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from typing import Any, Final, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call
-from rmqpy.client import pulls
-from rmqpy.client.config import Address, ClientConfig
 from rmqpy.client.routes import Route
 from rmqpy.client.session import Session
+from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
-from rmqpy.protocol import declare
+from rmqpy.protocol import declare, names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.offsets import (
     GetMaxOffset,
@@ -28,6 +27,7 @@ from rmqpy.protocol.requests.offsets import (
 )
 from rmqpy.protocol.requests.routes import GetAllTopics, GetClusterInfo, GetSystemTopics
 from rmqpy.protocol.requests.topics import GetSystemTopicListFromBroker
+from rmqpy.remoting import pulls
 from rmqpy.remoting.client import BlockingCaller, check_transport, read, run
 
 R = TypeVar("R")
@@ -36,8 +36,6 @@ R = TypeVar("R")
 UNDER_WAY_MAX: Final = 256
 #: Messages looked at to learn how large a queue's messages are.
 SAMPLE_COUNT: Final = 32
-#: Topics made by groups for messages that failed.
-_GROUP_PREFIXES: Final = ("%RETRY%", "%DLQ%")
 
 
 class Catalog:
@@ -65,7 +63,7 @@ class Catalog:
             timeout = self._session.config.request_timeout
             ask = GetSystemTopicListFromBroker()
             own.update(run(caller.ask(system.broker_addr, ask, timeout=timeout)).body.topic_list)
-        return sorted(name for name in found if name not in own and not name.startswith(_GROUP_PREFIXES))
+        return sorted(name for name in found if name not in own and not names.is_derived(name))
 
     def brokers(self) -> frozenset[str]:
         """Names of the brokers that name servers count as alive."""

@@ -13,10 +13,10 @@ from typing import Any, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
-from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
+from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import LoopCaller
 

@@ -16,12 +16,12 @@ from typing import Final, Literal, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns, ReceivedMessage
-from rmqpy.client.config import Address, ClientConfig
 from rmqpy.client.fetcher import Fetcher
 from rmqpy.client.group.follower import LOOK_S, Follower, Notify
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.subscriber import Subscriber
 from rmqpy.client.session import Session
+from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
 from rmqpy.protocol.codes import ResponseCode

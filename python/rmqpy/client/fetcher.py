@@ -15,9 +15,9 @@ from typing import Final
 
 from rmqpy import errors
 from rmqpy._native import Call, Columns, ReceivedMessage
-from rmqpy.client import pulls
 from rmqpy.client.routes import Routes
 from rmqpy.message import MessageQueue
+from rmqpy.remoting import pulls
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)

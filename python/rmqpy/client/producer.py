@@ -21,10 +21,10 @@ from typing import Any, Final, Literal, Self
 
 from rmqpy import errors
 from rmqpy._native import Completions, Rows, SendFuture
-from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import QueueSelector
 from rmqpy.client.shipper import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, Shipper
+from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, BlockingCaller, run
 

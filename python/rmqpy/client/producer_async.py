@@ -17,10 +17,10 @@ from typing import Any, Literal, Self
 
 from rmqpy import errors
 from rmqpy._native import Sender, SendFuture
-from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import QueueSelector
 from rmqpy.client.shipper import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, Shipper, room_for
+from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, LoopCaller
 

@@ -18,10 +18,10 @@ from typing import Final, Literal, NamedTuple, Self
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns
-from rmqpy.client import pulls
-from rmqpy.client.config import Address, ClientConfig
 from rmqpy.client.session import Session
+from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
+from rmqpy.remoting import pulls
 from rmqpy.remoting.client import BlockingCaller, run
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ import threading
 from typing import Final
 
 from rmqpy._native import Client
-from rmqpy.client.config import ClientConfig
 from rmqpy.client.routes import Routes
+from rmqpy.config.client import ClientConfig
 from rmqpy.remoting.nameservers import NameServers
 
 _LOCK = threading.Lock()

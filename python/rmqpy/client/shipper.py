@@ -18,10 +18,10 @@ from typing import Any, Final, Literal
 from rmqpy import errors
 from rmqpy._native import Completions, Parcel, Sender, SendFuture
 from rmqpy.client import retry
-from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
 from rmqpy.client.selectors import QueueSelector, by_sharding_key, round_robin
 from rmqpy.client.session import Session
+from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import Body, Message, MessageQueue
 from rmqpy.remoting.client import Caller
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
-from rmqpy.control import names
+from rmqpy.protocol import names
 from rmqpy.protocol.requests.clients import (
     ConsumeFromWhere,
     ConsumerData,

@@ -16,10 +16,10 @@ from typing import Final, Protocol
 from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control import names
 from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import DecodeError, StoreError
+from rmqpy.protocol import names
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.requests.groups import GroupTable, SubscriptionGroup
 from rmqpy.protocol.topics import DataVersion

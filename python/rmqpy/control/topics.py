@@ -17,11 +17,11 @@ from typing import Final, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config import files
-from rmqpy.control import names
 from rmqpy.control.attributes import MESSAGE_TYPE
 from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import DecodeError, StoreError
+from rmqpy.protocol import names
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicFilterType, TopicTable
 

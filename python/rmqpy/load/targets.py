@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from rmqpy._native import Client
 from rmqpy.admin.topics import QueueState, Topics
-from rmqpy.client.config import addresses
+from rmqpy.config.client import addresses
 from rmqpy.errors import ConfigError, TopicNotFound
 from rmqpy.remoting.client import BlockingCaller, run
 from rmqpy.remoting.nameservers import NameServers

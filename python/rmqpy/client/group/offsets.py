@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from rmqpy import errors
-from rmqpy.client.group.subscription import RETRY_PREFIX
 from rmqpy.client.session import Session
 from rmqpy.message import MessageQueue
-from rmqpy.protocol import declare, fastjson
+from rmqpy.protocol import declare, fastjson, names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests import queues
 from rmqpy.protocol.requests.clients import ConsumeFromWhere
@@ -62,7 +61,7 @@ class Places:
 
     async def first(self, queue: MessageQueue, start_from: StartFrom) -> int:
         """Where a group begins that has never been in this queue. Retries are read from their first."""
-        if queue.topic.startswith(RETRY_PREFIX) or start_from == "earliest":
+        if queue.topic.startswith(names.RETRY_PREFIX) or start_from == "earliest":
             return (await self.ask(queue, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))).offset
         if start_from == "latest":
             return (await self.ask(queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))).offset

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from rmqpy.client.allocation import Allocate
 from rmqpy.client.group.membership import Membership
-from rmqpy.client.group.subscription import RETRY_PREFIX, Subscriptions
+from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.message import MessageQueue
+from rmqpy.protocol import names
 
 
 class Rebalance(NamedTuple):
@@ -98,5 +99,5 @@ class Shares:
             # The group's own topic appears with its first heartbeat, a moment after the others are read.
             frozenset(unknown),
             is_stranger,
-            is_alone and not any(topic.startswith(RETRY_PREFIX) for topic in unknown),
+            is_alone and not any(topic.startswith(names.RETRY_PREFIX) for topic in unknown),
         )

@@ -15,12 +15,12 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from rmqpy.client.allocation import averagely
-from rmqpy.client.config import ClientConfig
 from rmqpy.client.group.identity import client_id
 from rmqpy.client.group.offsets import StartFrom, begins
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.group.watch import Watch
+from rmqpy.config.client import ClientConfig
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
 
 log = logging.getLogger(__name__)

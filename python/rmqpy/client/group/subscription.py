@@ -9,11 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from rmqpy.protocol.requests.clients import SubscriptionData
-
-RETRY_PREFIX: Final = "%RETRY%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +65,6 @@ class Subscriptions:
         """The expression of a topic; everything, for a topic that was given up a moment ago."""
         one = self._table.get(topic)
         return one.tags if one else "*"
-
-
-def retry_topic(group: str) -> str:
-    """Where the failed messages of a group come back."""
-    return f"{RETRY_PREFIX}{group}"
 
 
 def java_hash(text: str) -> int:

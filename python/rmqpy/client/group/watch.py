@@ -18,11 +18,11 @@ from typing import Final
 from rmqpy import errors
 from rmqpy._native import Completions, Notice
 from rmqpy.client.allocation import Allocate
-from rmqpy.client.config import ClientConfig
 from rmqpy.client.group.membership import Membership
 from rmqpy.client.group.rebalance import Shares, View
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.session import Session
+from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
 from rmqpy.protocol.codes import RequestCode

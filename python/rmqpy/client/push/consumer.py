@@ -17,12 +17,12 @@ from typing import Any, Final, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy.client.allocation import Allocate, strategy
-from rmqpy.client.config import Address, ClientConfig, seconds
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.client.push.engine import Engine, Options
 from rmqpy.client.push.handlers import ConsumerStats, Handler
 from rmqpy.client.push.workers import Crew, ThreadCrew
+from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import MessageQueue
 
 HandlerT = TypeVar("HandlerT", bound=Handler)

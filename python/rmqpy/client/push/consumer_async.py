@@ -9,10 +9,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from rmqpy.client.config import seconds
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.client.push.consumer import CLOSE_S, Pusher
 from rmqpy.client.push.workers import Crew, TaskCrew
+from rmqpy.config.client import seconds
 from rmqpy.message import MessageQueue
 
 

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from rmqpy import errors
 from rmqpy.client.allocation import Allocate
-from rmqpy.client.config import ClientConfig
 from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
 from rmqpy.client.group.offsets import (
     BrokerOffsets,
@@ -29,7 +28,7 @@ from rmqpy.client.group.offsets import (
     default_folder,
 )
 from rmqpy.client.group.rebalance import Rebalance, View
-from rmqpy.client.group.subscription import Subscriptions, retry_topic
+from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.group.watch import Watch
 from rmqpy.client.push.concurrent import Concurrent
 from rmqpy.client.push.handlers import ConsumerStats, Handler, Handlers
@@ -40,7 +39,9 @@ from rmqpy.client.push.owned import Limits, Owned
 from rmqpy.client.push.reader import Reader
 from rmqpy.client.push.send_back import SendBack
 from rmqpy.client.push.workers import Crew
+from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.protocol import names
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Engine:
         self._options = options
         self._crew = crew
         self._notify = notify
-        fixed = () if options.broadcast else (retry_topic(options.group),)
+        fixed = () if options.broadcast else (names.retry_topic(options.group),)
         self.subscriptions = Subscriptions(*fixed)
         self.handlers = Handlers(crew, options.batch_size)
         self.failure: BaseException | None = None

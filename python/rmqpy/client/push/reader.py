@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmqpy import errors
-from rmqpy.client import pulls
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.push.owned import Owned
 from rmqpy.client.session import Session
 from rmqpy.message import ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.remoting import pulls
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)

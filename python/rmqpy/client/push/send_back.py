@@ -12,10 +12,10 @@ import random
 from typing import Final
 
 from rmqpy import errors
-from rmqpy.client.group.subscription import retry_topic
 from rmqpy.client.push.verdict import BY_POLICY, DELAYS_S
 from rmqpy.client.session import Session
 from rmqpy.message import ReceivedMessage
+from rmqpy.protocol import names
 from rmqpy.protocol.requests.messages import ConsumerSendMessageBack, SendMessage
 from rmqpy.remoting.client import Caller
 
@@ -90,7 +90,7 @@ class SendBack:
 
     async def _send_again(self, message: ReceivedMessage, level: int) -> None:
         """Any broker takes a copy as a new message of the group's retry topic."""
-        topic = retry_topic(self._group)
+        topic = names.retry_topic(self._group)
         route = await self._session.routes.publish(topic, self._caller)
         queue = random.choice(route.writable)
         kept = {name: value for name, value in message.properties.items() if name not in _OF_THE_COPY}

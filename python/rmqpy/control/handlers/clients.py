@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from rmqpy.clock import Clock
-from rmqpy.control import names
 from rmqpy.control.clients import Consumers, Member, Producers
 from rmqpy.control.groups import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics import Topics
+from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import (
     AllProducerInfo,

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
-from rmqpy.control import names
 from rmqpy.control.groups import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics import Topics
 from rmqpy.errors import StoreError
+from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.topics import TopicFlag
 from rmqpy.remoting.server import GroupWanted, TopicWanted, handles

@@ -7,10 +7,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from rmqpy.control import attributes, names
+from rmqpy.control import attributes
 from rmqpy.control.pages import page_of
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics import Topics, fault
+from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.routes import TopicList, TopicsFound
 from rmqpy.protocol.requests.topics import (

@@ -55,8 +55,13 @@ SYSTEM_GROUPS: Final = (
 
 
 def retry_topic(group: str) -> str:
-    """Where messages go that the group could not consume."""
+    """Where messages come back that the group could not consume."""
     return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where messages go that the group gave up on."""
+    return DEAD_LETTER_PREFIX + group
 
 
 def is_derived(topic: str) -> bool:
@@ -90,6 +95,11 @@ def group_fault(group: str) -> str | None:
     if len(group) > GROUP_CHARS_MAX:
         return f"The specified group is longer than group max length {GROUP_CHARS_MAX}."
     return None
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a group is the system's on every broker."""
+    return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_system_topic(topic: str) -> bool:

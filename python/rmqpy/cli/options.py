@@ -1,4 +1,4 @@
-"""Options of commands that talk to a cluster, and how their values are read."""
+"""What commands share: options, how their values are read, and the cluster they ask."""
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -8,13 +8,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from rmqpy.client.config import ClientConfig
+    from rmqpy.config.client import ClientConfig
     from rmqpy.remoting.client import BlockingCaller
     from rmqpy.remoting.nameservers import NameServers
 
 R = TypeVar("R")
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def options(*declared: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
+    """Several options or arguments as one decorator; help shows them in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(declared):
+            command = option(command)
+        return command
+
+    return add
 
 
 def cluster_options(command: _Command) -> _Command:
@@ -41,7 +52,7 @@ def cluster_options(command: _Command) -> _Command:
 
 def client_config(namesrv: str, timeout: float) -> "ClientConfig":
     """What the options of `cluster_options` mean to a client."""
-    from rmqpy.client.config import ClientConfig, addresses
+    from rmqpy.config.client import ClientConfig, addresses
 
     return ClientConfig(namesrv=addresses(namesrv), connect_timeout=timeout, request_timeout=timeout)
 
@@ -50,7 +61,7 @@ def client_config(namesrv: str, timeout: float) -> "ClientConfig":
 def asking(namesrv: str, timeout: float) -> "Iterator[tuple[BlockingCaller, NameServers]]":
     """What administration asks with: connections that last as long as the command."""
     from rmqpy._native import Client
-    from rmqpy.client.config import addresses
+    from rmqpy.config.client import addresses
     from rmqpy.remoting.client import BlockingCaller
     from rmqpy.remoting.nameservers import NameServers
 
