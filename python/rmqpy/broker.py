@@ -37,6 +37,7 @@ from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.notices import Notices
 from rmqpy.control.offsets import OffsetFile
 from rmqpy.control.opening import opening_line
+from rmqpy.control.progress import Progress
 from rmqpy.control.queue_locks import QueueLocks
 from rmqpy.control.rates import SAMPLE_SECONDS
 from rmqpy.control.registration import Identity, Registration
@@ -188,6 +189,7 @@ class Broker:
         notices = Notices(self._config, groups, server)
         consumers = Consumers(metadata, notices.group_changed)
         relay = Relay(server)
+        progress = Progress(config.name, store, offsets)
         locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store.folder, store.statistics, server.statistics, self._clock)
         self._endpoint = Endpoint(
@@ -197,12 +199,8 @@ class Broker:
                 CreationHandlers(self._config, topics, groups, server),
                 TopicHandlers(self._config, topics, store, offsets, offset_file),
                 GroupHandlers(self._config, groups, offsets, offset_file, server),
-                OffsetHandlers(
-                    self._config, server, config.name, self.address, store, offsets, topics, groups, consumers
-                ),
-                ProgressHandlers(
-                    config.name, self.address, store, offsets, topics, groups, consumers, self._clock
-                ),
+                OffsetHandlers(self._config, server, self.address, progress, topics, groups, consumers),
+                ProgressHandlers(self.address, progress, topics, groups, consumers, self._clock),
                 IntrospectionHandlers(config.name, store, topics, groups, consumers, relay),
                 relay,
                 QueueLockHandlers(locks),

@@ -1,10 +1,14 @@
-"""Fakes for every test that asks for them."""
+"""Fakes, and a live server with a topic, for every test that asks for them."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from .fakes import Broker, NameServer, Network
+from rmqpy import testing
+from rmqpy.server import Standalone
+
+from .fakes import Brokers, NameServer, Network
+from .live import make_topic
 
 
 @pytest.fixture
@@ -14,10 +18,25 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture
-def brokers(network: Network) -> tuple[Broker, Broker]:
+def brokers(network: Network) -> Brokers:
     return network.broker("broker-a"), network.broker("broker-b")
 
 
 @pytest.fixture
-def name_server(network: Network, brokers: tuple[Broker, Broker]) -> NameServer:
+def name_server(network: Network, brokers: Brokers) -> NameServer:
     return network.name_server(brokers, {"orders": 2})
+
+
+@pytest.fixture(scope="package")
+def server() -> Iterator[Standalone]:
+    with testing.broker() as server:
+        yield server
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, server: Standalone) -> str:
+    """A topic of four queues that every name server knows."""
+    name: str = request.node.name
+    name = name.replace("[", "-").replace("]", "").replace(" ", "-")[:60]
+    make_topic(server, name)
+    return name

@@ -180,6 +180,11 @@ class Broker(Server):
         """The sends it got, whatever it answered."""
         return [frame for frame in self.asked if frame.code in SENDS]
 
+    def unique_id(self, index: int = 0) -> str:
+        """The id the sender gave a message."""
+        ext = self.sends[index].ext or {}
+        return dict(item.split("\x01") for item in ext["i"].split("\x02") if item)["UNIQ_KEY"]
+
     def end(self, queue_id: int) -> int:
         return self.begin + len(self.log.get(queue_id, ()))
 
@@ -230,6 +235,9 @@ class Broker(Server):
         ext = ask.ext or {}
         self.committed[int(ext["queueId"])] = int(ext["commitOffset"])
         return Frame(0)
+
+
+Brokers = tuple[Broker, Broker]
 
 
 def properties(**values: str) -> bytes:

@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from rmqpy.client.group.offsets import LocalOffsets
+import rmqpy
+from rmqpy import errors
+from rmqpy.client.group.offsets import BrokerOffsets, LocalOffsets, Places
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions, java_hash
 from rmqpy.client.push.owned import Limits, Owned
 from rmqpy.client.push.verdict import BatchResult, ConsumeResult, Retry, judge
+from rmqpy.client.session import Session
 from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.remoting.client import BlockingCaller, run
 
-from .fakes import record
+from .fakes import Network, record
+from .live import until
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
@@ -171,6 +176,29 @@ def test_queues_of_a_topic_nobody_can_tell_about_stay() -> None:
     view = View(frozenset(QUEUES[:2]), frozenset({"refunds"}), is_stranger=False, is_alone=True)
     assert view.given([*QUEUES[1:3], other]) == {QUEUES[2]}
     assert view.taken([*QUEUES[1:3], other]) == {QUEUES[0]}
+
+
+# --- progress at brokers ---
+
+
+def test_progress_is_asked_for_where_a_broker_has_moved(network: Network) -> None:
+    old, new = network.broker("broker-a"), network.broker("broker-a")
+    new.committed[0] = 7
+    servers = network.name_server([old], {"orders": 1})
+    session = Session(rmqpy.ClientConfig(namesrv=servers.address, request_timeout=2.0))
+    store = BrokerOffsets(Places(session, BlockingCaller(session.client)), "billing")
+
+    def has_moved() -> bool:
+        try:
+            return run(store.load(QUEUE)) == 7
+        except errors.ConnectError:
+            return False
+
+    assert run(store.load(QUEUE)) is None
+    old.stop()
+    servers.brokers[:] = [new]
+    until(has_moved)
+    session.close()
 
 
 # --- local progress ---

@@ -2,51 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 import rmqpy
-from rmqpy import errors, testing
+from rmqpy import errors
 from rmqpy.server import Standalone
 
-WAIT_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Standalone]:
-    with testing.broker() as server:
-        yield server
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, server: Standalone) -> str:
-    name: str = request.node.name[:60]
-    with rmqpy.Producer(server.namesrv) as producer:
-        producer.send(name, b"first", tag="first")
-    with rmqpy.PullConsumer("probe", server.namesrv) as probe:
-        until(lambda: knows(probe, name))
-    return name
-
-
-def knows(probe: rmqpy.PullConsumer, topic: str) -> bool:
-    try:
-        return bool(probe.queues(topic))
-    except errors.TopicNotFound:
-        return False
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-
-
-def send(server: Standalone, topic: str, count: int) -> None:
-    with rmqpy.Producer(server.namesrv) as producer:
-        for future in [producer.submit(topic, str(number), tag="t") for number in range(count)]:
-            future.result()
+from .live import BODIES, WAIT_S, send, until
 
 
 def test_two_members_share_the_queues_and_hand_them_over_with_their_progress(
@@ -57,14 +20,14 @@ def test_two_members_share_the_queues_and_hand_them_over_with_their_progress(
     with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as first:
         first.subscribe(topic, "t", on_rebalance=changes.append)
         until(lambda: (first.poll(0.1), len(first.assignment()) == 4)[1])
-        send(server, topic, 100)
+        send(server, topic, BODIES[:100])
         until(lambda: (seen.extend(m.text() for m in first.poll(0.1)), len(seen) == 100)[1])
         with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as second:
             second.subscribe(topic, "t")
             until(lambda: (first.poll(0.05), len(first.assignment()) == 2)[1])
             until(lambda: (second.poll(0.05), len(second.assignment()) == 2)[1])
             assert not first.assignment() & second.assignment()
-            send(server, topic, 100)
+            send(server, topic, BODIES[:100])
 
             def take() -> bool:
                 seen.extend(message.text() for one in (first, second) for message in one.poll(0.05))
@@ -99,7 +62,7 @@ def test_what_was_received_is_not_committed_when_the_queue_was_lost_meanwhile(
     changes: list[rmqpy.Rebalance] = []
     with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as late:
         late.subscribe(topic, on_rebalance=changes.append)
-        send(server, topic, 8)
+        send(server, topic, BODIES[:8])
         received = 0
         while received < 9:
             received += len(late.poll(1))
@@ -129,7 +92,7 @@ def test_committing_works_while_queues_are_handed_over(server: Standalone, topic
                 committed.extend(first.committed(queue) or 0 for queue in change.revoked)
 
         first.subscribe(topic, on_rebalance=save)
-        send(server, topic, 8)
+        send(server, topic, BODIES[:8])
         received = 0
         while received < 9:
             received += len(first.poll(1))
@@ -161,7 +124,7 @@ async def test_an_event_loop_shares_as_well(server: Standalone, topic: str) -> N
             changes.append(change)
 
         await consumer.subscribe(topic, "t", on_rebalance=note)
-        await asyncio.to_thread(send, server, topic, 20)
+        await asyncio.to_thread(send, server, topic, BODIES[:20])
         seen: list[str] = []
         async with asyncio.timeout(WAIT_S):
             while len(seen) < 20:

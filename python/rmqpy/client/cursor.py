@@ -12,31 +12,22 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns, ReceivedMessage
 from rmqpy.client.fetcher import Fetcher
 from rmqpy.client.group.follower import LOOK_S, Follower, Notify
-from rmqpy.client.group.offsets import StartFrom
+from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom
 from rmqpy.client.group.subscriber import Subscriber
 from rmqpy.client.session import Session
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
-from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.offsets import (
-    GetMaxOffset,
-    GetMinOffset,
-    QueryConsumerOffset,
-    SearchOffsetByTimestamp,
-    UpdateConsumerOffset,
-)
+from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
 from rmqpy.remoting.client import Caller, check_transport, read
 
 log = logging.getLogger(__name__)
-
-R = TypeVar("R")
 
 MAX_BATCH: Final = 256
 AUTO_COMMIT_S: Final = 5.0
@@ -58,13 +49,14 @@ class Cursor:
     ) -> None:
         self._session = session
         self._caller = caller
-        self._group = group
         self._start_from = start_from
         self._max_batch = max_batch
         self._commit_every = AUTO_COMMIT_S if auto_commit is True else float(auto_commit)
         self._commit_at = time.monotonic() + self._commit_every
         self._committed: dict[MessageQueue, int] = {}
         self._commits: list[tuple[MessageQueue, UpdateConsumerOffset, str, Call]] = []
+        self._places = Places(session, caller)
+        self._stored = BrokerOffsets(self._places, group)
         self._fetcher = Fetcher(caller, session.routes, group)
         #: Where the queues come from a group, not from the user.
         self._follower: Follower | None = None
@@ -127,9 +119,9 @@ class Cursor:
         if isinstance(place, datetime):
             offset = await self.offset_at(queue, place)
         elif place == "begin":
-            offset = (await self.offsets(queue))[0]
+            offset = await self._places.find(queue, "earliest")
         elif place == "end":
-            offset = (await self.offsets(queue))[1]
+            offset = await self._places.find(queue, "latest")
         elif isinstance(place, int) and place >= 0:
             offset = place
         else:
@@ -146,29 +138,13 @@ class Cursor:
         self._fetcher.pause(queues, is_paused)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        ask = QueryConsumerOffset(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            set_zero_if_not_found=False,
-        )
-        try:
-            return (await self._ask(queue, ask)).offset
-        except errors.BrokerError as error:
-            if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
-            raise
+        return await self._stored.load(queue)
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        begin = await self._ask(queue, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
-        end = await self._ask(queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
-        return begin.offset, end.offset
+        return await self._places.find(queue, "earliest"), await self._places.find(queue, "latest")
 
     async def offset_at(self, queue: MessageQueue, when: datetime) -> int:
-        ask = SearchOffsetByTimestamp(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=round(when.timestamp() * 1000)
-        )
-        return (await self._ask(queue, ask)).offset
+        return await self._places.find(queue, when)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
         wanted = offsets
@@ -178,7 +154,7 @@ class Cursor:
         lost = self._follower.lost(wanted) if self._follower is not None else []
         for queue, offset in wanted.items():
             if queue not in lost:
-                await self._ask(queue, self._commitment(queue, offset))
+                await self._stored.commit(queue, offset)
                 self._committed[queue] = offset
         if lost:
             raise errors.QueueLost(
@@ -207,25 +183,8 @@ class Cursor:
         if committed is not None:
             self._committed[queue] = committed
             return committed
-        if isinstance(self._start_from, datetime):
-            return await self.offset_at(queue, self._start_from)
-        begin, end = await self.offsets(queue)
-        return end if self._start_from == "latest" else begin
-
-    async def _ask(self, queue: MessageQueue, ask: declare.Request[R]) -> R:
-        route = await self._session.routes.subscribe(queue.topic, self._caller)
-        address = route.reader(queue.broker)
-        timeout = self._session.config.request_timeout
-        try:
-            return await self._caller.ask(address, ask, timeout=timeout)
-        except errors.ConnectError:
-            self._session.routes.doubt(queue.topic)
-            raise
-
-    def _commitment(self, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
-        return UpdateConsumerOffset(
-            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
-        )
+        # Not `first`: a queue of retries that was assigned by hand is like any other.
+        return await self._places.find(queue, self._start_from)
 
     def _commit_if_due(self) -> None:
         """Start commits that nobody waits for; what became of the last ones is looked at the next time."""
@@ -247,7 +206,7 @@ class Cursor:
             route = self._session.routes.cached(queue.topic, self._caller)
             if route is None:
                 continue
-            ask = self._commitment(queue, offset)
+            ask = self._stored.commitment(queue, offset)
             sent = declare.encode(ask)
             address = route.reader(queue.broker)
             timeout_ms = round(self._session.config.request_timeout * 1000)

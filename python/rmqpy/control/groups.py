@@ -20,9 +20,11 @@ from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol import names
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.requests.groups import GroupTable, SubscriptionGroup
 from rmqpy.protocol.topics import DataVersion
+from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +101,13 @@ class Groups:
     def table(self) -> Mapping[str, SubscriptionGroup]:
         """Every group by name."""
         return MappingProxyType(self._table)
+
+    def existing(self, name: str) -> SubscriptionGroup:
+        """The group an administrator asks about. Raises `Refused` when there is none."""
+        group = self._table.get(name)
+        if group is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {name} not exist")
+        return group
 
     @property
     def forbidden(self) -> Mapping[str, Mapping[str, int]]:

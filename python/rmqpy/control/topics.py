@@ -22,8 +22,10 @@ from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol import names
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicFilterType, TopicTable
+from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +108,13 @@ class Topics:
     def table(self) -> Mapping[str, TopicConfig]:
         """Every topic by name."""
         return MappingProxyType(self._table)
+
+    def existing(self, name: str) -> TopicConfig:
+        """The topic an administrator asks about. Raises `Refused` when there is none."""
+        topic = self._table.get(name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        return topic
 
     @property
     def version(self) -> DataVersion:

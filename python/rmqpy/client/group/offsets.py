@@ -26,6 +26,7 @@ from rmqpy.protocol.requests.clients import ConsumeFromWhere
 from rmqpy.protocol.requests.offsets import (
     GetMaxOffset,
     GetMinOffset,
+    OffsetReply,
     QueryConsumerOffset,
     ResetOffsets,
     SearchOffsetByTimestamp,
@@ -53,7 +54,7 @@ class Offsets(ABC):
 
 
 class Places:
-    """Asks brokers where queues begin and end, and where a time is in them."""
+    """Asks brokers where queues begin and end, and where a time is in them. Under either caller."""
 
     def __init__(self, session: Session, caller: Caller) -> None:
         self._session = session
@@ -61,19 +62,30 @@ class Places:
 
     async def first(self, queue: MessageQueue, start_from: StartFrom) -> int:
         """Where a group begins that has never been in this queue. Retries are read from their first."""
-        if queue.topic.startswith(names.RETRY_PREFIX) or start_from == "earliest":
-            return (await self.ask(queue, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))).offset
-        if start_from == "latest":
-            return (await self.ask(queue, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))).offset
-        when = round(start_from.timestamp() * 1000)
-        ask = SearchOffsetByTimestamp(topic=queue.topic, queue_id=queue.queue_id, timestamp=when)
+        return await self.find(queue, "earliest" if queue.topic.startswith(names.RETRY_PREFIX) else start_from)
+
+    async def find(self, queue: MessageQueue, place: StartFrom) -> int:
+        """The offset of a place: after the last message, at the first, or at the first stored at that time."""
+        topic, number = queue.topic, queue.queue_id
+        ask: declare.Request[OffsetReply]
+        if place == "earliest":
+            ask = GetMinOffset(topic=topic, queue_id=number)
+        elif place == "latest":
+            ask = GetMaxOffset(topic=topic, queue_id=number)
+        else:
+            when = round(place.timestamp() * 1000)
+            ask = SearchOffsetByTimestamp(topic=topic, queue_id=number, timestamp=when)
         return (await self.ask(queue, ask)).offset
 
     async def ask(self, queue: MessageQueue, ask: declare.Request[R]) -> R:
-        """Ask the broker that has the queue."""
-        route = await self._session.routes.subscribe(queue.topic, self._caller)
-        address = route.reader(queue.broker)
-        return await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+        """Ask the broker that has the queue. One that is not there may have moved: its route is looked up anew."""
+        routes = self._session.routes
+        address = (await routes.subscribe(queue.topic, self._caller)).reader(queue.broker)
+        try:
+            return await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+        except errors.ConnectError:
+            routes.doubt(queue.topic)
+            raise
 
 
 class BrokerOffsets(Offsets):
@@ -98,15 +110,22 @@ class BrokerOffsets(Offsets):
             raise
 
     async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-        done = await asyncio.gather(*(self._save_one(*one) for one in offsets.items()))
+        done = await asyncio.gather(*(self._is_saved(*one) for one in offsets.items()))
         return {queue for queue, is_saved in zip(offsets, done, strict=True) if not is_saved}
 
-    async def _save_one(self, queue: MessageQueue, offset: int) -> bool:
-        ask = UpdateConsumerOffset(
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Write the progress in one queue. Raises when it could not be written."""
+        await self._places.ask(queue, self.commitment(queue, offset))
+
+    def commitment(self, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
+        """The request that writes it."""
+        return UpdateConsumerOffset(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
+
+    async def _is_saved(self, queue: MessageQueue, offset: int) -> bool:
         try:
-            await self._places.ask(queue, ask)
+            await self.commit(queue, offset)
         except errors.RocketMQError as error:
             log.warning("a commit of %s failed and is repeated: %s", queue, error)
             return False
@@ -150,21 +169,16 @@ def default_folder() -> Path:
 def _read(file: Path) -> dict[MessageQueue, int]:
     for candidate in (file, _backup(file)):
         try:
-            table = declare.read_json(ResetOffsets, candidate.read_bytes()).offset_table
+            return declare.read_json(ResetOffsets, candidate.read_bytes()).by_queue()
         except FileNotFoundError:
             continue
         except (OSError, errors.DecodeError) as error:
             log.warning("%s is unreadable, its backup is tried: %s", candidate, error)
-        else:
-            return {MessageQueue(q.topic, q.broker_name, q.queue_id): offset for q, offset in table.items()}
     return {}
 
 
 def _write(file: Path, table: Mapping[MessageQueue, int]) -> None:
-    named = {
-        queues.MessageQueue(broker_name=broker, queue_id=number, topic=topic): offset
-        for (topic, broker, number), offset in sorted(table.items())
-    }
+    named = {queues.named(queue): offset for queue, offset in sorted(table.items())}
     text = fastjson.dumps(declare.json_tree(ResetOffsets(offset_table=named)))
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f"{file.name}.tmp")

@@ -186,8 +186,8 @@ class Watch:
         if notice.ext.get("group") != self.group:
             return
         try:
-            table = declare.read_json(ResetOffsets, notice.body).offset_table
+            moved = declare.read_json(ResetOffsets, notice.body).by_queue()
         except errors.DecodeError as error:
             log.warning("an order of %s to reset offsets is unreadable: %s", notice.address, error)
             return
-        self._reset({MessageQueue(q.topic, q.broker_name, q.queue_id): offset for q, offset in table.items()})
+        self._reset(moved)

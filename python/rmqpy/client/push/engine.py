@@ -91,7 +91,7 @@ class Engine:
         self._has_ended = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._returns: set[asyncio.Task[None]] = set()
-        self._lanes: Lanes | None = None
+        self._is_built = False
 
     # ---- any thread ------------------------------------------------------------------------------------
 
@@ -106,18 +106,14 @@ class Engine:
         self.handlers.remove(topic)
 
     def stats(self) -> ConsumerStats:
-        lanes, handlers = self._lanes, self.handlers
+        handlers, waiting = self.handlers, self._lanes.waiting if self._is_built else 0
         return ConsumerStats(
-            handlers.consumed,
-            handlers.failed,
-            handlers.discarded,
-            lanes.waiting if lanes else 0,
-            len(lanes.queues) if lanes else 0,
+            handlers.consumed, handlers.failed, handlers.discarded, waiting, len(self.queues())
         )
 
     def queues(self) -> frozenset[MessageQueue]:
         """Owned now."""
-        return self._lanes.queues if self._lanes else frozenset()
+        return self._lanes.queues if self._is_built else frozenset()
 
     # ---- life ------------------------------------------------------------------------------------------
 
@@ -135,8 +131,8 @@ class Engine:
             await self.close(0.0)
             raise
         self._loops = [
-            asyncio.create_task(self._every(COMMIT_S, self._lane_owner.commit)),
-            asyncio.create_task(self._every(RENEW_S, self._lane_owner.renew)),
+            asyncio.create_task(self._every(COMMIT_S, self._lanes.commit)),
+            asyncio.create_task(self._every(RENEW_S, self._lanes.renew)),
             asyncio.create_task(self._every(options.consume_timeout / 10, self._expire)),
         ]
 
@@ -153,10 +149,10 @@ class Engine:
         for task in self._loops:
             task.cancel()
         try:
-            await self._lane_owner.halt(timeout_s)
+            await self._lanes.halt(timeout_s)
             if self._returns:
                 await asyncio.wait(self._returns, timeout=timeout_s)
-            await self._lane_owner.close()
+            await self._lanes.close()
         finally:
             self._crew.dismiss()
             for task in self._returns:
@@ -175,12 +171,12 @@ class Engine:
 
     async def resubscribe(self, topic: str) -> None:
         """Subscriptions have changed: tell brokers, take or give queues."""
-        self._lane_owner.reread(topic)
+        self._lanes.reread(topic)
         await self._watch.resubscribe()
 
     def pause(self, queues: Collection[MessageQueue], is_paused: bool) -> None:
         """Read no more of these queues, or go on."""
-        self._lane_owner.pause(queues, is_paused)
+        self._lanes.pause(queues, is_paused)
 
     # ---- by the clock ------------------------------------------------------------------------------------
 
@@ -194,7 +190,7 @@ class Engine:
 
     async def _rebalance(self, view: View) -> bool:
         """Take and give until what is owned is this member's share; False when something could not be had yet."""
-        lanes = self._lane_owner
+        lanes = self._lanes
         given, taken = view.given(lanes.queues), view.taken(lanes.queues)
         await lanes.give(given)
         had = await lanes.take(taken, is_alone=view.is_alone)
@@ -219,7 +215,7 @@ class Engine:
 
     def _reset(self, moved: Mapping[MessageQueue, int]) -> None:
         for queue, offset in moved.items():
-            self._lane_owner.restart(queue, offset)
+            self._lanes.restart(queue, offset)
 
     # ---- failed messages -----------------------------------------------------------------------------------
 
@@ -289,7 +285,7 @@ class Engine:
         limits = Limits(
             options.prefetch_messages, options.prefetch_bytes, options.prefetch_messages * SPAN_FACTOR
         )
-        self._lane_owner = self._lanes = Lanes(
+        self._lanes = Lanes(
             offsets,
             places,
             Locks(session, caller, group, me) if is_locking else None,
@@ -298,7 +294,7 @@ class Engine:
             revive=self._consumption.revive,
             fail=self.fail,
         )
-        self._lane_owner.reader = Reader(
+        self._lanes.reader = Reader(
             session,
             caller,
             group,
@@ -307,6 +303,7 @@ class Engine:
             self._watch.look_again,
             messages_max=options.prefetch_messages,
         )
+        self._is_built = True
 
 
 def _retries(max_attempts: int | None) -> int | None:

@@ -17,8 +17,8 @@ from typing import Final
 from rmqpy import errors
 from rmqpy.client.session import Session
 from rmqpy.message import MessageQueue
-from rmqpy.protocol.requests import queues as wire
 from rmqpy.protocol.requests.locks import LockBatch, LockBatchMq, UnlockBatchMq
+from rmqpy.protocol.requests.queues import named
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
@@ -62,10 +62,7 @@ class Locks:
         except errors.RocketMQError as error:
             log.warning("group %s could not lock queues of %s: %s", self._group, broker, error)
             return {}
-        granted = (
-            MessageQueue(one.topic, one.broker_name, one.queue_id) for one in reply.body.lock_ok_mq_set
-        )
-        return dict.fromkeys(granted, until)
+        return dict.fromkeys((named.queue for named in reply.body.lock_ok_mq_set), until)
 
     async def _give(self, broker: str, queues: list[MessageQueue]) -> None:
         try:
@@ -80,11 +77,9 @@ class Locks:
         return (await self._session.routes.subscribe(queue.topic, self._caller)).master(queue.broker)
 
     def _batch(self, queues: list[MessageQueue]) -> LockBatch:
-        named = [
-            wire.MessageQueue(broker_name=broker, queue_id=number, topic=topic)
-            for topic, broker, number in queues
-        ]
-        return LockBatch(client_id=self._client_id, consumer_group=self._group, mq_set=named)
+        return LockBatch(
+            client_id=self._client_id, consumer_group=self._group, mq_set=[named(queue) for queue in queues]
+        )
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:

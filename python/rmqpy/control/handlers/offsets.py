@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol
 
 from rmqpy.control.clients import Consumers
 from rmqpy.control.groups import Groups
 from rmqpy.control.notices import Push
+from rmqpy.control.progress import Progress
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics import Topics
 from rmqpy.protocol.codes import ResponseCode
@@ -16,7 +16,6 @@ from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.introspection import ClientOffsets, ResetConsumerClientOffset
 from rmqpy.protocol.requests.offsets import (
     BoundaryType,
-    ConsumeOffset,
     ConsumeStats,
     ConsumeStatsReply,
     GetConsumeStats,
@@ -40,28 +39,8 @@ from rmqpy.protocol.requests.offsets import (
     TopicStats,
     TopicStatsReply,
 )
-from rmqpy.protocol.requests.queues import MessageQueue
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.server import Refused, handles
-
-
-class QueueReader(Protocol):
-    """Limits and times of queues."""
-
-    def min_offset(self, topic: str, queue_id: int) -> int: ...
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int: ...
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
-    def earliest_store_time(self, topic: str, queue_id: int) -> int: ...
-
-
-class CommittedOffsets(Protocol):
-    """What groups committed."""
-
-    def query(self, group: str, topic: str, queue_id: int) -> int | None: ...
-    def groups_of(self, topic: str) -> list[str]: ...
-    def topics_of(self, group: str) -> list[str]: ...
-    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
 
 
 class OffsetHandlers:
@@ -71,20 +50,18 @@ class OffsetHandlers:
         self,
         config: LiveConfig,
         server: Push,
-        broker_name: str,
         address: str,
-        queues: QueueReader,
-        offsets: CommittedOffsets,
+        progress: Progress,
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
     ) -> None:
         self._config = config
         self._server = server
-        self._broker_name = broker_name
         self._address = address
-        self._queues = queues
-        self._offsets = offsets
+        self._progress = progress
+        self._queues = progress.queues
+        self._offsets = progress.offsets
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
@@ -115,18 +92,18 @@ class OffsetHandlers:
 
     @handles(GetTopicStatsInfo)
     async def topic_stats(self, ask: GetTopicStatsInfo) -> TopicStatsReply:
-        topic = self._existing(ask.topic)
+        topic = self._topics.existing(ask.topic)
         count = max(topic.read_queue_nums, topic.write_queue_nums)
         return TopicStatsReply(body=await asyncio.to_thread(self._topic_stats, ask.topic, count))
 
     def _topic_stats(self, topic: str, count: int) -> TopicStats:
         table = {}
         for queue_id in range(count):
-            end = self._queues.max_offset(topic, queue_id)
-            table[self._queue(topic, queue_id)] = TopicOffset(
+            end = self._progress.end(topic, queue_id)
+            table[self._progress.named(topic, queue_id)] = TopicOffset(
                 min_offset=max(0, self._queues.min_offset(topic, queue_id)),
-                max_offset=max(0, end),
-                last_update_timestamp=self._time_before(topic, queue_id, end),
+                max_offset=end,
+                last_update_timestamp=self._progress.time_before(topic, queue_id, end),
             )
         return TopicStats(offset_table=table)
 
@@ -152,12 +129,7 @@ class OffsetHandlers:
             name = topic.topic_name
             for queue_id in range(topic.read_queue_nums):
                 position = max(0, self._offsets.query(group, name, queue_id) or 0)
-                table[self._queue(name, queue_id)] = ConsumeOffset(
-                    broker_offset=max(0, self._queues.max_offset(name, queue_id)),
-                    consumer_offset=position,
-                    pull_offset=position,
-                    last_timestamp=self._time_before(name, queue_id, position),
-                )
+                table[self._progress.named(name, queue_id)] = self._progress.at(name, queue_id, position)
         return ConsumeStats(offset_table=table)
 
     @handles(QueryTopicConsumeByWho)
@@ -172,10 +144,8 @@ class OffsetHandlers:
 
     @handles(InvokeBrokerToResetOffset)
     async def reset(self, ask: InvokeBrokerToResetOffset) -> ResetOffsetsReply:
-        topic = self._existing(ask.topic)
-        if ask.group not in self._groups.table:
-            remark = f"Group {ask.group} not exist"
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        topic = self._topics.existing(ask.topic)
+        self._groups.existing(ask.group)
         if not self._config.now.resets_offsets_itself:
             return await self._reset_at_members(ask, topic)
         if ask.queue_id >= 0:
@@ -187,7 +157,7 @@ class OffsetHandlers:
             }
         for queue_id, offset in targets.items():
             self._offsets.reset(ask.group, ask.topic, queue_id, offset)
-        table = {self._queue(ask.topic, queue_id): offset for queue_id, offset in targets.items()}
+        table = {self._progress.named(ask.topic, queue_id): offset for queue_id, offset in targets.items()}
         return ResetOffsetsReply(body=ResetOffsets(offset_table=table))
 
     async def _reset_at_members(
@@ -204,7 +174,8 @@ class OffsetHandlers:
             if current is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{ask.group}> not exist")
             wanted = max(0, await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp))
-            targets[self._queue(ask.topic, queue_id)] = wanted if ask.is_force else min(wanted, current)
+            queue = self._progress.named(ask.topic, queue_id)
+            targets[queue] = wanted if ask.is_force else min(wanted, current)
         notice = ResetConsumerClientOffset(
             topic=ask.topic,
             group=ask.group,
@@ -233,19 +204,6 @@ class OffsetHandlers:
         if timestamp < 0:
             return self._queues.max_offset(topic, queue_id)
         return self._queues.offset_by_time(topic, queue_id, timestamp, upper=upper)
-
-    def _time_before(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time of the message before `offset`; 0 when it is not known."""
-        return max(0, self._queues.store_time(topic, queue_id, offset - 1)) if offset > 0 else 0
-
-    def _existing(self, name: str) -> TopicConfig:
-        topic = self._topics.table.get(name)
-        if topic is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        return topic
-
-    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(broker_name=self._broker_name, queue_id=queue_id, topic=topic)
 
 
 def _queue_id(value: int) -> int:

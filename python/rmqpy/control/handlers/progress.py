@@ -4,14 +4,13 @@ in a worker."""
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.control.clients import Consumers
 from rmqpy.control.groups import Groups
+from rmqpy.control.progress import Progress
 from rmqpy.control.topics import Topics
-from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.offsets import ConsumeOffset, ConsumeStats
+from rmqpy.protocol.requests.offsets import ConsumeStats
 from rmqpy.protocol.requests.progress import (
     BrokerConsumeStats,
     BrokerConsumeStatsReply,
@@ -28,26 +27,8 @@ from rmqpy.protocol.requests.progress import (
     TimeSpans,
     TimeSpansReply,
 )
-from rmqpy.protocol.requests.queues import MessageQueue
 from rmqpy.protocol.topics import TopicConfig
-from rmqpy.remoting.server import Refused, handles
-
-
-class QueueReader(Protocol):
-    """Limits and times of queues."""
-
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
-    def earliest_store_time(self, topic: str, queue_id: int) -> int: ...
-
-
-class CommittedOffsets(Protocol):
-    """What groups committed."""
-
-    def query(self, group: str, topic: str, queue_id: int) -> int | None: ...
-    def groups_of(self, topic: str) -> list[str]: ...
-    def topics_of(self, group: str) -> list[str]: ...
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
+from rmqpy.remoting.server import handles
 
 
 class ProgressHandlers:
@@ -55,19 +36,16 @@ class ProgressHandlers:
 
     def __init__(
         self,
-        broker_name: str,
         address: str,
-        queues: QueueReader,
-        offsets: CommittedOffsets,
+        progress: Progress,
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
         clock: Clock,
     ) -> None:
-        self._broker_name = broker_name
         self._address = address
-        self._queues = queues
-        self._offsets = offsets
+        self._progress = progress
+        self._offsets = progress.offsets
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
@@ -75,25 +53,23 @@ class ProgressHandlers:
 
     @handles(QueryConsumeTimeSpan)
     async def time_spans(self, ask: QueryConsumeTimeSpan) -> TimeSpansReply:
-        topic = self._existing(ask.topic)
+        topic = self._topics.existing(ask.topic)
         return TimeSpansReply(body=await asyncio.to_thread(self._time_spans, ask.group, topic))
 
     def _time_spans(self, group: str, topic: TopicConfig) -> TimeSpans:
         name, now = topic.topic_name, self._clock.wall_ms()
+        progress, queues = self._progress, self._progress.queues
         spans = []
         for queue_id in range(topic.write_queue_nums):
-            end = self._queues.max_offset(name, queue_id)
             position = self._offsets.query(group, name, queue_id) or 0
-            stored = self._queues.store_time(name, queue_id, position)
-            oldest = max(0, self._queues.earliest_store_time(name, queue_id))
+            stored = queues.store_time(name, queue_id, position)
+            oldest = max(0, queues.earliest_store_time(name, queue_id))
             spans.append(
                 QueueTimeSpan(
-                    message_queue=self._queue(name, queue_id),
+                    message_queue=progress.named(name, queue_id),
                     min_time_stamp=oldest,
-                    max_time_stamp=max(0, self._queues.store_time(name, queue_id, end - 1)) if end else 0,
-                    consume_time_stamp=max(0, self._queues.store_time(name, queue_id, position - 1))
-                    if position
-                    else oldest,
+                    max_time_stamp=progress.time_before(name, queue_id, progress.end(name, queue_id)),
+                    consume_time_stamp=progress.time_before(name, queue_id, position) if position else oldest,
                     delay_time=max(0, now - stored) if stored >= 0 else 0,
                 )
             )
@@ -104,7 +80,7 @@ class ProgressHandlers:
         # An original broker deletes the offsets of the groups that are left out; a question should change nothing.
         without = set((ask.filter_groups or "").split(","))
         groups = [group for group in self._offsets.groups_of(ask.topic) if group not in without]
-        topic = self._existing(ask.topic)
+        topic = self._topics.existing(ask.topic)
         least: dict[int, int] = {}
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
             known = [self._offsets.query(group, ask.topic, queue_id) for group in groups]
@@ -116,10 +92,9 @@ class ProgressHandlers:
     @handles(CloneGroupOffset)
     def clone(self, ask: CloneGroupOffset) -> None:
         for group in (ask.src_group, ask.dest_group):
-            if group not in self._groups.table:
-                raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist")
+            self._groups.existing(group)
         for name in [ask.topic] if ask.topic else self._offsets.topics_of(ask.src_group):
-            topic = self._existing(name)
+            topic = self._topics.existing(name)
             for queue_id in range(topic.read_queue_nums):
                 offset = self._offsets.query(ask.src_group, name, queue_id)
                 if offset is not None:
@@ -149,15 +124,8 @@ class ProgressHandlers:
         table = {}
         for queue_id in range(topic.write_queue_nums):
             position = self._offsets.query(group, name, queue_id)
-            if position is None:
-                continue
-            stored = self._queues.store_time(name, queue_id, position - 1) if position else 0
-            table[self._queue(name, queue_id)] = ConsumeOffset(
-                broker_offset=self._queues.max_offset(name, queue_id),
-                consumer_offset=position,
-                pull_offset=position,
-                last_timestamp=max(0, stored),
-            )
+            if position is not None:
+                table[self._progress.named(name, queue_id)] = self._progress.at(name, queue_id, position)
         return ConsumeStats(offset_table=table)
 
     @handles(QuerySubscriptionByConsumer)
@@ -166,12 +134,3 @@ class ProgressHandlers:
         data = group.subscriptions.get(ask.topic) if group else None
         body = GroupSubscription(group=ask.group, topic=ask.topic, subscription_data=data)
         return GroupSubscriptionReply(body=body)
-
-    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(broker_name=self._broker_name, queue_id=queue_id, topic=topic)
-
-    def _existing(self, name: str) -> TopicConfig:
-        topic = self._topics.table.get(name)
-        if topic is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        return topic

@@ -134,11 +134,7 @@ class TopicHandlers:
 
     @handles(GetTopicConfig)
     def config(self, ask: GetTopicConfig) -> TopicConfigReply:
-        topic = self._topics.table.get(ask.topic)
-        if topic is None:
-            remark = f"No topic in this broker. topic: {ask.topic}"
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
-        return TopicConfigReply(body=topic)
+        return TopicConfigReply(body=self._topics.existing(ask.topic))
 
     @handles(GetAllTopicConfig)
     def all(self, ask: GetAllTopicConfig) -> AllTopicConfig:

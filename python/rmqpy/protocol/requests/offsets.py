@@ -2,6 +2,7 @@
 
 from enum import Enum, auto
 
+from rmqpy import message
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, record, reply, request
 from rmqpy.protocol.requests.queues import MessageQueue
@@ -193,9 +194,13 @@ class QueryTopicsByConsumer(Request[GroupTopicsReply]):
 
 @record
 class ResetOffsets:
-    """The new offset of each queue that was reset."""
+    """The offset each of some queues is to be read from. A client's local progress is kept in the same form."""
 
     offset_table: dict[MessageQueue, int]
+
+    def by_queue(self) -> dict[message.MessageQueue, int]:
+        """The same with queues as users have them."""
+        return {named.queue: offset for named, offset in self.offset_table.items()}
 
 
 @reply

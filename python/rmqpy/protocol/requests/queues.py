@@ -1,5 +1,6 @@
 """One queue as bodies name it."""
 
+from rmqpy import message
 from rmqpy.protocol.declare import record
 
 
@@ -10,3 +11,13 @@ class MessageQueue:
     broker_name: str
     queue_id: int
     topic: str
+
+    @property
+    def queue(self) -> message.MessageQueue:
+        """The same as users have it."""
+        return message.MessageQueue(self.topic, self.broker_name, self.queue_id)
+
+
+def named(queue: message.MessageQueue) -> MessageQueue:
+    """A user's queue as bodies name it."""
+    return MessageQueue(broker_name=queue.broker, queue_id=queue.queue_id, topic=queue.topic)

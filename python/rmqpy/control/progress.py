@@ -1,0 +1,62 @@
+"""Where queues end and where groups stand in them: what every answer about progress is made of.
+
+Owns nothing; looks at the store and at the committed offsets. Invariant: what is not known is 0, as tools expect it.
+The store may have to read: `time_before` and `at` belong into a worker, the rest anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rmqpy.protocol.requests.offsets import ConsumeOffset
+from rmqpy.protocol.requests.queues import MessageQueue
+
+
+class QueueReader(Protocol):
+    """Limits and times of queues."""
+
+    def min_offset(self, topic: str, queue_id: int) -> int: ...
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int: ...
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
+    def earliest_store_time(self, topic: str, queue_id: int) -> int: ...
+
+
+class CommittedOffsets(Protocol):
+    """What groups committed."""
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None: ...
+    def groups_of(self, topic: str) -> list[str]: ...
+    def topics_of(self, group: str) -> list[str]: ...
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
+
+
+class Progress:
+    """The queues of one broker, and the groups in them."""
+
+    def __init__(self, broker_name: str, queues: QueueReader, offsets: CommittedOffsets) -> None:
+        self.queues = queues
+        self.offsets = offsets
+        self._broker_name = broker_name
+
+    def named(self, topic: str, queue_id: int) -> MessageQueue:
+        """A queue as bodies name it."""
+        return MessageQueue(broker_name=self._broker_name, queue_id=queue_id, topic=topic)
+
+    def end(self, topic: str, queue_id: int) -> int:
+        """The position after the last message."""
+        return max(0, self.queues.max_offset(topic, queue_id))
+
+    def time_before(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store time of the message before `offset`, in ms."""
+        return max(0, self.queues.store_time(topic, queue_id, offset - 1)) if offset > 0 else 0
+
+    def at(self, topic: str, queue_id: int, position: int) -> ConsumeOffset:
+        """What is to be said of a group that stands there."""
+        return ConsumeOffset(
+            broker_offset=self.end(topic, queue_id),
+            consumer_offset=position,
+            pull_offset=position,
+            last_timestamp=self.time_before(topic, queue_id, position),
+        )

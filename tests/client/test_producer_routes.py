@@ -1,0 +1,108 @@
+"""Where a producer sends: routes learned, kept while name servers are gone, and learned anew."""
+
+import time
+
+import pytest
+
+import rmqpy
+from rmqpy import errors
+from rmqpy.client.routes import TEMPLATE_TOPIC
+
+from .fakes import Brokers, NameServer, Network
+from .live import until
+
+
+def test_sends_go_on_while_every_name_server_is_down(name_server: NameServer, brokers: Brokers) -> None:
+    config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.02, request_timeout=0.2)
+    with rmqpy.Producer(config) as producer:
+        producer.send("orders", b"first")
+        name_server.stop()
+        deadline = time.monotonic() + 0.3
+        while time.monotonic() < deadline:
+            # Old enough for a look-up in the background now and then, and for one in front at the end.
+            producer.send("orders", b"x")
+        time.sleep(0.1)
+        assert producer.send("orders", b"last").ok
+
+
+def test_an_old_route_is_better_than_none(name_server: NameServer, brokers: Brokers) -> None:
+    config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.001, request_timeout=0.2)
+    with rmqpy.Producer(config) as producer:
+        producer.send("orders", b"x")
+        name_server.stop()
+        # So old that it is looked up before it is used; that fails, and it is used.
+        deadline = time.monotonic() + 0.02
+        until(lambda: time.monotonic() > deadline)
+        assert producer.send("orders", b"x").ok
+
+
+def test_the_look_up_behind_the_senders_back_goes_to_the_next_name_server_as_well(
+    network: Network, brokers: Brokers
+) -> None:
+    first, second = (network.name_server(brokers[:1], {"orders": 1}) for _ in range(2))
+    config = rmqpy.ClientConfig(namesrv=[first.address, second.address], route_refresh=0.05)
+    with rmqpy.Producer(config) as producer:
+        producer.send("orders", b"x")
+        asked, other = (first, second) if first.asked else (second, first)
+        asked.stop()
+        other.brokers = list(brokers)
+        until(lambda: producer.send("orders", b"x").queue.broker == "broker-b")
+
+
+def test_a_dead_name_server_is_passed_over(network: Network, brokers: Brokers) -> None:
+    dead, alive = (network.name_server(brokers, {"orders": 1}) for _ in range(2))
+    dead.stop()
+    for _ in range(5):
+        with rmqpy.Producer([dead.address, alive.address]) as producer:
+            assert producer.send("orders", b"x").ok
+
+
+def test_no_name_server_and_no_route_yet_is_an_error_that_names_them(
+    network: Network, brokers: Brokers
+) -> None:
+    dead = network.name_server(brokers, {})
+    dead.stop()
+    with (
+        rmqpy.Producer(dead.address) as producer,
+        pytest.raises(errors.NameServerUnreachable, match=str(dead.port)),
+    ):
+        producer.send("orders", b"x")
+
+
+def test_a_new_topic_borrows_queues_until_its_first_message_made_it(
+    name_server: NameServer, brokers: Brokers
+) -> None:
+    name_server.topics[TEMPLATE_TOPIC] = 8
+    with rmqpy.Producer(name_server.address) as producer:
+        assert len(producer.queues("fresh")) == 2 * 4
+        assert producer.send("fresh", b"x").ok
+
+
+def test_without_a_template_an_unknown_topic_says_how_to_make_it(name_server: NameServer) -> None:
+    with (
+        rmqpy.Producer(name_server.address) as producer,
+        pytest.raises(errors.TopicNotFound, match="rmqpy topic create fresh"),
+    ):
+        producer.send("fresh", b"x")
+
+
+def test_a_topic_that_takes_no_messages_says_so(name_server: NameServer, brokers: Brokers) -> None:
+    for broker in brokers:
+        broker.permission = 4
+    with rmqpy.Producer(name_server.address) as producer, pytest.raises(errors.NoWritableQueue):
+        producer.send("orders", b"x")
+
+
+def test_a_changed_route_is_learned_behind_the_senders_back(
+    network: Network, name_server: NameServer, brokers: Brokers
+) -> None:
+    config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.01)
+    newcomer = network.broker("broker-c")
+    with rmqpy.Producer(config) as producer:
+        producer.send("orders", b"x")
+        name_server.brokers.append(newcomer)
+
+        def reaches_newcomer() -> bool:
+            return producer.send("orders", b"x").queue.broker == "broker-c"
+
+        until(reaches_newcomer)

@@ -1,0 +1,111 @@
+"""Messages that a handler does not do: they come again, later, and end as dead letters; others go on."""
+
+import threading
+
+import rmqpy
+from rmqpy.server import Standalone
+
+from .live import BODIES, WAIT_S, Seen, committed, end, knows, send, until
+
+
+def test_an_ordered_queue_waits_for_a_message_that_fails(server: Standalone, topic: str) -> None:
+    seen: list[str] = []
+    failures = 2
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        nonlocal failures
+        seen.append(message.text())
+        if message.text() == "1" and failures:
+            failures -= 1
+            raise RuntimeError("not yet")
+
+    consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest", ordered=True, suspend=0.01)
+    consumer.on(topic, "t", handle)
+    with consumer:
+        send(server, topic, ["0", "1", "2"], sharding_key="k")
+        until(lambda: "2" in seen)
+    assert seen == ["0", "1", "1", "1", "2"]
+
+
+def test_a_failed_message_is_sent_back_and_the_others_are_committed(server: Standalone, topic: str) -> None:
+    failed = threading.Event()
+
+    def handle(message: rmqpy.ReceivedMessage) -> rmqpy.ConsumeResult | None:
+        if message.text() == "7":
+            failed.set()
+            return rmqpy.ConsumeResult.RETRY
+        return None
+
+    consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest")
+    consumer.on(topic, "t", handle)
+    with consumer:
+        send(server, topic, BODIES[:20])
+        assert failed.wait(WAIT_S)
+        until(lambda: consumer.stats().waiting == 0)
+        assert consumer.stats()[:2] == (19, 1)
+    assert committed(server, topic, topic) == end(server, topic)
+
+
+def test_a_handler_that_takes_too_long_gives_its_message_to_somebody_else(
+    server: Standalone, topic: str
+) -> None:
+    gate = threading.Event()
+    seen = Seen()
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        if message.text() == "slow":
+            gate.wait(WAIT_S)
+        seen(message)
+
+    consumer = rmqpy.PushConsumer(
+        topic, server.namesrv, start_from="earliest", workers=2, consume_timeout=0.3
+    )
+    consumer.on(topic, "t", handle)
+    with consumer:
+        send(server, topic, ["slow", "quick"], sharding_key="one queue")
+        until(lambda: seen.has("quick") and consumer.stats().waiting == 0)
+        gate.set()
+
+
+def test_a_message_comes_again_after_the_delay_its_handler_asked_for_and_then_as_a_dead_letter(
+    server: Standalone, topic: str
+) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    def handle(message: rmqpy.ReceivedMessage) -> rmqpy.Retry:
+        seen.append((message.topic, message.text(), message.delivery_attempt))
+        return rmqpy.Retry(after=1)
+
+    consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest", max_attempts=3)
+    consumer.on(topic, "t", handle)
+    with consumer, rmqpy.PullConsumer("undertaker", server.namesrv, start_from="earliest") as dead:
+        send(server, topic, ["bad"])
+        until(lambda: len(seen) == 3)
+        until(lambda: knows(dead, f"%DLQ%{topic}"))
+        dead.assign(dead.queues(f"%DLQ%{topic}"))
+        [letter] = dead.poll(WAIT_S)
+    assert seen == [(topic, "bad", 1), (topic, "bad", 2), (topic, "bad", 3)]
+    assert letter.text() == "bad"
+
+
+def test_an_ordered_message_that_never_passes_becomes_a_dead_letter_and_the_queue_goes_on(
+    server: Standalone, topic: str
+) -> None:
+    seen: list[str] = []
+
+    def handle(message: rmqpy.ReceivedMessage) -> bool:
+        seen.append(message.text())
+        return message.text() != "1"
+
+    consumer = rmqpy.PushConsumer(
+        topic, server.namesrv, start_from="earliest", ordered=True, suspend=0.01, max_attempts=2
+    )
+    consumer.on(topic, "t", handle)
+    with consumer, rmqpy.PullConsumer("undertaker", server.namesrv, start_from="earliest") as dead:
+        send(server, topic, ["0", "1", "2"], sharding_key="k")
+        until(lambda: "2" in seen)
+        until(lambda: knows(dead, f"%DLQ%{topic}"))
+        dead.assign(dead.queues(f"%DLQ%{topic}"))
+        [letter] = dead.poll(WAIT_S)
+    assert seen == ["0", "1", "1", "2"]
+    assert letter.text() == "1"

@@ -1,0 +1,78 @@
+"""How a push consumer begins and ends."""
+
+import threading
+
+import pytest
+
+import rmqpy
+from rmqpy import errors, testing
+from rmqpy.server import Standalone
+
+from .live import BODIES, WAIT_S, Seen, committed, end, make_topic, send, until
+
+
+def test_closing_waits_for_handlers_at_work_and_begins_no_other(server: Standalone, topic: str) -> None:
+    begun, gate = threading.Event(), threading.Event()
+    seen = Seen()
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        begun.set()
+        gate.wait(WAIT_S)
+        seen(message)
+
+    consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest", workers=1)
+    consumer.on(topic, "t", handle)
+    consumer.start()
+    send(server, topic, BODIES[:10], sharding_key="one queue")
+    assert begun.wait(WAIT_S)
+    threading.Timer(0.2, gate.set).start()
+    consumer.close()
+    assert seen.bodies == ["0"]
+    again = Seen()
+    consumer = rmqpy.PushConsumer(topic, server.namesrv)
+    consumer.on(topic, "t", again)
+    with consumer:
+        until(lambda: again.has(*BODIES[1:10]))
+    assert sorted(again.bodies) == BODIES[1:10]
+
+
+def test_a_handler_may_close_its_own_consumer(server: Standalone, topic: str) -> None:
+    consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest")
+    consumer.on(topic, "t", lambda message: consumer.close())
+    consumer.start()
+    send(server, topic, ["stop"])
+    assert consumer.wait(WAIT_S)
+    assert committed(server, topic, topic) == end(server, topic)
+
+
+def test_run_ends_when_another_thread_closes_it(server: Standalone, topic: str) -> None:
+    consumer = rmqpy.PushConsumer(topic, server.namesrv)
+    consumer.on(topic, "t", lambda message: None)
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    until(consumer.queues)
+    consumer.close()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+def test_a_consumer_that_cannot_reach_anybody_says_so_at_once() -> None:
+    config = rmqpy.ClientConfig(namesrv="127.0.0.1:1", request_timeout=0.5)
+    consumer = rmqpy.PushConsumer("lost", config)
+    consumer.on("orders", "*", lambda message: None)
+    with pytest.raises(errors.NameServerUnreachable):
+        consumer.start()
+
+
+def test_a_consumer_without_handlers_is_not_started(server: Standalone) -> None:
+    with pytest.raises(errors.ConfigError, match="no handler"):
+        rmqpy.PushConsumer("idle", server.namesrv).start()
+
+
+def test_a_consumer_whose_group_is_refused_raises() -> None:
+    with testing.broker(autoCreateSubscriptionGroup=False) as server:
+        make_topic(server, "orders")
+        consumer = rmqpy.PushConsumer("nobody", server.namesrv)
+        consumer.on("orders", "*", lambda message: None)
+        with pytest.raises(errors.GroupNotFound):
+            consumer.run()
