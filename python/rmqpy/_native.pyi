@@ -96,6 +96,8 @@ class Store:
         """Records whose key hash matches, newest first; the index's last update time and physical offset."""
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues; bytes in the log stay until their segment expires."""
+    def events(self) -> list[tuple[bool, str]]:
+        """What happened since the last call and belongs into a log, oldest first: whether it warns, and the text."""
     def statistics(self) -> dict[str, int]:
         """Counters and positions: min_physical, max_physical, durable, visible, puts, put_bytes, put_failures, …"""
     @property

@@ -23,6 +23,7 @@ from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
 from rmqpy.control.clients import Consumers, Producers
 from rmqpy.control.delays import DelayFile
+from rmqpy.control.events import EVENTS_SECONDS, log_events
 from rmqpy.control.groups import Groups
 from rmqpy.control.handlers.brokers import BrokerHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
@@ -168,6 +169,7 @@ class Broker:
         # In a thread: the disk must not hold up a name server on the same loop.
         self._started.push_async_callback(asyncio.to_thread, store.close)
         await _open(store, self._progress)
+        log_events(store)
         metadata, offsets = self._metadata(config), Offsets()
         folder = Path(config.store.folder) / "config"
         topics = Topics(folder / "topics.json", metadata, _built_in(config), self._clock)
@@ -226,6 +228,7 @@ class Broker:
         timers.every(SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms))
         timers.every(SCAN_SECONDS, locks.expire)
         timers.every(SAMPLE_SECONDS, runtime.sample)
+        timers.every(EVENTS_SECONDS, lambda: log_events(store))
 
     async def _register(self, config: BrokerConfig, parts: _Parts) -> None:
         """Tell the name servers, now and whenever something changes."""

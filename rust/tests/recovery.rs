@@ -12,7 +12,7 @@ use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::{Disk, Open, OsDisk};
 use rmqpy::store::simdisk::{SimDisk, Survival};
 use rmqpy::store::{
-    Boundary, Get, GetResult, GetStatus, Options, Phase, Progress, PutError, Store, StoreError,
+    Boundary, Event, Get, GetResult, GetStatus, Options, Phase, Progress, PutError, Store, StoreError,
 };
 use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample};
 
@@ -95,6 +95,16 @@ fn a_torn_tail_is_cut_at_the_last_whole_record_wherever_it_is_torn() {
         overwrite(&disk, "/store/commitlog/00000000000000000000", torn_at, &zeros);
         let store = start(&disk);
         assert_eq!(store.range().1, start_of_last, "torn {keep_from_end} bytes before its end");
+        let is_all_gone = torn_at == start_of_last.0;
+        let events = store.events();
+        match events.as_slice() {
+            [] => assert!(is_all_gone, "zeros are no torn record"),
+            [Event::TornTail { path, at, bytes }] => {
+                assert!(path.ends_with("commitlog/00000000000000000000"));
+                assert_eq!((*at, *bytes <= torn_at - at, is_all_gone), (start_of_last.0, true, false));
+            }
+            _ => panic!("{events:?}"),
+        }
         assert_eq!(read_all(&store, "orders", 0).len(), 1);
         assert_eq!(put(&store, &[A], false)[0].expect("stored").1, start_of_last);
         assert_eq!(read_all(&store, "orders", 0).len(), 2);

@@ -195,6 +195,11 @@ impl PyStore {
         py.detach(|| store.delete_topic(topic)).map_err(failure)
     }
 
+    fn events(&self) -> PyResult<Vec<(bool, String)>> {
+        let events = self.opened()?.events();
+        Ok(events.into_iter().map(|event| (event.is_warning(), event.to_string())).collect())
+    }
+
     fn statistics(&self) -> PyResult<BTreeMap<&'static str, u64>> {
         Ok(self.opened()?.statistics())
     }

@@ -23,7 +23,7 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 use super::consume_queue::ConsumeQueue;
 use super::dispatch::Dispatch;
 use super::error::PutError;
-use super::index::KeyHashes;
+use super::key_hashes::KeyHashes;
 use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
 use super::segments::{Active, Segment, Segments};
 

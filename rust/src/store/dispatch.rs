@@ -12,16 +12,17 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use crate::message::record::RecordView;
 use crate::message::sysflag;
 use crate::positions::{PhysicalOffset, QueueOffset};
 
 use super::commit_log::CommitLog;
-use super::consume_queue::ConsumeQueue;
+use super::consume_queue::{ConsumeQueue, weight_of};
+use super::deleted::DeletedTopics;
 use super::derived::{Derived, DerivedFiles};
 use super::error::StoreError;
-use super::index::KeyHashes;
+use super::key_hashes::KeyHashes;
 use super::medium::Unwritten;
-use super::recovery::LastRecord;
 
 /// What the derived files need to know of one record.
 pub struct Dispatch {
@@ -52,6 +53,31 @@ impl Dispatch {
     /// Whether it can be looked up by key: rolled back messages cannot.
     pub fn is_indexed(&self) -> bool {
         self.transaction != sysflag::ROLLBACK
+    }
+}
+
+/// The newest record of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastRecord {
+    /// Where it begins.
+    pub physical: u64,
+    /// When it was stored.
+    pub store_timestamp_ms: i64,
+    /// What it adds to the digest of the queues: nothing if it is in none.
+    pub weight: u64,
+}
+
+impl LastRecord {
+    /// What a record in the log says, and whether its topic has been deleted since.
+    pub fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
+        let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
+            && !deleted.covers(record.topic(), record.physical_offset().0)
+            && !matches!(
+                record.sys_flag() & sysflag::TRANSACTION_MASK,
+                sysflag::PREPARED | sysflag::ROLLBACK
+            );
+        let weight = if is_queued { weight_of(record.topic(), record.queue_id()) } else { 0 };
+        Self { physical: record.physical_offset().0, store_timestamp_ms: record.store_timestamp_ms(), weight }
     }
 }
 

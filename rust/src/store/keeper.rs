@@ -16,13 +16,12 @@ use crate::clock::SharedClock;
 
 use super::checkpoint::{Checkpoint, CleanStop, Marks};
 use super::commit_log::CommitLog;
-use super::dispatch::Dispatcher;
+use super::dispatch::{Dispatcher, LastRecord};
 use super::error::StoreError;
 use super::flush::Flush;
 use super::index::Index;
 use super::medium::MediumKind;
 use super::options::Options;
-use super::recovery::LastRecord;
 use super::scan::record_at;
 
 /// Pause between two rounds.

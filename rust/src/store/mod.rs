@@ -33,61 +33,61 @@ mod derived;
 pub mod disk;
 mod dispatch;
 mod error;
+mod events;
+mod feed;
 mod flush;
 mod index;
+mod index_file;
 mod keeper;
+mod key_hashes;
 mod lookup;
 mod medium;
+mod opening;
 mod options;
+mod progress;
 mod queue_files;
 mod queue_load;
 mod queues;
+mod reading;
 mod recovery;
 mod region;
 mod scan;
 mod segments;
 pub mod simdisk;
+mod statistics;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::clock::SharedClock;
-use crate::message::tag;
-use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::positions::PhysicalOffset;
 
-use checkpoint::Marks;
 use deleted::DeletedTopics;
-use disk::{Disk, DiskFile};
+use disk::DiskFile;
 use dispatch::Dispatcher;
+use events::Events;
 use flush::Flush;
 use keeper::Keeper;
-use lookup::Reader;
+use statistics::Counters;
 
 pub use commit_log::{CommitLog, Put, Stored};
 pub use consume_queue::{ConsumeQueue, SCHEDULE_TOPIC};
 pub use dispatch::Arrivals;
 pub use error::{PutError, StoreError};
-pub use index::KeyHashes;
+pub use events::Event;
+pub use key_hashes::KeyHashes;
 pub use lookup::{Boundary, Get, GetResult, GetStatus, QUERY_RECORDS_MAX, QueryResult};
 pub use medium::MediumKind;
 pub use options::Options;
-pub use recovery::{Phase, Progress};
+pub use progress::{Phase, Progress};
 
 /// How long an append waits, in all, for a segment or for a flush that makes room.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Reads that wait for the `read` thread, at most.
-const COLD_READS_MAX: usize = 1024;
-/// Share of the machine's memory that the end of the log may take before a reader counts as far behind, in percent.
-const FAR_BEHIND_MEMORY_PERCENT: u64 = 40;
 
 type ColdRead = Box<dyn FnOnce(&Store) + Send>;
 
@@ -101,6 +101,7 @@ pub struct Store {
     options: Options,
     far_behind_bytes: u64,
     counters: Counters,
+    events: Arc<Events>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     cold_reads: Mutex<Option<SyncSender<ColdRead>>>,
     is_closed: AtomicBool,
@@ -108,106 +109,7 @@ pub struct Store {
     lock: Mutex<Option<Arc<dyn DiskFile>>>,
 }
 
-#[derive(Default)]
-struct Counters {
-    puts: AtomicU64,
-    put_bytes: AtomicU64,
-    put_failures: AtomicU64,
-    gets: AtomicU64,
-    got_messages: AtomicU64,
-}
-
 impl Store {
-    /// Takes the lock, recovers what is there, and starts the store's threads.
-    ///
-    /// `progress` may be watched from another thread meanwhile.
-    pub fn open(
-        options: Options,
-        disk: Arc<dyn Disk>,
-        clock: SharedClock,
-        progress: &Progress,
-    ) -> Result<Arc<Self>, StoreError> {
-        options.check()?;
-        progress.enter(Phase::Locking, 0);
-        let root = &options.root;
-        disk.create_dir(root).map_err(StoreError::io(root, "create"))?;
-        let path = root.join("lock");
-        let lock = disk.lock(&path).map_err(StoreError::io(&path, "lock"))?;
-        let Some(lock) = lock else { return Err(StoreError::Locked { path }) };
-        lock.write_at(b"lock", 0).and_then(|()| lock.sync()).map_err(StoreError::io(&path, "write"))?;
-
-        let marks = Marks::open(Arc::clone(&disk), root)?;
-        let recovered = recovery::recover(&options, &disk, &clock, &marks, progress)?;
-        let store_timestamp_ms = recovered.last.map_or(0, |last| last.store_timestamp_ms);
-        let log =
-            CommitLog::new(recovered.segments, Arc::clone(&clock), recovered.active, store_timestamp_ms);
-        let log = Arc::new(log);
-        let end = log.published();
-        let dispatcher = Arc::new(Dispatcher::new(recovered.derived, end, recovered.last));
-        let flush = Arc::new(Flush::new(
-            Arc::clone(&log),
-            Arc::clone(&dispatcher),
-            options.is_shown_when_durable(),
-            Duration::from_millis(options.flush_interval_ms),
-            end,
-        ));
-        let keeper = Arc::new(Keeper::new(
-            Arc::clone(&log),
-            Arc::clone(&dispatcher),
-            Arc::clone(&flush),
-            marks,
-            clock,
-            &options,
-            recovered.checkpoint,
-        ));
-        let store = Arc::new(Self {
-            log,
-            dispatcher,
-            flush,
-            keeper,
-            deleted: recovered.deleted,
-            options,
-            far_behind_bytes: memory_bytes() / 100 * FAR_BEHIND_MEMORY_PERCENT,
-            counters: Counters::default(),
-            threads: Mutex::default(),
-            cold_reads: Mutex::default(),
-            is_closed: AtomicBool::new(false),
-            lock: Mutex::new(Some(lock)),
-        });
-        if store.options.threads {
-            store.start_threads()?;
-        }
-        progress.enter(Phase::Open, 0);
-        Ok(store)
-    }
-
-    fn start_threads(self: &Arc<Self>) -> Result<(), StoreError> {
-        let (flush, keeper) = (Arc::clone(&self.flush), Arc::clone(&self.keeper));
-        self.spawn("flush", move || flush.run())?;
-        self.spawn("keeper", move || keeper.run())?;
-        let (sender, receiver) = sync_channel::<ColdRead>(COLD_READS_MAX);
-        *self.cold_reads.lock() = Some(sender);
-        let store = Arc::downgrade(self);
-        self.spawn("read", move || {
-            while let Ok(read) = receiver.recv() {
-                let Some(store) = store.upgrade() else { return };
-                read(&store);
-            }
-        })
-    }
-
-    fn spawn(self: &Arc<Self>, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
-        let flush = Arc::clone(&self.flush);
-        let thread_name = name.to_owned();
-        let thread = std::thread::Builder::new().name(format!("rmqpy-{name}")).spawn(move || {
-            if catch_unwind(AssertUnwindSafe(work)).is_err() {
-                flush.fail(format!("the {thread_name} thread of the store panicked"));
-            }
-        });
-        self.threads.lock().push(thread.map_err(StoreError::io(&self.options.root, "start a thread"))?);
-        Ok(())
-    }
-
     /// Names who is told about arrivals, durable positions and failure. Only the first call counts.
     pub fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
         self.dispatcher.set_arrivals(arrivals);
@@ -329,84 +231,10 @@ impl Store {
         self.failure().is_some()
     }
 
-    fn reader(&self) -> Reader<'_> {
-        Reader { log: &self.log, derived: self.dispatcher.derived(), far_behind_bytes: self.far_behind_bytes }
-    }
-
-    /// Reads a range of a queue; `accept` is asked with the tags code of every message.
-    pub fn get(
-        &self,
-        queue: &ConsumeQueue,
-        ask: &Get,
-        accept: &mut dyn FnMut(i64) -> bool,
-        into: &mut GetResult,
-    ) {
-        self.reader().get(queue, ask, accept, into);
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.got_messages.fetch_add(u64::from(into.count), Ordering::Relaxed);
-    }
-
-    /// Whether a message is at `offset` and near enough to the end of the log to be in memory.
-    #[must_use]
-    pub fn is_hot(&self, queue: &ConsumeQueue, offset: QueueOffset) -> bool {
-        self.reader().is_hot(queue, offset, self.options.hot_bytes)
-    }
-
-    /// Whether a position of the log is near enough to its end to be in memory.
-    #[must_use]
-    pub fn is_recent(&self, at: PhysicalOffset) -> bool {
-        self.log.published().bytes_since(at) <= self.options.hot_bytes
-    }
-
     /// What messages of the delay levels 1, 2, … wait, in milliseconds.
     #[must_use]
     pub fn delay_levels_ms(&self) -> &[u64] {
         &self.options.delay_levels_ms
-    }
-
-    /// Runs `read` on the thread for reads that may wait for the disk. `false`, and nothing done, when too many wait
-    /// already or the store is closed.
-    pub fn read_later(&self, read: impl FnOnce(&Self) + Send + 'static) -> bool {
-        let reads = self.cold_reads.lock();
-        reads.as_ref().is_some_and(|reads| reads.try_send(Box::new(read)).is_ok())
-    }
-
-    /// The record that begins at `at`; `None` where none begins, or it is not visible.
-    #[must_use]
-    pub fn lookup(&self, at: PhysicalOffset) -> Option<Bytes> {
-        self.reader().record(at, self.visible())
-    }
-
-    /// Records of `topic` with `key`, stored within `begin_ms..=end_ms`, newest first; at most
-    /// [`QUERY_RECORDS_MAX`]. Keys are compared by hash, as clients expect and sort out.
-    pub fn query(
-        &self,
-        topic: &str,
-        key: &str,
-        records_max: usize,
-        begin_ms: i64,
-        end_ms: i64,
-    ) -> Result<QueryResult, StoreError> {
-        let hash = tag::key_hash(topic.as_bytes(), key.as_bytes());
-        self.reader().query(topic, hash, records_max, begin_ms, end_ms, self.visible())
-    }
-
-    /// The offset for a time, always within the queue.
-    #[must_use]
-    pub fn offset_by_time(&self, queue: &ConsumeQueue, timestamp_ms: i64, boundary: Boundary) -> QueueOffset {
-        self.reader().offset_by_time(queue, timestamp_ms, boundary)
-    }
-
-    /// Store time of the message at an offset.
-    #[must_use]
-    pub fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Option<i64> {
-        self.reader().store_time(queue, offset)
-    }
-
-    /// Store time of the oldest message of a queue.
-    #[must_use]
-    pub fn earliest_store_time(&self, queue: &ConsumeQueue) -> Option<i64> {
-        self.store_time(queue, queue.min())
     }
 
     /// Removes a topic's queues, durably. Their messages stay in the log until it forgets them; a topic made again under the
@@ -428,23 +256,10 @@ impl Store {
         self.dispatcher.derived().queues.topics()
     }
 
-    /// Counters and positions by name.
+    /// What has happened since the last call that an operator should read about, oldest first.
     #[must_use]
-    pub fn statistics(&self) -> BTreeMap<&'static str, u64> {
-        let (begin, end) = self.range();
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        BTreeMap::from([
-            ("min_physical", begin.0),
-            ("max_physical", end.0),
-            ("durable", self.durable().0),
-            ("visible", self.visible().0),
-            ("is_full", u64::from(self.log.is_full())),
-            ("puts", count(&self.counters.puts)),
-            ("put_bytes", count(&self.counters.put_bytes)),
-            ("put_failures", count(&self.counters.put_failures)),
-            ("gets", count(&self.counters.gets)),
-            ("got_messages", count(&self.counters.got_messages)),
-        ])
+    pub fn events(&self) -> Vec<Event> {
+        self.events.take()
     }
 
     /// Stops the threads, brings everything to disk and removes the abort file. A store that failed says so and keeps the
@@ -502,11 +317,4 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.abandon();
     }
-}
-
-/// Memory of this machine; a guess where the kernel does not say.
-fn memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    let bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)));
-    if bytes == 0 { 8 << 30 } else { bytes }
 }

@@ -12,79 +12,27 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::clock::SharedClock;
-use crate::message::record::RecordView;
-use crate::message::{sysflag, tag};
 use crate::positions::QueueKey;
 
 use super::checkpoint::{Checkpoint, CleanStop, Marks};
-use super::consume_queue::{Unit, weight_of};
 use super::deleted::DeletedTopics;
 use super::derived::{Derived, DerivedFiles};
 use super::disk::Disk;
-use super::dispatch::Dispatch;
+use super::dispatch::LastRecord;
 use super::error::StoreError;
-use super::index::{Index, KeyHashes};
+use super::events::{Event, Events};
+use super::feed::{Feed, empty};
+use super::index::Index;
 use super::options::Options;
+use super::progress::{Phase, Progress};
 use super::queue_load;
-use super::queues::Queues;
-use super::scan::{is_whole, record_at, walk};
+use super::scan::{WalkEnd, is_whole, record_at, walk};
 use super::segments::{Active, Segments};
 
-/// Records between two writes of what was rebuilt, which bounds the memory it takes.
-const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
 /// The original distrusts its checkpoint's times by this much.
 const TIMESTAMP_SLACK_MS: i64 = 3000;
-
-/// What opening a store is busy with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(usize)]
-pub enum Phase {
-    /// Taking the lock.
-    Locking,
-    /// Reading what files there are.
-    Loading,
-    /// Reading the log from the last checkpoint on.
-    Scanning,
-    /// Reading the log from its begin, for queues or keys that are missing.
-    Rebuilding,
-    /// Bringing what was found to disk.
-    Syncing,
-    /// The store is open.
-    Open,
-}
-
-const PHASES: [Phase; 6] =
-    [Phase::Locking, Phase::Loading, Phase::Scanning, Phase::Rebuilding, Phase::Syncing, Phase::Open];
-
-/// How far opening a store has come, for another thread to look at.
-#[derive(Default, Debug)]
-pub struct Progress {
-    phase: AtomicUsize,
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl Progress {
-    /// Phase, bytes of the log read in it, and bytes to read in all.
-    #[must_use]
-    pub fn now(&self) -> (Phase, u64, u64) {
-        let phase = PHASES.get(self.phase.load(Ordering::Relaxed)).copied().unwrap_or(Phase::Open);
-        (phase, self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn enter(&self, phase: Phase, total: u64) {
-        self.done.store(0, Ordering::Relaxed);
-        self.total.store(total, Ordering::Relaxed);
-        self.phase.store(phase as usize, Ordering::Relaxed);
-    }
-
-    fn reached(&self, done: u64) {
-        self.done.store(done, Ordering::Relaxed);
-    }
-}
 
 /// What recovery found and made.
 pub struct Recovered {
@@ -102,30 +50,6 @@ pub struct Recovered {
     pub checkpoint: Checkpoint,
 }
 
-/// The newest record of the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LastRecord {
-    /// Where it begins.
-    pub physical: u64,
-    /// When it was stored.
-    pub store_timestamp_ms: i64,
-    /// What it adds to the digest of the queues: nothing if it is in none.
-    pub weight: u64,
-}
-
-impl LastRecord {
-    fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
-        let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
-            && !deleted.covers(record.topic(), record.physical_offset().0)
-            && !matches!(
-                record.sys_flag() & sysflag::TRANSACTION_MASK,
-                sysflag::PREPARED | sysflag::ROLLBACK
-            );
-        let weight = if is_queued { weight_of(record.topic(), record.queue_id()) } else { 0 };
-        Self { physical: record.physical_offset().0, store_timestamp_ms: record.store_timestamp_ms(), weight }
-    }
-}
-
 /// Opens log, queues and index of the store in `options.root`, which this process has locked.
 pub fn recover(
     options: &Options,
@@ -133,6 +57,7 @@ pub fn recover(
     clock: &SharedClock,
     marks: &Marks,
     progress: &Progress,
+    events: &Events,
 ) -> Result<Recovered, StoreError> {
     progress.enter(Phase::Loading, 0);
     for name in ["commitlog", "consumequeue", "index"] {
@@ -146,7 +71,7 @@ pub fn recover(
     let was_aborted = marks.is_aborted()?;
     marks.begin()?;
     let deleted = DeletedTopics::load(disk, &options.root, segments.begin())?;
-    let recovery = Recovery { options, disk, clock, marks, progress, segments, deleted, checkpoint };
+    let recovery = Recovery { options, disk, clock, marks, progress, events, segments, deleted, checkpoint };
     match mark {
         Some(mark) => match mark.clean_stop.filter(|_| !was_aborted) {
             Some(stop) => recovery.after_clean_stop(stop),
@@ -162,6 +87,7 @@ struct Recovery<'a> {
     clock: &'a SharedClock,
     marks: &'a Marks,
     progress: &'a Progress,
+    events: &'a Events,
     segments: Segments,
     deleted: DeletedTopics,
     checkpoint: Checkpoint,
@@ -281,7 +207,7 @@ impl Recovery<'_> {
         };
         let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
         self.progress.enter(Phase::Scanning, limit - from.min(limit));
-        let mut feed = Feed::new(&derived, &self, from);
+        let mut feed = Feed::new(&derived, self.progress, &self.deleted, from);
         feed.feeds_index = !is_index_lost;
         feed.restarts = from == begin;
         if feed.restarts {
@@ -289,8 +215,11 @@ impl Recovery<'_> {
         } else {
             feed.skips = damaged;
         }
-        let (end, _) = walk(&self.segments, from, limit, |at, record| feed.take(at, record))?;
-        let (mut last, damaged) = (feed.last, feed.skips);
+        let (end, ending) = walk(&self.segments, from, limit, |at, record| feed.take(at, record))?;
+        if ending == WalkEnd::Torn {
+            self.report_torn_tail(end);
+        }
+        let (mut last, damaged) = (feed.last(&self.segments), feed.skips);
         if !damaged.is_empty() || is_index_lost {
             last = self.rebuild(&derived, damaged, is_index_lost, begin..end)?.or(last);
         }
@@ -308,12 +237,12 @@ impl Recovery<'_> {
     ) -> Result<Option<LastRecord>, StoreError> {
         empty(&derived.queues, damaged.iter().cloned())?;
         self.progress.enter(Phase::Rebuilding, range.end - range.start);
-        let mut feed = Feed::new(derived, self, range.start);
+        let mut feed = Feed::new(derived, self.progress, &self.deleted, range.start);
         feed.only = Some(damaged);
         feed.feeds_index = is_index_lost;
         feed.restarts = true;
         walk(&self.segments, range.start, range.end, |at, record| feed.take(at, record))?;
-        Ok(feed.last)
+        Ok(feed.last(&self.segments))
     }
 
     /// Makes it all durable: log, end of the log, queues and index, checkpoint.
@@ -346,104 +275,11 @@ impl Recovery<'_> {
         let Self { segments, deleted, checkpoint, .. } = self;
         Ok(Recovered { segments, active, derived, deleted, last, checkpoint })
     }
-}
 
-/// Gives records of the log to the derived files.
-struct Feed<'a> {
-    derived: &'a DerivedFiles,
-    progress: &'a Progress,
-    deleted: &'a DeletedTopics,
-    from: u64,
-    /// The only queues to feed; `None` feeds all.
-    only: Option<HashSet<QueueKey>>,
-    /// Whether a queue starts over where its offsets do not follow. It must not while older records may be missing.
-    restarts: bool,
-    /// Queues that cannot be fed, because older records are missing.
-    skips: HashSet<QueueKey>,
-    feeds_index: bool,
-    last: Option<LastRecord>,
-    records: usize,
-}
-
-impl<'a> Feed<'a> {
-    fn new(derived: &'a DerivedFiles, recovery: &'a Recovery<'_>, from: u64) -> Self {
-        Self {
-            derived,
-            progress: recovery.progress,
-            deleted: &recovery.deleted,
-            from,
-            only: None,
-            restarts: false,
-            skips: HashSet::new(),
-            feeds_index: true,
-            last: None,
-            records: 0,
-        }
+    /// Says where the log is cut, and how much that takes.
+    fn report_torn_tail(&self, end: u64) {
+        let Some(segment) = self.segments.find(end) else { return };
+        let bytes = self.segments.used_behind(end);
+        self.events.add(Event::TornTail { path: segment.path().to_owned(), at: end, bytes });
     }
-
-    fn take(&mut self, at: u64, record: &RecordView<'_>) -> Result<(), StoreError> {
-        self.last = Some(LastRecord::of(record, self.deleted));
-        if self.deleted.covers(record.topic(), at) {
-            return Ok(());
-        }
-        let Ok(topic) = std::str::from_utf8(record.topic()) else { return Ok(()) };
-        // Inner batches live in queues of another kind, which are left as they are.
-        if record.sys_flag() & sysflag::INNER_BATCH != 0 {
-            return Ok(());
-        }
-        // A name that cannot be a directory cannot have come from a send; it keeps its place in the log.
-        let Ok(queue) = self.derived.queues.get_or_create(topic, record.queue_id()) else { return Ok(()) };
-        let dispatch = Dispatch {
-            transaction: record.sys_flag() & sysflag::TRANSACTION_MASK,
-            physical: record.physical_offset(),
-            size: record.total_size() as u32,
-            tags_code: queue.tags_code(tag::tags_code(record.properties()), record.store_timestamp_ms()),
-            queue_offset: record.queue_offset(),
-            store_timestamp_ms: record.store_timestamp_ms(),
-            keys: KeyHashes::of(record.topic(), record.properties()),
-            queue,
-        };
-        if dispatch.is_queued() {
-            self.take_into_queue(&dispatch)?;
-        }
-        if let Some(index) = self.derived.index.as_ref().filter(|_| self.feeds_index) {
-            index.take(&dispatch);
-        }
-        self.records += 1;
-        if self.records.is_multiple_of(RECORDS_BETWEEN_WRITES) {
-            self.derived.write()?;
-        }
-        self.progress.reached(at - self.from);
-        Ok(())
-    }
-
-    fn take_into_queue(&mut self, record: &Dispatch) -> Result<(), StoreError> {
-        let queues = &self.derived.queues;
-        let key = record.queue.key();
-        if self.only.as_ref().is_some_and(|only| !only.contains(key)) || self.skips.contains(key) {
-            return Ok(());
-        }
-        let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
-        if queues.restore(&record.queue, record.queue_offset, unit) {
-            return Ok(());
-        }
-        if !self.restarts {
-            self.skips.insert(key.clone());
-            return Ok(());
-        }
-        // The topic was deleted and made again, or part of the log is gone: older messages of the queue cannot keep
-        // their places, newer ones must.
-        queues.restart(&record.queue, record.queue_offset.0)?;
-        queues.restore(&record.queue, record.queue_offset, unit);
-        Ok(())
-    }
-}
-
-/// Empties queues that are to be fed from the begin of the log.
-fn empty(queues: &Queues, keys: impl Iterator<Item = QueueKey>) -> Result<(), StoreError> {
-    for key in keys {
-        let queue = queues.get_or_create(&key.topic, key.queue_id)?;
-        queues.restart(&queue, 0)?;
-    }
-    Ok(())
 }

@@ -284,6 +284,20 @@ impl Segments {
         Ok(())
     }
 
+    /// Bytes behind `end`, in its own file and in later ones, up to the last that is not zero.
+    pub fn used_behind(&self, end: u64) -> u64 {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let list = self.list.load();
+        let behind = list.iter().filter(|segment| segment.limit() > end).map(|segment| {
+            let bytes = segment.bytes_from(end.max(segment.base()));
+            let is_zero = |chunk: &&[u8]| ZEROS.get(..chunk.len()) == Some(*chunk);
+            let zeros: usize = bytes.rchunks(ZEROS.len()).take_while(is_zero).map(<[u8]>::len).sum();
+            let rest = bytes.get(..bytes.len() - zeros).unwrap_or_default();
+            rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
+        });
+        behind.sum()
+    }
+
     /// Makes everything in `range` durable by writing it once more.
     ///
     /// After a flush that failed the page cache may hold bytes that it believes to be on disk and that are not. They can

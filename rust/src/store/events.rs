@@ -1,0 +1,108 @@
+//! What happened in the store that an operator should read about.
+//!
+//! Owns a bounded list. Whoever decides something adds it once, with its facts; the broker takes the list every second
+//! and writes it to its log, because nothing here may call up.
+//!
+//! Threads: any.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+
+/// Events that wait to be taken, at most; the oldest make room, and are counted.
+const EVENTS_MAX: usize = 1000;
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Recovery has cut the log: what followed was not a whole record.
+    TornTail {
+        /// The file that ends there.
+        path: PathBuf,
+        /// Position of the log.
+        at: u64,
+        /// Bytes that were behind it.
+        bytes: u64,
+    },
+    /// So many events were not taken in time.
+    Missed {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Event {
+    /// Whether somebody should do something about it.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        match self {
+            Self::TornTail { .. } | Self::Missed { .. } => true,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TornTail { path, at, bytes } => write!(
+                out,
+                "{}: cut at position {at} of the log: the {bytes} bytes behind it were no whole record",
+                path.display()
+            ),
+            Self::Missed { count } => write!(out, "{count} earlier events of the store were not logged"),
+        }
+    }
+}
+
+/// Events that nobody has taken yet.
+#[derive(Default, Debug)]
+pub struct Events {
+    list: Mutex<List>,
+}
+
+#[derive(Default, Debug)]
+struct List {
+    waiting: VecDeque<Event>,
+    missed: u64,
+}
+
+impl Events {
+    /// Adds an event.
+    pub fn add(&self, event: Event) {
+        let mut list = self.list.lock();
+        if list.waiting.len() >= EVENTS_MAX {
+            list.waiting.pop_front();
+            list.missed += 1;
+        }
+        list.waiting.push_back(event);
+    }
+
+    /// Takes all events, oldest first.
+    pub fn take(&self) -> Vec<Event> {
+        let mut list = self.list.lock();
+        let missed = std::mem::take(&mut list.missed);
+        let missed = (missed > 0).then_some(Event::Missed { count: missed });
+        missed.into_iter().chain(list.waiting.drain(..)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_taken_once_in_order_and_the_oldest_make_room() {
+        let events = Events::default();
+        let torn = |at| Event::TornTail { path: PathBuf::from("log"), at, bytes: 7 };
+        events.add(torn(1));
+        events.add(torn(2));
+        assert_eq!(events.take(), [torn(1), torn(2)]);
+        assert_eq!(events.take(), []);
+        (0..EVENTS_MAX as u64 + 3).for_each(|at| events.add(torn(at)));
+        let taken = events.take();
+        assert_eq!(taken.len(), EVENTS_MAX + 1);
+        assert_eq!(taken[..2], [Event::Missed { count: 3 }, torn(3)]);
+    }
+}

@@ -1,0 +1,132 @@
+//! Opening a store: the lock, recovery, the threads.
+//!
+//! Threads: whoever opens the store; the three it starts are named in ARCHITECTURE.md.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::SharedClock;
+
+use super::checkpoint::Marks;
+use super::commit_log::CommitLog;
+use super::disk::Disk;
+use super::dispatch::Dispatcher;
+use super::error::StoreError;
+use super::events::Events;
+use super::flush::Flush;
+use super::keeper::Keeper;
+use super::options::Options;
+use super::progress::{Phase, Progress};
+use super::statistics::Counters;
+use super::{ColdRead, Store, recovery};
+
+/// Reads that wait for the `read` thread, at most.
+const COLD_READS_MAX: usize = 1024;
+/// Share of the machine's memory that the end of the log may take before a reader counts as far behind, in percent.
+const FAR_BEHIND_MEMORY_PERCENT: u64 = 40;
+
+impl Store {
+    /// Takes the lock, recovers what is there, and starts the store's threads.
+    ///
+    /// `progress` may be watched from another thread meanwhile.
+    pub fn open(
+        options: Options,
+        disk: Arc<dyn Disk>,
+        clock: SharedClock,
+        progress: &Progress,
+    ) -> Result<Arc<Self>, StoreError> {
+        options.check()?;
+        progress.enter(Phase::Locking, 0);
+        let root = &options.root;
+        disk.create_dir(root).map_err(StoreError::io(root, "create"))?;
+        let path = root.join("lock");
+        let lock = disk.lock(&path).map_err(StoreError::io(&path, "lock"))?;
+        let Some(lock) = lock else { return Err(StoreError::Locked { path }) };
+        lock.write_at(b"lock", 0).and_then(|()| lock.sync()).map_err(StoreError::io(&path, "write"))?;
+
+        let marks = Marks::open(Arc::clone(&disk), root)?;
+        let events = Arc::new(Events::default());
+        let recovered = recovery::recover(&options, &disk, &clock, &marks, progress, &events)?;
+        let store_timestamp_ms = recovered.last.map_or(0, |last| last.store_timestamp_ms);
+        let log =
+            CommitLog::new(recovered.segments, Arc::clone(&clock), recovered.active, store_timestamp_ms);
+        let log = Arc::new(log);
+        let end = log.published();
+        let dispatcher = Arc::new(Dispatcher::new(recovered.derived, end, recovered.last));
+        let flush = Arc::new(Flush::new(
+            Arc::clone(&log),
+            Arc::clone(&dispatcher),
+            options.is_shown_when_durable(),
+            Duration::from_millis(options.flush_interval_ms),
+            end,
+        ));
+        let keeper = Arc::new(Keeper::new(
+            Arc::clone(&log),
+            Arc::clone(&dispatcher),
+            Arc::clone(&flush),
+            marks,
+            clock,
+            &options,
+            recovered.checkpoint,
+        ));
+        let store = Arc::new(Self {
+            log,
+            dispatcher,
+            flush,
+            keeper,
+            deleted: recovered.deleted,
+            options,
+            far_behind_bytes: memory_bytes() / 100 * FAR_BEHIND_MEMORY_PERCENT,
+            counters: Counters::default(),
+            events,
+            threads: Mutex::default(),
+            cold_reads: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            lock: Mutex::new(Some(lock)),
+        });
+        if store.options.threads {
+            store.start_threads()?;
+        }
+        progress.enter(Phase::Open, 0);
+        Ok(store)
+    }
+
+    fn start_threads(self: &Arc<Self>) -> Result<(), StoreError> {
+        let (flush, keeper) = (Arc::clone(&self.flush), Arc::clone(&self.keeper));
+        self.spawn("flush", move || flush.run())?;
+        self.spawn("keeper", move || keeper.run())?;
+        let (sender, receiver) = sync_channel::<ColdRead>(COLD_READS_MAX);
+        *self.cold_reads.lock() = Some(sender);
+        let store = Arc::downgrade(self);
+        self.spawn("read", move || {
+            while let Ok(read) = receiver.recv() {
+                let Some(store) = store.upgrade() else { return };
+                read(&store);
+            }
+        })
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
+        let flush = Arc::clone(&self.flush);
+        let thread_name = name.to_owned();
+        let thread = std::thread::Builder::new().name(format!("rmqpy-{name}")).spawn(move || {
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                flush.fail(format!("the {thread_name} thread of the store panicked"));
+            }
+        });
+        self.threads.lock().push(thread.map_err(StoreError::io(&self.options.root, "start a thread"))?);
+        Ok(())
+    }
+}
+
+/// Memory of this machine; a guess where the kernel does not say.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)));
+    if bytes == 0 { 8 << 30 } else { bytes }
+}

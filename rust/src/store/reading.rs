@@ -1,0 +1,91 @@
+//! Reading from an open store; `lookup` does the work.
+//!
+//! Threads: any. What may wait for the disk is better left to [`Store::read_later`].
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::message::tag;
+use crate::positions::{PhysicalOffset, QueueOffset};
+
+use super::Store;
+use super::consume_queue::ConsumeQueue;
+use super::error::StoreError;
+use super::lookup::{Boundary, Get, GetResult, QueryResult, Reader};
+
+impl Store {
+    fn reader(&self) -> Reader<'_> {
+        Reader { log: &self.log, derived: self.dispatcher.derived(), far_behind_bytes: self.far_behind_bytes }
+    }
+
+    /// Reads a range of a queue; `accept` is asked with the tags code of every message.
+    pub fn get(
+        &self,
+        queue: &ConsumeQueue,
+        ask: &Get,
+        accept: &mut dyn FnMut(i64) -> bool,
+        into: &mut GetResult,
+    ) {
+        self.reader().get(queue, ask, accept, into);
+        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        self.counters.got_messages.fetch_add(u64::from(into.count), Ordering::Relaxed);
+    }
+
+    /// Whether a message is at `offset` and near enough to the end of the log to be in memory.
+    #[must_use]
+    pub fn is_hot(&self, queue: &ConsumeQueue, offset: QueueOffset) -> bool {
+        self.reader().is_hot(queue, offset, self.options.hot_bytes)
+    }
+
+    /// Whether a position of the log is near enough to its end to be in memory.
+    #[must_use]
+    pub fn is_recent(&self, at: PhysicalOffset) -> bool {
+        self.log.published().bytes_since(at) <= self.options.hot_bytes
+    }
+
+    /// Runs `read` on the thread for reads that may wait for the disk. `false`, and nothing done, when too many wait
+    /// already or the store is closed.
+    pub fn read_later(&self, read: impl FnOnce(&Self) + Send + 'static) -> bool {
+        let reads = self.cold_reads.lock();
+        reads.as_ref().is_some_and(|reads| reads.try_send(Box::new(read)).is_ok())
+    }
+
+    /// The record that begins at `at`; `None` where none begins, or it is not visible.
+    #[must_use]
+    pub fn lookup(&self, at: PhysicalOffset) -> Option<Bytes> {
+        self.reader().record(at, self.visible())
+    }
+
+    /// Records of `topic` with `key`, stored within `begin_ms..=end_ms`, newest first; at most
+    /// [`QUERY_RECORDS_MAX`]. Keys are compared by hash, as clients expect and sort out.
+    pub fn query(
+        &self,
+        topic: &str,
+        key: &str,
+        records_max: usize,
+        begin_ms: i64,
+        end_ms: i64,
+    ) -> Result<QueryResult, StoreError> {
+        let hash = tag::key_hash(topic.as_bytes(), key.as_bytes());
+        self.reader().query(topic, hash, records_max, begin_ms, end_ms, self.visible())
+    }
+
+    /// The offset for a time, always within the queue.
+    #[must_use]
+    pub fn offset_by_time(&self, queue: &ConsumeQueue, timestamp_ms: i64, boundary: Boundary) -> QueueOffset {
+        self.reader().offset_by_time(queue, timestamp_ms, boundary)
+    }
+
+    /// Store time of the message at an offset.
+    #[must_use]
+    pub fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Option<i64> {
+        self.reader().store_time(queue, offset)
+    }
+
+    /// Store time of the oldest message of a queue.
+    #[must_use]
+    pub fn earliest_store_time(&self, queue: &ConsumeQueue) -> Option<i64> {
+        self.store_time(queue, queue.min())
+    }
+}

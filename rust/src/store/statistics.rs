@@ -1,0 +1,44 @@
+//! What a store counts, and what it says of itself.
+//!
+//! Threads: any.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Store;
+
+/// Counted since the store was opened.
+#[derive(Default)]
+pub struct Counters {
+    /// Messages stored.
+    pub puts: AtomicU64,
+    /// Their bytes in the log.
+    pub put_bytes: AtomicU64,
+    /// Messages refused.
+    pub put_failures: AtomicU64,
+    /// Reads of queues.
+    pub gets: AtomicU64,
+    /// Messages they returned.
+    pub got_messages: AtomicU64,
+}
+
+impl Store {
+    /// Counters and positions by name.
+    #[must_use]
+    pub fn statistics(&self) -> BTreeMap<&'static str, u64> {
+        let (begin, end) = self.range();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        BTreeMap::from([
+            ("min_physical", begin.0),
+            ("max_physical", end.0),
+            ("durable", self.durable().0),
+            ("visible", self.visible().0),
+            ("is_full", u64::from(self.log.is_full())),
+            ("puts", count(&self.counters.puts)),
+            ("put_bytes", count(&self.counters.put_bytes)),
+            ("put_failures", count(&self.counters.put_failures)),
+            ("gets", count(&self.counters.gets)),
+            ("got_messages", count(&self.counters.got_messages)),
+        ])
+    }
+}
