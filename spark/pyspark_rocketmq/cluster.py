@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 import rmqpy
 from pyspark_rocketmq.offsets import EARLIEST, GROUP, Bound, Queue
@@ -17,6 +17,7 @@ from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.plan import Held, settle
 from rmqpy.errors import ConfigError, DataLoss, NameServerUnreachable, RocketMQError
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Age at which the driver looks again which topics and queues there are.
@@ -70,14 +71,12 @@ class Cluster:
     def begins(self, queues: Iterable[Queue], *, skip_unreachable: bool = False) -> dict[Queue, int]:
         """The first offset of each queue."""
         named = [_named(queue) for queue in queues]
-        ask = lambda: self._catalog.begins(named, skip_unreachable=skip_unreachable)  # noqa: E731
-        return _ours(self._again(ask))
+        return _ours(self._again(self._catalog.begins, named, skip_unreachable=skip_unreachable))
 
     def ends(self, queues: Iterable[Queue], *, skip_unreachable: bool = False) -> dict[Queue, int]:
         """The offset after the last message of each queue, asked for freshly: an old answer hides new rows."""
         named = [_named(queue) for queue in queues]
-        ask = lambda: self._catalog.ends(named, skip_unreachable=skip_unreachable)  # noqa: E731
-        return _ours(self._again(ask))
+        return _ours(self._again(self._catalog.ends, named, skip_unreachable=skip_unreachable))
 
     def first(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
         """Where the user wants each queue to begin."""
@@ -90,7 +89,7 @@ class Cluster:
         bound: Bound = default if options.starting is None else options.starting
         if bound == GROUP:
             named = [_named(queue) for queue in held]
-            bound = _ours(self._again(lambda: self._catalog.committed(options.group, named)))
+            bound = _ours(self._again(self._catalog.committed, options.group, named))
         return settle(bound, held, EARLIEST)
 
     def last(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
@@ -106,12 +105,12 @@ class Cluster:
     def since(self, moments_ms: Mapping[Queue, int]) -> dict[Queue, int]:
         """The first offset of each queue that was stored at or after a time; the end where there is none."""
         moments = {_named(queue): datetime.fromtimestamp(ms / 1000, UTC) for queue, ms in moments_ms.items()}
-        return _ours(self._again(lambda: self._catalog.since(moments)))
+        return _ours(self._again(self._catalog.since, moments))
 
     def message_bytes(self, offsets: Mapping[Queue, int]) -> dict[Queue, int]:
         """What a message of each queue takes, judged by the next ones."""
         named = {_named(queue): offset for queue, offset in offsets.items()}
-        return _ours(self._again(lambda: self._catalog.message_bytes(named)))
+        return _ours(self._again(self._catalog.message_bytes, named))
 
     def is_away(self, broker: str) -> bool:
         """Whether name servers do not know a broker at present, or do not answer: its queues are expected back."""
@@ -167,16 +166,16 @@ class Cluster:
                 )
         return offsets
 
-    def _again(self, ask: Callable[..., R], *arguments: object) -> R:
+    def _again(self, ask: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
         """The answer to a question, asked again while it fails for a reason that may pass."""
         for _ in range(self._options.fetch_retries):
             try:
-                return ask(*arguments)
+                return ask(*arguments, **named)
             except RocketMQError as error:
                 if not error.retriable:
                     raise
                 time.sleep(self._options.retry_interval_ms / 1000)
-        return ask(*arguments)
+        return ask(*arguments, **named)
 
 
 def lost(losses: Iterable[str], options: Options, tell: Callable[[str], None]) -> None:

@@ -1,0 +1,249 @@
+"""Batch reads without a session: each option that chooses messages, columns and filters, against a real broker."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringContains,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+import rmqpy
+from pyspark_rocketmq.batch import FilteringReader, TopicReader
+from pyspark_rocketmq.schema import SPARK_TYPES
+from pyspark_rocketmq.source import RocketMQSource
+from rmqpy.server import Standalone
+
+
+def bodies(reader: TopicReader) -> list[Any]:
+    tasks = reader.partitions()
+    batches = [batch for task in tasks for batch in reader.read(task)]
+    return sorted(pyarrow.Table.from_batches(batches).column("body").to_pylist()) if batches else []
+
+
+#: Only the bodies, as text.
+BODY = StructType().add("body", "string")
+
+
+def reader(server: Standalone, **options: str) -> TopicReader:
+    return RocketMQSource({"nameserver": server.namesrv} | options).reader(schema=BODY)
+
+
+def send_to(producer: rmqpy.Producer, topic: str, queue_id: int, *texts: str, **fields: Any) -> None:
+    queue = rmqpy.MessageQueue(topic, "broker-a", queue_id)
+    for each in [producer.submit(topic, text, queue=queue, **fields) for text in texts]:
+        each.result()
+
+
+def test_topics_are_found_by_their_whole_names(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send_to(producer, topic, 0, "a")
+    assert bodies(reader(server, subscribePattern=topic.replace("spark", "[a-z]+"))) == ["a"]
+    assert bodies(reader(server, subscribePattern=topic[1:])) == []
+
+
+def test_queues_are_assigned(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    send_to(producer, topic, 0, "a")
+    send_to(producer, topic, 1, "b")
+    assert bodies(reader(server, assign=f'{{"{topic}":{{"broker-a":[1,2]}}}}')) == ["b"]
+    with pytest.raises(rmqpy.errors.ConfigError, match=f"queue {topic}/broker-a/9 does not exist"):
+        bodies(reader(server, assign=f'{{"{topic}":{{"broker-a":[9]}}}}'))
+
+
+def test_tags_choose_messages(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    for tag in ("paid", "open", "refunded"):
+        send_to(producer, topic, 0, tag, tag=tag)
+    assert bodies(reader(server, subscribe=topic, subExpression="paid || refunded")) == ["paid", "refunded"]
+
+
+def test_a_group_tells_where_to_begin(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    send_to(producer, topic, 0, "a", "b", "c")
+    send_to(producer, topic, 1, "d")
+    group, queue = f"standing-{topic}", rmqpy.MessageQueue(topic, "broker-a", 0)
+    with rmqpy.PullConsumer(group, server.namesrv, start_from="earliest") as consumer:
+        consumer.assign([queue])
+        assert consumer.poll(timeout=30)
+        consumer.commit({queue: 2})
+        consumer.assign([])
+    begun = {"startingOffsets": "group", "consumerGroup": group}
+    # The group has nothing in queue 1: that one is read from its beginning.
+    assert bodies(reader(server, subscribe=topic, **begun)) == ["c", "d"]
+
+
+def test_each_queue_may_begin_and_end_at_its_own_time(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send_to(producer, topic, 0, "a")
+    middle_ms = moment_after_now()
+    send_to(producer, topic, 0, "b")
+    send_to(producer, topic, 1, "c")
+    times = f'{{"{topic}":{{"broker-a":{{"0":{middle_ms}}}}}}}'
+    assert bodies(reader(server, subscribe=topic, startingOffsetsByTimestamp=times)) == ["b", "c"]
+    assert bodies(reader(server, subscribe=topic, endingOffsetsByTimestamp=times)) == ["a", "c"]
+
+
+def test_a_time_newer_than_every_message_is_refused_or_the_end(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send_to(producer, topic, 0, "a")
+    tomorrow = str(time.time_ns() // 1_000_000 + 86_400_000)
+    with pytest.raises(rmqpy.errors.ConfigError, match="has no message as new"):
+        bodies(reader(server, subscribe=topic, startingTimestamp=tomorrow))
+    lenient = {"startingTimestamp": tomorrow, "startingOffsetsByTimestampStrategy": "latest"}
+    assert bodies(reader(server, subscribe=topic, **lenient)) == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("fail", None), ("null", [None]), ("replace", ["gr\N{REPLACEMENT CHARACTER}n"])]
+)
+def test_a_body_that_is_no_text_is_treated_as_asked(
+    mode: str, expected: list[str | None] | None, server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    producer.send(topic, "grün".encode("latin-1"))
+    asked = reader(server, subscribe=topic, bodyDecodeError=mode)
+    if expected is None:
+        with pytest.raises(rmqpy.errors.DecodeError, match=f"not UTF-8.*{topic}"):
+            bodies(asked)
+    else:
+        assert bodies(asked) == expected
+
+
+def test_every_column_has_every_type_it_can_have(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send_to(producer, topic, 0, "a" * 10_000, tag="paid", properties={"colour": "red"})
+    for position in range(2):
+        asked = StructType()
+        for name, kinds in rmqpy.column_types().items():
+            kind = kinds[min(position, len(kinds) - 1)]
+            asked.add(name, SPARK_TYPES[kind])
+        source = RocketMQSource({"nameserver": server.namesrv, "subscribe": topic}).reader(schema=asked)
+        (batch,) = (batch for task in source.partitions() for batch in source.read(task))
+        assert batch.schema == to_arrow_schema(asked, timezone="UTC")
+        row = batch.to_pylist()[0]
+        assert row["body"] in ("a" * 10_000, b"a" * 10_000)
+        assert row["storeSize"] < 10_000
+        assert "colour" in str(row["properties"])
+
+
+def test_pulls_are_as_large_as_asked(
+    server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rmqpy.remoting import pulls
+
+    asked: list[tuple[int, str]] = []
+    original = pulls.request
+
+    def request(group: str, *arguments: Any, messages_max: int, **others: Any) -> dict[str, str]:
+        asked.append((messages_max, group))
+        return original(group, *arguments, messages_max=messages_max, **others)
+
+    send_to(producer, topic, 0, *map(str, range(20)))
+    monkeypatch.setattr(pulls, "request", request)
+    options = {"pullBatchSize": "7", "consumerGroup": "seven"}
+    assert len(bodies(reader(server, subscribe=topic, **options))) == 20
+    assert asked == [(7, "seven"), (7, "seven"), (6, "seven")]
+
+
+def test_patience_is_what_the_user_says(
+    server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, Any] = {}
+    original = rmqpy.read_ranges
+
+    def read_ranges(ranges: Any, config: rmqpy.ClientConfig, **others: Any) -> rmqpy.RangeReader:
+        told.update(others, request_timeout=config.request_timeout)
+        return original(ranges, config, **others)
+
+    monkeypatch.setattr(rmqpy, "read_ranges", read_ranges)
+    options = {"requestTimeoutMs": "4567", "pullTimeoutMs": "7654", "fetchOffset.numRetries": "6"}
+    bodies(reader(server, subscribe=topic, fetchBatchBytes="65536", **options))
+    assert (told["request_timeout"], told["pull_timeout"], told["retries"]) == (4.567, 7.654, 6)
+    assert told["batch_bytes"] == 65536
+
+
+def test_questions_are_asked_again_as_often_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("pyspark_rocketmq.cluster.time.sleep", slept.append)
+    options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}
+    options |= {"fetchOffset.numRetries": "5", "fetchOffset.retryIntervalMs": "70"}
+    with pytest.raises(rmqpy.errors.NameServerUnreachable):
+        RocketMQSource(options).reader(schema=BODY).partitions()
+    assert slept == [0.07] * 5
+
+
+# --- filters that say what need not be read ---
+
+C = ("queueOffset",)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected", "is_settled"),
+    [
+        ([EqualTo(("queueId",), 1)], ["1-0", "1-1", "1-2"], True),
+        ([In(("queueId",), (0, 3))], ["0-0", "0-1", "0-2"], True),
+        ([EqualTo(("topic",), "another")], [], True),
+        ([EqualTo(("brokerName",), "broker-b")], [], True),
+        ([EqualTo(C, 1)], ["0-1", "1-1"], True),
+        ([GreaterThan(C, 1)], ["0-2", "1-2"], True),
+        ([GreaterThanOrEqual(C, 1), LessThan(C, 2)], ["0-1", "1-1"], True),
+        ([LessThanOrEqual(C, 0)], ["0-0", "1-0"], True),
+        ([GreaterThan(C, 7)], [], True),
+        ([EqualTo(("tags",), "t2")], ["0-2", "1-2"], False),
+        ([In(("tags",), ("t0", "t2"))], ["0-0", "0-2", "1-0", "1-2"], False),
+        ([StringContains(("tags",), "2")], None, False),
+        ([EqualTo(("tags",), "a||b")], None, False),
+        ([EqualTo(("properties", "queueId"), 1)], None, False),
+    ],
+)
+def test_filters_narrow_what_is_read(
+    filters: list[Filter],
+    expected: list[str] | None,
+    is_settled: bool,
+    server: Standalone,
+    producer: rmqpy.Producer,
+    topic: str,
+) -> None:
+    for number in range(3):
+        for queue_id in (0, 1):
+            send_to(producer, topic, queue_id, f"{queue_id}-{number}", tag=f"t{number}")
+    narrowed = reader(server, subscribe=topic, pushdown="true")
+    assert isinstance(narrowed, FilteringReader)
+    left = list(narrowed.pushFilters(filters))
+    assert left == ([] if is_settled else filters)
+    whole = [f"{queue_id}-{number}" for queue_id in (0, 1) for number in range(3)]
+    assert bodies(narrowed) == (whole if expected is None else expected)
+
+
+def test_times_narrow_what_is_read_and_spark_looks_again(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send_to(producer, topic, 0, "a")
+    middle = datetime.fromtimestamp(moment_after_now() / 1000, UTC)
+    send_to(producer, topic, 0, "b")
+    for kind, expected in ((GreaterThanOrEqual, ["b"]), (LessThan, ["a"])):
+        narrowed = reader(server, subscribe=topic, pushdown="true")
+        assert isinstance(narrowed, FilteringReader)
+        filters: list[Filter] = [kind(("storeTimestamp",), middle)]
+        assert list(narrowed.pushFilters(filters)) == filters
+        assert bodies(narrowed) == expected
+
+
+def moment_after_now() -> int:
+    """A millisecond that comes after everything stored so far and before everything stored from now on."""
+    before = time.time_ns() // 1_000_000
+    while (now := time.time_ns() // 1_000_000) <= before + 2:
+        time.sleep(0.001)
+    return now - 1
