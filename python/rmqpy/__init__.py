@@ -1,4 +1,4 @@
-"""RocketMQ without the JVM: producers, consumers and range reads for any RocketMQ 4.x or 5.x cluster.
+"""RocketMQ without the JVM: producers, consumers, range reads and administration for any RocketMQ 4.x or 5.x cluster.
 
 The public names and nothing else; each is imported when it is first used, so that `import rmqpy` is quick, starts no
 thread and opens no socket.
@@ -16,6 +16,8 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 if TYPE_CHECKING:
     from rmqpy._native import ArrowBatch as ArrowBatch
     from rmqpy._native import SendFuture as SendFuture
+    from rmqpy.admin.client import Admin as Admin
+    from rmqpy.admin.client import AsyncAdmin as AsyncAdmin
     from rmqpy.client.catalog import Catalog as Catalog
     from rmqpy.client.consumer import PullConsumer as PullConsumer
     from rmqpy.client.consumer_async import AsyncPullConsumer as AsyncPullConsumer
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "_native": ("ArrowBatch", "SendFuture"),
+    "admin.client": ("Admin", "AsyncAdmin"),
     "client.catalog": ("Catalog",),
     "config.client": ("ClientConfig",),
     "client.consumer": ("PullConsumer",),

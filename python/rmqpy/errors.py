@@ -25,6 +25,7 @@ process.
     │   ├── FlowControl                      it is busy: wait and repeat
     │   ├── AuthError(PermissionError)       credentials, or the permission of topic or broker
     │   ├── GroupNotFound                    the subscription group does not exist
+    │   ├── MessageNotFound                  no message has this id
     │   ├── QueueLost                        another member of the group owns the queue now
     │   ├── DataLoss                         messages that were asked for are not there, or not any more
     │   ├── Unsupported                      this server does not serve that request
@@ -183,6 +184,10 @@ class AuthError(BrokerError, PermissionError):
 
 class GroupNotFound(BrokerError):
     """The subscription group does not exist and this broker does not create groups on first use."""
+
+
+class MessageNotFound(BrokerError):
+    """No message has this id or lies at this place: it never did, or retention took it."""
 
 
 class QueueLost(BrokerError):

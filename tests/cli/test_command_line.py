@@ -61,6 +61,7 @@ def test_wrong_usage_is_code_2_and_says_what_is_wrong(
         (errors.RequestTimeout("x"), 3),
         (errors.TopicNotFound("x"), 4),
         (errors.GroupNotFound("x"), 4),
+        (errors.MessageNotFound("x"), 4),
         (errors.AuthError("x"), 5),
         (errors.SendError("x"), 1),
         (errors.BrokerError("x"), 1),
@@ -130,6 +131,15 @@ def test_json_is_the_same_whole_or_in_lines(capsys: pytest.CaptureFixture[str]) 
     whole = json.loads(capsys.readouterr().out)
     show(ROWS, "jsonl")
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == whole == ROWS
+
+
+def test_csv_has_a_line_of_headings_and_quotes_what_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
+    show(ROWS, "csv")
+    assert capsys.readouterr().out == 'name,queues,brokers\norders,8,"a,b"\nbills,,\n'
+    show({"name": "orders", "queues": 8}, "csv")
+    assert capsys.readouterr().out == "name,queues\norders,8\n"
+    show([], "csv")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly() -> None:

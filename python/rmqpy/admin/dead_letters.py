@@ -1,6 +1,6 @@
 """Dead letters: what groups gave up on, looked at and sent again.
 
-Coroutines over a `Caller`, as in `rmqpy.admin.topics`. A dead-letter topic is an ordinary one: sending a message again
+A dead-letter topic is an ordinary one: sending a message again
 leaves it there, for nothing in a log is ever changed.
 """
 
@@ -9,17 +9,14 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from rmqpy._native import ReceivedMessage
+from rmqpy.admin.link import Link, Part
+from rmqpy.admin.reading import TOOLS, read
 from rmqpy.admin.topics import QueueState, Topics
 from rmqpy.errors import TopicNotFound
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.messages import SendMessage
-from rmqpy.remoting import pulls
-from rmqpy.remoting.client import Caller
 
-#: A group that every broker has for tools; nothing is committed for it.
-_READER: Final = "TOOLS_CONSUMER"
-_PULL_MESSAGES: Final = 32
 #: Properties that said where the message was to go, and what brokers add by themselves.
 _LEFT_BEHIND: Final = frozenset(
     {
@@ -38,13 +35,12 @@ class Pile(NamedTuple):
     last_ms: int
 
 
-class DeadLetters:
+class DeadLetters(Part):
     """The dead letters of a cluster."""
 
-    def __init__(self, caller: Caller, topics: Topics, *, timeout: float = 3.0) -> None:
-        self._caller = caller
-        self._topics = topics
-        self._timeout = timeout
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._topics = Topics(link)
 
     async def piles(self) -> list[Pile]:
         """Every group that has given up on something, by name."""
@@ -65,24 +61,9 @@ class DeadLetters:
         except TopicNotFound:
             return
         for queue in queues:
-            offset = queue.begin
-            while offset < queue.end:
-                found, offset = await self._pull(topic, queue, offset)
-                for message in found:
-                    yield queue, message
-
-    async def _pull(self, topic: str, queue: QueueState, offset: int) -> tuple[list[ReceivedMessage], int]:
-        place = MessageQueue(topic, queue.broker, queue.queue_id)
-        ext = pulls.request(_READER, place, offset, tags="*", messages_max=_PULL_MESSAGES)
-        call = await self._caller.call(queue.address, pulls.PULL, ext, timeout=self._timeout)
-        pulled = pulls.read(call, place, queue.address)
-        match pulled.found:
-            case pulls.Found.MESSAGES:
-                return call.messages(place, end=queue.end), pulled.next_offset
-            case pulls.Found.NOTHING:
-                return [], queue.end
-            case _:
-                return [], max(offset + 1, pulled.next_offset)
+            place = MessageQueue(topic, queue.broker, queue.queue_id)
+            async for message in read(self._link, queue.address, place, queue.begin, queue.end):
+                yield queue, message
 
     async def resend(
         self, group: str, queue: QueueState, message: ReceivedMessage, *, to_origin: bool = False
@@ -98,7 +79,7 @@ class DeadLetters:
         if to_origin:
             properties = {name: text for name, text in properties.items() if name != "RETRY_TOPIC"}
         ask = SendMessage(
-            producer_group=_READER,
+            producer_group=TOOLS,
             topic=topic,
             queue_id=-1,
             born_timestamp=round(time.time() * 1_000),
@@ -106,4 +87,4 @@ class DeadLetters:
             properties="".join(f"{name}\x01{text}\x02" for name, text in properties.items()),
             body=message.body,
         )
-        return (await self._caller.ask(queue.address, ask, timeout=self._timeout)).msg_id
+        return (await self._link.ask(queue.address, ask)).msg_id

@@ -1,18 +1,16 @@
 """Consumer groups of a cluster: their settings, their members, how far behind they are, and moving them.
 
-Coroutines over a `Caller`, as in `rmqpy.admin.topics`. A group lives on each master of its cluster. What fails half-way
-leaves the earlier brokers changed; asking again is harmless.
+A group lives on each master of its cluster.
 """
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
-from rmqpy.admin.brokers import masters
+from rmqpy.admin.link import Part
 from rmqpy.errors import ConfigError, GroupNotFound, RocketMQError
 from rmqpy.protocol import fastjson, names
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.clients import GetConsumerConnectionList
 from rmqpy.protocol.requests.groups import (
     DeleteSubscriptionGroup,
@@ -30,10 +28,6 @@ from rmqpy.protocol.requests.offsets import (
 )
 from rmqpy.protocol.requests.progress import CloneGroupOffset, QueryConsumeTimeSpan
 from rmqpy.protocol.requests.queues import MessageQueue
-from rmqpy.remoting.client import Caller
-from rmqpy.remoting.nameservers import NameServers
-
-R = TypeVar("R")
 
 #: Where a group is moved to: an end of its queues, or a time in ms since the epoch.
 Place = Literal["begin", "end"] | int
@@ -77,13 +71,8 @@ class Move(NamedTuple):
     target: int
 
 
-class Groups:
+class Groups(Part):
     """The consumer groups of one cluster, seen through its name servers."""
-
-    def __init__(self, caller: Caller, name_servers: NameServers, *, timeout: float = 3.0) -> None:
-        self._caller = caller
-        self._name_servers = name_servers
-        self._timeout = timeout
 
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Names of all groups, sorted; those of RocketMQ itself only if asked for."""
@@ -99,28 +88,52 @@ class Groups:
             raise GroupNotFound(f"there is no group {name!r}", hint=f"rmqpy group create {name}")
         return found
 
-    async def create(self, name: str, *, cluster: str | None = None, **settings: Any) -> list[str]:
-        """Make the group on every master, or give it these settings; the names of these brokers."""
-        brokers = await masters(self._caller, self._name_servers, cluster)
+    async def create(
+        self,
+        name: str,
+        *,
+        retry_max: int | None = None,
+        retry_queues: int | None = None,
+        consume: bool | None = None,
+        broadcast: bool | None = None,
+        cluster: str | None = None,
+    ) -> list[str]:
+        """Make the group on every master, or give it these settings; the names of these brokers.
+
+        `retry_max`: deliveries before a message is given up. `retry_queues`: of its retry topic; 0 means no retries.
+        What is not given is as RocketMQ has it.
+        """
+        brokers = await self._link.masters(cluster)
+        body = SubscriptionGroup(group_name=name, **_given(retry_max, retry_queues, consume, broadcast))
         for address in brokers.values():
-            body = SubscriptionGroup(group_name=name, **settings)
-            await self._ask(address, UpdateAndCreateSubscriptionGroup(body=body))
+            await self._link.ask(address, UpdateAndCreateSubscriptionGroup(body=body))
         return sorted(brokers)
 
-    async def alter(self, name: str, **changes: Any) -> list[str]:
+    async def alter(
+        self,
+        name: str,
+        *,
+        retry_max: int | None = None,
+        retry_queues: int | None = None,
+        consume: bool | None = None,
+        broadcast: bool | None = None,
+    ) -> list[str]:
         """Change some settings of a group where it exists. Raises `GroupNotFound`."""
-        known, brokers = await self.describe(name), await self._masters()
+        changes = _given(retry_max, retry_queues, consume, broadcast)
+        if not changes:
+            raise ConfigError("nothing to change: name a setting")
+        known, brokers = await self.describe(name), await self._link.masters()
         for broker, group in known.items():
             # Attributes in a request are changes, and nothing is to change there.
             body = dataclasses.replace(group, attributes={}, **changes)
-            await self._ask(brokers[broker], UpdateAndCreateSubscriptionGroup(body=body))
+            await self._link.ask(brokers[broker], UpdateAndCreateSubscriptionGroup(body=body))
         return sorted(known)
 
     async def delete(self, name: str, *, with_offsets: bool = True) -> list[str]:
         """Forget a group. Its retry and dead-letter topics stay: they may hold messages. Raises `GroupNotFound`."""
-        known, brokers = await self.describe(name), await self._masters()
+        known, brokers = await self.describe(name), await self._link.masters()
         for broker in known:
-            await self._ask(
+            await self._link.ask(
                 brokers[broker], DeleteSubscriptionGroup(group_name=name, clean_offset=with_offsets)
             )
         return sorted(known)
@@ -129,11 +142,11 @@ class Groups:
         """Where a group stands in every queue it consumes, by topic, broker and queue."""
         await self.describe(name)
         rows = []
-        for broker, address in (await self._masters()).items():
-            stats = (await self._ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
+        for broker, address in (await self._link.masters()).items():
+            stats = (await self._link.ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
             behind: dict[MessageQueue, int] = {}
             for each in sorted({queue.topic for queue in stats.offset_table}):
-                spans = (await self._ask(address, QueryConsumeTimeSpan(topic=each, group=name))).body
+                spans = (await self._link.ask(address, QueryConsumeTimeSpan(topic=each, group=name))).body
                 behind |= {span.message_queue: span.delay_time for span in spans.consume_time_span_set}
             rows += [
                 Progress(
@@ -152,9 +165,9 @@ class Groups:
         """The clients that are in the group now, with what each subscribes to, by client id."""
         await self.describe(name)
         found: dict[str, Member] = {}
-        for broker, address in (await self._masters()).items():
+        for broker, address in (await self._link.masters()).items():
             try:
-                online = (await self._ask(address, GetConsumerConnectionList(consumer_group=name))).body
+                online = (await self._link.ask(address, GetConsumerConnectionList(consumer_group=name))).body
             except RocketMQError as error:
                 if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                     continue
@@ -191,8 +204,8 @@ class Groups:
         if (offset is None) != (queue_id is None):
             raise ConfigError("an offset belongs to one queue: give both, or neither")
         moves = []
-        for broker, address in (await self._masters()).items():
-            stats = (await self._ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
+        for broker, address in (await self._link.masters()).items():
+            stats = (await self._link.ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
             for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
                 if queue_id is None or queue.queue_id == queue_id:
                     target = await self._target(address, queue, to, offset)
@@ -210,19 +223,19 @@ class Groups:
 
     async def clone(self, source: str, target: str, topic: str | None = None) -> list[str]:
         """Let `target` go on where `source` stands, in one topic or in all; the names of the brokers."""
-        known, brokers = await self.describe(source), await self._masters()
+        known, brokers = await self.describe(source), await self._link.masters()
         for broker in known:
             ask = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
-            await self._ask(brokers[broker], ask)
+            await self._link.ask(brokers[broker], ask)
         return sorted(known)
 
     async def _target(self, address: str, queue: MessageQueue, to: Place, offset: int | None) -> int:
         topic, queue_id = queue.topic, queue.queue_id
         if not isinstance(to, str) and offset is None:
             ask = SearchOffsetByTimestamp(topic=topic, queue_id=queue_id, timestamp=to)
-            return (await self._ask(address, ask)).offset
-        begin = (await self._ask(address, GetMinOffset(topic=topic, queue_id=queue_id))).offset
-        end = (await self._ask(address, GetMaxOffset(topic=topic, queue_id=queue_id))).offset
+            return (await self._link.ask(address, ask)).offset
+        begin = (await self._link.ask(address, GetMinOffset(topic=topic, queue_id=queue_id))).offset
+        end = (await self._link.ask(address, GetMaxOffset(topic=topic, queue_id=queue_id))).offset
         if offset is None:
             return begin if to == "begin" else end
         if not (begin <= offset <= end):
@@ -240,11 +253,11 @@ class Groups:
             queue_id=move.queue_id,
             offset=move.target,
         )
-        await self._ask(address, ask)
+        await self._link.ask(address, ask)
 
     async def _subscriptions(self, address: str, group: str, client_id: str) -> dict[str, str] | None:
         try:
-            answer = await self._ask(
+            answer = await self._link.ask(
                 address, GetConsumerRunningInfo(consumer_group=group, client_id=client_id)
             )
             told = fastjson.loads(answer.body)["subscriptionSet"]
@@ -254,15 +267,22 @@ class Groups:
 
     async def _tables(self) -> dict[str, Mapping[str, SubscriptionGroup]]:
         return {
-            broker: (await self._ask(address, GetAllSubscriptionGroupConfig())).body.subscription_group_table
-            for broker, address in (await self._masters()).items()
+            broker: (await self._link.ask(address, GetAllSubscriptionGroupConfig())).body.subscription_group_table
+            for broker, address in (await self._link.masters()).items()
         }
 
-    async def _masters(self) -> dict[str, str]:
-        return await masters(self._caller, self._name_servers)
 
-    async def _ask(self, address: str, ask: Request[R]) -> R:
-        return await self._caller.ask(address, ask, timeout=self._timeout)
+def _given(
+    retry_max: int | None, retry_queues: int | None, consume: bool | None, broadcast: bool | None
+) -> dict[str, Any]:
+    """The fields of `SubscriptionGroup` that are set."""
+    settings = {
+        "retry_max_times": retry_max,
+        "retry_queue_nums": retry_queues,
+        "consume_enable": consume,
+        "consume_broadcast_enable": broadcast,
+    }
+    return {field: value for field, value in settings.items() if value is not None}
 
 
 def disagreements(members: list[Member]) -> list[tuple[list[str], dict[str, str]]]:

@@ -1,20 +1,19 @@
-"""Topics of a cluster: which there are, where their queues lie, making and removing them.
+"""Topics of a cluster: which there are, where their queues lie; making, changing and removing them.
 
-Coroutines over a `Caller`: `rmqpy.remoting.client.run` drives them in a thread, an event loop awaits them. A topic
-lives on each master of its cluster. What fails half-way leaves the earlier servers changed; asking again is harmless.
+A topic lives on each master of its cluster.
 """
 
+import dataclasses
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from rmqpy.admin.brokers import MASTER_ID, masters
-from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError, TopicNotFound
+from rmqpy.admin.link import Part, master
+from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError, TopicNotFound
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.offsets import GetTopicStatsInfo
 from rmqpy.protocol.requests.routes import (
-    BrokerData,
     DeleteTopic,
     GetAllTopics,
     GetRoute,
@@ -24,14 +23,18 @@ from rmqpy.protocol.requests.routes import (
 from rmqpy.protocol.requests.topics import (
     DeleteTopicInBroker,
     GetSystemTopicListFromBroker,
+    GetTopicConfig,
     UpdateAndCreateTopic,
 )
-from rmqpy.remoting.client import Caller
-from rmqpy.remoting.nameservers import NameServers
+from rmqpy.protocol.topics import Permission, TopicConfig
 
-READ, WRITE = 4, 2
+#: What clients may do with a topic: read, write, both.
+Perm = Literal["RW", "R", "W"]
+#: What a topic is for; brokers hold senders to it.
+TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION"]
 
-_LOOK_AGAIN_S = 0.02
+_LOOK_AGAIN_S: Final = 0.02
+_TYPE: Final = "message.type"
 
 
 class QueueState(NamedTuple):
@@ -43,20 +46,16 @@ class QueueState(NamedTuple):
     permission: str
     begin: int
     end: int
+    #: When the last message came, in ms since the epoch; 0 when there is none.
     stored_at_ms: int
 
 
-class Topics:
+class Topics(Part):
     """The topics of one cluster, seen through its name servers."""
-
-    def __init__(self, caller: Caller, name_servers: NameServers, *, timeout: float = 3.0) -> None:
-        self._caller = caller
-        self._name_servers = name_servers
-        self._timeout = timeout
 
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Names of all topics, sorted; those RocketMQ keeps for itself only if asked for."""
-        found = (await self._name_servers.ask(self._caller, GetAllTopics())).body.topic_list
+        found = (await self._link.look_up(GetAllTopics())).body.topic_list
         if with_system:
             return sorted(found)
         system = await self._system_names()
@@ -64,14 +63,14 @@ class Topics:
 
     async def describe(self, name: str) -> list[QueueState]:
         """Every readable queue with the offsets its broker holds. Raises `TopicNotFound`."""
-        route = await self._route(name)
-        masters = {one.broker_name: _master(one) for one in route.broker_datas}
+        route = await self.route(name)
+        addresses = {one.broker_name: master(one) for one in route.broker_datas}
         states = []
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
-            address = masters.get(data.broker_name)
+            address = addresses.get(data.broker_name)
             if address is None:
                 continue
-            stats = await self._caller.ask(address, GetTopicStatsInfo(topic=name), timeout=self._timeout)
+            stats = await self._link.ask(address, GetTopicStatsInfo(topic=name))
             for queue, held in sorted(stats.body.offset_table.items(), key=lambda item: item[0].queue_id):
                 if queue.queue_id < data.read_queue_nums:
                     states.append(
@@ -79,7 +78,7 @@ class Topics:
                             data.broker_name,
                             address,
                             queue.queue_id,
-                            _permission(data.perm),
+                            permission(data.perm),
                             held.min_offset,
                             held.max_offset,
                             held.last_update_timestamp,
@@ -87,65 +86,118 @@ class Topics:
                     )
         return states
 
+    async def settings(self, name: str) -> dict[str, TopicConfig]:
+        """The settings of a topic on each broker. Raises `TopicNotFound`."""
+        found = {}
+        for broker, address in (await self._masters_of(name)).items():
+            # A broker that has just lost the topic is still in the route.
+            with suppress(TopicNotFound):
+                found[broker] = (await self._link.ask(address, GetTopicConfig(topic=name))).body
+        if not found:
+            raise _missing(name, None)
+        return found
+
+    async def route(self, name: str) -> TopicRoute:
+        """Where a topic lies, as name servers tell clients. Raises `TopicNotFound`."""
+        try:
+            return (await self._link.look_up(_route(name))).body
+        except RocketMQError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise _missing(name, error.code) from None
+            raise
+
     async def create(
         self,
         name: str,
         *,
         read_queues: int = 8,
         write_queues: int = 8,
-        permission: int = READ | WRITE,
+        perm: Perm = "RW",
+        message_type: TopicType = "NORMAL",
+        order: bool = False,
         cluster: str | None = None,
     ) -> list[str]:
         """Make the topic on every master, or change it where it exists; the names of these brokers.
 
         Returns when the name servers show it there, or after the timeout: brokers tell them on their own.
         """
-        brokers = await masters(self._caller, self._name_servers, cluster)
+        brokers = await self._link.masters(cluster)
         ask = UpdateAndCreateTopic(
-            topic=name, read_queue_nums=read_queues, write_queue_nums=write_queues, perm=permission
+            topic=name,
+            read_queue_nums=read_queues,
+            write_queue_nums=write_queues,
+            perm=_bits(perm),
+            order=order,
+            attributes=None if message_type == "NORMAL" else f"+{_TYPE}={message_type}",
         )
         for address in brokers.values():
-            await self._caller.ask(address, ask, timeout=self._timeout)
-        deadline = time.monotonic() + self._timeout
-        for name_server in self._name_servers.addresses:
+            await self._link.ask(address, ask)
+        deadline = time.monotonic() + self._link.timeout
+        for name_server in self._link.name_servers.addresses:
             while not await self._is_routed(name_server, name, set(brokers)) and time.monotonic() < deadline:
-                await self._caller.sleep(_LOOK_AGAIN_S)
+                await self._link.caller.sleep(_LOOK_AGAIN_S)
         return sorted(brokers)
+
+    async def alter(
+        self,
+        name: str,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: Perm | None = None,
+        order: bool | None = None,
+    ) -> list[str]:
+        """Change some settings of a topic where it exists; the names of these brokers. Raises `TopicNotFound`.
+
+        Fewer queues hide what the others hold: lower `write_queues` first, `read_queues` when they are consumed.
+        """
+        given: dict[str, Any] = {
+            "read_queue_nums": read_queues,
+            "write_queue_nums": write_queues,
+            "perm": None if perm is None else _bits(perm),
+            "order": order,
+        }
+        changes = {field: value for field, value in given.items() if value is not None}
+        if not changes:
+            raise ConfigError("nothing to change: name a setting")
+        known, addresses = await self.settings(name), await self._masters_of(name)
+        for broker, topic in known.items():
+            new = dataclasses.replace(topic, **changes)
+            ask = UpdateAndCreateTopic(
+                topic=name,
+                read_queue_nums=new.read_queue_nums,
+                write_queue_nums=new.write_queue_nums,
+                perm=new.perm,
+                topic_filter_type=new.topic_filter_type,
+                topic_sys_flag=new.topic_sys_flag,
+                order=new.order,
+            )
+            await self._link.ask(addresses[broker], ask)
+        return sorted(known)
 
     async def delete(self, name: str) -> list[str]:
         """Remove the topic from its brokers, then from every name server; the names of these brokers.
 
         Raises `TopicNotFound` when there is none. Its messages cannot be read any more.
         """
-        route = await self._route(name)
+        route = await self.route(name)
         for broker in route.broker_datas:
             for address in broker.broker_addrs.values():
-                await self._caller.ask(address, DeleteTopicInBroker(topic=name), timeout=self._timeout)
-        for address in self._name_servers.addresses:
+                await self._link.ask(address, DeleteTopicInBroker(topic=name))
+        for address in self._link.name_servers.addresses:
             # Each keeps its own table; one that already forgot the topic has nothing left to do.
             with suppress(TopicNotFound):
-                await self._caller.ask(address, DeleteTopic(topic=name), timeout=self._timeout)
+                await self._link.ask(address, DeleteTopic(topic=name))
         return sorted(broker.broker_name for broker in route.broker_datas)
 
-    async def _route(self, name: str) -> TopicRoute:
-        ask = GetRoute(topic=name, accept_standard_json_only=True)
-        try:
-            return (await self._name_servers.ask(self._caller, ask)).body
-        except RocketMQError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                raise TopicNotFound(
-                    f"there is no topic {name!r}",
-                    code=error.code,
-                    topic=name,
-                    hint=f"rmqpy topic create {name}",
-                ) from None
-            raise
+    async def _masters_of(self, name: str) -> dict[str, str]:
+        found = {one.broker_name: master(one) for one in (await self.route(name)).broker_datas}
+        return {broker: address for broker, address in sorted(found.items()) if address is not None}
 
     async def _is_routed(self, name_server: str, name: str, brokers: set[str]) -> bool:
         """Whether a name server shows the topic at all of these brokers; one that is away need not."""
-        ask = GetRoute(topic=name, accept_standard_json_only=True)
         try:
-            route = (await self._caller.ask(name_server, ask, timeout=self._timeout)).body
+            route = (await self._link.ask(name_server, _route(name))).body
         except TopicNotFound:
             return False
         except (ConnectError, RequestTimeout):
@@ -155,19 +207,32 @@ class Topics:
     async def _system_names(self) -> set[str]:
         """Topics the servers keep for themselves: name servers know those named as clusters and brokers, a broker
         knows the others."""
-        known = (await self._name_servers.ask(self._caller, GetSystemTopics())).body
-        names = set(known.topic_list)
+        known = (await self._link.look_up(GetSystemTopics())).body
+        found = set(known.topic_list)
         if known.broker_addr:
-            answer = await self._caller.ask(
-                known.broker_addr, GetSystemTopicListFromBroker(), timeout=self._timeout
-            )
-            names.update(answer.body.topic_list)
-        return names
+            answer = await self._link.ask(known.broker_addr, GetSystemTopicListFromBroker())
+            found.update(answer.body.topic_list)
+        return found
 
 
-def _master(broker: BrokerData) -> str | None:
-    return broker.broker_addrs.get(MASTER_ID)
+def permission(bits: int) -> str:
+    """What is allowed, as tables show it.
+
+    >>> permission(6), permission(4)
+    ('RW', 'R-')
+    """
+    return ("R" if bits & Permission.READ else "-") + ("W" if bits & Permission.WRITE else "-")
 
 
-def _permission(bits: int) -> str:
-    return ("R" if bits & READ else "-") + ("W" if bits & WRITE else "-")
+def _bits(perm: Perm) -> int:
+    return (Permission.READ if "R" in perm else 0) | (Permission.WRITE if "W" in perm else 0)
+
+
+def _route(name: str) -> GetRoute:
+    return GetRoute(topic=name, accept_standard_json_only=True)
+
+
+def _missing(name: str, code: int | None) -> TopicNotFound:
+    return TopicNotFound(
+        f"there is no topic {name!r}", code=code, topic=name, hint=f"rmqpy topic create {name}"
+    )

@@ -21,10 +21,17 @@ COMMANDS = {
     "broker": "A broker, configured as Apache's: broker.conf and key=value.",
     "produce": "Send messages: an argument, standard input, or the lines of a file.",
     "consume": "Print the messages of a topic.",
-    "topic": "List, describe, create and delete topics.",
+    "topic": "List, describe, create, change and delete topics.",
     "group": "Consumer groups: settings, members, how far behind they are; reset, skip, clone.",
+    "message": "Single messages: by id, by key, by time; what an id says.",
     "dlq": "Dead letters: list, show, export them, or send them again.",
+    "cluster": "The brokers of a cluster, and whether they are well.",
+    "client": "Connected producers and consumers.",
+    "config": "Settings of running servers and of files: get, set, compare, validate.",
+    "doctor": "What is broken, and what to do about it.",
     "bench": "Measure a broker: throughput, latency, processor time.",
+    "profile": "Names for the clusters you work with.",
+    "completion": "Let a shell complete commands, topics and groups.",
     "version": "Version of rmqpy and of what it runs on.",
 }
 

@@ -1,6 +1,5 @@
 """`rmqpy consume`: the messages of a topic, one line each."""
 
-import base64
 import json
 import time
 from contextlib import suppress
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rmqpy.cli.options import client_config, cluster_options, place
+from rmqpy.cli.options import client_config, cluster_options, complete_groups, complete_topics, place
+from rmqpy.cli.output import message_record
 
 if TYPE_CHECKING:
     from rmqpy.client.consumer import PullConsumer
@@ -25,8 +25,13 @@ NEW_TOPIC_S = 1.0
 
 
 @click.command()
-@click.argument("topic")
-@click.option("-g", "--group", help="Go on where this group stopped, and commit what was printed.")
+@click.argument("topic", shell_complete=complete_topics)
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=complete_groups,
+    help="Go on where this group stopped, and commit what was printed.",
+)
 @click.option(
     "--from",
     "start",
@@ -137,20 +142,4 @@ def _is_behind(consumer: "PullConsumer", ends: dict["MessageQueue", int]) -> boo
 def _line(message: "ReceivedMessage", output: Literal["text", "jsonl"]) -> str | bytes:
     if output == "text":
         return message.body
-    record: dict[str, object] = {
-        "topic": message.topic,
-        "broker": message.queue.broker,
-        "queue": message.queue.queue_id,
-        "offset": message.queue_offset,
-        "message_id": message.message_id,
-        "tag": message.tag,
-        "keys": message.keys,
-        "properties": dict(message.properties),
-        "born_at": message.born_at.isoformat(),
-        "stored_at": message.stored_at.isoformat(),
-    }
-    try:
-        record["body"] = message.text()
-    except UnicodeDecodeError:
-        record["body_base64"] = base64.b64encode(message.body).decode("ascii")
-    return json.dumps(record, ensure_ascii=False)
+    return json.dumps(message_record(message), ensure_ascii=False)

@@ -1,26 +1,20 @@
 """`rmqpy dlq`: list, show, resend, export dead letters."""
 
-import base64
 import json
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqpy.cli.options import asking, cluster_options, wait_for
-from rmqpy.cli.output import Format, output_option, show
+from rmqpy.cli.options import cluster_options, complete_groups, connect
+from rmqpy.cli.output import Format, message_line, message_record, output_option, show, time_text
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage
-    from rmqpy.admin.dead_letters import DeadLetters
-    from rmqpy.admin.topics import QueueState
 
-#: Of a body in a table; JSON has all of it.
-_BODY_CHARS_MAX = 40
+_GROUP = click.argument("group", shell_complete=complete_groups)
 
 
 @click.group()
@@ -32,9 +26,13 @@ def command() -> None:
 @cluster_options
 @output_option
 def list_(namesrv: str, timeout: float, output: Format) -> None:
-    """Groups that gave up on something, and on how much."""
-    with _dead_letters(namesrv, timeout) as letters:
-        piles = wait_for(letters.piles())
+    """Groups that gave up on something, and on how much.
+
+    \b
+    rmqpy dlq list
+    """
+    with connect(namesrv, timeout) as admin:
+        piles = admin.dead_letters()
     show(
         [{"group": pile.group, "messages": pile.messages, "last": _time(pile.last_ms)} for pile in piles],
         output,
@@ -42,24 +40,24 @@ def list_(namesrv: str, timeout: float, output: Format) -> None:
 
 
 @command.command("show")
-@click.argument("group")
+@_GROUP
 @click.option("--count", type=click.IntRange(1), default=20, show_default=True, help="Messages at most.")
 @cluster_options
 @output_option
 def show_(group: str, count: int, namesrv: str, timeout: float, output: Format) -> None:
-    """What GROUP gave up on, oldest first."""
-    with _dead_letters(namesrv, timeout) as letters:
-        rows = [_row(message) for _, message in wait_for(_first(letters.messages(group), count))]
-    if output == "table":
-        for row in rows:
-            row["body"] = str(row.get("body", row.get("body_base64")))[:_BODY_CHARS_MAX]
-            row.pop("body_base64", None)
-            row.pop("properties")
-    show(rows, output)
+    """What GROUP gave up on, oldest first.
+
+    \b
+    rmqpy dlq show billing --count 5
+    """
+    with connect(namesrv, timeout) as admin:
+        found = [message for _, message in islice(admin.dlq(group), count)]
+    row = message_line if output == "table" else _record
+    show([row(message) for message in found], output)
 
 
 @command.command()
-@click.argument("group")
+@_GROUP
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this message; may be repeated.")
 @click.option("--all", "is_all", is_flag=True, help="Everything that GROUP gave up on.")
 @click.option(
@@ -81,13 +79,16 @@ def resend(
     """Send dead letters of GROUP again, to the group alone. They stay among the dead letters, too.
 
     A group that consumes in order gets nothing from its retry topic: use --origin.
+
+    \b
+    rmqpy dlq resend billing --all --yes
     """
     if bool(ids) == is_all:
         raise click.UsageError("name messages with --id, or all of them with --all")
-    with _dead_letters(namesrv, timeout) as letters:
+    with connect(namesrv, timeout) as admin:
         found = [
             (queue, message)
-            for queue, message in wait_for(_first(letters.messages(group), None))
+            for queue, message in admin.dlq(group)
             if is_all or message.message_id in ids or message.offset_message_id in ids
         ]
         if missing := set(ids) - {
@@ -98,72 +99,34 @@ def resend(
             click.confirm(f"Send {len(found)} messages again?", abort=True, err=True)
         rows = []
         for queue, message in found:
-            sent = wait_for(letters.resend(group, queue, message, to_origin=origin))
+            sent = admin.resend(group, queue, message, to_origin=origin)
             rows.append({"message_id": message.message_id, "sent_as": sent})
     show(rows, output)
 
 
 @command.command()
-@click.argument("group")
+@_GROUP
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Instead of standard output.")
 @cluster_options
 def export(group: str, file: Path | None, namesrv: str, timeout: float) -> None:
-    """Write the dead letters of GROUP as JSON, one message a line."""
-    with (
-        _dead_letters(namesrv, timeout) as letters,
-        open(file, "w", encoding="utf-8") if file else _standard_output() as out,
-    ):
+    """Write the dead letters of GROUP as JSON, one message a line.
 
-        async def write() -> None:
-            async for _, message in letters.messages(group):
-                out.write(json.dumps(_row(message), ensure_ascii=False) + "\n")
-
-        wait_for(write())
+    \b
+    rmqpy dlq export billing --file letters.jsonl
+    """
+    with connect(namesrv, timeout) as admin, click.open_file(str(file or "-"), "w", encoding="utf-8") as out:
+        for _, message in admin.dlq(group):
+            out.write(json.dumps(_record(message), ensure_ascii=False) + "\n")
 
 
-async def _first(
-    messages: "AsyncIterator[tuple[QueueState, ReceivedMessage]]", count: int | None
-) -> "list[tuple[QueueState, ReceivedMessage]]":
-    found: list[tuple[QueueState, ReceivedMessage]] = []
-    if count is None or count > 0:
-        async for each in messages:
-            found.append(each)
-            if len(found) == count:
-                break
-    return found
-
-
-def _row(message: "ReceivedMessage") -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "message_id": message.message_id,
+def _record(message: "ReceivedMessage") -> dict[str, Any]:
+    """The message with the topic it was sent to first, and how often it was tried."""
+    record = message_record(message)
+    return record | {
         "topic": message.properties.get("RETRY_TOPIC"),
         "attempts": message.delivery_attempt,
-        "stored_at": message.stored_at.isoformat(timespec="milliseconds"),
-        "tag": message.tag,
-        "keys": list(message.keys),
-        "properties": dict(message.properties),
     }
-    try:
-        row["body"] = message.text()
-    except UnicodeDecodeError:
-        row["body_base64"] = base64.b64encode(message.body).decode()
-    return row
 
 
 def _time(ms: int) -> str | None:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds") if ms > 0 else None
-
-
-@contextmanager
-def _standard_output() -> Iterator[Any]:
-    yield sys.stdout
-
-
-@contextmanager
-def _dead_letters(namesrv: str, timeout: float) -> "Iterator[DeadLetters]":
-    """The cluster's dead letters, over connections that last as long as the command."""
-    from rmqpy.admin.dead_letters import DeadLetters
-    from rmqpy.admin.topics import Topics
-
-    with asking(namesrv, timeout) as (caller, name_servers):
-        yield DeadLetters(caller, Topics(caller, name_servers, timeout=timeout), timeout=timeout)
+    return time_text(datetime.fromtimestamp(ms / 1_000, UTC)) if ms > 0 else None

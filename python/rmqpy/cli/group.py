@@ -1,21 +1,21 @@
 """`rmqpy group`: list, describe, create, alter, delete, lag, members, reset, skip, clone."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from rmqpy.cli.options import asking, cluster_options, options, place, wait_for
+from rmqpy.cli.options import cluster_options, complete_groups, complete_topics, connect, options, place
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
-    from rmqpy.admin.groups import Groups, Move, Place
+    from rmqpy.admin.groups import Move, Place
 
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-_TOPIC = click.option("--topic", help="Only this topic; all of the group's otherwise.")
+_GROUP = click.argument("name", shell_complete=complete_groups)
+_TOPIC = click.option("--topic", shell_complete=complete_topics, help="Only this topic; all of the group's otherwise.")
 
 
 #: Settings of a group; one that is not given is None and stays as it is.
@@ -39,20 +39,28 @@ def command() -> None:
 @cluster_options
 @output_option
 def list_(system: bool, namesrv: str, timeout: float, output: Format) -> None:
-    """Names of all groups."""
-    with _groups(namesrv, timeout) as groups:
-        names = wait_for(groups.names(with_system=system))
+    """Names of all groups.
+
+    \b
+    rmqpy group list
+    """
+    with connect(namesrv, timeout) as admin:
+        names = admin.groups(with_system=system)
     show([{"group": name} for name in names], output)
 
 
 @command.command()
-@click.argument("name")
+@_GROUP
 @cluster_options
 @output_option
 def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
-    """Settings of group NAME on each broker."""
-    with _groups(namesrv, timeout) as groups:
-        found = wait_for(groups.describe(name))
+    """Settings of group NAME on each broker.
+
+    \b
+    rmqpy group describe billing
+    """
+    with connect(namesrv, timeout) as admin:
+        found = admin.group(name)
     rows = [
         {
             "broker": broker,
@@ -67,7 +75,7 @@ def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
 
 
 @command.command()
-@click.argument("name")
+@_GROUP
 @_settings
 @click.option("--cluster", help="Needed where the name servers know several clusters.")
 @cluster_options
@@ -75,51 +83,66 @@ def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
 def create(
     name: str, cluster: str | None, namesrv: str, timeout: float, output: Format, **settings: Any
 ) -> None:
-    """Make group NAME on every broker of the cluster, or give it these settings where it exists."""
-    with _groups(namesrv, timeout) as groups:
-        brokers = wait_for(groups.create(name, cluster=cluster, **_given(settings)))
+    """Make group NAME on every broker of the cluster, or give it these settings where it exists.
+
+    \b
+    rmqpy group create audit --retry-max 3
+    """
+    with connect(namesrv, timeout) as admin:
+        brokers = admin.create_group(name, cluster=cluster, **settings)
     show({"group": name, "brokers": brokers}, output)
 
 
 @command.command()
-@click.argument("name")
+@_GROUP
 @_settings
 @cluster_options
 @output_option
 def alter(name: str, namesrv: str, timeout: float, output: Format, **settings: Any) -> None:
-    """Change some settings of group NAME; the others stay."""
-    changes = _given(settings)
-    if not changes:
+    """Change some settings of group NAME; the others stay.
+
+    \b
+    rmqpy group alter billing --retry-max 8
+    """
+    if all(value is None for value in settings.values()):
         raise click.UsageError("nothing to change: name a setting")
-    with _groups(namesrv, timeout) as groups:
-        brokers = wait_for(groups.alter(name, **changes))
+    with connect(namesrv, timeout) as admin:
+        brokers = admin.update_group(name, **settings)
     show({"group": name, "brokers": brokers}, output)
 
 
 @command.command()
-@click.argument("name")
+@_GROUP
 @click.option("--keep-offsets", is_flag=True, help="A group made again under this name goes on where it was.")
 @_YES
 @cluster_options
 @output_option
 def delete(name: str, keep_offsets: bool, yes: bool, namesrv: str, timeout: float, output: Format) -> None:
-    """Forget group NAME and its offsets. Its retry and dead-letter topics stay."""
+    """Forget group NAME and its offsets. Its retry and dead-letter topics stay.
+
+    \b
+    rmqpy group delete audit --yes
+    """
     if not yes:
         click.confirm(f"Forget the group {name!r} and where it stands?", abort=True, err=True)
-    with _groups(namesrv, timeout) as groups:
-        brokers = wait_for(groups.delete(name, with_offsets=not keep_offsets))
+    with connect(namesrv, timeout) as admin:
+        brokers = admin.delete_group(name, with_offsets=not keep_offsets)
     show({"group": name, "deleted_from": brokers}, output)
 
 
 @command.command()
-@click.argument("name")
+@_GROUP
 @_TOPIC
 @cluster_options
 @output_option
 def lag(name: str, topic: str | None, namesrv: str, timeout: float, output: Format) -> None:
-    """How far group NAME is behind, in messages and in seconds, queue by queue."""
-    with _groups(namesrv, timeout) as groups:
-        progress = wait_for(groups.progress(name, topic))
+    """How far group NAME is behind, in messages and in seconds, queue by queue.
+
+    \b
+    rmqpy group lag billing --topic orders
+    """
+    with connect(namesrv, timeout) as admin:
+        progress = admin.progress(name, topic)
     rows = [
         {
             "topic": row.topic,
@@ -136,15 +159,19 @@ def lag(name: str, topic: str | None, namesrv: str, timeout: float, output: Form
 
 
 @command.command()
-@click.argument("name")
+@_GROUP
 @cluster_options
 @output_option
 def members(name: str, namesrv: str, timeout: float, output: Format) -> None:
-    """The clients in group NAME. Warns when they do not all subscribe to the same."""
+    """The clients in group NAME. Warns when they do not all subscribe to the same.
+
+    \b
+    rmqpy group members billing
+    """
     from rmqpy.admin.groups import disagreements
 
-    with _groups(namesrv, timeout) as groups:
-        found = wait_for(groups.members(name))
+    with connect(namesrv, timeout) as admin:
+        found = admin.members(name)
     rows = [
         {
             "client": member.client_id,
@@ -168,8 +195,8 @@ def members(name: str, namesrv: str, timeout: float, output: Format) -> None:
 
 
 @command.command()
-@click.argument("name")
-@click.argument("topic")
+@_GROUP
+@click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--to",
     required=True,
@@ -192,18 +219,21 @@ def reset(
     timeout: float,
     output: Format,
 ) -> None:
-    """Let group NAME go on elsewhere in TOPIC. Takes effect at its next pull, online or not."""
+    """Let group NAME go on elsewhere in TOPIC. Takes effect at its next pull, online or not.
+
+    \b
+    rmqpy group reset billing orders --to 10m --dry-run
+    rmqpy group reset billing orders --to begin --yes
+    """
     where = place(to)
     if isinstance(where, int) != (queue is not None):
         raise click.UsageError("an offset belongs to one queue: give both, or neither")
     offset = where if isinstance(where, int) else None
     moment = _place(where)
-    with _groups(namesrv, timeout) as groups:
+    with connect(namesrv, timeout) as admin:
         _move(
             f"Move the group {name!r} in {topic!r}",
-            lambda is_dry: wait_for(
-                groups.reset(name, topic, moment, queue_id=queue, offset=offset, dry_run=is_dry)
-            ),
+            lambda is_dry: admin.reset_offsets(name, topic, moment, queue_id=queue, offset=offset, dry_run=is_dry),
             dry_run=dry_run,
             yes=yes,
             output=output,
@@ -211,7 +241,7 @@ def reset(
 
 
 @command.command()
-@click.argument("name")
+@_GROUP
 @_TOPIC
 @_DRY_RUN
 @_YES
@@ -220,11 +250,15 @@ def reset(
 def skip(
     name: str, topic: str | None, dry_run: bool, yes: bool, namesrv: str, timeout: float, output: Format
 ) -> None:
-    """Let group NAME give up what waits: it goes on with what is sent from now on."""
-    with _groups(namesrv, timeout) as groups:
+    """Let group NAME give up what waits: it goes on with what is sent from now on.
+
+    \b
+    rmqpy group skip billing --topic orders --yes
+    """
+    with connect(namesrv, timeout) as admin:
         _move(
             f"Let the group {name!r} skip what waits",
-            lambda is_dry: wait_for(groups.skip(name, topic, dry_run=is_dry)),
+            lambda is_dry: admin.skip_backlog(name, topic, dry_run=is_dry),
             dry_run=dry_run,
             yes=yes,
             output=output,
@@ -232,8 +266,8 @@ def skip(
 
 
 @command.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=complete_groups)
+@click.argument("target", shell_complete=complete_groups)
 @_TOPIC
 @_YES
 @cluster_options
@@ -241,11 +275,15 @@ def skip(
 def clone(
     source: str, target: str, topic: str | None, yes: bool, namesrv: str, timeout: float, output: Format
 ) -> None:
-    """Let group TARGET go on where group SOURCE stands."""
+    """Let group TARGET go on where group SOURCE stands.
+
+    \b
+    rmqpy group clone billing audit --yes
+    """
     if not yes:
         click.confirm(f"Move the group {target!r} to where {source!r} stands?", abort=True, err=True)
-    with _groups(namesrv, timeout) as groups:
-        brokers = wait_for(groups.clone(source, target, topic))
+    with connect(namesrv, timeout) as admin:
+        brokers = admin.clone_offsets(source, target, topic)
     show({"source": source, "target": target, "brokers": brokers}, output)
 
 
@@ -277,22 +315,3 @@ def _row(move: "Move") -> dict[str, object]:
         "to": move.target,
         "messages": move.target - move.offset,
     }
-
-
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    names = {
-        "retry_max": "retry_max_times",
-        "retry_queues": "retry_queue_nums",
-        "consume": "consume_enable",
-        "broadcast": "consume_broadcast_enable",
-    }
-    return {names[name]: value for name, value in settings.items() if value is not None}
-
-
-@contextmanager
-def _groups(namesrv: str, timeout: float) -> "Iterator[Groups]":
-    """The cluster's groups, over connections that last as long as the command."""
-    from rmqpy.admin.groups import Groups
-
-    with asking(namesrv, timeout) as (caller, name_servers):
-        yield Groups(caller, name_servers, timeout=timeout)

@@ -3,14 +3,24 @@
 Keys of the JSON are stable. A list of rows becomes a table with a line of headings, one record becomes two columns.
 """
 
+import base64
+import csv
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-Format = Literal["table", "json", "jsonl"]
+if TYPE_CHECKING:
+    from rmqpy._native import ReceivedMessage
+
+Format = Literal["table", "json", "jsonl", "csv"]
 Record = Mapping[str, Any]
+#: Of a body in a table; JSON has all of it.
+_BODY_CHARS_MAX = 40
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -19,10 +29,10 @@ def output_option(command: _Command) -> _Command:
     return click.option(
         "-o",
         "--output",
-        type=click.Choice(["table", "json", "jsonl"]),
+        type=click.Choice(["table", "json", "jsonl", "csv"]),
         default="table",
         show_default=True,
-        help="How to print the result; jsonl is one JSON object per line.",
+        help="How to print the result; jsonl is one JSON object a line, csv has a line of headings.",
     )(command)
 
 
@@ -30,6 +40,8 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
     """Print one record, or rows of the same keys."""
     if output == "json":
         click.echo(json.dumps(result, ensure_ascii=False, indent=2, default=str))
+    elif output == "csv":
+        _comma_separated([result] if isinstance(result, Mapping) else result)
     elif isinstance(result, Mapping):
         if output == "jsonl":
             click.echo(json.dumps(result, ensure_ascii=False, default=str))
@@ -42,6 +54,55 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
         headings = list(result[0])
         rows = ([_text(row[key]) for key in headings] for row in result)
         click.echo(_columns([[heading.upper() for heading in headings], *rows]))
+
+
+def message_record(message: "ReceivedMessage") -> dict[str, Any]:
+    """A message whole; the body as text, or in base64 where it is none."""
+    record: dict[str, Any] = {
+        "topic": message.topic,
+        "broker": message.queue.broker,
+        "queue": message.queue.queue_id,
+        "offset": message.queue_offset,
+        "message_id": message.message_id,
+        "offset_message_id": message.offset_message_id,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "properties": dict(message.properties),
+        "born_at": time_text(message.born_at),
+        "stored_at": time_text(message.stored_at),
+    }
+    try:
+        record["body"] = message.text()
+    except UnicodeDecodeError:
+        record["body_base64"] = base64.b64encode(message.body).decode("ascii")
+    return record
+
+
+def message_line(message: "ReceivedMessage") -> dict[str, Any]:
+    """What a table has room for."""
+    record = message_record(message)
+    body = str(record.get("body", record.get("body_base64")))
+    return {
+        **{name: record[name] for name in ("broker", "queue", "offset", "message_id", "tag", "keys", "stored_at")},
+        "body": body[:_BODY_CHARS_MAX],
+    }
+
+
+def time_text(moment: datetime) -> str:
+    """A time as JSON has it."""
+    return moment.isoformat(timespec="milliseconds")
+
+
+def _comma_separated(rows: Sequence[Record]) -> None:
+    if rows:
+        lines = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
+        lines.writeheader()
+        lines.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def _cell(value: object) -> object:
+    """Nothing for None, so that empty cells look empty to programs."""
+    return value if value is None else _text(value)
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from rmqpy.cli.options import client_config, cluster_options, name_and_value
+from rmqpy.cli.options import client_config, cluster_options, complete_topics, name_and_value
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ UNDER_WAY_MAX = 1024
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("body", required=False)
 @click.option("-f", "--file", type=click.File("rb"), help="Send each line of this file.")
 @click.option("-t", "--tag", help="Tag that consumers can filter by.")

@@ -22,6 +22,10 @@ def command(
 ) -> None:
     """Run a name server and a broker in one process until Ctrl-C.
 
+    \b
+    rmqpy standalone
+    rmqpy standalone --data-dir data flushDiskType=SYNC_FLUSH
+
     KEY=VALUE are settings of broker.conf, for instance flushDiskType=SYNC_FLUSH. Port 0 takes a free one. A second
     Ctrl-C ends the process at once; the next start then recovers.
     """

@@ -11,7 +11,11 @@ from rmqpy.cli.output import Format, output_option, show
 @click.command()
 @output_option
 def command(output: Format) -> None:
-    """Version of rmqpy and of what it runs on."""
+    """Version of rmqpy and of what it runs on.
+
+    \b
+    rmqpy version
+    """
     from rmqpy import _native
 
     show(

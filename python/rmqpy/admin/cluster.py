@@ -1,0 +1,135 @@
+"""What a cluster consists of: its brokers, how they are doing, and the clients that are connected to them."""
+
+from typing import NamedTuple
+
+from rmqpy.admin.groups import Groups
+from rmqpy.admin.link import MASTER_ID, Link, Part
+from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, GetConsumerConnectionList
+
+
+class BrokerState(NamedTuple):
+    """One registered broker. What only it can tell is None when it did not answer."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    version: str | None
+    #: Messages in and out in each of the last seconds.
+    in_per_second: float | None
+    out_per_second: float | None
+    #: Used part of the disk that holds the log.
+    disk_used: float | None
+    #: Why it did not answer.
+    fault: str | None
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it takes messages."""
+        return self.broker_id == MASTER_ID
+
+
+class ClientState(NamedTuple):
+    """One client in one group."""
+
+    client_id: str
+    role: str
+    group: str
+    address: str
+    language: str
+    version: int
+    brokers: tuple[str, ...]
+
+
+class Cluster(Part):
+    """The brokers that name servers know, and who is connected to them."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._groups = Groups(link)
+
+    async def brokers(self) -> list[BrokerState]:
+        """Every registered broker, by cluster, name and id; one that does not answer is in the list, too."""
+        info = await self._link.cluster_info()
+        return [
+            await self._state(cluster, name, broker_id, address)
+            for cluster, names in sorted(info.cluster_addr_table.items())
+            for name in sorted(names)
+            for broker_id, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+        ]
+
+    async def clients(self, group: str | None = None) -> list[ClientState]:
+        """Who is connected, producers and consumers, by group; the members of one group if asked for.
+
+        A client that is in several groups is in the list once for each. Asks about every consumer group at every
+        master.
+        """
+        found: dict[tuple[str, str, str], ClientState] = {}
+
+        def note(role: str, name: str, client: Connection, broker: str) -> None:
+            known = found.get((role, name, client.client_id))
+            found[role, name, client.client_id] = ClientState(
+                client.client_id,
+                role,
+                name,
+                client.client_addr,
+                client.language,
+                client.version,
+                (*(known.brokers if known else ()), broker),
+            )
+
+        names = [group] if group is not None else await self._groups.names(with_system=True)
+        for broker, address in sorted((await self._link.masters()).items()):
+            table = (await self._link.ask(address, GetAllProducerInfo())).body.data
+            for name, producers in table.items():
+                if group in (None, name):
+                    for one in producers:
+                        note(
+                            "producer",
+                            name,
+                            Connection(
+                                client_addr=one.remote_ip,
+                                client_id=one.client_id,
+                                language=one.language,
+                                version=one.version,
+                            ),
+                            broker,
+                        )
+            for name in names:
+                try:
+                    online = (await self._link.ask(address, GetConsumerConnectionList(consumer_group=name))).body
+                except RocketMQError as error:
+                    if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                        raise
+                else:
+                    for one_client in online.connection_set:
+                        note("consumer", name, one_client, broker)
+        return sorted(found.values(), key=lambda client: (client.group, client.role, client.client_id))
+
+    async def _state(self, cluster: str, name: str, broker_id: int, address: str) -> BrokerState:
+        try:
+            table = (await self._link.ask(address, GetBrokerRuntimeInfo())).body.table
+        except (ConnectError, RequestTimeout) as error:
+            return BrokerState(cluster, name, broker_id, address, None, None, None, None, str(error))
+        return BrokerState(
+            cluster,
+            name,
+            broker_id,
+            address,
+            table.get("brokerVersionDesc"),
+            _first(table.get("putTps")),
+            _first(table.get("getTransferredTps") or table.get("getTransferedTps")),
+            _first(table.get("commitLogDiskRatio")),
+            None,
+        )
+
+
+def _first(numbers: str | None) -> float | None:
+    """The first of several numbers: brokers tell rates over 10 s, a minute and ten minutes."""
+    try:
+        return float((numbers or "").split()[0])
+    except (ValueError, IndexError):
+        return None

@@ -1,0 +1,204 @@
+"""Is the cluster well? One verdict for each question, and what to do where the answer is no.
+
+Asks every name server and every broker itself, so that one that is away costs one timeout and hides no other fault.
+"""
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Final
+
+from rmqpy.admin import machine
+from rmqpy.admin.link import Part, master
+from rmqpy.admin.topics import Topics
+from rmqpy.admin.verdicts import DISK_FREE_BYTES_MIN, Verdict
+from rmqpy.config import properties
+from rmqpy.config.broker import ANY_HOST, LOOPBACK, BrokerConfig
+from rmqpy.errors import ConnectError, NameServerUnreachable, RequestTimeout, RocketMQError, TopicNotFound
+from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.routes import ClusterInfo, GetClusterInfo
+from rmqpy.protocol.topics import Permission
+
+#: A broker's clock may differ from ours by so much. Delays, resets by time and retention go by it.
+CLOCK_OFF_S_MAX: Final = 10.0
+
+_UNREACHABLE = (ConnectError, RequestTimeout)
+_DURATION: Final = re.compile(r"(\d+) days?, (\d+) hours?, (\d+) minutes?, (\d+) seconds?")
+_FREE: Final = re.compile(r"Free\s*:\s*([\d.]+)\s*([KMGTP]?)i?B")
+
+
+class Health(Part):
+    """Verdicts about one cluster."""
+
+    async def cluster(self, *, disk_free_min: int = DISK_FREE_BYTES_MIN) -> list[Verdict]:
+        """Name servers, brokers, and whether they agree."""
+        verdicts, views = await self._name_servers()
+        if not views:
+            return verdicts
+        verdicts += _agreement(views)
+        brokers = {
+            (name, broker_id): address
+            for view in views.values()
+            for name, broker in view.broker_addr_table.items()
+            for broker_id, address in broker.broker_addrs.items()
+        }
+        if not brokers:
+            verdicts.append(
+                Verdict("brokers", "bad", "none is registered", "start one with these name servers: rmqpy broker -n …")
+            )
+        for (name, _), address in sorted(brokers.items()):
+            verdicts += await self._broker(name, address, disk_free_min)
+        return verdicts
+
+    async def topic(self, name: str) -> list[Verdict]:
+        """Whether messages of a topic can be sent and consumed."""
+        check = f"topic {name}"
+        try:
+            route = await Topics(self._link).route(name)
+        except NameServerUnreachable as error:
+            return [Verdict(check, "bad", _line(error), "start a name server: rmqpy namesrv")]
+        except TopicNotFound:
+            return [Verdict(check, "bad", "does not exist", f"create it: rmqpy topic create {name}")]
+        alive = {broker.broker_name for broker in route.broker_datas if master(broker) is not None}
+        writable = [
+            data
+            for data in route.queue_datas
+            if data.perm & Permission.WRITE and data.write_queue_nums and data.broker_name in alive
+        ]
+        readable = [data for data in route.queue_datas if data.perm & Permission.READ and data.read_queue_nums]
+        verdicts = []
+        for may, verb in ((writable, "sent to"), (readable, "consumed from")):
+            if not may:
+                advice = f"give it a permission: rmqpy topic alter {name} --perm RW; look at brokerPermission, too"
+                verdicts.append(Verdict(check, "bad", f"no queue can be {verb}", advice))
+        queues = sum(data.write_queue_nums for data in writable)
+        return verdicts or [Verdict(check, "ok", f"{queues} queues at {len(writable)} brokers take messages")]
+
+    async def broker(self, config: BrokerConfig, *, disk_free_min: int = DISK_FREE_BYTES_MIN) -> list[Verdict]:
+        """Whether a broker with this configuration runs on this machine, or could be started."""
+        host = LOOPBACK if config.listen_host == ANY_HOST else config.listen_host
+        try:
+            answer = (await self._link.ask(f"{host}:{config.listen_port}", GetBrokerConfig())).body
+            running = properties.parse(answer)
+        except RocketMQError:
+            running = {}
+        is_running = running.get("brokerName") == config.name
+        return machine.look(config, is_running=is_running, disk_free_min=disk_free_min)
+
+    async def _name_servers(self) -> tuple[list[Verdict], dict[str, ClusterInfo]]:
+        verdicts, views = [], {}
+        for address in self._link.name_servers.addresses:
+            try:
+                views[address] = (await self._link.ask(address, GetClusterInfo())).body
+            except _UNREACHABLE as error:
+                advice = "start it, or correct -n and namesrvAddr: rmqpy namesrv"
+                verdicts.append(Verdict(f"name server {address}", "bad", _line(error), advice))
+            except RocketMQError as error:
+                advice = "something else listens there; is it a broker's address?"
+                verdicts.append(Verdict(f"name server {address}", "bad", _line(error), advice))
+            else:
+                count = len(views[address].broker_addr_table)
+                verdicts.append(Verdict(f"name server {address}", "ok", f"knows {count} brokers"))
+        return verdicts, views
+
+    async def _broker(self, name: str, address: str, disk_free_min: int) -> list[Verdict]:
+        check = f"broker {name} at {address}"
+        if (fault := _address_fault(address, self._link.name_servers.addresses)) is not None:
+            advice = f"set brokerIP1 of {name} to an address that clients can reach"
+            return [Verdict(check, "bad", fault, advice)]
+        try:
+            settings = properties.parse((await self._link.ask(address, GetBrokerConfig())).body)
+            asked_at = time.time()
+            runtime = (await self._link.ask(address, GetBrokerRuntimeInfo())).body.table
+        except _UNREACHABLE as error:
+            advice = (
+                "start it, open its port, or correct its brokerIP1 and listenPort; "
+                "name servers forget it after two minutes of silence"
+            )
+            return [Verdict(check, "bad", _line(error), advice)]
+        except RocketMQError as error:
+            return [Verdict(check, "bad", _line(error), "something else listens there, or it denies this request")]
+        return list(_broker_verdicts(check, name, settings, runtime, asked_at, disk_free_min))
+
+
+def _broker_verdicts(
+    check: str,
+    name: str,
+    settings: dict[str, str],
+    runtime: dict[str, str],
+    asked_at: float,
+    disk_free_min: int,
+) -> Iterator[Verdict]:
+    actual = settings.get("brokerName", name)
+    if actual != name:
+        advice = f"two brokers advertise one address: correct brokerIP1 or listenPort of {name}"
+        yield Verdict(check, "bad", f"{actual} answers there", advice)
+        return
+    yield Verdict(check, "ok", f"answers, version {runtime.get('brokerVersionDesc', 'unknown')}")
+    if (now := _clock(runtime)) is not None and abs(off := now - asked_at) > CLOCK_OFF_S_MAX:
+        direction = "ahead of" if off > 0 else "behind"
+        found = f"its clock is {abs(off):.0f} s {direction} this machine's"
+        yield Verdict(f"clock of {name}", "bad", found, "synchronize both machines: chrony or systemd-timesyncd")
+    if (free := _free(runtime)) is not None and free < disk_free_min:
+        found = f"{free >> 20} MiB are free where its log lies"
+        advice = "make room: it refuses messages when the disk is full"
+        yield Verdict(f"disk of {name}", "bad", found, advice)
+    permission = settings.get("brokerPermission", "6")
+    for bit, verb in ((Permission.WRITE, "takes no messages"), (Permission.READ, "gives no messages")):
+        if permission.isdigit() and not int(permission) & bit:
+            advice = f"if that is not meant: rmqpy config set {name} brokerPermission=6"
+            yield Verdict(f"permission of {name}", "warn", f"it {verb}: brokerPermission={permission}", advice)
+
+
+def _agreement(views: dict[str, ClusterInfo]) -> Iterator[Verdict]:
+    """Brokers that not every name server knows."""
+    every = {name for view in views.values() for name in view.broker_addr_table}
+    for address, view in views.items():
+        if missing := sorted(every - view.broker_addr_table.keys()):
+            advice = f"add {address} to namesrvAddr of these brokers, or look at its network"
+            yield Verdict(f"name server {address}", "bad", f"does not know {', '.join(missing)}", advice)
+
+
+def _address_fault(address: str, name_servers: tuple[str, ...]) -> str | None:
+    """Why nobody, or nobody elsewhere, can connect to an advertised address; None when nothing speaks against it."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return f"the advertised name {host} cannot be resolved here"
+    if all(ip_address(str(entry[4][0])).is_loopback for entry in found) and not all(
+        _is_loopback(server) for server in name_servers
+    ):
+        return f"{host} is advertised, which on every machine means the machine itself"
+    return None
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _clock(runtime: dict[str, str]) -> float | None:
+    """The time at the broker, exact to a second: when it started, and for how long it has been running."""
+    found = _DURATION.search(runtime.get("runtime", ""))
+    booted = runtime.get("bootTimestamp", "")
+    if found is None or not booted.isdigit():
+        return None
+    days, hours, minutes, seconds = map(int, found.groups())
+    return int(booted) / 1_000 + ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _free(runtime: dict[str, str]) -> int | None:
+    found = _FREE.search(runtime.get("commitLogDirCapacity", ""))
+    if found is None:
+        return None
+    return int(float(found[1]) * 1_024 ** " KMGTP".index(found[2] or " "))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error.args[0] if error.args else error).split())

@@ -1,0 +1,76 @@
+"""How administration reaches a cluster: one caller, its name servers, and how long one answer may take.
+
+Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through `Link.ask`, the one place where an
+advertised address is replaced by the one to connect to. Threads: those of the caller.
+"""
+
+from typing import TypeVar
+
+from rmqpy.config.client import ClientConfig
+from rmqpy.errors import ConfigError, RocketMQError
+from rmqpy.protocol.declare import Request
+from rmqpy.protocol.requests.routes import BrokerData, ClusterInfo, GetClusterInfo
+from rmqpy.remoting.client import Caller
+from rmqpy.remoting.nameservers import NameServers
+
+R = TypeVar("R")
+
+MASTER_ID = 0
+
+
+class Link:
+    """A cluster, as far as it is needed to ask its servers."""
+
+    def __init__(self, caller: Caller, config: ClientConfig) -> None:
+        self.caller = caller
+        self.timeout = config.request_timeout
+        self.name_servers = NameServers(config.namesrv, timeout=self.timeout)
+        self._addresses = dict(config.address_map)
+
+    async def ask(self, address: str, ask: Request[R]) -> R:
+        """The reply of one server."""
+        return await self.caller.ask(self.reachable(address), ask, timeout=self.timeout)
+
+    async def look_up(self, ask: Request[R]) -> R:
+        """The reply of any name server."""
+        return await self.name_servers.ask(self.caller, ask)
+
+    def reachable(self, address: str) -> str:
+        """The address to connect to for an advertised one."""
+        return self._addresses.get(address, address)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers, as some name server sees them."""
+        return (await self.look_up(GetClusterInfo())).body
+
+    async def masters(self, cluster: str | None = None) -> dict[str, str]:
+        """Name to address of every master of the cluster; the cluster may be left out where there is only one."""
+        info = await self.cluster_info()
+        if cluster is None:
+            if len(info.cluster_addr_table) > 1:
+                raise ConfigError(f"name one of the clusters {', '.join(sorted(info.cluster_addr_table))}")
+            cluster = next(iter(info.cluster_addr_table), "")
+        found = {
+            name: address
+            for name in info.cluster_addr_table.get(cluster, ())
+            if (address := master(info.broker_addr_table[name])) is not None
+        }
+        if not found:
+            raise RocketMQError("no broker is registered", hint="start one: rmqpy broker")
+        return found
+
+
+def master(broker: BrokerData) -> str | None:
+    """The address of a group's master, when it has one."""
+    return broker.broker_addrs.get(MASTER_ID)
+
+
+class Part:
+    """One noun of the administration: coroutines over a link.
+
+    `rmqpy.remoting.client.run` drives them in a thread, an event loop awaits them. What fails half-way leaves the
+    earlier servers changed; asking again is harmless.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link

@@ -1,0 +1,141 @@
+"""Can a broker with this configuration run on this machine? One verdict for each thing that stops brokers.
+
+Looks and changes nothing: a port is bound and given back, a lock is asked about and not taken. Blocks for the time of a
+few system calls.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rmqpy import __version__, _native
+from rmqpy.admin.verdicts import Verdict
+from rmqpy.config import broker as broker_config
+from rmqpy.config.broker import VIP_BELOW, BrokerConfig
+from rmqpy.errors import ConfigError
+
+#: `struct flock`: type, whence, start, length, process.
+_FLOCK: Final = "hhqqi"
+
+
+def versions() -> Verdict:
+    """Whether both halves of the package are of one release."""
+    if _native.__version__ != __version__:
+        found = f"rmqpy {__version__} with a native half {_native.__version__}"
+        return Verdict("versions", "bad", found, "install it again: pip install --force-reinstall rmqpy")
+    return Verdict("versions", "ok", f"rmqpy {__version__}")
+
+
+def configuration(path: Path) -> tuple[list[Verdict], BrokerConfig | None]:
+    """What its file says, and the configuration when a broker would start with it."""
+    check = f"configuration {path}"
+    try:
+        reading = broker_config.load(path)
+    except ConfigError as error:
+        return [Verdict(check, "bad", str(error), "correct it; every key is in docs/settings.md")], None
+    verdicts = [Verdict(check, "warn", notice, "remove the key or correct its name") for notice in reading.notices]
+    return verdicts or [Verdict(check, "ok", "every key is served")], reading.config
+
+
+def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[Verdict]:
+    """Whether a broker with this configuration could be started. One that runs has its port and folder already."""
+    folder = Path(config.store.folder)
+    if is_running:
+        own = [Verdict(f"broker {config.name}", "ok", f"runs at port {config.listen_port}")]
+    else:
+        own = [*_folder(folder), *_ports(config)]
+    return [*own, *_disk(folder, disk_free_min), *_advertised(config)]
+
+
+def _folder(folder: Path) -> Iterator[Verdict]:
+    check = f"store {folder}"
+    existing = _existing(folder)
+    if not existing.is_dir():
+        yield Verdict(check, "bad", f"{existing} is no folder", "correct storePathRootDir")
+    elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+        advice = f"let its user write there: chown -R USER {existing}"
+        yield Verdict(check, "bad", f"user {os.geteuid()} may not write to {existing}", advice)
+    elif _is_locked(folder / "lock"):
+        advice = "stop the other broker, or give this one a storePathRootDir of its own"
+        yield Verdict(check, "bad", "another running broker has it", advice)
+    else:
+        yield Verdict(check, "ok", "can be written" if existing == folder else "will be made")
+
+
+def _disk(folder: Path, free_min: int) -> Iterator[Verdict]:
+    free = shutil.disk_usage(_existing(folder)).free
+    if free < free_min:
+        advice = "make room or move storePathRootDir: a broker refuses messages when the disk is full"
+        yield Verdict(f"disk of {folder}", "bad", f"{free >> 20} MiB are free", advice)
+    else:
+        yield Verdict(f"disk of {folder}", "ok", f"{free >> 30} GiB are free")
+
+
+def _ports(config: BrokerConfig) -> Iterator[Verdict]:
+    if not config.listen_port:
+        return
+    for key, port in (("listenPort", config.listen_port), ("its VIP port", config.listen_port - VIP_BELOW)):
+        check = f"port {config.listen_host}:{port}"
+        try:
+            _bind(config.listen_host, port)
+        except PermissionError:
+            yield Verdict(check, "bad", "may not be used by this user", "take a port above 1023")
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                advice = f"see who has it: ss -ltnp 'sport = :{port}'; stop that, or change listenPort"
+                yield Verdict(check, "bad", f"{key} is in use", advice)
+            else:
+                yield Verdict(check, "bad", f"{error.strerror}", "correct bindAddress: it must be this machine's")
+        else:
+            yield Verdict(check, "ok", "is free")
+
+
+def _advertised(config: BrokerConfig) -> Iterator[Verdict]:
+    host = config.advertised_host
+    check = f"advertised address {host}"
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        yield Verdict(check, "bad", "cannot be resolved", "set brokerIP1 to an address that clients can reach")
+        return
+    try:
+        _bind(str(found[0][4][0]), 0)
+    except OSError:
+        advice = "fine when a router forwards it; otherwise set brokerIP1 to an address of this machine"
+        yield Verdict(check, "warn", "is not an address of this machine", advice)
+    else:
+        yield Verdict(check, "ok", "is this machine's")
+
+
+def _bind(host: str, port: int) -> None:
+    """Raises `OSError` when nobody could listen there."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        # As the server does: a connection that has just ended is no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+        probe.listen(1)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that exists."""
+    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        answer = fcntl.fcntl(
+            file, fcntl.F_OFD_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        )
+    finally:
+        os.close(file)
+    return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)

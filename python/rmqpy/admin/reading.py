@@ -1,0 +1,31 @@
+"""Reading a piece of one queue for an operator: nothing is committed, and no group has to exist."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from rmqpy._native import ReceivedMessage
+from rmqpy.admin.link import Link
+from rmqpy.message import MessageQueue
+from rmqpy.remoting import pulls
+
+#: A group that every broker has for tools; nothing is committed for it.
+TOOLS: Final = "TOOLS_CONSUMER"
+_PULL_MESSAGES: Final = 32
+
+
+async def read(
+    link: Link, address: str, queue: MessageQueue, begin: int, end: int
+) -> AsyncIterator[ReceivedMessage]:
+    """The messages of a queue with offsets in [begin, end), as far as its broker holds them."""
+    address = link.reachable(address)
+    offset = begin
+    while offset < end:
+        ext = pulls.request(TOOLS, queue, offset, tags="*", messages_max=min(_PULL_MESSAGES, end - offset))
+        call = await link.caller.call(address, pulls.PULL, ext, timeout=link.timeout)
+        pulled = pulls.read(call, queue, address)
+        if pulled.found is pulls.Found.MESSAGES:
+            for message in pulled.call.messages(queue, begin=begin, end=end):
+                yield message
+        elif pulled.found is pulls.Found.NOTHING and pulled.next_offset <= offset:
+            return
+        offset = max(offset + 1, pulled.next_offset)

@@ -1,0 +1,39 @@
+"""`rmqpy client`: list."""
+
+import click
+
+from rmqpy.cli.options import cluster_options, complete_groups, connect
+from rmqpy.cli.output import Format, output_option, show
+
+
+@click.group()
+def command() -> None:
+    """Connected producers and consumers."""
+
+
+@command.command("list")
+@click.option("-g", "--group", shell_complete=complete_groups, help="Only members of this group.")
+@cluster_options
+@output_option
+def list_(group: str | None, namesrv: str, timeout: float, output: Format) -> None:
+    """Who is connected to the brokers, a line for each group of a client.
+
+    \b
+    rmqpy client list
+    rmqpy client list --group billing
+    """
+    with connect(namesrv, timeout) as admin:
+        found = admin.clients(group)
+    rows = [
+        {
+            "group": client.group,
+            "role": client.role,
+            "client": client.client_id,
+            "address": client.address,
+            "language": client.language,
+            "version": client.version,
+            "brokers": list(client.brokers),
+        }
+        for client in found
+    ]
+    show(rows, output)

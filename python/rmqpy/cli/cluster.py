@@ -1,0 +1,54 @@
+"""`rmqpy cluster`: info, health."""
+
+import click
+
+from rmqpy.cli.options import cluster_options, connect
+from rmqpy.cli.output import Format, output_option, show
+from rmqpy.cli.verdicts import disk_free_option, tell_verdicts
+
+
+@click.group()
+def command() -> None:
+    """The brokers of a cluster, and whether they are well."""
+
+
+@command.command()
+@cluster_options
+@output_option
+def info(namesrv: str, timeout: float, output: Format) -> None:
+    """Every registered broker: address, version, messages a second, disk.
+
+    \b
+    rmqpy cluster info
+    """
+    with connect(namesrv, timeout) as admin:
+        found = admin.brokers()
+    rows = [
+        {
+            "cluster": state.cluster,
+            "broker": state.broker,
+            "id": state.broker_id,
+            "address": state.address,
+            "version": state.version,
+            "in_per_second": state.in_per_second,
+            "out_per_second": state.out_per_second,
+            "disk_used": state.disk_used,
+            "fault": state.fault,
+        }
+        for state in found
+    ]
+    show(rows, output)
+
+
+@command.command()
+@disk_free_option
+@cluster_options
+@output_option
+def health(disk_free_min: int, namesrv: str, timeout: float, output: Format) -> int:
+    """One verdict for every name server and broker; exit code 1 when one is bad.
+
+    \b
+    rmqpy cluster health
+    """
+    with connect(namesrv, timeout) as admin:
+        return tell_verdicts(admin.health(disk_free_min=disk_free_min << 20), output)

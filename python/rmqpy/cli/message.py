@@ -1,0 +1,116 @@
+"""`rmqpy message`: get, find, export, decode-id."""
+
+import json
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from rmqpy.cli.options import cluster_options, complete_topics, connect, moment, options
+from rmqpy.cli.output import Format, message_line, message_record, output_option, show, time_text
+
+_TOPIC = click.argument("topic", shell_complete=complete_topics)
+_TIMES = options(
+    click.option("--from", "begin", type=moment, metavar="TIME|AGE", help="Stored then or later."),
+    click.option("--to", "end", type=moment, metavar="TIME|AGE", help="Stored before."),
+)
+
+
+@click.group()
+def command() -> None:
+    """Single messages: by id, by key, by time."""
+
+
+@command.command()
+@click.argument("message_id", metavar="ID")
+@click.option("--topic", shell_complete=complete_topics, help="Needed for the id a producer was given.")
+@cluster_options
+@output_option
+def get(message_id: str, topic: str | None, namesrv: str, timeout: float, output: Format) -> None:
+    """The message ID, whole. The broker's id names the broker that is asked.
+
+    \b
+    rmqpy message get $MESSAGE_ID --topic orders
+    """
+    with connect(namesrv, timeout) as admin:
+        message = admin.message(message_id, topic)
+    show(message_record(message), output)
+
+
+@command.command()
+@_TOPIC
+@click.option("--key", help="Messages that carry this key, newest first; otherwise all, queue by queue.")
+@_TIMES
+@click.option("--count", type=click.IntRange(1), default=32, show_default=True, help="Messages at most.")
+@cluster_options
+@output_option
+def find(
+    topic: str,
+    key: str | None,
+    begin: datetime | None,
+    end: datetime | None,
+    count: int,
+    namesrv: str,
+    timeout: float,
+    output: Format,
+) -> None:
+    """Messages of TOPIC by key and time.
+
+    \b
+    rmqpy message find orders --key A-1
+    rmqpy message find orders --from 10m --count 100
+    """
+    with connect(namesrv, timeout) as admin:
+        if key is not None:
+            found = admin.messages_by_key(topic, key, begin=begin, end=end, count=count)[:count]
+        else:
+            found = list(islice(admin.messages_between(topic, begin, end), count))
+    row = message_line if output == "table" else message_record
+    show([row(message) for message in found], output)
+
+
+@command.command()
+@_TOPIC
+@_TIMES
+@click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Instead of standard output.")
+@cluster_options
+def export(
+    topic: str,
+    begin: datetime | None,
+    end: datetime | None,
+    file: Path | None,
+    namesrv: str,
+    timeout: float,
+) -> None:
+    """Write the messages of TOPIC as JSON, one a line, queue by queue.
+
+    \b
+    rmqpy message export orders --from 1h --file orders.jsonl
+    """
+    with connect(namesrv, timeout) as admin, click.open_file(str(file or "-"), "w", encoding="utf-8") as out:
+        for message in admin.messages_between(topic, begin, end):
+            out.write(json.dumps(message_record(message), ensure_ascii=False) + "\n")
+
+
+@command.command("decode-id")
+@click.argument("message_id", metavar="ID")
+@output_option
+def decode_id(message_id: str, output: Format) -> None:
+    """What the message id ID says. Asks nobody.
+
+    \b
+    rmqpy message decode-id 0A00000200002A9F0000000000000100
+    """
+    from rmqpy.protocol import ids
+
+    match ids.decode(message_id):
+        case ids.OffsetId(address, offset):
+            show({"made_by": "broker", "address": address, "offset": offset}, output)
+        case ids.UniqueId(host, process, made_at, counter):
+            made = time_text(made_at)
+            show(
+                {"made_by": "producer", "host": host, "process": process, "at": made, "counter": counter}, output
+            )
+        case None:
+            raise click.UsageError(f"{message_id!r} is no message id: 32 hex digits, or 56 with an IPv6 address")

@@ -1,0 +1,23 @@
+"""`rmqpy profile`: the clusters somebody has given names to."""
+
+import click
+
+from rmqpy.cli.output import Format, output_option, show
+
+
+@click.command()
+@output_option
+def command(output: Format) -> None:
+    """List profiles. Commands take one with -p NAME, or from $RMQPY_PROFILE.
+
+    \b
+    rmqpy profile
+    """
+    from rmqpy.config import profiles
+
+    click.echo(f"profiles of {profiles.path()}", err=True)
+    rows = [
+        {"profile": name, "namesrv": profile.namesrv, "timeout": profile.timeout}
+        for name, profile in sorted(profiles.load().items())
+    ]
+    show(rows, output)

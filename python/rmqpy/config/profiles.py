@@ -1,0 +1,69 @@
+"""Profiles: names for the clusters somebody works with, in one file of the user.
+
+::
+
+    [profile.staging]
+    namesrv = "10.0.0.1:9876;10.0.0.2:9876"
+    timeout = 5.0
+
+Read only when a profile is asked for. The file is `$RMQPY_PROFILES`, else `rmqpy/profiles.toml` in the user's folder
+for configuration.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqpy.errors import ConfigError
+
+
+class Profile(NamedTuple):
+    """What a profile says; None where it says nothing."""
+
+    namesrv: str | None = None
+    #: How long one answer may take, in seconds.
+    timeout: float | None = None
+
+
+def path() -> Path:
+    """Where the file is, or would be."""
+    if given := os.environ.get("RMQPY_PROFILES"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "rmqpy" / "profiles.toml"
+
+
+def load() -> dict[str, Profile]:
+    """All profiles by name; none where there is no file. Raises `ConfigError` naming the file and what is wrong."""
+    file = path()
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8")).get("profile", {})
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file}: {error}") from error
+    if not isinstance(tables, dict):
+        raise ConfigError(f"{file}: profiles are tables: [profile.NAME]")
+    return {name: _read(file, name, table) for name, table in tables.items()}
+
+
+def get(name: str) -> Profile:
+    """One profile. Raises `ConfigError` when there is none."""
+    known = load()
+    if name not in known:
+        there = ", ".join(sorted(known)) or "none"
+        raise ConfigError(f"no profile {name!r} in {path()}: there are {there}")
+    return known[name]
+
+
+def _read(file: Path, name: str, table: object) -> Profile:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{file}: profile.{name} is no table")
+    if unknown := table.keys() - set(Profile._fields):
+        raise ConfigError(f"{file}: profile.{name} has unknown keys: {', '.join(sorted(unknown))}")
+    namesrv, timeout = table.get("namesrv"), table.get("timeout")
+    if not isinstance(namesrv, str | None):
+        raise ConfigError(f"{file}: namesrv of profile.{name} must be text")
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        raise ConfigError(f"{file}: timeout of profile.{name} must be a number of seconds")
+    return Profile(namesrv, timeout)

@@ -1,0 +1,147 @@
+"""`Admin` and `AsyncAdmin` at a real cluster: twins over the same coroutines."""
+
+import inspect
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import rmqpy
+from rmqpy import errors
+from rmqpy.testing import Cluster
+
+#: What only one of the twins has: how each is opened and closed.
+OWN = {"close", "__init__"}
+
+
+def methods(kind: type) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if callable(value) and not name.startswith("_") and name not in OWN
+    }
+
+
+def test_the_twins_have_the_same_methods_with_the_same_arguments_and_words() -> None:
+    blocking, suspending = methods(rmqpy.Admin), methods(rmqpy.AsyncAdmin)
+    assert blocking.keys() == suspending.keys()
+    for name in blocking:
+        assert inspect.signature(blocking[name]) == inspect.signature(suspending[name])
+        assert blocking[name].__doc__ == suspending[name].__doc__
+        assert blocking[name].__doc__
+
+
+def test_a_topic_lives_from_its_making_to_its_end(cluster: Cluster) -> None:
+    with rmqpy.Admin(cluster.namesrv) as admin:
+        assert admin.create_topic("life", read_queues=4, write_queues=4, message_type="FIFO") == [
+            "broker-a",
+            "broker-b",
+        ]
+        assert "life" in admin.topics()
+        assert len(admin.topic("life")) == 8
+        settings = admin.topic_settings("life")["broker-a"]
+        assert (settings.write_queue_nums, settings.attributes) == (4, {"message.type": "FIFO"})
+        admin.update_topic("life", write_queues=2, perm="R")
+        settings = admin.topic_settings("life")["broker-b"]
+        assert (settings.read_queue_nums, settings.write_queue_nums, settings.perm) == (4, 2, 4)
+        # What was not named stays.
+        assert settings.attributes == {"message.type": "FIFO"}
+        assert {data.broker_name for data in admin.route("life").queue_datas} == {"broker-a", "broker-b"}
+        admin.delete_topic("life")
+        with pytest.raises(errors.TopicNotFound):
+            admin.topic("life")
+
+
+def test_a_message_is_found_by_each_of_its_ids_by_key_and_by_time(cluster: Cluster) -> None:
+    with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
+        admin.create_topic("found")
+        sent = producer.send("found", b"body", keys=["A-1", "A-2"], tag="paid")
+        producer.send("found", b"other", keys="B-1")
+        for message in (
+            admin.message(sent.offset_message_id),
+            admin.message(sent.message_id, "found"),
+            *admin.messages_by_key("found", "A-2"),
+        ):
+            assert (message.body, message.tag, message.topic) == (b"body", "paid", "found")
+            assert message.queue.queue_id == sent.queue.queue_id
+            assert message.queue_offset == sent.queue_offset
+        now = datetime.now(UTC)
+        assert {message.body for message in admin.messages_between("found")} == {b"body", b"other"}
+        assert list(admin.messages_between("found", now + timedelta(hours=1))) == []
+        assert list(admin.messages_between("found", None, now - timedelta(hours=1))) == []
+        assert admin.messages_by_key("found", "A-1", begin=now + timedelta(hours=1)) == []
+        assert admin.messages_by_key("found", "C-1") == []
+
+
+def test_keys_of_equal_hash_are_told_apart(cluster: Cluster) -> None:
+    with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
+        admin.create_topic("hashed")
+        producer.send("hashed", b"body", keys="Aa")
+        assert [message.body for message in admin.messages_by_key("hashed", "Aa")] == [b"body"]
+        assert admin.messages_by_key("hashed", "BB") == []
+
+
+def test_a_message_that_is_nowhere_is_named(cluster: Cluster) -> None:
+    host, _, port = cluster.address("broker-a").partition(":")
+    place = "".join(f"{int(part):02X}" for part in host.split(".")) + f"{int(port):08X}{1 << 40:016X}"
+    with rmqpy.Admin(cluster.namesrv) as admin:
+        with pytest.raises(errors.MessageNotFound, match=place):
+            admin.message(place)
+        with pytest.raises(errors.ConfigError, match="--topic"):
+            admin.message("7F0000010000A1B2C3D4000000000001")
+
+
+def test_brokers_are_listed_those_that_are_away_too(cluster: Cluster) -> None:
+    with rmqpy.Admin(rmqpy.ClientConfig(namesrv=cluster.namesrv, request_timeout=30)) as admin:
+        states = {state.broker: state for state in admin.brokers()}
+        assert set(states) == {"broker-a", "broker-b"}
+        assert states["broker-a"].address == cluster.address("broker-a")
+        assert states["broker-a"].is_master
+        assert states["broker-a"].fault is None
+        assert 0 < (states["broker-a"].disk_used or 0) <= 1
+
+
+def test_settings_are_read_and_changed_while_the_server_runs(cluster: Cluster) -> None:
+    with rmqpy.Admin(cluster.namesrv) as admin:
+        admin.update_broker_config("broker-b", {"splitMetadataSize": "1000"})
+        assert admin.broker_config("broker-b")["splitMetadataSize"] == "1000"
+        assert admin.broker_config("broker-a")["splitMetadataSize"] == "2000"
+        with pytest.raises(errors.BrokerError, match="next start"):
+            admin.update_broker_config("broker-b", {"listenPort": "1"})
+        with pytest.raises(errors.ConfigError, match="broker-a, broker-b"):
+            admin.broker_config("broker-c")
+        admin.update_namesrv_config({"orderMessageEnable": "true"})
+        assert {each["orderMessageEnable"] for each in admin.namesrv_config().values()} == {"true"}
+        admin.update_namesrv_config({"orderMessageEnable": "false"})
+
+
+def test_clients_are_listed_with_role_and_group(cluster: Cluster) -> None:
+    with (
+        rmqpy.Admin(cluster.namesrv) as admin,
+        rmqpy.PullConsumer("listed", cluster.namesrv) as consumer,
+    ):
+        admin.create_topic("listened")
+        consumer.subscribe("listened")
+        consumer.poll(0)
+        [client] = admin.clients("listed")
+        assert (client.role, client.group) == ("consumer", "listed")
+        assert client.brokers == ("broker-a", "broker-b")
+        assert client in admin.clients()
+
+
+async def test_the_twin_of_an_event_loop_does_the_same(cluster: Cluster) -> None:
+    async with rmqpy.AsyncAdmin(cluster.namesrv) as admin:
+        await admin.create_topic("looped")
+        assert "looped" in await admin.topics()
+        assert [message async for message in admin.messages_between("looped")] == []
+        assert all(verdict.level != "bad" for verdict in await admin.health(disk_free_min=0))
+    with pytest.raises(errors.ClosedError):
+        admin.topics()
+
+
+def test_advertised_addresses_can_be_replaced(cluster: Cluster) -> None:
+    moved = {cluster.address("broker-a"): "127.0.0.1:1"}
+    with rmqpy.Admin(rmqpy.ClientConfig(namesrv=cluster.namesrv, address_map=moved)) as admin:
+        faults = {state.broker: state.fault for state in admin.brokers()}
+    assert faults["broker-b"] is None
+    assert "127.0.0.1:1" in (faults["broker-a"] or "")

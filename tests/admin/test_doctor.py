@@ -1,0 +1,247 @@
+"""`rmqpy doctor` finds what is broken, and says what to do: each of these set-ups is made for real."""
+
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqpy
+from commandline import Run, runner
+from rmqpy.broker import Broker
+from rmqpy.clock import SystemClock
+from rmqpy.config import broker as broker_config
+from rmqpy.server import Thread, written
+from rmqpy.testing import Cluster
+from rmqpy.testing.cluster import SMALL
+
+NOBODY = 65_534
+
+
+@pytest.fixture
+def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    return runner(cluster.namesrv, monkeypatch, capfd)
+
+
+@pytest.fixture
+def doctor(run: Run) -> Any:
+    """`doctor(...)`: what is bad or a warning, as check → what was found and what to do; and the exit code."""
+
+    def doctor(*arguments: str) -> tuple[int, dict[str, str]]:
+        code, out, err = run("doctor", "--disk-free-min", "0", *arguments, "-o", "json")
+        assert out, err
+        verdicts = json.loads(out)
+        assert all(verdict["advice"] for verdict in verdicts if verdict["level"] != "ok")
+        return code, {
+            verdict["check"]: f"{verdict['found']}; {verdict['advice']}"
+            for verdict in verdicts
+            if verdict["level"] != "ok"
+        }
+
+    return doctor
+
+
+@contextmanager
+def another_broker(cluster: Cluster, folder: Path, clock: Any = None, **settings: Any) -> Iterator[Broker]:
+    """A broker of this cluster, set up otherwise; gone afterwards, from the name servers, too."""
+    given = {
+        "brokerName": "broker-x",
+        "namesrvAddr": cluster.namesrv,
+        "listenPort": 0,
+        "storePathRootDir": str(folder / "broker-x"),
+        **SMALL,
+        **settings,
+    }
+    broker = Broker(broker_config.read(written(given)).config, clock=clock)
+    thread = Thread(broker)
+    thread.start()
+    try:
+        yield broker
+    finally:
+        thread.stop()
+
+
+@pytest.fixture
+def conf(cluster: Cluster, tmp_path: Path) -> Any:
+    """`conf(key=value)`: a broker.conf that works as it is."""
+
+    def write(**settings: Any) -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        given = {
+            "brokerName": "broker-y",
+            "namesrvAddr": cluster.namesrv,
+            "listenPort": port,
+            "storePathRootDir": tmp_path / "store",
+            **settings,
+        }
+        file = tmp_path / "broker.conf"
+        file.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+        return str(file)
+
+    return write
+
+
+def test_a_cluster_that_is_well_has_no_findings(doctor: Any, conf: Any, cluster: Cluster) -> None:
+    with rmqpy.Admin(cluster.namesrv) as admin:
+        admin.create_topic("healthy")
+    assert doctor("-c", conf(), "--topic", "healthy") == (0, {})
+
+
+def test_1_a_dead_name_server(doctor: Any, cluster: Cluster) -> None:
+    code, found = doctor("-n", f"{cluster.namesrv};127.0.0.1:1", "--topic", "TBW102")
+    assert (code, list(found)) == (1, ["name server 127.0.0.1:1"])
+    assert "rmqpy namesrv" in found["name server 127.0.0.1:1"]
+
+
+def test_2_a_broker_that_does_not_answer(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
+    # It is told to clients at an address where it does not listen.
+    settings = {"bindAddress": "127.0.0.2", "brokerIP1": "127.0.0.1"}
+    with another_broker(cluster, tmp_path, **settings) as broker:
+        code, found = doctor()
+    assert (code, list(found)) == (1, [f"broker broker-x at {broker.address}"])
+    assert "correct its brokerIP1" in found[f"broker broker-x at {broker.address}"]
+
+
+def test_3_an_advertised_name_that_nobody_can_resolve(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
+    with another_broker(cluster, tmp_path, brokerIP1="no-such-host.invalid", bindAddress="127.0.0.1") as broker:
+        code, found = doctor()
+    assert (code, list(found)) == (1, [f"broker broker-x at {broker.address}"])
+    assert "set brokerIP1 of broker-x" in found[f"broker broker-x at {broker.address}"]
+
+
+def test_4_an_advertised_address_where_another_broker_answers(
+    doctor: Any, cluster: Cluster, tmp_path: Path
+) -> None:
+    address = cluster.address("broker-a")
+    port = int(address.rpartition(":")[2])
+    settings = {"bindAddress": "127.0.0.2", "brokerIP1": "127.0.0.1", "listenPort": port}
+    with another_broker(cluster, tmp_path, **settings):
+        code, found = doctor()
+    assert (code, list(found)) == (1, [f"broker broker-x at {address}"])
+    assert "broker-a answers there" in found[f"broker broker-x at {address}"]
+
+
+def test_5_a_broker_that_one_name_server_was_not_told_of(
+    doctor: Any, cluster: Cluster, tmp_path: Path
+) -> None:
+    first, second = cluster.namesrv.split(";")
+    with another_broker(cluster, tmp_path, namesrvAddr=first):
+        code, found = doctor()
+    assert (code, list(found)) == (1, [f"name server {second}"])
+    assert "does not know broker-x; add" in found[f"name server {second}"]
+
+
+class FastClock(SystemClock):
+    """An hour ahead."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + 3_600_000
+
+
+def test_6_a_clock_that_is_off(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
+    with another_broker(cluster, tmp_path, clock=FastClock()):
+        code, found = doctor()
+    assert (code, list(found)) == (1, ["clock of broker-x"])
+    assert "s ahead of this machine's" in found["clock of broker-x"]
+
+
+def test_7_a_disk_that_is_nearly_full(doctor: Any, conf: Any, tmp_path: Path) -> None:
+    # Of every disk there is: more has to be free than any has.
+    code, found = doctor("-c", conf(), "--disk-free-min", str(1 << 40))
+    assert code == 1
+    assert set(found) == {"disk of broker-a", "disk of broker-b", f"disk of {tmp_path / 'store'}"}
+    assert all("make room" in text for text in found.values())
+
+
+def test_8_a_folder_that_may_not_be_written(doctor: Any, conf: Any, cluster: Cluster) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "broker.conf")
+        file.write_text(Path(conf(storePathRootDir=f"{folder}/closed/store")).read_text())
+        closed = Path(folder, "closed")
+        closed.mkdir(mode=0o555)
+        os.chmod(folder, 0o755)
+        assert doctor()[0] == 0  # everything is imported
+        with as_nobody():
+            code, found = doctor("-c", str(file))
+    # The brokers of this cluster are in this process: they are nobody for a moment, too.
+    assert code == 1
+    assert "chown" in found[f"store {closed}/store"]
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may write everywhere."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_9_a_port_that_is_in_use(doctor: Any, conf: Any) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        code, found = doctor("-c", conf(listenPort=port))
+    assert (code, list(found)) == (1, [f"port 127.0.0.1:{port}"])
+    assert "ss -ltnp" in found[f"port 127.0.0.1:{port}"]
+
+
+def test_10_the_store_of_a_broker_that_runs(doctor: Any, conf: Any, cluster: Cluster) -> None:
+    store = cluster.folder / "broker-a"
+    code, found = doctor("-c", conf(storePathRootDir=store))
+    assert (code, list(found)) == (1, [f"store {store}"])
+    assert "another running broker has it" in found[f"store {store}"]
+
+
+def test_11_a_topic_that_takes_no_messages(doctor: Any, cluster: Cluster) -> None:
+    with rmqpy.Admin(cluster.namesrv) as admin:
+        admin.create_topic("readable", perm="R")
+    code, found = doctor("--topic", "readable")
+    assert (code, list(found)) == (1, ["topic readable"])
+    assert "rmqpy topic alter readable --perm RW" in found["topic readable"]
+
+
+def test_12_a_topic_that_does_not_exist(doctor: Any) -> None:
+    code, found = doctor("--topic", "nowhere")
+    assert (code, list(found)) == (1, ["topic nowhere"])
+    assert "rmqpy topic create nowhere" in found["topic nowhere"]
+
+
+def test_13_a_setting_that_stops_the_start(doctor: Any, conf: Any) -> None:
+    file = conf(brokerRole="SLAVE")
+    code, found = doctor("-c", file)
+    assert (code, list(found)) == (1, [f"configuration {file}"])
+    assert "brokerRole=SLAVE" in found[f"configuration {file}"]
+
+
+def test_14_a_misspelt_setting_is_a_warning(doctor: Any, conf: Any) -> None:
+    file = conf(flushDiskTyp="SYNC_FLUSH")
+    code, found = doctor("-c", file)
+    assert (code, list(found)) == (0, [f"configuration {file}"])
+    assert "did you mean flushDiskType?" in found[f"configuration {file}"]
+
+
+def test_15_a_broker_that_is_closed_for_writing_is_a_warning(
+    doctor: Any, cluster: Cluster, tmp_path: Path
+) -> None:
+    with another_broker(cluster, tmp_path, brokerPermission=4):
+        code, found = doctor()
+    assert (code, list(found)) == (0, ["permission of broker-x"])
+    assert "rmqpy config set broker-x brokerPermission=6" in found["permission of broker-x"]
+
+
+def test_a_broker_that_runs_from_this_file_is_no_fault(doctor: Any, conf: Any, cluster: Cluster) -> None:
+    port = cluster.address("broker-a").rpartition(":")[2]
+    file = conf(brokerName="broker-a", listenPort=port, storePathRootDir=cluster.folder / "broker-a")
+    assert doctor("-c", file) == (0, {})

@@ -1,0 +1,132 @@
+"""Every command has help and an example, the example works, and what it prints for programs is JSON."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import rmqpy
+from commandline import Run, runner
+from rmqpy import cli
+from rmqpy.testing import Cluster
+
+#: What makes an example short, and independent of the machine's disk and ports.
+SHORTER = {
+    "bench": ["--duration", "0.1", "--warm-up", "0", "--connections", "1", "--threads", "1"],
+    "consume": ["--count", "1"],
+    "doctor": ["--disk-free-min", "0"],
+    "cluster health": ["--disk-free-min", "0"],
+    "standalone": ["--namesrv-port", "0", "--broker-port", "0"],
+    "namesrv": ["listenPort=0", "bindAddress=127.0.0.1"],
+    "broker": ["listenPort=0"],
+}
+SERVERS = {"standalone", "namesrv", "broker"}
+
+
+def leaves(command: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, with the words that call it."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from leaves(found, *path, name)
+    else:
+        yield " ".join(path), command
+
+
+COMMANDS = dict(leaves(cli.root))
+
+
+def examples(path: str) -> list[list[str]]:
+    """The lines of its help that call it, without the program's name."""
+    lines = (line.strip() for line in (COMMANDS[path].help or "").splitlines())
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"rmqpy {path}")]
+
+
+def shorter(path: str) -> list[str]:
+    return SHORTER.get(path) or SHORTER.get(path.partition(" ")[0]) or []
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=["broker-a", "broker-b"]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def folder(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where examples run: with what they name, in the cluster and as files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "access.log").write_text("one\ntwo\n")
+    (tmp_path / "broker.conf").write_text(
+        f"brokerName=broker-c\nnamesrvAddr={cluster.namesrv}\nlistenPort=0\nstorePathRootDir={tmp_path}/store\n"
+    )
+    (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
+    with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
+        for topic in ("orders", "bills", "lines", "rmqpy-bench"):
+            admin.create_topic(topic)
+        for group in ("billing", "audit"):
+            admin.create_group(group)
+        producer.send("rmqpy-bench", b"x")
+        monkeypatch.setenv("MESSAGE_ID", producer.send("orders", b"first", keys="A-1").message_id)
+    with rmqpy.PullConsumer("billing", cluster.namesrv, start_from="earliest") as consumer:
+        consumer.assign(consumer.queues("orders"))
+        consumer.commit()
+    return tmp_path
+
+
+@pytest.fixture
+def run(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], folder: Path
+) -> Run:
+    return runner(cluster.namesrv, monkeypatch, capfd)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_has_a_sentence_and_an_example(path: str) -> None:
+    assert COMMANDS[path].get_short_help_str()
+    assert examples(path)
+    for option in COMMANDS[path].params:
+        # What short options such as --count do is said by the name and the bounds.
+        if isinstance(option, click.Option) and option.is_flag:
+            assert option.help, option.name
+
+
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS])
+def test_the_examples_of_a_command_work_and_its_json_can_be_parsed(path: str, run: Run) -> None:
+    has_output = any(
+        isinstance(option.type, click.Choice) and "json" in option.type.choices
+        for option in COMMANDS[path].params
+        if option.name == "output"
+    )
+    for words in examples(path):
+        arguments = [*map(os.path.expandvars, words), *shorter(path)]
+        code, out, err = run(*arguments, *(["-o", "json"] if has_output else []))
+        # Two brokers differ, and that is what diff's code says.
+        assert code == (1 if path == "config diff" else 0), err
+        if has_output:
+            assert json.loads(out) is not None
+
+
+@pytest.mark.parametrize("path", sorted(SERVERS))
+def test_the_examples_of_a_server_start_and_stop(path: str, cluster: Cluster, folder: Path) -> None:
+    for words in examples(path):
+        store = [] if path == "namesrv" else ["storePathRootDir=store"]
+        command = [sys.executable, "-m", "rmqpy", *words, *shorter(path), *store]
+        environment = {**os.environ, "NAMESRV_ADDR": cluster.namesrv, "HOME": str(folder)}
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert "ready" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err

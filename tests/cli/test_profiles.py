@@ -1,0 +1,108 @@
+"""Where the name servers are: options, environment, profiles; and names that a shell completes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.shell_completion import BashComplete
+
+import rmqpy
+from commandline import Run, runner
+from rmqpy import cli
+from rmqpy.server import Standalone
+from rmqpy.testing import broker
+
+#: Nobody listens there.
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standalone]:
+    with broker() as server:
+        yield server
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    run = runner("", monkeypatch, capfd)
+    monkeypatch.delenv("NAMESRV_ADDR")
+    return run
+
+
+@pytest.fixture
+def write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """`write(text)`: the file of profiles."""
+    file = tmp_path / "profiles.toml"
+    monkeypatch.setenv("RMQPY_PROFILES", str(file))
+    return lambda text: file.write_text(text, encoding="utf-8")
+
+
+def test_an_option_wins_over_the_environment_and_that_over_a_profile(
+    run: Run, write: Any, server: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(f'[profile.here]\nnamesrv = "{server.namesrv}"\n[profile.nowhere]\nnamesrv = "{NOWHERE}"\n')
+    assert run("topic", "list", "-p", "here")[0] == 0
+    assert run("topic", "list", "-p", "nowhere")[0] == 3
+    assert run("topic", "list", "-p", "nowhere", "-n", server.namesrv)[0] == 0
+    monkeypatch.setenv("RMQPY_PROFILE", "nowhere")
+    assert run("topic", "list")[0] == 3
+    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv)
+    assert run("topic", "list")[0] == 0
+    assert run("topic", "list", "-n", NOWHERE)[0] == 3
+
+
+def test_profiles_are_listed(run: Run, write: Any) -> None:
+    write('[profile.b]\ntimeout = 5\n[profile.a]\nnamesrv = "x:1"\n')
+    code, out, err = run("profile", "-o", "json")
+    assert (code, json.loads(out)) == (
+        0,
+        [
+            {"profile": "a", "namesrv": "x:1", "timeout": None},
+            {"profile": "b", "namesrv": None, "timeout": 5},
+        ],
+    )
+    assert "profiles.toml" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "no profile 'x'"),
+        ("[profile.x", "profiles.toml"),
+        ("profile = 1", "[profile.NAME]"),
+        ("profile.x = 1", "no table"),
+        ("[profile.x]\nname_server = ''", "unknown keys: name_server"),
+        ("[profile.x]\nnamesrv = 1", "must be text"),
+        ("[profile.x]\ntimeout = 0", "number of seconds"),
+    ],
+)
+def test_a_profile_that_says_nothing_useful_is_wrong_usage(run: Run, write: Any, text: str, told: str) -> None:
+    write(text)
+    code, _, err = run("topic", "list", "-p", "x")
+    assert code == 2
+    assert told in err
+
+
+def complete(*words: str) -> list[str]:
+    """What bash would offer for the last of the words."""
+    shell = BashComplete(cli.root, {}, "rmqpy", "_RMQPY_COMPLETE")
+    return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
+
+
+def test_commands_and_names_complete(server: Standalone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv)
+    with rmqpy.Admin(server.namesrv) as admin:
+        admin.create_topic("orders")
+        admin.create_group("billing")
+    assert complete("me") == ["message"]
+    assert complete("topic", "des") == ["describe"]
+    assert complete("topic", "describe", "or") == ["orders"]
+    assert complete("group", "lag", "bil") == ["billing"]
+    assert complete("config", "get", "bro") == ["broker-a"]
+
+
+def test_nothing_completes_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", NOWHERE)
+    assert complete("topic", "describe", "or") == []
