@@ -287,11 +287,13 @@ impl CommitLog {
 
     /// Whether the file after the active one has to be made: it is waited for, or half of the active one is used.
     pub fn needs_next(&self) -> bool {
+        // Let go of before the put lock is taken, under which an append takes it.
+        let has_next = self.next.lock().is_some();
         let is_due = || {
             let writer = self.writer.lock();
             writer.file_room() <= writer.segment.size() as u64 / 2
         };
-        self.next.lock().is_none() && (self.wants_next.load(Ordering::Acquire) || is_due())
+        !has_next && (self.wants_next.load(Ordering::Acquire) || is_due())
     }
 
     /// Puts the file after the active one in place.
@@ -364,6 +366,8 @@ fn next_group<'p, 'a>(puts: &'p mut [Put<'a>], from: usize) -> Option<&'p mut [P
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::sync::mpsc;
+    use std::{hint, thread};
 
     use super::*;
     use crate::clock::ManualClock;
@@ -404,8 +408,7 @@ mod tests {
         (puts[0].outcome, asked)
     }
 
-    #[test]
-    fn after_one_append_has_waited_in_vain_no_other_waits_until_there_is_room() {
+    fn empty_log() -> CommitLog {
         let disk = SimDisk::new().shared();
         let dir = PathBuf::from("/commitlog");
         disk.create_dir(&dir).expect("a directory");
@@ -413,7 +416,40 @@ mod tests {
             Segments::load(disk, dir, PathBuf::from("/scratch"), SEGMENT_BYTES, MediumKind::Mapping)
                 .expect("an empty log");
         let active = segments.create().expect("a file");
-        let log = CommitLog::new(segments, ManualClock::at(0), active, 0);
+        CommitLog::new(segments, ManualClock::at(0), active, 0)
+    }
+
+    #[test]
+    fn asking_for_the_next_file_never_blocks_an_append_that_takes_it() {
+        let log = Arc::new(empty_log());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (finished, results) = mpsc::channel();
+        let (asker, asked, over) = (Arc::clone(&log), finished.clone(), Arc::clone(&is_over));
+        thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                asker.needs_next();
+            }
+            asked.send(()).expect("somebody waits");
+        });
+        thread::spawn(move || {
+            for _ in 0..1_000 {
+                // What an append does that fills the file, and takes its time.
+                log.between_appends(|| {
+                    (0..1_000).for_each(|_| hint::spin_loop());
+                    log.drop_next();
+                });
+            }
+            is_over.store(true, Ordering::Relaxed);
+            finished.send(()).expect("somebody waits");
+        });
+        for _ in 0..2 {
+            results.recv_timeout(Duration::from_secs(30)).expect("neither waits for the other");
+        }
+    }
+
+    #[test]
+    fn after_one_append_has_waited_in_vain_no_other_waits_until_there_is_room() {
+        let log = empty_log();
         let queue = Arc::new(ConsumeQueue::new(QueueKey::new("t", 0), 0, 0, 0));
         assert!(append(&log, &queue).0.is_ok());
 
