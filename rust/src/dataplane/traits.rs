@@ -103,6 +103,10 @@ impl Traits {
             writer.append(name, value);
         }
         let text = arena.get(start..).unwrap_or_default();
+        // Only what came as a header is known to be text: this may be a batch member another broker stored.
+        if std::str::from_utf8(text).is_err() {
+            return Err(illegal_text());
+        }
         let traits = Self {
             is_waiting_for_store: true,
             tags_code: tag::tags_code(text),
@@ -204,4 +208,20 @@ pub(super) fn added_properties(identity: &Identity) -> Vec<u8> {
 /// The answer for messages that would be stored and never delivered.
 pub(super) fn not_served(what: &str) -> Refusal {
     Refusal::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_that_recovery_would_take_for_torn_is_refused() {
+        for original in [&b"KEYS\x01\xff\xfe\x02"[..], b"KEYS\x01a\0b\x02"] {
+            let refused = Traits::copied(&mut Vec::new(), "t", original, &[]).expect_err("no copy");
+            assert_eq!(refused.code, response::MESSAGE_ILLEGAL);
+        }
+        let mut arena = Vec::new();
+        let copied = Traits::copied(&mut arena, "t", "KEYS\u{1}é\u{2}".as_bytes(), &[]).expect("a copy");
+        assert_eq!(&arena[copied.properties], "KEYS\u{1}é\u{2}".as_bytes());
+    }
 }
