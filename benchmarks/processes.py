@@ -1,6 +1,7 @@
-"""Child processes of a comparison: started in folders of their own, ended by their process id."""
+"""Child processes of a comparison: started in folders of their own, ended by their process id; and ports for them."""
 
 import os
+import random
 import socket
 import subprocess
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 _POLL_SECONDS = 0.02
+_PORTS = (15_000, 32_000)
 
 
 class Child:
@@ -61,12 +63,15 @@ def _environment(home: Path) -> Mapping[str, str]:
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` neighbouring ports nobody listens on: a broker takes its port's neighbours as well."""
+    """The first of `count` neighbouring ports nobody listens on. A broker takes its own port's neighbours as well.
+
+    They lie below those the system gives to outgoing connections: a broker that is started again finds its own free.
+    """
     while True:
         taken: list[socket.socket] = []
         try:
-            first = _listen(taken, 0)
-            for port in range(first + 1, first + count):
+            first = random.randrange(*_PORTS)
+            for port in range(first, first + count):
                 _listen(taken, port)
         except OSError:
             continue
@@ -76,11 +81,7 @@ def free_ports(count: int) -> int:
         return first
 
 
-def _listen(taken: list[socket.socket], port: int) -> int:
+def _listen(taken: list[socket.socket], port: int) -> None:
     listener = socket.socket()
     taken.append(listener)
     listener.bind(("127.0.0.1", port))
-    bound: int = listener.getsockname()[1]
-    if bound > 65_000:
-        raise OSError("too close to the end of the range")
-    return bound

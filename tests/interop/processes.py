@@ -4,8 +4,6 @@ Owns the children and their log files. A child that is left running when its own
 ends early is reported with the end of its log. Called from the test thread.
 """
 
-import random
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +13,6 @@ from typing import IO, Self
 
 STOP_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.02
-PORTS = (15_000, 32_000)
 
 
 @dataclass(frozen=True)
@@ -108,29 +105,3 @@ def _usage(pid: int) -> Usage | None:
         return None  # Not Linux, or just gone: the figure is for the report only.
     private = next((line for line in status.splitlines() if line.startswith("RssAnon:")), "RssAnon: 0 kB")
     return Usage(cpu_seconds=(int(ticks[11]) + int(ticks[12])) / 100, private_bytes=int(private.split()[1]) * 1024)
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` neighbouring ports nobody listens on. A broker takes its own port's neighbours as well.
-
-    They lie below those the system gives to outgoing connections: a broker that is started again finds its own free.
-    """
-    while True:
-        taken: list[socket.socket] = []
-        try:
-            first = _listen(taken, random.randrange(*PORTS))
-            for port in range(first + 1, first + count):
-                _listen(taken, port)
-        except OSError:
-            continue
-        finally:
-            for listener in taken:
-                listener.close()
-        return first
-
-
-def _listen(taken: list[socket.socket], port: int) -> int:
-    listener = socket.socket()
-    taken.append(listener)
-    listener.bind(("127.0.0.1", port))
-    return port

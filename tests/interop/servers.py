@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.processes import free_ports
+
 from . import wire
-from .processes import Child, free_ports
+from .processes import Child
 
 CLUSTER_NAME = "interop"
 BROKER_NAME = "broker-a"
