@@ -4,6 +4,7 @@
 //! Threads: the client's I/O thread.
 
 use std::future::{Future, poll_fn};
+use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -69,7 +70,8 @@ impl Line {
             })
         })
         .await?;
-        self.peer.connected(stream.local_addr().ok());
+        let socket = stream.as_fd().try_clone_to_owned().ok().map(std::net::TcpStream::from);
+        self.peer.connected(stream.local_addr().ok(), socket);
         Ok(stream)
     }
 

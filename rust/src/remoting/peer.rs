@@ -1,13 +1,15 @@
 //! A server we call: the shared handle of one connection that we made.
 //!
 //! Owns the requests that wait to be written and the calls that wait for a reply. Callers encode straight into the
-//! outgoing bytes, so that whatever many of them added meanwhile leaves in one write.
+//! outgoing bytes, so that whatever many of them added meanwhile leaves in one write. A call that finds nothing under
+//! way writes its request itself: waking the I/O thread for it would take longer than everything else it does.
 //!
 //! Invariant: a call is in `calls` before its request can be written, and its callback runs exactly once: with the
 //! reply, or with the reason why there is none.
 //! Threads: any. One short lock for each call; callbacks run outside it.
 
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -96,6 +98,8 @@ struct State {
     /// No deadline of a call is earlier. Often it is that of a call already done: then one look is in vain.
     earliest: Option<Instant>,
     local: Option<SocketAddr>,
+    /// The connection, for callers that write themselves.
+    socket: Option<TcpStream>,
     is_closing: bool,
     ended: Option<CallError>,
     task: Option<Waker>,
@@ -117,6 +121,7 @@ impl Peer {
             next_opaque: 0,
             earliest: None,
             local: None,
+            socket: None,
             is_closing: false,
             ended: None,
             task: None,
@@ -163,8 +168,10 @@ impl Peer {
                 if is_earliest {
                     state.earliest = Some(deadline);
                 }
+                let is_alone = state.calls.is_empty();
                 state.calls.insert(opaque, Call { deadline, timeout, done: Box::new(done) });
-                let task = if was_empty || is_earliest { state.task.clone() } else { None };
+                let is_waiting = was_empty && !(is_alone && state.write_now());
+                let task = if is_waiting || is_earliest { state.task.clone() } else { None };
                 drop(state);
                 wake(task);
             }
@@ -230,8 +237,11 @@ impl Peer {
         wake(self.state.lock().task.clone());
     }
 
-    pub(super) fn connected(&self, local: Option<SocketAddr>) {
-        self.state.lock().local = local;
+    /// There is a connection. Callers write to `socket`, if there is one, while the task has nothing to write.
+    pub(super) fn connected(&self, local: Option<SocketAddr>, socket: Option<TcpStream>) {
+        let mut state = self.state.lock();
+        state.local = local;
+        state.socket = socket;
     }
 
     /// What the connection's task looks at first when it wakes up; it is the one to be woken from now on.
@@ -280,6 +290,7 @@ impl Peer {
         let mut state = self.state.lock();
         state.ended = Some(why.clone());
         state.task = None;
+        state.socket = None;
         state.outgoing = Vec::new();
         state.sealed = 0;
         let calls = std::mem::take(&mut state.calls);
@@ -299,6 +310,17 @@ pub(super) struct Attention {
 }
 
 impl State {
+    /// Writes what waits as far as the socket takes it; whether nothing is left.
+    fn write_now(&mut self) -> bool {
+        let Some(socket) = self.socket.as_mut().filter(|_| self.writing == 0) else { return false };
+        let whole = self.outgoing.get(..self.sealed).unwrap_or_default();
+        // What it does not take, and why, is for the connection's task to find out.
+        let count = socket.write(whole).unwrap_or(0);
+        self.outgoing.drain(..count);
+        self.sealed -= count;
+        self.sealed == 0
+    }
+
     /// The next correlation id; it runs through all 32 bits, and skips calls that have waited so long.
     fn free_opaque(&mut self) -> i32 {
         loop {
