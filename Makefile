@@ -9,6 +9,7 @@ FUZZ_SECONDS ?= 60
 BENCH   ?= full
 SEEDS   ?= 3
 KILLS   ?= 100
+OUTAGE_SECONDS ?= 120
 VENV    := .venv
 BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
@@ -18,7 +19,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop campaign-group handler-rate test-spark count campaign bench bench-compare fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop campaign-group outage handler-rate test-spark count campaign bench bench-compare fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,9 @@ test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's 
 
 campaign-group: build ## a group of 8 with joins, leaves and kills, both modes, CAMPAIGN_SECONDS (600) each at CAMPAIGN_RATE (5000) a second
 	$(BIN)/pytest tests/interop/campaign_group.py -s
+
+outage: build ## producers and consumers while every name server is gone for OUTAGE_SECONDS (120)
+	OUTAGE_SECONDS=$(OUTAGE_SECONDS) $(BIN)/pytest tests/client/test_outage.py -s
 
 handler-rate: build ## messages a second into handlers that do nothing: rmqpy's push and poll beside Java's push
 	$(BIN)/pytest tests/interop/handler_rate.py -s

@@ -491,6 +491,17 @@ class Notice:
     def ext(self) -> dict[str, str]: ...
     @property
     def body(self) -> bytes: ...
+    def answer(
+        self,
+        code: int = 0,
+        remark: str | None = None,
+        ext: dict[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> None:
+        """Answer a server that waits for it; does nothing where nobody does, or it was answered before.
+
+        Raises `ConnectError` when the connection has ended or the answer does not fit a frame.
+        """
 
 @final
 class Call:

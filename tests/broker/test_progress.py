@@ -8,10 +8,10 @@ import pytest
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import read_json
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
-from rmqpy.protocol.requests.introspection import ClientOffsets
 from rmqpy.protocol.requests.offsets import (
     InvokeBrokerToResetOffset,
     QueryConsumerOffset,
+    ResetOffsets,
     UpdateConsumerOffset,
 )
 from rmqpy.protocol.requests.progress import (
@@ -125,7 +125,7 @@ async def test_members_are_told_to_move_where_the_broker_does_not_move_them(star
             assert {queue.queue_id: offset for queue, offset in table.items()}[0] == target
             while (notice := await pushed(member)).code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
                 pass
-            assert read_json(ClientOffsets, notice.body).offset_table == table
+            assert read_json(ResetOffsets, notice.body).offset_table == table
         assert await position(admin, "billing") == 0
 
 

@@ -29,8 +29,8 @@ def knows(probe: rmqpy.PullConsumer, topic: str) -> bool:
         return False
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT_S
+def until(condition: Callable[[], Any], seconds: float = WAIT_S) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.01)

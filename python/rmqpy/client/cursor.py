@@ -131,6 +131,9 @@ class Cursor:
     def position(self, queue: MessageQueue) -> int:
         return self._fetcher.position(queue)
 
+    def positions(self) -> dict[MessageQueue, int]:
+        return self._fetcher.positions()
+
     def assignment(self) -> frozenset[MessageQueue]:
         return frozenset(self._fetcher.positions())
 
@@ -248,7 +251,7 @@ class Reader:
             if core.assignment():
                 raise RuntimeError("a consumer that was assigned queues does not share those of a group")
             auto_commit, start_from, _ = self._settings
-            subscriber = Subscriber(self.config, self.group, start_from)
+            subscriber = Subscriber(self.config, self.group, start_from, core.positions)
             self._follower = Follower(subscriber, core, is_committing=bool(auto_commit))
             core.follow(self._follower)
         self._follower.listen(topic, notify)

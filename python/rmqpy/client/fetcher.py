@@ -124,7 +124,8 @@ class Fetcher:
 
     def positions(self) -> dict[MessageQueue, int]:
         """Of all queues."""
-        return {queue: lane.position for queue, lane in self._lanes.items()}
+        # A copy: a member of a group is asked for them from another thread.
+        return {queue: lane.position for queue, lane in list(self._lanes.items())}
 
     async def next(self, messages_max: int, timeout_s: float) -> list[ReceivedMessage]:
         """Messages that lie ready, or the first to arrive; none when `timeout_s` passes first.

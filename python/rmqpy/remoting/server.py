@@ -334,7 +334,7 @@ class Endpoint:
     # ---- building ----
 
     def _add(self, holder: object) -> None:
-        for mark, method in _marked(holder):
+        for mark, method in marked(holder):
             handler = _Handler(mark.ask, method, mark.wants_caller)
             if mark.ask in self._events:
                 self._events[mark.ask].append(handler)
@@ -346,7 +346,8 @@ class Endpoint:
             self._requests[code] = handler
 
 
-def _marked(holder: object) -> Iterator[tuple[_Mark, Callable[..., Any]]]:
+def marked(holder: object) -> Iterator[tuple[_Mark, Callable[..., Any]]]:
+    """The methods of an object that `handles` marked, and for what."""
     for name in dir(type(holder)):
         mark = getattr(getattr(type(holder), name), "__rmqpy_handles__", None)
         if mark is not None:

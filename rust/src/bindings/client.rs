@@ -112,7 +112,8 @@ impl Client {
     }
 }
 
-fn pairs(ext: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, String)>> {
+/// Header fields as pairs.
+pub fn pairs(ext: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, String)>> {
     let Some(ext) = ext else { return Ok(Vec::new()) };
     ext.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect()
 }

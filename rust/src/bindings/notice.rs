@@ -5,7 +5,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::client::notices::Notice as Core;
+use super::client::pairs;
+use super::errors::raise;
+use crate::client::notices::{Answer, Notice as Core};
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
@@ -44,5 +46,18 @@ impl Notice {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.core.body)
+    }
+
+    #[pyo3(signature = (code = 0, remark = None, ext = None, body = None))]
+    fn answer(
+        &self,
+        code: i32,
+        remark: Option<&str>,
+        ext: Option<&Bound<'_, PyDict>>,
+        body: Option<&[u8]>,
+    ) -> PyResult<()> {
+        let ext = pairs(ext)?;
+        let answer = Answer { code, remark, ext: &ext, body: body.unwrap_or_default() };
+        self.core.answer(answer).map_err(|error| raise("ConnectError", &error.to_string()))
     }
 }

@@ -60,7 +60,7 @@ impl Connections {
     /// When the system gives no thread.
     pub fn start(connect: Duration, encoding: Encoding) -> io::Result<Self> {
         let options = ClientOptions { connect, ..ClientOptions::default() };
-        let notices = Arc::new(Notices::default());
+        let notices = Arc::new(Notices::new(encoding));
         Ok(Self { net: Client::start(options, Arc::clone(&notices) as _)?, notices, encoding })
     }
 

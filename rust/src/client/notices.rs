@@ -1,17 +1,20 @@
-//! What servers say without being asked: a group has changed, a queue is to be read from elsewhere, the line is cut.
+//! What servers say without being asked: a group has changed, where do you stand, the line is cut.
 //!
-//! Owns the one listener of a client. Invariant: a notice enters the listener's queue while fewer than `NOTICES_MAX`
-//! things wait there, and is dropped beyond: whoever reads that slowly looks at the whole state anyway.
-//! Threads: `listen` from any; notices come in on the I/O thread, which never waits here.
+//! Owns the one listener of a client. Invariants: a notice enters the listener's queue while fewer than `NOTICES_MAX`
+//! things wait there, and is dropped beyond: whoever reads that slowly looks at the whole state anyway. A server that
+//! asked hears one answer at most.
+//! Threads: `listen` and `answer` from any; notices come in on the I/O thread, which never waits here.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::completions::{Announce, Landed};
-use crate::remoting::header::Header;
-use crate::remoting::{CallError, Peer, Requests};
+use crate::remoting::codes::{flag, language};
+use crate::remoting::header::{Header, HeaderWriter};
+use crate::remoting::{CallError, Encoding, Peer, Requests};
 
 /// Notices that may wait for their reader.
 const NOTICES_MAX: usize = 1024;
@@ -27,15 +30,74 @@ pub struct Notice {
     pub ext: Vec<(String, String)>,
     /// Body, a copy of its own.
     pub body: Bytes,
+    /// Who waits for an answer; nobody, where the request was one-way or has been answered.
+    asker: Mutex<Option<Asker>>,
+}
+
+struct Asker {
+    peer: Arc<Peer>,
+    opaque: i32,
+    encoding: Encoding,
+}
+
+impl fmt::Debug for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {}", self.peer.address(), self.opaque)
+    }
+}
+
+/// What a server is answered: a response code, a text, header fields and a body.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<'a> {
+    /// Response code; 0 is success.
+    pub code: i32,
+    /// Text beside the code.
+    pub remark: Option<&'a str>,
+    /// Header fields.
+    pub ext: &'a [(String, String)],
+    /// Body.
+    pub body: &'a [u8],
+}
+
+impl Notice {
+    fn closed(address: Arc<str>) -> Self {
+        Self { address, code: None, ext: Vec::new(), body: Bytes::new(), asker: Mutex::new(None) }
+    }
+
+    /// Answers a server that waits for it; does nothing where nobody does.
+    ///
+    /// # Errors
+    /// When the connection has ended, or the answer does not fit a frame.
+    pub fn answer(&self, answer: Answer<'_>) -> Result<(), CallError> {
+        let Some(Asker { peer, opaque, encoding }) = self.asker.lock().take() else { return Ok(()) };
+        let Answer { code, remark, ext, body } = answer;
+        peer.send(|_, out| {
+            let (python, response) = (language::PYTHON, flag::RESPONSE);
+            let mut header = HeaderWriter::begin_as(python, out, encoding, code, opaque, response, remark);
+            for (name, value) in ext {
+                header.ext(name, value);
+            }
+            header.finish(body.len())?;
+            out.extend_from_slice(body);
+            Ok(())
+        })
+    }
 }
 
 /// Who hears of notices.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Notices {
     listener: RwLock<Option<Announce>>,
+    /// How answers are written.
+    encoding: Encoding,
 }
 
 impl Notices {
+    /// Heard by nobody yet.
+    pub fn new(encoding: Encoding) -> Self {
+        Self { listener: RwLock::new(None), encoding }
+    }
+
     /// From now on notices go there, under that token; those to come only.
     pub fn listen(&self, announce: Announce) {
         *self.listener.write() = Some(announce);
@@ -56,12 +118,16 @@ impl Requests for Notices {
             code: Some(header.code),
             ext: header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             body: Bytes::copy_from_slice(body),
+            asker: Mutex::new((!header.is_oneway()).then(|| Asker {
+                peer: Arc::clone(peer),
+                opaque: header.opaque,
+                encoding: self.encoding,
+            })),
         });
     }
 
     fn closed(&self, peer: &Arc<Peer>, _: &CallError) {
-        let address = Arc::clone(peer.address());
-        self.tell(|| Notice { address, code: None, ext: Vec::new(), body: Bytes::new() });
+        self.tell(|| Notice::closed(Arc::clone(peer.address())));
     }
 }
 
@@ -70,13 +136,10 @@ mod tests {
     use super::super::completions::Completions;
     use super::*;
 
-    fn closed() -> Notice {
-        Notice { address: "a:1".into(), code: None, ext: Vec::new(), body: Bytes::new() }
-    }
-
     #[test]
     fn a_listener_that_sleeps_costs_a_bounded_number_of_notices() {
-        let (notices, completions) = (Notices::default(), Arc::new(Completions::default()));
+        let (notices, completions) = (Notices::new(Encoding::Json), Arc::new(Completions::default()));
+        let closed = || Notice::closed("a:1".into());
         notices.tell(closed);
         assert_eq!(completions.len(), 0, "nobody listened");
         notices.listen(Announce { to: Arc::clone(&completions), token: 7 });

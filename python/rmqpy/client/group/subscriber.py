@@ -10,18 +10,24 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from rmqpy.client.allocation import averagely
+from rmqpy.client.group.answers import Answers, member_properties
 from rmqpy.client.group.identity import client_id
 from rmqpy.client.group.offsets import StartFrom, begins
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.group.watch import Watch
 from rmqpy.config.client import ClientConfig
+from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
+from rmqpy.protocol.requests.introspection import ConsumerRunningInfo, DirectConsumption, QueueState
+from rmqpy.protocol.requests.queues import named
+from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +42,22 @@ class Dated(NamedTuple):
 class Subscriber:
     """A member of `group` that does not consume by itself."""
 
-    def __init__(self, config: ClientConfig, group: str, start_from: StartFrom) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        group: str,
+        start_from: StartFrom,
+        positions: Callable[[], Mapping[MessageQueue, int]],
+    ) -> None:
+        """`positions`: where the consumer stands; asked from the subscriber's thread."""
         self.subscriptions = Subscriptions()
         #: Why it cannot be a member any longer.
         self.failure: BaseException | None = None
         self._config = config
         self._group = group
         self._start_from = start_from
+        self.positions = positions
+        self._began_ms = round(time.time() * 1000)
         self._newest: Dated | None = None
         self._loop: asyncio.AbstractEventLoop
         self._watch: Watch
@@ -77,6 +92,32 @@ class Subscriber:
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
 
+    # ---- asked about itself, on the thread of its own ------------------------------------------------------
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What brokers are told; a consumer that polls has nothing that waits."""
+        return ConsumerRunningInfo(
+            properties=member_properties(
+                self._config.namesrv,
+                ConsumeType.CONSUME_ACTIVELY,
+                began_ms=self._began_ms,
+                is_ordered=False,
+                workers=0,
+            ),
+            subscription_set=[one.data() for one in self.subscriptions.table.values()],
+            mq_table={
+                named(queue): QueueState(commit_offset=offset) for queue, offset in self.positions().items()
+            },
+            status_table={},
+        )
+
+    async def handle(self, message: ReceivedMessage) -> DirectConsumption:
+        """Refuses: there is nobody to hand a message to."""
+        remark = f"a member of {self._group} that polls cannot be handed a message"
+        raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+
+    # ---- pieces ----------------------------------------------------------------------------------------
+
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
@@ -96,6 +137,7 @@ class Subscriber:
             # A poll meets a reset by itself: the broker answers it with the new offset.
             reset=lambda moved: None,
             fail=self._fail,
+            answers=Answers(self._group, self),
         )
         try:
             await self._watch.start()

@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import Final
 
 from rmqpy import errors
-from rmqpy._native import Completions, Notice
 from rmqpy.client.allocation import Allocate
 from rmqpy.client.group.membership import Membership
 from rmqpy.client.group.rebalance import Shares, View
@@ -24,11 +23,16 @@ from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.session import Session
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue
-from rmqpy.protocol import declare
-from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.requests.clients import ConsumeFromWhere, ConsumeType, MessageModel
-from rmqpy.protocol.requests.offsets import ResetOffsets
+from rmqpy.protocol.requests.clients import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    NotifyConsumerIdsChanged,
+)
+from rmqpy.protocol.requests.introspection import ResetConsumerClientOffset
 from rmqpy.remoting.client import LoopCaller
+from rmqpy.remoting.listener import Listener
+from rmqpy.remoting.server import handles
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +64,10 @@ class Watch:
         apply: Apply,
         reset: Callable[[Mapping[MessageQueue, int]], None],
         fail: Callable[[BaseException], None],
+        answers: object,
     ) -> None:
-        """`reset`: a broker orders to read queues from elsewhere. `fail`: the member cannot go on."""
+        """`reset`: a broker orders to read queues from elsewhere. `fail`: the member cannot go on. `answers` has the
+        handlers of what brokers ask about this member."""
         self.group = group
         self._loop = asyncio.get_running_loop()
         # A broker knows members apart by their connections: this one has its own.
@@ -82,7 +88,8 @@ class Watch:
         self._apply = apply
         self._reset = reset
         self._fail = fail
-        self._notices = Completions()
+        self._is_closed = False
+        self._listener = Listener(self.session.client, (self, answers), self._closed)
         self._due = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._is_doubtful = False
@@ -92,8 +99,7 @@ class Watch:
 
     async def start(self) -> None:
         """Join the group and take what is this member's. Raises what a user has to mend, such as a wrong address."""
-        self.session.client.listen(self._notices)
-        self._loop.add_reader(self._notices.fileno(), self._heed)
+        self._listener.start()
         await self._membership.announce()
         await self._look()
         self._loops = [
@@ -109,10 +115,10 @@ class Watch:
     async def close(self) -> None:
         """Leave the group and end the connection. Idempotent."""
         self.stop()
-        if self._notices.is_closed():
+        if self._is_closed:
             return
-        self._loop.remove_reader(self._notices.fileno())
-        self._notices.close()
+        self._is_closed = True
+        self._listener.close()
         await self._membership.leave()
         self.caller.close()
         self.session.close()
@@ -169,25 +175,18 @@ class Watch:
             self._patience = REBALANCE_S
         self._unknown = view.unknown
 
-    def _heed(self) -> None:
-        for _, notice in self._notices.take():
-            if not isinstance(notice, Notice):
-                continue
-            if notice.code is None:
-                if self._membership.has_told(notice.address):
-                    # The broker has forgotten us with the connection.
-                    self.look_again()
-            elif notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-                self._due.set()
-            elif notice.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-                self._move(notice)
+    # ---- what brokers say ------------------------------------------------------------------------------
 
-    def _move(self, notice: Notice) -> None:
-        if notice.ext.get("group") != self.group:
-            return
-        try:
-            moved = declare.read_json(ResetOffsets, notice.body).by_queue()
-        except errors.DecodeError as error:
-            log.warning("an order of %s to reset offsets is unreadable: %s", notice.address, error)
-            return
-        self._reset(moved)
+    @handles(NotifyConsumerIdsChanged)
+    def group_changed(self, ask: NotifyConsumerIdsChanged) -> None:
+        self._due.set()
+
+    @handles(ResetConsumerClientOffset)
+    def move(self, ask: ResetConsumerClientOffset) -> None:
+        if ask.group == self.group:
+            self._reset(ask.body.by_queue())
+
+    def _closed(self, address: str) -> None:
+        if self._membership.has_told(address):
+            # The broker has forgotten us with the connection.
+            self.look_again()

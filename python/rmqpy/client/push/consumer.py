@@ -19,8 +19,9 @@ from rmqpy import errors
 from rmqpy.client.allocation import Allocate, strategy
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
-from rmqpy.client.push.engine import Engine, Options
+from rmqpy.client.push.engine import Engine
 from rmqpy.client.push.handlers import ConsumerStats, Handler
+from rmqpy.client.push.options import Options
 from rmqpy.client.push.workers import Crew, ThreadCrew
 from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import MessageQueue

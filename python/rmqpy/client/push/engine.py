@@ -11,19 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rmqpy import errors
-from rmqpy.client.allocation import Allocate
+from rmqpy.client.group.answers import Answers
 from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
 from rmqpy.client.group.offsets import (
     BrokerOffsets,
     LocalOffsets,
     Offsets,
     Places,
-    StartFrom,
     begins,
     default_folder,
 )
@@ -32,14 +29,16 @@ from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.group.watch import Watch
 from rmqpy.client.push.concurrent import Concurrent
 from rmqpy.client.push.handlers import ConsumerStats, Handler, Handlers
+from rmqpy.client.push.insight import PushInsight
 from rmqpy.client.push.lanes import Lanes
 from rmqpy.client.push.locks import RENEW_S, Locks
+from rmqpy.client.push.meter import SAMPLE_S
+from rmqpy.client.push.options import Options
 from rmqpy.client.push.ordered import Ordered
 from rmqpy.client.push.owned import Limits, Owned
 from rmqpy.client.push.reader import Reader
 from rmqpy.client.push.send_back import SendBack
 from rmqpy.client.push.workers import Crew
-from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
@@ -49,26 +48,6 @@ log = logging.getLogger(__name__)
 COMMIT_S: Final = 5.0
 #: Offsets from the oldest unfinished message to the newest, for each message that may wait.
 SPAN_FACTOR: Final = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What a user chose. Times are seconds."""
-
-    group: str
-    config: ClientConfig
-    ordered: bool
-    broadcast: bool
-    start_from: StartFrom
-    batch_size: int
-    max_attempts: int | None
-    consume_timeout: float
-    prefetch_messages: int
-    prefetch_bytes: int
-    allocate: Allocate
-    suspend: float
-    instance: str | None
-    offset_folder: Path | None
 
 
 class Engine:
@@ -106,14 +85,17 @@ class Engine:
         self.handlers.remove(topic)
 
     def stats(self) -> ConsumerStats:
-        handlers, waiting = self.handlers, self._lanes.waiting if self._is_built else 0
-        return ConsumerStats(
-            handlers.consumed, handlers.failed, handlers.discarded, waiting, len(self.queues())
-        )
+        total = self.handlers.meter.total()
+        owned = self._owned()
+        waiting = sum(one.count for one in owned)
+        return ConsumerStats(total.consumed, total.failed, total.discarded, waiting, len(owned))
 
     def queues(self) -> frozenset[MessageQueue]:
         """Owned now."""
-        return self._lanes.queues if self._is_built else frozenset()
+        return frozenset(one.queue for one in self._owned())
+
+    def _owned(self) -> list[Owned]:
+        return self._lanes.owned if self._is_built else []
 
     # ---- life ------------------------------------------------------------------------------------------
 
@@ -134,6 +116,7 @@ class Engine:
             asyncio.create_task(self._every(COMMIT_S, self._lanes.commit)),
             asyncio.create_task(self._every(RENEW_S, self._lanes.renew)),
             asyncio.create_task(self._every(options.consume_timeout / 10, self._expire)),
+            asyncio.create_task(self._every(SAMPLE_S, self._sample)),
         ]
 
     async def wait(self) -> None:
@@ -213,6 +196,9 @@ class Engine:
     async def _expire(self) -> None:
         self._consumption.expire(self._options.consume_timeout)
 
+    async def _sample(self) -> None:
+        self.handlers.meter.sample()
+
     def _reset(self, moved: Mapping[MessageQueue, int]) -> None:
         for queue, offset in moved.items():
             self._lanes.restart(queue, offset)
@@ -248,6 +234,7 @@ class Engine:
         options, group = self._options, self._options.group
         instance = options.instance or (STABLE_INSTANCE if options.broadcast else None)
         me = client_id(options.config.namesrv, instance)
+        insight = PushInsight(options, self._crew, self.subscriptions, self.handlers, self._owned)
         self._watch = Watch(
             options.config,
             group,
@@ -260,6 +247,7 @@ class Engine:
             apply=self._rebalance,
             reset=self._reset,
             fail=self.fail,
+            answers=Answers(group, insight),
         )
         session, caller = self._watch.session, self._watch.caller
         places = Places(session, caller)
@@ -281,14 +269,13 @@ class Engine:
             self._consumption = Concurrent(
                 self._crew, self.handlers, self._give_back, is_broadcast=options.broadcast
             )
-        is_locking = options.ordered and not options.broadcast
         limits = Limits(
             options.prefetch_messages, options.prefetch_bytes, options.prefetch_messages * SPAN_FACTOR
         )
         self._lanes = Lanes(
             offsets,
             places,
-            Locks(session, caller, group, me) if is_locking else None,
+            Locks(session, caller, group, me) if options.is_locking else None,
             limits,
             options.start_from,
             revive=self._consumption.revive,
@@ -301,6 +288,7 @@ class Engine:
             self.subscriptions,
             self._consumption.put,
             self._watch.look_again,
+            self.handlers.meter,
             messages_max=options.prefetch_messages,
         )
         self._is_built = True

@@ -1,16 +1,17 @@
 """The user's handlers, called safely and counted.
 
-Owns the table of handlers by topic and the figures of `ConsumerStats`. Whatever a handler raises means that its
-messages are to be delivered again. Any thread.
+Owns the table of handlers by topic. Whatever a handler raises means that its messages are to be delivered again. Any
+thread.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from rmqpy.client.push.meter import Meter
 from rmqpy.client.push.verdict import Verdict, judge
 from rmqpy.client.push.workers import Crew
 from rmqpy.message import ReceivedMessage
@@ -38,10 +39,9 @@ class Handlers:
 
     def __init__(self, crew: Crew[Any], batch_size: int) -> None:
         self.batch_size = batch_size
+        self.meter = Meter()
         self._crew = crew
         self._table: dict[str, Handler] = {}
-        self._lock = threading.Lock()
-        self.consumed = self.failed = self.discarded = 0
 
     @property
     def topics(self) -> frozenset[str]:
@@ -58,27 +58,34 @@ class Handlers:
 
     async def handle(self, messages: Sequence[ReceivedMessage]) -> Verdict:
         """Call the handler. Raises only what no handler may raise, such as `SystemExit`."""
-        first = messages[0]
-        handler = self._table.get(first.topic)
+        topic = messages[0].topic
+        began_at = time.monotonic()
         try:
-            if handler is None:
-                # Given up a moment ago, or a retry of such a topic: for a member that still reads it.
-                verdict = Verdict(messages)
-            else:
-                argument = list(messages) if self.batch_size > 1 else first
-                verdict = judge(await self._crew.invoke(handler, argument), messages)
+            verdict = await self.call(topic, messages)
         except (Exception, SystemExit):
             log.exception(
-                "a handler failed with message %s of %s and will get it again", first.message_id, first.topic
+                "a handler failed with message %s of %s and will get it again", messages[0].message_id, topic
             )
             verdict = Verdict(messages)
-        with self._lock:
-            self.failed += len(verdict.failed)
-            if verdict.is_discarded:
-                self.discarded += len(messages)
-            else:
-                self.consumed += len(messages) - len(verdict.failed)
+        failed = len(verdict.failed)
+        discarded = len(messages) if verdict.is_discarded else 0
+        self.meter.handled(
+            topic,
+            time.monotonic() - began_at,
+            consumed=len(messages) - failed - discarded,
+            failed=failed,
+            discarded=discarded,
+        )
         return verdict
+
+    async def call(self, topic: str, messages: Sequence[ReceivedMessage]) -> Verdict:
+        """The same without counting, and raises what the handler raises."""
+        handler = self._table.get(topic)
+        if handler is None:
+            # Given up a moment ago, or a retry of such a topic: for a member that still reads it.
+            return Verdict(messages)
+        argument = list(messages) if self.batch_size > 1 else messages[0]
+        return judge(await self._crew.invoke(handler, argument), messages)
 
     def cut(self, messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:
         """Batches for `handle`: each of one topic, in order, none too long."""

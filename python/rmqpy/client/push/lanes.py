@@ -77,10 +77,10 @@ class Lanes:
         return frozenset(self._lanes)
 
     @property
-    def waiting(self) -> int:
-        """Messages that were fetched and are not finished."""
+    def owned(self) -> list[Owned]:
+        """The same with what is known of them."""
         # A copy: asked from any thread.
-        return sum(lane.owned.count for lane in list(self._lanes.values()))
+        return [lane.owned for lane in list(self._lanes.values())]
 
     async def take(self, queues: Collection[MessageQueue], *, is_alone: bool) -> frozenset[MessageQueue]:
         """Begin with these queues; those that could be had."""
@@ -136,7 +136,7 @@ class Lanes:
 
     async def commit(self) -> None:
         """Store the progress that brokers do not have yet."""
-        await self._commit([lane.owned for lane in self._lanes.values()])
+        await self._commit(self.owned)
 
     async def renew(self) -> None:
         """Keep the locks."""

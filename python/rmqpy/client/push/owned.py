@@ -28,6 +28,16 @@ class Limits(NamedTuple):
     span: int
 
 
+class Held(NamedTuple):
+    """What lies here of a queue. Offsets are -1 where nothing does."""
+
+    progress: int
+    messages: int
+    bytes: int
+    oldest: int
+    newest: int
+
+
 class Owned:
     """One owned queue."""
 
@@ -42,6 +52,8 @@ class Owned:
         self.is_paused = False
         #: Until then, on the monotonic clock, the broker keeps the queue for this member.
         self.locked_until = float("inf")
+        #: On the wall clock, in seconds: when a pull brought something, and when something was finished.
+        self.pulled_at = self.finished_at = 0.0
         #: Failures in a row of the message at the front; only ordered consumption counts here.
         self.failures = 0
         self._limits = limits
@@ -88,6 +100,13 @@ class Owned:
         with self._lock:
             return next(iter(self._unfinished), self.fetch_at)
 
+    def held(self) -> Held:
+        """What is not finished, at one moment."""
+        with self._lock:
+            oldest, newest = next(iter(self._unfinished), -1), next(reversed(self._unfinished), -1)
+            progress = self.fetch_at if oldest < 0 else oldest
+            return Held(progress, len(self._unfinished), self._bytes, oldest, newest)
+
     def has_room(self) -> bool:
         """Whether to read on. When not, `wake` is called as soon as there is room."""
         with self._lock:
@@ -105,6 +124,7 @@ class Owned:
                 for message in messages:
                     self._unfinished[message.queue_offset] = share
                 self._bytes += share * len(messages)
+                self.pulled_at = time.time()
             return True
 
     def begin(self) -> bool:
@@ -125,6 +145,7 @@ class Owned:
         with self._lock:
             for message in messages:
                 self._bytes -= self._unfinished.pop(message.queue_offset, 0)
+            self.finished_at = time.time()
             must_wake = self._is_starved and not self._is_full()
             if must_wake:
                 self._is_starved = False

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmqpy import errors
 from rmqpy.client.group.subscription import Subscriptions
+from rmqpy.client.push.meter import Meter
 from rmqpy.client.push.owned import Owned
 from rmqpy.client.session import Session
 from rmqpy.message import ReceivedMessage
@@ -48,6 +50,7 @@ class Reader:
         subscriptions: Subscriptions,
         deliver: Deliver,
         doubt: Callable[[], None],
+        meter: Meter,
         *,
         messages_max: int,
     ) -> None:
@@ -58,6 +61,7 @@ class Reader:
         self._subscriptions = subscriptions
         self._deliver = deliver
         self._doubt = doubt
+        self._meter = meter
         self._messages_max = min(messages_max, pulls.MESSAGES_MAX)
 
     async def read(self, owned: Owned, room: asyncio.Event) -> None:
@@ -72,6 +76,7 @@ class Reader:
                 await room.wait()
                 continue
             tags = self._subscriptions.tags(owned.queue.topic)
+            began_at = time.monotonic()
             try:
                 pulled = await self._pull(owned, tags, suggested)
             except errors.RocketMQError as error:
@@ -87,6 +92,7 @@ class Reader:
             messages: list[ReceivedMessage] = []
             if pulled.found is pulls.Found.MESSAGES:
                 messages = pulled.call.messages(owned.queue, tags=tags, begin=owned.fetch_at)
+                self._meter.pulled(owned.queue.topic, time.monotonic() - began_at, len(messages))
             if owned.put(messages, pulled.next_offset, pulled.call.body_size) and messages:
                 self._deliver(owned, messages)
 

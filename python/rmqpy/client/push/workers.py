@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 from rmqpy.remoting.client import run
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 #: Items a task does before others get their turn, should its handler never wait for anything.
 TURN: Final = 16
@@ -47,6 +48,10 @@ class Crew(ABC, Generic[T]):
     @abstractmethod
     async def invoke(self, handler: Callable[[Any], Any], argument: Any) -> Any:
         """Call a handler the way this crew does."""
+
+    @abstractmethod
+    async def beside(self, work: Coroutine[Any, Any, R]) -> R:
+        """Do this now, beside what waits for its turn. From the event loop."""
 
     @abstractmethod
     def has_caller(self) -> bool:
@@ -87,6 +92,9 @@ class ThreadCrew(Crew[T]):
             raise TypeError("the handler is a coroutine function: use AsyncPushConsumer")
         return answer
 
+    async def beside(self, work: Coroutine[Any, Any, R]) -> R:
+        return await asyncio.to_thread(run, work)
+
     def has_caller(self) -> bool:
         return threading.current_thread() in self._threads
 
@@ -116,6 +124,9 @@ class TaskCrew(Crew[T]):
     async def invoke(self, handler: Callable[[Any], Any], argument: Any) -> Any:
         answer = handler(argument)
         return await answer if inspect.isawaitable(answer) else answer
+
+    async def beside(self, work: Coroutine[Any, Any, R]) -> R:
+        return await work
 
     def has_caller(self) -> bool:
         return asyncio.current_task() in self._tasks

@@ -13,7 +13,7 @@ from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics import Topics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import encode
-from rmqpy.protocol.requests.introspection import ClientOffsets, ResetConsumerClientOffset
+from rmqpy.protocol.requests.introspection import ResetConsumerClientOffset
 from rmqpy.protocol.requests.offsets import (
     BoundaryType,
     ConsumeStats,
@@ -181,7 +181,7 @@ class OffsetHandlers:
             group=ask.group,
             timestamp=ask.timestamp,
             is_force=bool(ask.is_force),
-            body=ClientOffsets(offset_table=targets),
+            body=ResetOffsets(offset_table=targets),
         )
         sent = encode(notice)
         for connection in online.members:

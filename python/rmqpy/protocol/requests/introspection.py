@@ -1,7 +1,12 @@
 """What a broker asks the members of a group, on its own or for an administrator."""
 
+from dataclasses import field
+from enum import Enum, auto
+
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.declare import Request, record, reply, request, wire
+from rmqpy.protocol.requests.clients import SubscriptionData
+from rmqpy.protocol.requests.offsets import ResetOffsets
 from rmqpy.protocol.requests.queues import MessageQueue
 
 
@@ -21,6 +26,55 @@ class GetConsumerRunningInfo(Request[ClientAnswer]):
     jstack_enable: bool | None = None
 
 
+@record
+class QueueState:
+    """What a member has of one queue. Offsets are -1, times 0 where there are none; times are ms."""
+
+    commit_offset: int
+    cached_msg_min_offset: int = -1
+    cached_msg_max_offset: int = -1
+    cached_msg_count: int = 0
+    cached_msg_size_in_mib: int = wire("cachedMsgSizeInMiB", default=0)
+    locked: bool = False
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+    try_unlock_times: int = 0
+    #: Of a transaction a member has begun to consume; only Java counts them.
+    transaction_msg_count: int = 0
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+
+
+@record
+class TopicRates:
+    """How a member does with one topic, over the last minute: milliseconds and messages a second."""
+
+    consume_rt: float = wire("consumeRT")
+    consume_ok_tps: float = wire("consumeOKTPS")
+    consume_failed_tps: float = wire("consumeFailedTPS")
+    pull_rt: float = wire("pullRT")
+    pull_tps: float = wire("pullTPS")
+    #: In the last hour, of Java's; of ours, since the consumer began.
+    consume_failed_msgs: int = 0
+
+
+@record
+class ConsumerRunningInfo:
+    """What a member is busy with."""
+
+    properties: dict[str, str]
+    subscription_set: list[SubscriptionData]
+    mq_table: dict[MessageQueue, QueueState]
+    status_table: dict[str, TopicRates]
+    #: Queues that are popped, and what a user added: nothing of ours. Tools expect them.
+    mq_pop_table: dict[MessageQueue, QueueState] = field(default_factory=dict)
+    user_consumer_info: dict[str, str] = field(default_factory=dict)
+    #: Where each thread stands, where that was asked for.
+    jstack: str | None = None
+
+
 @request(RequestCode.CONSUME_MESSAGE_DIRECTLY)
 class ConsumeMessageDirectly(Request[ClientAnswer]):
     """Let one member consume one message now, whoever consumed it before. The broker adds the message."""
@@ -33,6 +87,28 @@ class ConsumeMessageDirectly(Request[ClientAnswer]):
     topic_sys_flag: int | None = None
     group_sys_flag: int | None = None
     body: bytes = b""
+
+
+class DirectResult(Enum):
+    """What became of a message consumed directly. Go sends the ordinal, so the order is part of the protocol."""
+
+    CR_SUCCESS = 0
+    CR_LATER = auto()
+    CR_ROLLBACK = auto()
+    CR_COMMIT = auto()
+    CR_THROW_EXCEPTION = auto()
+    CR_RETURN_NULL = auto()
+
+
+@record
+class DirectConsumption:
+    """The same with what belongs to it."""
+
+    consume_result: DirectResult
+    order: bool
+    spent_time_mills: int
+    remark: str | None = None
+    auto_commit: bool = True
 
 
 @record
@@ -67,13 +143,6 @@ class InvokeBrokerToGetConsumerStatus(Request[ConsumerStatusReply]):
     client_addr: str | None = None
 
 
-@record
-class ClientOffsets:
-    """The offsets that a client is to go on from."""
-
-    offset_table: dict[MessageQueue, int]
-
-
 @request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
 class ResetConsumerClientOffset(Request[None]):
     """Broker to member, one-way: stop, go on from here."""
@@ -82,4 +151,4 @@ class ResetConsumerClientOffset(Request[None]):
     group: str
     timestamp: int
     is_force: bool
-    body: ClientOffsets
+    body: ResetOffsets

@@ -1,0 +1,111 @@
+"""What administrators ask a member, by way of a broker: where it stands, what it is busy with, to handle one message.
+
+Owns the form of the answers; what is in them, the member knows. On the event loop of its listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from rmqpy._native import __version__
+from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.protocol import fastjson
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import json_tree
+from rmqpy.protocol.requests.clients import ConsumeType
+from rmqpy.protocol.requests.introspection import (
+    ClientAnswer,
+    ConsumeMessageDirectly,
+    ConsumerRunningInfo,
+    ConsumerStatus,
+    ConsumerStatusReply,
+    DirectConsumption,
+    GetConsumerRunningInfo,
+    GetConsumerStatusFromClient,
+)
+from rmqpy.protocol.requests.queues import named
+from rmqpy.remoting.server import Refused, handles
+
+#: Where a stored record has the id of its queue.
+_QUEUE_ID = slice(12, 16)
+
+
+class Insight(Protocol):
+    """What a member knows of itself."""
+
+    def positions(self) -> Mapping[MessageQueue, int]:
+        """Where it stands in its queues."""
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What it is busy with, without its stacks."""
+
+    async def handle(self, message: ReceivedMessage) -> DirectConsumption:
+        """Handle a message out of turn. Nothing is committed or sent back for it. Raises `Refused`."""
+
+
+def member_properties(
+    namesrv: Sequence[str], consume_type: ConsumeType, *, began_ms: int, is_ordered: bool, workers: int
+) -> dict[str, str]:
+    """What a member says of itself, by the names that Java's tools look for."""
+    return {
+        "PROP_NAMESERVER_ADDR": ";".join(namesrv),
+        "PROP_CONSUME_TYPE": consume_type.name,
+        "PROP_CONSUMEORDERLY": "true" if is_ordered else "false",
+        "PROP_THREADPOOL_CORE_SIZE": str(workers),
+        "PROP_CONSUMER_START_TIMESTAMP": str(began_ms),
+        "PROP_CLIENT_VERSION": f"rmqpy {__version__}",
+    }
+
+
+class Answers:
+    """The answers of one member."""
+
+    def __init__(self, group: str, insight: Insight) -> None:
+        self._group = group
+        self._insight = insight
+
+    @handles(GetConsumerStatusFromClient)
+    def status(self, ask: GetConsumerStatusFromClient) -> ConsumerStatusReply:
+        self._check(ask.group)
+        positions = self._insight.positions().items()
+        table = {named(queue): offset for queue, offset in positions if queue.topic == ask.topic}
+        return ConsumerStatusReply(body=ConsumerStatus(message_queue_table=table, consumer_table={}))
+
+    @handles(GetConsumerRunningInfo)
+    async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:
+        self._check(ask.consumer_group)
+        info = self._insight.running_info()
+        if ask.jstack_enable:
+            info = dataclasses.replace(info, jstack=await asyncio.to_thread(_stacks))
+        return _answer(info)
+
+    @handles(ConsumeMessageDirectly)
+    async def consume(self, ask: ConsumeMessageDirectly) -> ClientAnswer:
+        self._check(ask.consumer_group)
+        queue = MessageQueue(ask.topic or "", ask.broker_name or "", int.from_bytes(ask.body[_QUEUE_ID]))
+        return _answer(await self._insight.handle(ReceivedMessage(ask.body, None, queue)))
+
+    def _check(self, group: str) -> None:
+        if group != self._group:
+            remark = f"The Consumer Group <{group}> not exist in this consumer"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def _answer(body: ConsumerRunningInfo | DirectConsumption) -> ClientAnswer:
+    return ClientAnswer(body=fastjson.dumps(json_tree(body)).encode())
+
+
+def _stacks() -> str:
+    """Where every thread of this process stands."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = [
+        f"{names.get(ident, 'unknown')} TID: {ident}\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in sys._current_frames().items()
+    ]
+    return "\n".join(parts)

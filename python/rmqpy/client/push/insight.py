@@ -1,0 +1,101 @@
+"""What a push consumer says of itself when an administrator asks, and a message it is handed out of turn.
+
+Owns nothing; looks at the consumer's parts. On the event loop of the consumer.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rmqpy.client.group.answers import member_properties
+from rmqpy.client.group.subscription import Subscriptions
+from rmqpy.client.push.handlers import Handlers
+from rmqpy.client.push.locks import BELIEVED_S
+from rmqpy.client.push.options import Options
+from rmqpy.client.push.owned import Owned
+from rmqpy.client.push.workers import Crew
+from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.clients import ConsumeType
+from rmqpy.protocol.requests.introspection import (
+    ConsumerRunningInfo,
+    DirectConsumption,
+    DirectResult,
+    QueueState,
+)
+from rmqpy.protocol.requests.queues import named
+from rmqpy.remoting.server import Refused
+
+
+class PushInsight:
+    """The inside of one push consumer."""
+
+    def __init__(
+        self,
+        options: Options,
+        crew: Crew[Any],
+        subscriptions: Subscriptions,
+        handlers: Handlers,
+        owned: Callable[[], list[Owned]],
+    ) -> None:
+        self._options = options
+        self._crew = crew
+        self._subscriptions = subscriptions
+        self._handlers = handlers
+        self._owned = owned
+        self._began_ms = round(time.time() * 1000)
+
+    def positions(self) -> Mapping[MessageQueue, int]:
+        return {one.queue: one.progress for one in self._owned()}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        options = self._options
+        return ConsumerRunningInfo(
+            properties=member_properties(
+                options.config.namesrv,
+                ConsumeType.CONSUME_PASSIVELY,
+                began_ms=self._began_ms,
+                is_ordered=options.ordered,
+                workers=self._crew.size,
+            ),
+            subscription_set=[one.data() for one in self._subscriptions.table.values()],
+            mq_table={named(one.queue): _state(one, is_locking=options.is_locking) for one in self._owned()},
+            status_table=self._handlers.meter.rates(),
+        )
+
+    async def handle(self, message: ReceivedMessage) -> DirectConsumption:
+        topic = message.topic
+        if topic not in self._handlers.topics:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the consumer has no handler for topic {topic}")
+        began_at, remark = time.monotonic(), None
+        try:
+            verdict = await self._crew.beside(self._handlers.call(topic, (message,)))
+            result = DirectResult.CR_LATER if verdict.failed else DirectResult.CR_SUCCESS
+        except (Exception, SystemExit) as error:
+            result, remark = DirectResult.CR_THROW_EXCEPTION, "".join(traceback.format_exception(error))
+        return DirectConsumption(
+            consume_result=result,
+            order=self._options.ordered,
+            spent_time_mills=round(1000 * (time.monotonic() - began_at)),
+            remark=remark,
+        )
+
+
+def _state(owned: Owned, *, is_locking: bool) -> QueueState:
+    held = owned.held()
+    locked_s = time.time() - time.monotonic() + owned.locked_until - BELIEVED_S
+    return QueueState(
+        commit_offset=held.progress,
+        cached_msg_min_offset=held.oldest,
+        cached_msg_max_offset=held.newest,
+        cached_msg_count=held.messages,
+        cached_msg_size_in_mib=held.bytes >> 20,
+        locked=is_locking and owned.is_locked,
+        last_lock_timestamp=round(1000 * locked_s) if is_locking else 0,
+        droped=owned.is_dropped,
+        last_pull_timestamp=round(1000 * owned.pulled_at),
+        last_consume_timestamp=round(1000 * owned.finished_at),
+    )

@@ -1,0 +1,35 @@
+"""What a user chose for a push consumer. A value, for any thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqpy.client.allocation import Allocate
+from rmqpy.client.group.offsets import StartFrom
+from rmqpy.config.client import ClientConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user chose. Times are seconds."""
+
+    group: str
+    config: ClientConfig
+    ordered: bool
+    broadcast: bool
+    start_from: StartFrom
+    batch_size: int
+    max_attempts: int | None
+    consume_timeout: float
+    prefetch_messages: int
+    prefetch_bytes: int
+    allocate: Allocate
+    suspend: float
+    instance: str | None
+    offset_folder: Path | None
+
+    @property
+    def is_locking(self) -> bool:
+        """Whether brokers keep its queues from others: where every member reads all, there is nobody to keep out."""
+        return self.ordered and not self.broadcast

@@ -1,0 +1,122 @@
+"""From what servers say without being asked to handler methods, and their answers back.
+
+Owns the table from request codes to handlers of one client, and the asyncio reader on what it hears. Handlers are
+marked as those of a server are. Invariant: a server that waits gets exactly one answer, whatever the handler does.
+
+Threads: the event loop it was started on. Handlers may be `def`, or `async def`: a task each, `TASKS_MAX` at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from rmqpy import errors
+from rmqpy._native import Client, Completions, Notice
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import decode, encode
+from rmqpy.remoting.client import BURST_COUNT_MAX
+from rmqpy.remoting.server import Refused, marked
+
+log = logging.getLogger(__name__)
+
+#: Handlers that wait for something at the same time.
+TASKS_MAX: Final = 64
+
+
+class _Handler(NamedTuple):
+    ask: type[Any]
+    call: Callable[[Any], Any]
+
+
+class Listener:
+    """Hears what servers say on the connections of one client. The last listener of a client hears it."""
+
+    def __init__(self, client: Client, handlers: Sequence[object], closed: Callable[[str], None]) -> None:
+        """Made inside the loop that uses it. `closed` is told the address of a connection that ended."""
+        self._loop = asyncio.get_running_loop()
+        self._client = client
+        self._closed = closed
+        self._handlers: dict[int, _Handler] = {}
+        for holder in handlers:
+            for mark, method in marked(holder):
+                handler = _Handler(mark.ask, method)
+                self._handlers[handler.ask.code] = handler
+        self._notices = Completions()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Hear what is said from now on."""
+        self._client.listen(self._notices)
+        self._loop.add_reader(self._notices.fileno(), self._heed)
+
+    def close(self) -> None:
+        """Hear no more, and answer nobody. Idempotent."""
+        if not self._notices.is_closed():
+            self._loop.remove_reader(self._notices.fileno())
+            self._notices.close()
+            for task in self._tasks:
+                task.cancel()
+
+    def _heed(self) -> None:
+        for _, notice in self._notices.take(BURST_COUNT_MAX):
+            if not isinstance(notice, Notice):
+                continue
+            if notice.code is None:
+                self._closed(notice.address)
+            else:
+                self._request(notice, notice.code)
+
+    def _request(self, notice: Notice, code: int) -> None:
+        handler = self._handlers.get(code)
+        if handler is None:
+            remark = f"request {code} is not served by this client"
+            _answer(notice, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            return
+        if len(self._tasks) >= TASKS_MAX and inspect.iscoroutinefunction(handler.call):
+            _answer(notice, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many questions at once")
+            return
+        try:
+            result = handler.call(decode(handler.ask, notice.ext, notice.body))
+        except Exception as error:
+            _refuse(notice, error)
+            return
+        if inspect.isawaitable(result):
+            task = self._loop.create_task(_finish(notice, result))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            _answer(notice, reply=result)
+
+
+async def _finish(notice: Notice, result: Awaitable[object]) -> None:
+    try:
+        reply = await result
+    except Exception as error:
+        _refuse(notice, error)
+    else:
+        _answer(notice, reply=reply)
+
+
+def _refuse(notice: Notice, error: Exception) -> None:
+    if isinstance(error, Refused):
+        _answer(notice, error.code, error.remark)
+    elif isinstance(error, errors.RocketMQError) and error.code is not None:
+        log.warning("request %s of %s cannot be read: %s", notice.code, notice.address, error)
+        _answer(notice, error.code, str(error))
+    else:
+        log.error("request %s of %s failed", notice.code, notice.address, exc_info=error)
+        _answer(notice, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+def _answer(
+    notice: Notice, code: int = ResponseCode.SUCCESS, remark: str | None = None, reply: object = None
+) -> None:
+    ext, body = encode(reply)
+    try:
+        notice.answer(int(code), remark, ext, body)
+    except errors.ConnectError as error:
+        log.debug("an answer to %s could not be sent: %s", notice.address, error)

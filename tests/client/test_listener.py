@@ -1,0 +1,146 @@
+"""What servers ask clients, frame by frame: who waits is answered once, whatever the handler does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rmqpy import errors
+from rmqpy._native import Client
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
+from rmqpy.protocol.requests.introspection import (
+    ClientAnswer,
+    ConsumeMessageDirectly,
+    ConsumerStatus,
+    ConsumerStatusReply,
+    GetConsumerRunningInfo,
+    GetConsumerStatusFromClient,
+)
+from rmqpy.remoting import listener
+from rmqpy.remoting.listener import Listener
+from rmqpy.remoting.server import Refused, handles
+from wire import BINARY, ONEWAY, RESPONSE, Frame, Peer
+
+WAIT_S = 30.0
+
+
+class Handlers:
+    """One of each kind."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.changed: asyncio.Queue[str] = asyncio.Queue()
+
+    @handles(NotifyConsumerIdsChanged)
+    def notified(self, ask: NotifyConsumerIdsChanged) -> None:
+        self.changed.put_nowait(ask.consumer_group)
+
+    @handles(GetConsumerStatusFromClient)
+    def status(self, ask: GetConsumerStatusFromClient) -> ConsumerStatusReply:
+        if ask.topic == "refused":
+            raise Refused(ResponseCode.NO_PERMISSION, "not for you")
+        if ask.topic == "broken":
+            raise ValueError("a mistake")
+        return ConsumerStatusReply(body=ConsumerStatus(message_queue_table={}, consumer_table={}))
+
+    @handles(GetConsumerRunningInfo)
+    async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:
+        await self.gate.wait()
+        return ClientAnswer(body=b"at last")
+
+    @handles(ConsumeMessageDirectly)
+    async def consume(self, ask: ConsumeMessageDirectly) -> ClientAnswer:
+        raise errors.DecodeError("no message", code=ResponseCode.SYSTEM_ERROR)
+
+
+class Line:
+    """A client with handlers, and the server's end of its connection."""
+
+    def __init__(self, handlers: Handlers, server: Peer, closed: list[str], address: str) -> None:
+        self.handlers, self.server, self.closed, self.address = handlers, server, closed, address
+
+    async def ask(self, code: int, ext: dict[str, str], body: bytes = b"", opaque: int = 7) -> Frame:
+        await self.server.raw(Frame(code, opaque=opaque, ext=ext, body=body).pack())
+        answer = await self.server.receive()
+        assert (answer.opaque, answer.flag) == (opaque, RESPONSE)
+        return answer
+
+
+@pytest.fixture(params=["json", "binary"])
+async def line(request: pytest.FixtureRequest) -> AsyncIterator[Line]:
+    accepted: asyncio.Queue[Peer] = asyncio.Queue()
+    server = await asyncio.start_server(lambda *ends: accepted.put_nowait(Peer(*ends)), "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    client = Client(binary=request.param == "binary")
+    handlers, closed = Handlers(), list[str]()
+    listening = Listener(client, [handlers], closed.append)
+    listening.start()
+    client.call_oneway(address, RequestCode.HEART_BEAT, {})
+    peer = await asyncio.wait_for(accepted.get(), WAIT_S)
+    assert (await peer.receive()).flag & ONEWAY
+    yield Line(handlers, peer, closed, address)
+    listening.close()
+    await asyncio.to_thread(client.close)
+    await peer.close()
+    server.close()
+
+
+GROUP = {"consumerGroup": "billing", "clientId": "one"}
+
+
+async def test_a_question_is_answered_in_the_clients_encoding(line: Line, request: pytest.FixtureRequest) -> None:
+    answer = await line.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "orders", "group": "billing"})
+    assert (answer.code, answer.body) == (0, b'{"consumerTable":{},"messageQueueTable":{}}')
+    assert (answer.encoding == BINARY) == ("binary" in request.node.name)
+
+
+@pytest.mark.parametrize(
+    ("code", "ext", "expected"),
+    [
+        (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "refused", "group": "g"}, (16, "not for you")),
+        (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "broken", "group": "g"}, (1, "ValueError: a mistake")),
+        (RequestCode.CONSUME_MESSAGE_DIRECTLY, GROUP, (1, "no message")),
+        (RequestCode.CHECK_TRANSACTION_STATE, {}, (3, "request 39 is not served by this client")),
+    ],
+)
+async def test_a_question_that_cannot_be_answered_is_refused(
+    line: Line, code: int, ext: dict[str, str], expected: tuple[int, str]
+) -> None:
+    answer = await line.ask(code, ext)
+    assert (answer.code, answer.remark) == expected
+
+
+async def test_a_question_that_lacks_a_field_is_refused_and_the_next_is_answered(line: Line) -> None:
+    assert (await line.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"group": "billing"})).code != 0
+    answer = await line.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "orders", "group": "g"}, opaque=8)
+    assert answer.code == 0
+
+
+async def test_a_notice_gets_no_answer_and_one_that_waits_does_not_hold_up_others(line: Line) -> None:
+    notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=ONEWAY, ext={"consumerGroup": "billing"})
+    await line.server.raw(Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=1, ext=GROUP).pack() + notice.pack())
+    assert await asyncio.wait_for(line.handlers.changed.get(), WAIT_S) == "billing"
+    line.handlers.gate.set()
+    answer = await line.server.receive()
+    assert (answer.opaque, answer.body) == (1, b"at last")
+
+
+async def test_more_questions_than_are_worked_on_at_once_are_refused(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "TASKS_MAX", 2)
+    for opaque in (1, 2):
+        await line.server.raw(Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=opaque, ext=GROUP).pack())
+    refused = await line.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, GROUP, opaque=3)
+    assert (refused.code, refused.remark) == (2, "[OVERLOAD]too many questions at once")
+    line.handlers.gate.set()
+    assert {(await line.server.receive()).opaque for _ in range(2)} == {1, 2}
+
+
+async def test_the_end_of_a_connection_is_heard(line: Line) -> None:
+    await line.server.close()
+    async with asyncio.timeout(WAIT_S):
+        while not line.closed:  # noqa: ASYNC110 - a callback of the listener's, not an event
+            await asyncio.sleep(0.01)
+    assert line.closed == [line.address]
