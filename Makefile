@@ -19,7 +19,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop campaign-group outage handler-rate test-spark count campaign bench bench-compare fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark count campaign bench bench-compare fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ test-python: build ## everything seen from Python, without Spark and foreign cli
 
 test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's broker (skipped where java, mvn or go is missing)
 	$(BIN)/pytest tests/interop
+
+interop-all: build ## the same with each foreign client at either broker in every scenario, and the originals among themselves
+	RMQPY_INTEROP_ALL=1 RMQPY_INTEROP_CONTROL=1 $(BIN)/pytest tests/interop
 
 campaign-group: build ## a group of 8 with joins, leaves and kills, both modes, CAMPAIGN_SECONDS (600) each at CAMPAIGN_RATE (5000) a second
 	$(BIN)/pytest tests/interop/campaign_group.py -s

@@ -55,7 +55,6 @@ class Received:
     offset_id: str
     queue_id: int
     queue_offset: int
-    #: Java clients say these two as well.
     reconsume_times: int = 0
     stored_ms: int = 0
 

@@ -5,7 +5,8 @@ object per line:
 
     {"id": 1, "verb": "send", "namesrv": .., "topic": .., "mode": "sync|async|oneway|batch|keyed",
      "compression": "zlib|lz4|zstd", "messages": [{"body": <Base64>, "tag", "keys", "properties", "flag"}]}
-    {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "ordered", "broadcast"}
+    {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "ordered", "broadcast",
+     "failing", "retries"}
     {"id": 3, "verb": "stop", "listener": <name>}
     {"id": 4, "verb": "pull", "api": .., "namesrv", "group", "topic", "filter", "count", "timeout_ms"}
     {"id": 5, "verb": "mqadmin", "args": [..]}                       (Java only)
@@ -13,10 +14,11 @@ object per line:
     {"id": 1, "ok": ..} or {"id": 1, "error": <text>}
     {"listener": <name>, "messages": [..]}                           (an event: messages were consumed)
 
-One request is under way at a time, from the test thread; a reader thread per process collects events.
+One request is under way at a time; a reader thread per process collects events.
 """
 
 import base64
+import itertools
 import json
 import queue
 import threading
@@ -81,7 +83,7 @@ class Listener:
 
 
 class ProcessPeer:
-    """A foreign client in a process of its own."""
+    """A foreign client in a process of its own. Any thread may ask; it does one thing after the other."""
 
     def __init__(
         self, name: str, child: Child, *, pulls: tuple[str, ...] = (), compressions: tuple[str, ...] = ("zlib",)
@@ -94,6 +96,8 @@ class ProcessPeer:
         self._consumed: dict[str, list[Received]] = defaultdict(list)
         self._arrived = threading.Condition()
         self._asked = 0
+        self._names = itertools.count()
+        self._asking = threading.Lock()
         self._reader = threading.Thread(target=self._read, name=f"read {name}", daemon=True)
         self._reader.start()
 
@@ -125,11 +129,11 @@ class ProcessPeer:
         )
 
     def listen_and_fail(self, namesrv: str, topic: str, group: str, *, retries: int) -> Listener:
-        """The same with a consumer (Java only) that returns every message, so often before it is given up."""
+        """The same with a consumer that returns every message, so often before it is given up."""
         return self._listen(group, namesrv=namesrv, topic=topic, filter="*", failing=True, retries=retries)
 
     def _listen(self, group: str, **fields: object) -> Listener:
-        name = f"{group}-{self._asked}"
+        name = f"{group}-{next(self._names)}"
         self._ask("listen", listener=name, group=group, **fields)
         return Listener(self, name)
 
@@ -170,6 +174,10 @@ class ProcessPeer:
         self._reader.join()
 
     def _ask(self, verb: str, **fields: object) -> Any:
+        with self._asking:
+            return self._ask_alone(verb, **fields)
+
+    def _ask_alone(self, verb: str, **fields: object) -> Any:
         self._asked += 1
         asked = self._asked
         self.child.stdin.write(json.dumps({"id": asked, "verb": verb, **fields}).encode() + b"\n")

@@ -1,8 +1,8 @@
 """Apache's command line tool, both versions, against our broker and name server.
 
 One table: what is typed, and what has to be in the answer; `@` and a version where that one differs. Names in braces
-stand for the things every command finds: a topic of three queues with twelve messages, a group that consumed them
-and is still connected.
+stand for the things every command finds: a topic of three queues with twelve messages, and two groups that consumed
+them and are still connected, the one with a member of Java's, the other with one of ours.
 """
 
 import re
@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import rmqpy
+
 from . import wire
 from .messages import Outgoing
 from .peers import Peer, ProcessPeer
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.timeout(100, func_only=True)
 
 TOPIC = "mqadmin-topic"
 GROUP = "mqadmin-group"
+OUR_GROUP = "mqadmin-ours"
 
 BODY_FOLDER = Path(tempfile.gettempdir(), "rocketmq", "msgbodys")
 """Where queryMsgById leaves the body of each message it has shown."""
@@ -42,6 +45,25 @@ COMMANDS = {
     "consumerProgress": ("-g {group}", [r"^{topic} +{name} +0 +4 +4 ", r"Diff Total: 0$"]),
     "consumerProgress of all": ("", [r"^{group} "]),
     "consumerConnection": ("-g {group}", [r"@{group}-", r"{topic} +\*", r"CLUSTERING", r"CONSUME_FROM_FIRST_OFFSET"]),
+    "consumerProgress of ours": ("-g {ours}", [r"^{topic} +{name} +0 +4 +4 ", r"Diff Total: 0$"]),
+    "consumerConnection of ours": ("-g {ours}", [r"^{our_member} ", r"{topic} +paid", r"CLUSTERING"]),
+    "consumerStatus": ("-g {group}", [r"{member} +V"]),
+    "consumerStatus of ours": ("-g {ours}", [r"{our_member} +V"]),
+    "consumerStatus of one": ("-g {group} -i {member}", [r"^PROP_CONSUMEORDERLY +: false", r"^{topic} +{name} +0 +4 "]),
+    "consumerStatus of one of ours": (
+        "-g {ours} -i {our_member} -s",
+        [
+            r"^PROP_CONSUMEORDERLY +: false$",
+            r"Topic: {topic} +ClassFilter: false +SubExpression: paid$",
+            r"^{topic} +{name} +0 +4 ",
+            r"#Consumer jstack#",
+            r"MainThread TID: ",
+        ],
+    ),
+    "queryMsgById at a member": ("-t {topic} -i {offset_id} -g {group} -d {member}", [r"consumeResult=CR_SUCCESS"]),
+    "queryMsgById at a member@4.9.8": ("-i {offset_id} -g {group} -d {member}", [r"consumeResult=CR_SUCCESS"]),
+    "queryMsgById at ours": ("-t {topic} -i {offset_id} -g {ours} -d {our_member}", [r"consumeResult=CR_LATER"]),
+    "queryMsgById at ours@4.9.8": ("-i {offset_id} -g {ours} -d {our_member}", [r"consumeResult=CR_LATER"]),
     "producerConnection": ("-g interop-producer -t {topic}", [r"@producer-\d+-", r"JAVA"]),
     "queryMsgByKey": ("-t {topic} -k order-5", [r"^{id} "]),
     "queryMsgByUniqueKey": ("-t {topic} -i {id}", [r"Topic: +{topic}$", r"Keys: +\[?order-5", r"Tags: +\[?paid"]),
@@ -84,14 +106,28 @@ def town(cluster_name: str, cluster_of: Callable[[str], Cluster], peer_of: Calla
     sent = peer.send(cluster.namesrv, TOPIC, messages)[5]
     listener = peer.listen(cluster.namesrv, TOPIC, GROUP)
     listener.wait_for(12)
-    _wait_for_commits(cluster)
-    yield Town(
-        cluster,
-        {
-            "topic": TOPIC, "group": GROUP, "cluster": CLUSTER_NAME, "name": BROKER_NAME, "broker": cluster.broker,
-            "id": sent.id, "offset_id": sent.offset_id, "queue": sent.queue_id, "offset": sent.queue_offset,
-        },
-    )  # fmt: skip
+    ours = rmqpy.PushConsumer(OUR_GROUP, cluster.namesrv, start_from="earliest")
+    handled: list[bytes] = []
+
+    @ours.on(TOPIC, "paid")
+    def handle(message: rmqpy.ReceivedMessage) -> bool:
+        """Takes each message once; what comes again, by hand, it refuses."""
+        is_new = message.body not in handled
+        handled.append(message.body)
+        return is_new
+
+    with ours:
+        for group in (GROUP, OUR_GROUP):
+            _wait_for_commits(cluster, group)
+        yield Town(
+            cluster,
+            {
+                "topic": TOPIC, "group": GROUP, "ours": OUR_GROUP,
+                "member": _member(peer, cluster, GROUP), "our_member": _member(peer, cluster, OUR_GROUP),
+                "cluster": CLUSTER_NAME, "name": BROKER_NAME, "broker": cluster.broker,
+                "id": sent.id, "offset_id": sent.offset_id, "queue": sent.queue_id, "offset": sent.queue_offset,
+            },
+        )  # fmt: skip
     listener.stop()
     for name in (sent.id, sent.offset_id):
         (BODY_FOLDER / name).unlink(missing_ok=True)
@@ -121,9 +157,15 @@ def test_mqadmin_is_told_what_our_broker_does_not_serve(town: Town, peer_of: Cal
         tool.mqadmin(*f"queryCq -n {town.cluster.namesrv} -b {town.cluster.broker} -t {TOPIC} -q 0 -i 0".split())
 
 
-def _wait_for_commits(cluster: Cluster) -> None:
-    """The client commits every five seconds."""
+def _member(tool: ProcessPeer, cluster: Cluster, group: str) -> str:
+    """The client id of the only member."""
+    [member] = re.findall(r"^(\S+@\S+) ", tool.mqadmin("consumerConnection", "-n", cluster.namesrv, "-g", group), re.M)
+    return str(member)
+
+
+def _wait_for_commits(cluster: Cluster, group: str) -> None:
+    """Clients commit every five seconds."""
     deadline = time.monotonic() + 20
-    while sum(wire.committed(cluster.broker, GROUP, TOPIC, queue) for queue in range(3)) < 12:
+    while sum(wire.committed(cluster.broker, group, TOPIC, queue) for queue in range(3)) < 12:
         assert time.monotonic() < deadline, "the group did not commit"
         time.sleep(0.1)

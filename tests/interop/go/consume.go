@@ -28,12 +28,22 @@ func newListeners(out *lines) *listeners {
 
 func (l *listeners) start(asked *request) error {
 	name := asked.Listener
-	listener, err := rocketmq.NewPushConsumer(append(consumerOptions(asked), consumer.WithConsumerOrder(asked.Ordered))...)
+	options := append(consumerOptions(asked), consumer.WithConsumerOrder(asked.Ordered))
+	if asked.Broadcast {
+		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
+	}
+	if asked.Failing {
+		options = append(options, consumer.WithMaxReconsumeTimes(asked.Retries))
+	}
+	listener, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return err
 	}
 	report := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		l.out.write(event{Listener: name, Messages: describe(messages)})
+		if asked.Failing {
+			return consumer.ConsumeRetryLater, nil
+		}
 		return consumer.ConsumeSuccess, nil
 	}
 	if err := listener.Subscribe(asked.Topic, selector(asked), report); err != nil {

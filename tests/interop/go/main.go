@@ -29,6 +29,9 @@ type request struct {
 	Group       string    `json:"group"`
 	Filter      string    `json:"filter"`
 	Ordered     bool      `json:"ordered"`
+	Broadcast   bool      `json:"broadcast"`
+	Failing     bool      `json:"failing"`
+	Retries     int32     `json:"retries"`
 	API         string    `json:"api"`
 	Count       int       `json:"count"`
 	TimeoutMs   int       `json:"timeout_ms"`

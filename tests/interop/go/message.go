@@ -37,6 +37,8 @@ type received struct {
 	OffsetID    string            `json:"offset_id"`
 	QueueID     int               `json:"queue_id"`
 	QueueOffset int64             `json:"queue_offset"`
+	Reconsumed  int32             `json:"reconsume_times"`
+	StoredMs    int64             `json:"stored_ms"`
 }
 
 func describe(consumed []*primitive.MessageExt) []received {
@@ -46,6 +48,7 @@ func describe(consumed []*primitive.MessageExt) []received {
 			Topic: m.Topic, Body: m.Body, Tag: m.GetTags(), Keys: m.GetKeys(), Properties: m.GetProperties(),
 			Flag: m.Flag, ID: m.MsgId, OffsetID: m.OffsetMsgId,
 			QueueID: m.Queue.QueueId, QueueOffset: m.QueueOffset,
+			Reconsumed: m.ReconsumeTimes, StoredMs: m.StoreTimestamp,
 		})
 	}
 	return messages

@@ -20,6 +20,7 @@ final class Listeners {
      * subscription, and is refused its pulls until the next: by default half a minute later.
      */
     private static final int HEARTBEAT_INTERVAL_MS = 2_000;
+    private static final int ROUTE_INTERVAL_MS = 2_000;
 
     private final Map<String, DefaultMQPushConsumer> started = new HashMap<>();
     private final Consumer<JSONObject> events;
@@ -36,6 +37,7 @@ final class Listeners {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(request.getString("topic"), request.getString("filter"));
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_INTERVAL_MS);
+        consumer.setPollNameServerInterval(ROUTE_INTERVAL_MS);
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(4);
         if (request.getBooleanValue("broadcast")) {

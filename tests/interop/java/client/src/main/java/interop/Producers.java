@@ -20,6 +20,7 @@ final class Producers {
     private static final int SEND_TIMEOUT_MS = 10_000;
     private static final int IN_FLIGHT_MAX = 64;
     private static final int HEARTBEAT_INTERVAL_MS = 2_000;
+    private static final int ROUTE_INTERVAL_MS = 2_000;
 
     private final Map<String, DefaultMQProducer> started = new HashMap<>();
 
@@ -94,6 +95,7 @@ final class Producers {
             producer.setInstanceName("producer-" + started.size() + "-" + ProcessHandle.current().pid());
             producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
             producer.setHeartbeatBrokerInterval(HEARTBEAT_INTERVAL_MS); // The broker soon knows the group.
+            producer.setPollNameServerInterval(ROUTE_INTERVAL_MS); // It soon knows of a change.
             if (compression != null && !compression.equals("zlib")) {
                 chooseCompression(producer, compression);
             }
