@@ -4,6 +4,7 @@ Only `rmqpy` imports this module. Anything that may block releases the interpret
 attaches to it. Native classes are frozen. Errors raised here are the classes of `rmqpy.errors`.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, final
@@ -28,6 +29,7 @@ __all__ = [
     "SendFuture",
     "Sender",
     "Server",
+    "StoppedStore",
     "Store",
     "__version__",
     "attach_count",
@@ -103,6 +105,63 @@ class Store:
     @property
     def failure(self) -> str | None:
         """Why the store refuses writes, or None while it accepts them."""
+
+@final
+class StoppedStore:
+    """A store directory, Apache's or ours, that no broker has open and none can open until `release`.
+
+    Positions are bytes of the log, times milliseconds since the epoch. Everything releases the interpreter. Raises
+    `StoreError` when a broker has the store open, and where there is none.
+    """
+
+    def __new__(
+        cls,
+        root: str | os.PathLike[str],
+        *,
+        index_slots: int = 5_000_000,
+        index_entries: int = 20_000_000,
+        exclusive: bool = False,
+    ) -> Self:
+        """Readers share a store; `rebuild_index` wants it exclusively."""
+    def progress(self) -> tuple[int, int]:
+        """Bytes of the log that another thread has gone through, and bytes in all."""
+    def release(self) -> None:
+        """Let brokers open the store. Idempotent; nothing else can be done afterwards."""
+    def verify(self, topics: Sequence[str] | None = None) -> dict[str, Any]:
+        """Compare everything with the log; nothing is written.
+
+        `topics` are those that exist: records of others are left over from deleted ones. The keys are `log_begin`,
+        `log_end`, `records`, `queues`, `keys`, `is_aborted`, `damage`, `notes` and `findings`, a list of the first
+        thousand with `kind`, `is_damage`, `path`, `at` and `text`.
+        """
+    def stats(self) -> tuple[int, int, dict[str, tuple[int, int, int, int, int, int]]]:
+        """Begin and end of the log; for each topic queues, records, bytes, body bytes, oldest and newest store time."""
+    def records(
+        self,
+        begin: int,
+        end: int,
+        *,
+        topic: str | None = None,
+        queue_id: int | None = None,
+        offsets: tuple[int, int] | None = None,
+        count: int = 1024,
+    ) -> tuple[list[ReceivedMessage], int | None, list[tuple[int, int, str]]]:
+        """At most `count` records that begin in this part of the log; where to go on, `None` at the end; what between
+        them is no record: begin, end and reason. `offsets` are queue offsets, the second one not included."""
+    def rebuild_index(self) -> int:
+        """Replace the index by one with every key of the log. How many records it was made of."""
+    def copy(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        topics: Sequence[str] | None = None,
+        queue_file_bytes: int = 6_000_000,
+        delay_levels_ms: Sequence[int] | None = None,
+    ) -> dict[str, int]:
+        """Write the whole records, of `topics` or of all, to a store of their own; `config` is copied as it is.
+
+        The keys are `records`, `bytes`, `left_out` (other or deleted topics), `gaps` and `gap_bytes`.
+        """
 
 @final
 class Metadata:

@@ -15,6 +15,7 @@ import pytest
 import rmqpy
 from commandline import Run, runner
 from rmqpy import cli
+from rmqpy.server import Standalone
 from rmqpy.testing import Cluster
 
 #: What makes an example short, and independent of the machine's disk and ports.
@@ -61,10 +62,20 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a broker that has been stopped."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with Standalone(folder, namesrv_port=0, broker_port=0) as server, rmqpy.Producer(server.namesrv) as producer:
+        producer.send("orders", b"first")
+    return folder
+
+
 @pytest.fixture
-def folder(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(cluster: Cluster, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where examples run: with what they name, in the cluster and as files."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(stopped)
     (tmp_path / "access.log").write_text("one\ntwo\n")
     (tmp_path / "broker.conf").write_text(
         f"brokerName=broker-c\nnamesrvAddr={cluster.namesrv}\nlistenPort=0\nstorePathRootDir={tmp_path}/store\n"

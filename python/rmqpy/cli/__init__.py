@@ -29,6 +29,7 @@ COMMANDS = {
     "client": "Connected producers and consumers.",
     "config": "Settings of running servers and of files: get, set, compare, validate.",
     "doctor": "What is broken, and what to do about it.",
+    "store": "A stopped store, Apache's or rmqpy's: verify, dump, count, copy it, rebuild its index.",
     "bench": "Measure a broker: throughput, latency, processor time.",
     "profile": "Names for the clusters you work with.",
     "completion": "Let a shell complete commands, topics and groups.",

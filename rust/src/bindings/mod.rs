@@ -19,6 +19,7 @@ mod rows;
 mod send_future;
 mod sender;
 mod server;
+mod stopped_store;
 mod store;
 mod waiting;
 
@@ -29,6 +30,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(server::attach_count, module)?)?;
     module.add_class::<store::PyStore>()?;
+    module.add_class::<stopped_store::PyStoppedStore>()?;
     module.add_class::<metadata::PyMetadata>()?;
     module.add_class::<offsets::PyOffsets>()?;
     module.add_class::<server::PyRequest>()?;

@@ -19,7 +19,8 @@ use super::error::StoreError;
 /// The six numbers of the checkpoint file that mean something, of its 4096 bytes.
 pub const CHECKPOINT_BYTES: usize = 48;
 const CHECKPOINT_FILE_BYTES: u64 = 4096;
-const MARK_BYTES: usize = 104;
+/// Size of the mark.
+pub const MARK_BYTES: usize = 104;
 const MARK_MAGIC: &[u8; 8] = b"RMQPYMK1";
 
 /// Contents of the checkpoint file.
@@ -121,7 +122,9 @@ impl Mark {
         mark
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Reads a mark; `None` when the bytes are none.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, crc) = bytes.get(..MARK_BYTES)?.split_last_chunk::<4>()?;
         let body = body.strip_prefix(MARK_MAGIC.as_slice())?;
         let (checkpoint, stop) = body.split_first_chunk::<CHECKPOINT_BYTES>()?;

@@ -57,3 +57,8 @@ impl DerivedFiles {
         self.each().fold(0, |sum, part| sum.wrapping_mul(31).wrapping_add(part.digest()))
     }
 }
+
+/// What the parts' digests as one would be, with `new` in the place of the index's own.
+pub fn digest_with_index(digest: u64, old: u64, new: u64) -> u64 {
+    digest.wrapping_sub(old).wrapping_add(new)
+}

@@ -65,6 +65,8 @@ pub trait Disk: Send + Sync {
     /// Takes an exclusive lock on the first byte of the file, held until the file is dropped. `None` when another holds
     /// it, be it another process, an Apache broker, or another store of this process.
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
+    /// Likewise takes a shared lock on a file that is there: it keeps those out who want it exclusively.
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
 }
 
 /// An open file.
@@ -165,21 +167,28 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        let file = open_file(path, Open::Create)?;
-        // An open-file-description lock meets the process locks of a Java broker, and unlike them it also keeps a
-        // second store of this very process out.
-        let first_byte = libc::flock {
-            l_type: libc::F_WRLCK as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
-            l_start: 0,
-            l_len: 1,
-            l_pid: 0,
-        };
-        match fcntl(&file, FcntlArg::F_OFD_SETLK(&first_byte)) {
-            Ok(_) => Ok(Some(Arc::new(OsFile { file }))),
-            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        lock_first_byte(open_file(path, Open::Create)?, libc::F_WRLCK)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        lock_first_byte(open_file(path, Open::Read)?, libc::F_RDLCK)
+    }
+}
+
+fn lock_first_byte(file: File, kind: libc::c_int) -> io::Result<Option<Arc<dyn DiskFile>>> {
+    // An open-file-description lock meets the process locks of a Java broker, and unlike them it also keeps a second
+    // store of this very process out.
+    let first_byte = libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    match fcntl(&file, FcntlArg::F_OFD_SETLK(&first_byte)) {
+        Ok(_) => Ok(Some(Arc::new(OsFile { file }))),
+        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

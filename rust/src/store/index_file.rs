@@ -13,9 +13,12 @@ use super::disk::{Disk, DiskFile, Open};
 use super::error::StoreError;
 use super::region::{Cells, Region};
 
-const HEADER_BYTES: usize = 40;
-const SLOT_BYTES: usize = 4;
-const ENTRY_BYTES: usize = 20;
+/// Bytes before the slots.
+pub const HEADER_BYTES: usize = 40;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 4;
+/// Bytes of an entry.
+pub const ENTRY_BYTES: usize = 20;
 
 /// Places of the header's fields.
 const BEGIN_TIMESTAMP: usize = 0;
@@ -44,7 +47,8 @@ impl Shape {
         HEADER_BYTES + (hash.unsigned_abs() as usize % self.slots) * SLOT_BYTES
     }
 
-    fn entry_at(self, number: usize) -> usize {
+    /// Where the entry with this number stands.
+    pub fn entry_at(self, number: usize) -> usize {
         HEADER_BYTES + self.slots * SLOT_BYTES + number * ENTRY_BYTES
     }
 }

@@ -38,6 +38,7 @@ mod feed;
 mod flush;
 mod index;
 mod index_file;
+pub mod inspect;
 mod keeper;
 mod key_hashes;
 mod lookup;

@@ -229,6 +229,12 @@ impl Disk for SimDisk {
         let Some(Node::File(id)) = found else { return Err(io::ErrorKind::NotFound.into()) };
         Ok(Some(Arc::new(SimFile { disk: self.clone(), id, locked: Some(path.to_owned()) })))
     }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        // Who shares a lock is not counted here: a test has one reader at a time.
+        self.open(path, Open::Read)?;
+        self.lock(path)
+    }
 }
 
 struct SimFile {

@@ -1,0 +1,317 @@
+"""`rmqpy store`: verify, dump, stats, index-rebuild, copy. The store must not be open in a broker."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqpy.cli.output import Format, Record, message_line, message_record, output_option, show, time_text
+
+if TYPE_CHECKING:
+    from rmqpy._native import ReceivedMessage, StoppedStore
+    from rmqpy.config.store import StoreConfig
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Result = TypeVar("_Result")
+
+#: Records of a dump that are in memory at a time.
+_PAGE = 1024
+_PROGRESS_SECONDS = 0.2
+#: Behind every position and offset.
+_END = 2**63 - 1
+_WORD_OF = {True: "damage", False: "note"}
+
+
+def _span(text: str) -> tuple[int, int]:
+    """`A:B`, from A up to and without B; either may be left out."""
+    begin, colon, end = text.partition(":")
+    try:
+        span = (int(begin or 0), int(end) if end else _END)
+    except ValueError:
+        colon = ""
+    if not colon or not (0 <= span[0] <= span[1] <= _END):
+        raise click.BadParameter(f"{text!r} is not A:B, A: or :B")
+    return span
+
+
+@click.group()
+def command() -> None:
+    """Look at a store that no broker has open: Apache's or rmqpy's.
+
+    PATH is the folder with commitlog in it, or the data folder of a standalone server. Nothing is written but by
+    index-rebuild, to the index, and by copy, to the other folder.
+    """
+
+
+def _store_arguments(command: _Command) -> _Command:
+    """PATH, and the settings of the broker that wrote it, handed to the command as `root` and `config`."""
+
+    def with_config(path: Path, config: Path | None, settings: tuple[str, ...], **rest: object) -> object:
+        from rmqpy.cli.settings import parse_settings
+        from rmqpy.config.broker import load
+
+        root = path if (path / "commitlog").is_dir() or not (path / "store").is_dir() else path / "store"
+        given = {**parse_settings(settings), "storePathRootDir": str(root)}
+        return command(root=root, config=load(config, given).config.store, **rest)
+
+    with_config.__name__, with_config.__doc__ = command.__name__, command.__doc__
+    with_config.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    path_type = click.Path(exists=True, file_okay=False, path_type=Path)
+    for decorate in (
+        click.argument("settings", nargs=-1, metavar="[KEY=VALUE]..."),
+        click.argument("path", type=path_type),
+        click.option(
+            "-c",
+            "--config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="broker.conf, where it sets sizes of files: maxHashSlotNum, maxIndexNum, …",
+        ),
+    ):
+        with_config = decorate(with_config)
+    return with_config  # type: ignore[return-value]
+
+
+@command.command()
+@_store_arguments
+@output_option
+def verify(root: Path, config: "StoreConfig", output: Format) -> int:
+    """Compare everything in the store at PATH with its log. Exit code 1 when something is damaged.
+
+    \b
+    rmqpy store verify data
+    rmqpy store verify data -c broker.conf -o json
+
+    A note is what a crash leaves behind the last checkpoint and the next start puts right by itself.
+    """
+    with _stopped(root, config) as store:
+        report = _watched(store, "verify", lambda: store.verify(_topics(root)))
+    findings = report.pop("findings")
+    if output == "json":
+        show({**report, "findings": findings}, output)
+    elif output == "jsonl":
+        show([*findings, report], output)
+    else:
+        show(report, output)
+        for finding in findings:
+            where = finding["path"] + ("" if finding["at"] is None else f" at {finding['at']}")
+            click.echo(f"{_WORD_OF[finding['is_damage']]}: {finding['kind']}: {where}: {finding['text']}")
+        told = sum(finding["is_damage"] for finding in findings)
+        click.echo("clean" if not report["damage"] else f"{report['damage']} damages, {told} of them told")
+    return 1 if report["damage"] else 0
+
+
+@command.command()
+@_store_arguments
+@click.option("--topic", help="Only records stored under this topic.")
+@click.option("--queue", type=click.IntRange(0), help="Only this queue.")
+@click.option("--offsets", type=_span, metavar="A:B", help="Only these offsets of their queues.")
+@click.option(
+    "--positions", type=_span, metavar="A:B", default=":", help="Only this part of the log, in bytes."
+)
+@click.option("--count", type=click.IntRange(1), help="Records at most.")
+@output_option
+def dump(
+    root: Path,
+    config: "StoreConfig",
+    topic: str | None,
+    queue: int | None,
+    offsets: tuple[int, int] | None,
+    positions: tuple[int, int],
+    count: int | None,
+    output: Format,
+) -> int:
+    """Print records of the store at PATH in the order of the log. Exit code 1 when part of it cannot be read.
+
+    \b
+    rmqpy store dump data --topic orders --queue 3 --offsets 100:200 -o jsonl
+    """
+    rows: list[Record] = []
+    gaps = 0
+    with _stopped(root, config) as store:
+        begin: int | None = positions[0]
+        printed = 0
+        while begin is not None and printed != count:
+            page = _PAGE if count is None else min(_PAGE, count - printed)
+            messages, begin, lost = store.records(
+                begin, positions[1], topic=topic, queue_id=queue, offsets=offsets, count=page
+            )
+            if output == "json":
+                rows += map(_row, messages)
+            else:
+                show([_line(each) if output == "table" else _row(each) for each in messages], output)
+            printed += len(messages)
+            for at, end, reason in lost:
+                click.echo(f"no record from {at} to {end}: {reason}", err=True)
+            gaps += len(lost)
+    if output == "json":
+        show(rows, output)
+    return 1 if gaps else 0
+
+
+@command.command()
+@_store_arguments
+@output_option
+def stats(root: Path, config: "StoreConfig", output: Format) -> None:
+    """Count the records of every topic in the log of the store at PATH.
+
+    \b
+    rmqpy store stats data
+    """
+    with _stopped(root, config) as store:
+        _, _, topics = _watched(store, "stats", store.stats)
+    show(
+        [
+            {
+                "topic": topic,
+                "queues": queues,
+                "messages": messages,
+                "bytes": size,
+                "body_bytes": body,
+                "first_stored": _time(oldest),
+                "last_stored": _time(newest),
+            }
+            for topic, (queues, messages, size, body, oldest, newest) in sorted(topics.items())
+        ],
+        output,
+    )
+
+
+@command.command("index-rebuild")
+@_store_arguments
+@output_option
+def index_rebuild(root: Path, config: "StoreConfig", output: Format) -> None:
+    """Make the index of the store at PATH anew from its log. It is replaced once the new one is on the disk.
+
+    \b
+    rmqpy store index-rebuild data
+    """
+    with _stopped(root, config, exclusive=True) as store:
+        records = _watched(store, "index-rebuild", store.rebuild_index)
+    show({"path": str(root / "index"), "records": records}, output)
+
+
+@command.command()
+@_store_arguments
+@click.option(
+    "--to", "target", type=click.Path(path_type=Path), required=True, help="An empty folder, or none."
+)
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@output_option
+def copy(root: Path, config: "StoreConfig", target: Path, topics: tuple[str, ...], output: Format) -> int:
+    """Copy the whole records of the store at PATH to a store of their own, and the folder config as it is.
+
+    \b
+    rmqpy store copy data --to copy
+    rmqpy store copy data --to orders-only --topic orders
+
+    Topic, queue, offset, times, keys, properties and body of a record stay as they are, and groups go on where they
+    stood. Its position in the log changes, and with it the id that is made of the position. What is no whole record is
+    left behind: exit code 1.
+    """
+    with _stopped(root, config) as store:
+        copied = _watched(
+            store,
+            "copy",
+            lambda: store.copy(
+                target.absolute(),
+                topics=topics or None,
+                queue_file_bytes=config.queue_file_bytes,
+                delay_levels_ms=config.delays_ms,
+            ),
+        )
+    show({"path": str(target), **copied}, output)
+    return 1 if copied["gaps"] else 0
+
+
+@contextmanager
+def _stopped(root: Path, config: "StoreConfig", *, exclusive: bool = False) -> "Iterator[StoppedStore]":
+    """The store, kept from brokers as long as the command lasts."""
+    from rmqpy._native import StoppedStore
+
+    store = StoppedStore(
+        str(root), index_slots=config.index_slots, index_entries=config.index_entries, exclusive=exclusive
+    )
+    try:
+        yield store
+    finally:
+        store.release()
+
+
+def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _Result:
+    """What `work` returns; meanwhile, on a terminal, how far it is."""
+    if not sys.stderr.isatty():
+        return work()
+    outcome: list[_Result | BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:
+            outcome.append(error)
+
+    # A daemon, so that Ctrl-C need not wait for it: what it has written so far is the same after a crash.
+    worker = threading.Thread(target=run, name="rmqpy-store", daemon=True)
+    worker.start()
+    began = time.monotonic()
+    while worker.is_alive():
+        worker.join(_PROGRESS_SECONDS)
+        done, total = store.progress()
+        seconds = time.monotonic() - began
+        click.echo(f"\r\033[K{name}: {_progress_line(done, total, seconds)}", err=True, nl=False)
+    click.echo("\r\033[K", err=True, nl=False)
+    (result,) = outcome
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _progress_line(done: int, total: int, seconds: float) -> str:
+    """
+    >>> _progress_line(1 << 30, 4 << 30, 2.0)
+    '25 % of 4096 MiB, 512 MiB/s'
+    """
+    percent = done * 100 // total if total else 100
+    return f"{percent} % of {total >> 20} MiB, {int(done / seconds) >> 20 if seconds else 0} MiB/s"
+
+
+def _topics(root: Path) -> list[str] | None:
+    """The topics that exist; None where no file says so. Unlike a broker this leaves a damaged file where it is."""
+    from rmqpy.protocol import fastjson
+
+    for name in ("topics.json", "topics.json.bak"):
+        try:
+            table = fastjson.loads((root / "config" / name).read_text(encoding="utf-8"))
+            return list(table["topicConfigTable"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _row(message: "ReceivedMessage") -> dict[str, Any]:
+    return {
+        "position": message.commit_log_offset,
+        # As it is stored: a message that a consumer returned is in the retry topic of its group.
+        **{name: value for name, value in message_record(message).items() if name != "broker"},
+        "topic": message.queue.topic,
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "attempt": message.delivery_attempt,
+        "born_host": message.born_host,
+        "store_host": message.store_host,
+    }
+
+
+def _line(message: "ReceivedMessage") -> dict[str, Any]:
+    line = {"position": message.commit_log_offset, "topic": message.queue.topic, **message_line(message)}
+    del line["broker"]
+    return line
+
+
+def _time(ms: int) -> str:
+    return time_text(datetime.fromtimestamp(ms / 1000, UTC))

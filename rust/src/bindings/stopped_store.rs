@@ -1,0 +1,199 @@
+//! `StoppedStore`: a store directory that no broker has open, to be looked at.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+
+use super::errors::raise;
+use super::received::ReceivedMessage;
+use crate::clock::SystemClock;
+use crate::message::record::RecordView;
+use crate::store::disk::OsDisk;
+use crate::store::inspect::{Finding, Found, Report, Severity, Shape, StoppedStore, TopicStats};
+use crate::store::{Options, StoreError};
+
+/// See `_native.pyi`.
+#[pyclass(name = "StoppedStore", module = "rmqpy._native", frozen)]
+pub struct PyStoppedStore {
+    root: PathBuf,
+    shape: Shape,
+    store: Mutex<Option<Arc<StoppedStore>>>,
+}
+
+/// What a page of records is.
+type Page<'py> = (Vec<Py<ReceivedMessage>>, Option<u64>, Vec<(u64, u64, String)>);
+/// Queues, messages, bytes, body bytes, oldest and newest store time.
+type Stats = (usize, u64, u64, u64, i64, i64);
+
+impl PyStoppedStore {
+    fn held(&self) -> PyResult<Arc<StoppedStore>> {
+        self.store.lock().clone().ok_or_else(|| raise("StoreError", "the store has been released"))
+    }
+}
+
+#[pymethods]
+impl PyStoppedStore {
+    #[new]
+    #[pyo3(signature = (root, *, index_slots=5_000_000, index_entries=20_000_000, exclusive=false))]
+    fn new(root: PathBuf, index_slots: u32, index_entries: u32, exclusive: bool) -> PyResult<Self> {
+        let held = match exclusive {
+            true => StoppedStore::hold_exclusively(&root, OsDisk::shared()),
+            false => StoppedStore::hold(&root, OsDisk::shared()),
+        };
+        let store = Mutex::new(Some(Arc::new(held.map_err(failure)?)));
+        Ok(Self {
+            root,
+            shape: Shape { slots: index_slots as usize, entries: index_entries as usize },
+            store,
+        })
+    }
+
+    fn progress(&self) -> PyResult<(u64, u64)> {
+        Ok(self.held()?.watch().now())
+    }
+
+    fn release(&self) {
+        drop(self.store.lock().take());
+    }
+
+    #[pyo3(signature = (topics=None))]
+    fn verify<'py>(&self, py: Python<'py>, topics: Option<Vec<String>>) -> PyResult<Bound<'py, PyDict>> {
+        let store = self.held()?;
+        let topics: Option<HashSet<String>> = topics.map(|topics| topics.into_iter().collect());
+        let report = py.detach(|| store.verify(topics.as_ref(), self.shape)).map_err(failure)?;
+        described(py, &report)
+    }
+
+    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, HashMap<String, Stats>)> {
+        let store = self.held()?;
+        let (extent, topics) = py.detach(|| store.stats()).map_err(failure)?;
+        let row = |stats: TopicStats| {
+            let (oldest, newest) = stats.stored_ms;
+            (stats.queues.len(), stats.records, stats.bytes, stats.body_bytes, oldest, newest)
+        };
+        let topics = topics.into_iter().map(|(topic, stats)| (topic, row(stats))).collect();
+        Ok((extent.begin, extent.end, topics))
+    }
+
+    #[pyo3(signature = (begin, end, *, topic=None, queue_id=None, offsets=None, count=1024))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python method")]
+    fn records<'py>(
+        &self,
+        py: Python<'py>,
+        begin: u64,
+        end: u64,
+        topic: Option<&str>,
+        queue_id: Option<u32>,
+        offsets: Option<(u64, u64)>,
+        count: usize,
+    ) -> PyResult<Page<'py>> {
+        let store = self.held()?;
+        let is_asked = |record: &RecordView<'_>| {
+            topic.is_none_or(|topic| record.topic() == topic.as_bytes())
+                && queue_id.is_none_or(|id| record.queue_id() == id)
+                && offsets.is_none_or(|(from, to)| (from..to).contains(&record.queue_offset().0))
+        };
+        let (mut records, mut gaps, mut next) = (Vec::new(), Vec::new(), None);
+        py.detach(|| {
+            store.walk_while(begin, |found| {
+                match found {
+                    Found::Record(record) if record.physical_offset().0 >= end => return Ok(false),
+                    Found::Record(record) if records.len() >= count => {
+                        next = Some(record.physical_offset().0);
+                        return Ok(false);
+                    }
+                    Found::Record(record) if is_asked(record) => {
+                        let queue = (record.topic().to_vec(), record.queue_id());
+                        records.push((queue, Bytes::copy_from_slice(record.bytes())));
+                    }
+                    Found::Record(_) => {}
+                    Found::Gap(gap) => gaps.push((gap.at, gap.end, gap.reason)),
+                }
+                Ok(true)
+            })
+        })
+        .map_err(failure)?;
+        static QUEUE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let queue = QUEUE.import(py, "rmqpy.message", "MessageQueue")?;
+        let messages = records.into_iter().map(|((topic, id), record)| {
+            let queue = queue.call1((String::from_utf8_lossy(&topic), "", id))?;
+            Py::new(py, ReceivedMessage::new(record, None, queue.unbind()))
+        });
+        Ok((messages.collect::<PyResult<_>>()?, next, gaps))
+    }
+
+    fn rebuild_index(&self, py: Python<'_>) -> PyResult<u64> {
+        let store = self.held()?;
+        py.detach(|| store.rebuild_index(self.shape, &SystemClock::shared())).map_err(failure)
+    }
+
+    #[pyo3(signature = (target, *, topics=None, queue_file_bytes=6_000_000, delay_levels_ms=None))]
+    fn copy(
+        &self,
+        py: Python<'_>,
+        target: PathBuf,
+        topics: Option<Vec<String>>,
+        queue_file_bytes: u64,
+        delay_levels_ms: Option<Vec<u64>>,
+    ) -> PyResult<HashMap<&'static str, u64>> {
+        let store = self.held()?;
+        let mut options = Options::new(target);
+        options.queue_file_bytes = queue_file_bytes;
+        options.index_slots = self.shape.slots as u32;
+        options.index_entries = self.shape.entries as u32;
+        if let Some(levels) = delay_levels_ms {
+            options.delay_levels_ms = levels;
+        }
+        let topics: Option<HashSet<String>> = topics.map(|topics| topics.into_iter().collect());
+        let copied =
+            py.detach(|| store.copy(options, topics.as_ref(), SystemClock::shared())).map_err(failure)?;
+        Ok(HashMap::from([
+            ("records", copied.records),
+            ("bytes", copied.bytes),
+            ("left_out", copied.left_out),
+            ("gaps", copied.gaps),
+            ("gap_bytes", copied.gap_bytes),
+        ]))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("StoppedStore({:?})", self.root)
+    }
+}
+
+fn described<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let findings: Vec<_> =
+        report.findings.iter().map(|finding| finding_of(py, finding)).collect::<PyResult<_>>()?;
+    let described = PyDict::new(py);
+    described.set_item("log_begin", report.extent.begin)?;
+    described.set_item("log_end", report.extent.end)?;
+    described.set_item("records", report.records)?;
+    described.set_item("queues", report.queues)?;
+    described.set_item("keys", report.keys)?;
+    described.set_item("is_aborted", report.is_aborted)?;
+    described.set_item("damage", report.damage)?;
+    described.set_item("notes", report.notes)?;
+    described.set_item("findings", findings)?;
+    Ok(described)
+}
+
+fn finding_of<'py>(py: Python<'py>, finding: &Finding) -> PyResult<Bound<'py, PyDict>> {
+    let described = PyDict::new(py);
+    described.set_item("kind", finding.kind.to_string())?;
+    described.set_item("is_damage", finding.severity == Severity::Damage)?;
+    described.set_item("path", finding.path.display().to_string())?;
+    described.set_item("at", finding.at)?;
+    described.set_item("text", &finding.text)?;
+    Ok(described)
+}
+
+fn failure(error: StoreError) -> PyErr {
+    raise("StoreError", &error.to_string())
+}

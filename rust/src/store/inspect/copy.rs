@@ -1,0 +1,185 @@
+//! The whole records of a store, in a store of their own.
+//!
+//! The copy has a log without gaps, from position 0 on. A record keeps every byte but its position, so its queue,
+//! its offset there, its times, keys, tag and body stay, and a group goes on where it stood; the ids that clients make
+//! of positions change. Queues and index are made from the copied log by opening it once.
+//!
+//! Invariant: nothing of the source is written; a target that holds anything is refused.
+//! Threads: whoever copies.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+
+use crate::clock::SharedClock;
+use crate::message::record::{BLANK_BYTES_MIN, RecordView, encode_blank};
+use crate::store::Store;
+use crate::store::deleted::DeletedTopics;
+use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::error::StoreError;
+use crate::store::options::Options;
+use crate::store::progress::Progress;
+use crate::store::segments::name_of;
+
+use super::StoppedStore;
+use super::walk::{Found, log_files};
+
+/// Bytes that are written in one go.
+const WRITE_BYTES: usize = 4 << 20;
+/// Where a record says its position.
+const PHYSICAL_AT: usize = 28;
+
+/// What became of the records of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Copied {
+    /// Records in the copy.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Records of topics that were not asked for, or that were deleted.
+    pub left_out: u64,
+    /// Stretches of the log that hold no whole record, and their bytes.
+    pub gaps: u64,
+    /// Bytes of those.
+    pub gap_bytes: u64,
+}
+
+impl StoppedStore {
+    /// Copies whole records, of `topics` or of all, to a store in `options.root`, which must be empty or not there.
+    /// The folder `config` is copied as it is.
+    pub fn copy(
+        &self,
+        mut options: Options,
+        topics: Option<&HashSet<String>>,
+        clock: SharedClock,
+    ) -> Result<Copied, StoreError> {
+        let (disk, root) = (&self.disk, options.root.clone());
+        if !disk.list(&root).map_err(StoreError::io(&root, "list"))?.is_empty() {
+            let expected = "expected an empty folder, or none, to copy to".to_owned();
+            return Err(StoreError::Layout { path: root, expected });
+        }
+        let files = log_files(&**disk, &self.root)?;
+        if let Some(first) = files.first() {
+            options.segment_bytes = first.size;
+        }
+        let deleted = DeletedTopics::load(disk, &self.root, files.first().map_or(0, |file| file.base))?;
+        let dir = root.join("commitlog");
+        disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+        let mut log = LogWriter::new(Arc::clone(disk), dir, options.segment_bytes);
+        let mut copied = Copied::default();
+        self.walk(|found| {
+            let record = match found {
+                Found::Record(record) => record,
+                Found::Gap(gap) => {
+                    copied.gaps += 1;
+                    copied.gap_bytes += gap.end - gap.at;
+                    return Ok(());
+                }
+            };
+            let is_asked = topics.is_none_or(|topics| {
+                std::str::from_utf8(record.topic()).is_ok_and(|topic| topics.contains(topic))
+            });
+            if !is_asked || deleted.covers(record.topic(), record.physical_offset().0) {
+                copied.left_out += 1;
+                return Ok(());
+            }
+            copied.records += 1;
+            copied.bytes += record.total_size() as u64;
+            log.append(record)
+        })?;
+        log.finish()?;
+        self.copy_folder(Path::new("config"), &root)?;
+        options.threads = false;
+        Store::open(options, Arc::clone(disk), clock, &Progress::default())?.close()?;
+        Ok(copied)
+    }
+
+    fn copy_folder(&self, name: &Path, target: &Path) -> Result<(), StoreError> {
+        for entry in self.list(name)? {
+            let name = name.join(&entry.name);
+            if entry.is_dir {
+                self.copy_folder(&name, target)?;
+                continue;
+            }
+            let bytes = self.read(&name, entry.size as usize)?;
+            let path = target.join(&name);
+            if let Some(dir) = path.parent() {
+                self.disk.create_dir(dir).map_err(StoreError::io(dir, "create"))?;
+            }
+            let file = self.disk.open(&path, Open::Create).map_err(StoreError::io(&path, "create"))?;
+            file.write_at(&bytes, 0).and_then(|()| file.sync()).map_err(StoreError::io(&path, "write"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes records one behind the other, in files that end with a blank.
+struct LogWriter {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    segment_bytes: u64,
+    /// Position of the next record.
+    at: u64,
+    file: Option<(Arc<dyn DiskFile>, PathBuf)>,
+    /// What is not in the file yet.
+    unwritten: Vec<u8>,
+}
+
+impl LogWriter {
+    fn new(disk: Arc<dyn Disk>, dir: PathBuf, segment_bytes: u64) -> Self {
+        Self { disk, dir, segment_bytes, at: 0, file: None, unwritten: Vec::new() }
+    }
+
+    fn append(&mut self, record: &RecordView<'_>) -> Result<(), StoreError> {
+        let room = self.segment_bytes - self.at % self.segment_bytes;
+        if (record.total_size() + BLANK_BYTES_MIN) as u64 > room {
+            let mut blank = [0; BLANK_BYTES_MIN];
+            encode_blank(&mut blank, room as u32);
+            self.unwritten.extend_from_slice(&blank);
+            self.write(self.at + BLANK_BYTES_MIN as u64)?;
+            self.end_file()?;
+            self.at += room;
+        }
+        let start = self.unwritten.len();
+        self.unwritten.extend_from_slice(record.bytes());
+        let position = self.unwritten.get_mut(start + PHYSICAL_AT..).and_then(|rest| rest.first_chunk_mut());
+        if let Some(position) = position {
+            *position = self.at.to_be_bytes();
+        }
+        self.at += record.total_size() as u64;
+        if self.unwritten.len() >= WRITE_BYTES { self.write(self.at) } else { Ok(()) }
+    }
+
+    /// Writes what ends at `end` to the file that it belongs to.
+    fn write(&mut self, end: u64) -> Result<(), StoreError> {
+        let start = end - self.unwritten.len() as u64;
+        let within = start % self.segment_bytes;
+        let path = self.dir.join(name_of(start - within));
+        if self.file.is_none() {
+            let file = self.disk.open(&path, Open::Create).map_err(StoreError::io(&path, "create"))?;
+            file.allocate(self.segment_bytes).map_err(StoreError::io(&path, "allocate"))?;
+            self.file = Some((file, path.clone()));
+        }
+        if let Some((file, path)) = &self.file {
+            file.write_at(&self.unwritten, within).map_err(StoreError::io(path, "write"))?;
+        }
+        self.unwritten.clear();
+        Ok(())
+    }
+
+    fn end_file(&mut self) -> Result<(), StoreError> {
+        match self.file.take() {
+            Some((file, path)) => file.sync().map_err(StoreError::io(&path, "sync")),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> Result<(), StoreError> {
+        if !self.unwritten.is_empty() {
+            self.write(self.at)?;
+        }
+        self.end_file()?;
+        self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))
+    }
+}

@@ -1,0 +1,112 @@
+//! Looking at a store that nobody has open: checked, counted, read, copied, and its index made anew.
+//!
+//! Works on the folders of Apache's broker and of ours. A look holds the store's lock, shared, so that no broker starts
+//! meanwhile and one that runs is told from one that does not; it opens files for reading and nothing else. What writes
+//! says so: `copy` to another folder, `rebuild_index` to the index.
+//!
+//! Reads the files as they are. What the next start would mend by itself after a crash is a note, what it would not is
+//! damage: see [`Severity`].
+//!
+//! Threads: one per [`StoppedStore`]; [`Watch`] may be read from any.
+
+mod copy;
+mod index;
+mod queues;
+mod rebuild;
+mod stats;
+mod verify;
+mod walk;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::disk::{Disk, DiskFile, Entry};
+use super::error::StoreError;
+
+pub use super::index_file::Shape;
+pub use copy::Copied;
+pub use stats::TopicStats;
+pub use verify::{Finding, Kind, Report, Severity};
+pub use walk::{Extent, Found, Gap, Watch};
+
+/// A store that no broker has open, and that none can open while this exists.
+pub struct StoppedStore {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    watch: Watch,
+    /// `None` for a folder without a lock file, which no broker has ever opened.
+    lock: Option<Arc<dyn DiskFile>>,
+}
+
+impl StoppedStore {
+    /// Holds the store in `root` for reading, as others may, too. Fails when a broker has it open, and when there is no
+    /// store.
+    pub fn hold(root: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let mut store = Self::find(root, disk)?;
+        let path = root.join("lock");
+        store.lock = match store.disk.lock_shared(&path) {
+            Ok(None) => return Err(StoreError::Locked { path }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            lock => lock.map_err(StoreError::io(&path, "lock"))?,
+        };
+        Ok(store)
+    }
+
+    /// Holds the store in `root` for writing, alone.
+    pub fn hold_exclusively(root: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let mut store = Self::find(root, disk)?;
+        let path = root.join("lock");
+        store.lock = store.disk.lock(&path).map_err(StoreError::io(&path, "lock"))?;
+        if store.lock.is_none() { Err(StoreError::Locked { path }) } else { Ok(store) }
+    }
+
+    fn find(root: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let store = Self { disk, root: root.to_owned(), watch: Watch::default(), lock: None };
+        if !store.list("")?.iter().any(|entry| entry.is_dir && entry.name == "commitlog") {
+            let expected = "expected a store: a folder with a folder commitlog in it".to_owned();
+            return Err(StoreError::Layout { path: root.to_owned(), expected });
+        }
+        Ok(store)
+    }
+
+    /// How far the work is that another thread does.
+    #[must_use]
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Lets brokers open the store again.
+    pub fn release(self) {
+        drop(self.lock);
+    }
+
+    /// Calls `visit` with every record and every gap of the log, in order.
+    pub fn walk(
+        &self,
+        mut visit: impl FnMut(Found<'_>) -> Result<(), StoreError>,
+    ) -> Result<Extent, StoreError> {
+        self.walk_while(0, |found| visit(found).map(|()| true))
+    }
+
+    /// Calls `visit` with what lies at `from` and behind it, while it says to go on.
+    pub fn walk_while(
+        &self,
+        from: u64,
+        mut visit: impl FnMut(Found<'_>) -> Result<bool, StoreError>,
+    ) -> Result<Extent, StoreError> {
+        let mut files = walk::log_files(&*self.disk, &self.root)?;
+        files.retain(|file| file.limit() > from);
+        walk::walk(&*self.disk, &files, from, &self.watch, |found| match &found {
+            Found::Record(record) if record.physical_offset().0 < from => Ok(true),
+            Found::Gap(gap) if gap.end <= from => Ok(true),
+            _ => visit(found),
+        })
+    }
+
+    /// What is in a folder below the root; nothing where there is none.
+    fn list(&self, dir: impl AsRef<Path>) -> Result<Vec<Entry>, StoreError> {
+        let dir = self.root.join(dir);
+        self.disk.list(&dir).map_err(StoreError::io(&dir, "list"))
+    }
+}

@@ -1,0 +1,281 @@
+//! ConsumeQueues beside the log: has every record its unit, and every unit its record?
+//!
+//! Owns what is known of each queue while the log goes by: the next offset, and a few units around it. A queue's offsets
+//! follow each other in the log, so its files are read once, in order, a chunk at a time.
+//!
+//! Threads: the verification.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::message::record::RecordView;
+use crate::message::{sysflag, tag};
+use crate::store::consume_queue::{SCHEDULE_TOPIC, UNIT_BYTES, Unit};
+use crate::store::disk::{Disk, Open};
+use crate::store::error::StoreError;
+use crate::store::segments::{name_of, position_of};
+
+use super::verify::{Findings, Kind};
+
+/// Units of one queue in memory.
+const CHUNK_UNITS: usize = 256;
+/// Topics whose queues hold units of records of other topics.
+const LIGHT_PREFIX: &str = "%LMQ%";
+/// At and below it the third field of a unit is a place in a file beside the queue.
+const EXTENSION_MAX: i64 = i32::MIN as i64 - 1;
+
+/// The queues that the log has met so far.
+pub struct QueueCheck<'a> {
+    disk: &'a dyn Disk,
+    root: PathBuf,
+    topics: HashMap<Vec<u8>, BTreeMap<u32, Queue>>,
+}
+
+/// A queue of which the log has records.
+struct Queue {
+    units: Units,
+    /// The offset of the first record, and the one after the last.
+    first: u64,
+    next: u64,
+    records: u64,
+    missing: Run,
+    wrong: Run,
+}
+
+/// Units that are not as they should be: how many, and the first.
+#[derive(Default)]
+struct Run {
+    count: u64,
+    first: Option<First>,
+}
+
+struct First {
+    offset: u64,
+    physical: u64,
+    found: String,
+}
+
+impl Run {
+    fn add(&mut self, offset: u64, physical: u64, found: impl FnOnce() -> String) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| First { offset, physical, found: found() });
+    }
+}
+
+impl<'a> QueueCheck<'a> {
+    /// A comparison with the queues below `root`.
+    pub fn new(disk: &'a dyn Disk, root: PathBuf) -> Self {
+        Self { disk, root, topics: HashMap::new() }
+    }
+
+    /// Compares a record with its unit.
+    pub fn take(&mut self, record: &RecordView<'_>, findings: &mut Findings) -> Result<(), StoreError> {
+        let transaction = record.sys_flag() & sysflag::TRANSACTION_MASK;
+        let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
+            && !matches!(transaction, sysflag::PREPARED | sysflag::ROLLBACK);
+        if !is_queued {
+            return Ok(());
+        }
+        let (offset, physical) = (record.queue_offset().0, record.physical_offset().0);
+        let disk = self.disk;
+        let queue = self.queue(record, offset)?;
+        if offset > queue.next {
+            let range = queue.next..offset;
+            let text = format!("the log has no records for the offsets {} to {}", range.start, range.end - 1);
+            findings.add(Kind::Hole, &queue.units.dir, physical, text);
+        } else if offset < queue.next {
+            // The topic was deleted and made again: what was before is not part of the queue.
+            (queue.missing, queue.wrong, queue.records) = (Run::default(), Run::default(), 0);
+            queue.first = offset;
+        }
+        queue.next = offset + 1;
+        queue.records += 1;
+        let tags_code = tag::tags_code(record.properties());
+        match queue.units.at(disk, offset) {
+            Ok(None) => queue.missing.add(offset, physical, String::new),
+            Err(error) => queue.wrong.add(offset, physical, || format!("it cannot be read: {error}")),
+            Ok(Some(unit)) if unit.physical != physical || unit.size as usize != record.total_size() => {
+                let found = || format!("it points at {} bytes at {}", unit.size, unit.physical);
+                queue.wrong.add(offset, physical, found);
+            }
+            Ok(Some(unit)) if unit.tags_code != tags_code && has_tags(record.topic(), &unit) => {
+                let found =
+                    || format!("its tag's hash is {}, that of the record {tags_code}", unit.tags_code);
+                queue.wrong.add(offset, physical, found);
+            }
+            Ok(Some(_)) => {}
+        }
+        Ok(())
+    }
+
+    fn queue(&mut self, record: &RecordView<'_>, offset: u64) -> Result<&mut Queue, StoreError> {
+        let (topic, id) = (record.topic(), record.queue_id());
+        let queues = self.topics.entry_ref(topic).or_insert_with(BTreeMap::new);
+        match queues.entry(id) {
+            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let name = String::from_utf8_lossy(topic);
+                let units = Units::list(self.disk, self.root.join(&*name).join(id.to_string()))?;
+                let (missing, wrong) = (Run::default(), Run::default());
+                Ok(entry.insert(Queue { units, first: offset, next: offset, records: 0, missing, wrong }))
+            }
+        }
+    }
+
+    /// Tells what the log has gone by without saying, and compares the ends of the queues with that of the log.
+    /// Returns how many queues there are.
+    pub fn finish(
+        mut self,
+        log: Range<u64>,
+        topics: Option<&HashSet<String>>,
+        findings: &mut Findings,
+    ) -> Result<u64, StoreError> {
+        let mut count = 0;
+        for (name, id) in self.on_disk()? {
+            let queue = self.topics.get_mut(name.as_bytes()).and_then(|queues| queues.remove(&id));
+            count += 1;
+            let units = match queue {
+                Some(queue) => {
+                    queue.tell(findings);
+                    let Queue { mut units, first, next, .. } = queue;
+                    let before = units.surplus(self.disk, units.first()..first, &log, findings);
+                    before.and_then(|()| units.surplus(self.disk, next..u64::MAX, &log, findings))
+                }
+                // Copies of other topics' units; and what the log no longer has is expired.
+                None if name.starts_with(LIGHT_PREFIX) => Ok(()),
+                None => {
+                    let mut units = Units::list(self.disk, self.root.join(&name).join(id.to_string()))?;
+                    units.surplus(self.disk, units.first()..u64::MAX, &log, findings)
+                }
+            };
+            if let Err(error) = units {
+                let dir = self.root.join(&name).join(id.to_string());
+                findings.add(Kind::Unit, &dir, log.start, format!("it cannot be read: {error}"));
+            }
+        }
+        for (topic, queues) in self.topics {
+            let name = String::from_utf8_lossy(&topic);
+            for queue in queues.into_values() {
+                if topics.is_some_and(|topics| !topics.contains(&*name)) {
+                    let text =
+                        format!("of a topic that was deleted, the log still has {} records", queue.records);
+                    findings.note(Kind::Unit, &queue.units.dir, text);
+                } else {
+                    queue.tell(findings);
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Topic and id of every queue that has a folder.
+    fn on_disk(&self) -> Result<Vec<(String, u32)>, StoreError> {
+        let list = |path: &PathBuf| self.disk.list(path).map_err(StoreError::io(path, "list"));
+        let mut queues = Vec::new();
+        for topic in list(&self.root)?.into_iter().filter(|entry| entry.is_dir) {
+            let ids = list(&self.root.join(&topic.name))?.into_iter().filter(|entry| entry.is_dir);
+            queues.extend(ids.filter_map(|id| Some((topic.name.clone(), id.name.parse().ok()?))));
+        }
+        Ok(queues)
+    }
+}
+
+impl Queue {
+    fn tell(&self, findings: &mut Findings) {
+        if let Some(first) = &self.missing.first {
+            let text =
+                format!("{} entries are missing, the first at offset {}", self.missing.count, first.offset);
+            findings.add(Kind::Unit, &self.units.dir, first.physical, text);
+        }
+        if let Some(first) = &self.wrong.first {
+            let (count, offset, found) = (self.wrong.count, first.offset, &first.found);
+            let text = format!("{count} entries are wrong, the first at offset {offset}: {found}");
+            findings.add(Kind::Unit, &self.units.dir, first.physical, text);
+        }
+    }
+}
+
+fn has_tags(topic: &[u8], unit: &Unit) -> bool {
+    topic != SCHEDULE_TOPIC.as_bytes() && unit.tags_code > EXTENSION_MAX
+}
+
+/// The units of one queue, read in order.
+struct Units {
+    dir: PathBuf,
+    /// First byte and size of each file.
+    files: Vec<(u64, u64)>,
+    /// The offset of the first unit in `chunk`.
+    chunk_at: u64,
+    chunk: Vec<[u8; UNIT_BYTES]>,
+}
+
+impl Units {
+    fn list(disk: &dyn Disk, dir: PathBuf) -> Result<Self, StoreError> {
+        let entries = disk.list(&dir).map_err(StoreError::io(&dir, "list"))?;
+        let files = entries.into_iter().filter(|entry| !entry.is_dir);
+        let files = files.filter_map(|entry| Some((position_of(&entry.name)?, entry.size))).collect();
+        Ok(Self { dir, files, chunk_at: 0, chunk: Vec::new() })
+    }
+
+    /// Offset of the first unit there could be.
+    fn first(&self) -> u64 {
+        self.files.first().map_or(0, |(base, _)| base / UNIT_BYTES as u64)
+    }
+
+    /// The unit at `offset`; `None` where none was written.
+    fn at(&mut self, disk: &dyn Disk, offset: u64) -> io::Result<Option<Unit>> {
+        let in_chunk = |units: &Self| {
+            units.chunk.get(usize::try_from(offset.checked_sub(units.chunk_at)?).ok()?).copied()
+        };
+        let unit = match in_chunk(self) {
+            Some(unit) => Some(unit),
+            None => {
+                self.read(disk, offset)?;
+                in_chunk(self)
+            }
+        };
+        Ok(unit.map(|unit| Unit::decode(&unit)).filter(Unit::is_plausible))
+    }
+
+    /// Fills the chunk from `offset` on, as far as one file goes.
+    fn read(&mut self, disk: &dyn Disk, offset: u64) -> io::Result<()> {
+        let at = offset * UNIT_BYTES as u64;
+        self.chunk.clear();
+        self.chunk_at = offset;
+        let holds = |(base, size): &&(u64, u64)| (*base..base + size).contains(&at);
+        let Some((base, size)) = self.files.iter().find(holds).copied() else { return Ok(()) };
+        let count = ((base + size - at) as usize / UNIT_BYTES).min(CHUNK_UNITS);
+        self.chunk.resize(count, [0; UNIT_BYTES]);
+        let file = disk.open(&self.dir.join(name_of(base)), Open::Read)?;
+        let read = file.read_at(self.chunk.as_flattened_mut(), at - base)?;
+        self.chunk.truncate(read / UNIT_BYTES);
+        Ok(())
+    }
+
+    /// Tells of units at `offsets`, which have no record: there should be none that point into the log or behind it.
+    fn surplus(
+        &mut self,
+        disk: &dyn Disk,
+        offsets: Range<u64>,
+        log: &Range<u64>,
+        findings: &mut Findings,
+    ) -> io::Result<()> {
+        let mut surplus = Run::default();
+        for offset in offsets {
+            let Some(unit) = self.at(disk, offset)? else { break };
+            if unit != Unit::FILLER && unit.physical >= log.start {
+                surplus.add(offset, unit.physical, || format!("it points at {}", unit.physical));
+            }
+        }
+        if let Some(First { offset, physical, found }) = surplus.first {
+            let text =
+                format!("{} entries have no record, the first at offset {offset}: {found}", surplus.count);
+            findings.add(Kind::Unit, &self.dir, physical, text);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! What a log holds, topic by topic.
+//!
+//! Threads: whoever asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashMap;
+
+use crate::store::error::StoreError;
+
+use super::StoppedStore;
+use super::walk::{Extent, Found};
+
+/// What a log holds of one topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicStats {
+    /// Queues that have records.
+    pub queues: BTreeSet<u32>,
+    /// Records.
+    pub records: u64,
+    /// Their bytes in the log.
+    pub bytes: u64,
+    /// Bytes of their bodies, as stored.
+    pub body_bytes: u64,
+    /// Store time of the oldest and of the newest, in milliseconds.
+    pub stored_ms: (i64, i64),
+}
+
+impl StoppedStore {
+    /// Counts the records of every topic. Also says where the log begins and ends.
+    pub fn stats(&self) -> Result<(Extent, BTreeMap<String, TopicStats>), StoreError> {
+        let mut topics: HashMap<Vec<u8>, TopicStats> = HashMap::new();
+        let extent = self.walk(|found| {
+            let Found::Record(record) = found else { return Ok(()) };
+            let stored_ms = record.store_timestamp_ms();
+            let topic = topics.entry_ref(record.topic()).or_insert_with(|| TopicStats {
+                queues: BTreeSet::new(),
+                records: 0,
+                bytes: 0,
+                body_bytes: 0,
+                stored_ms: (stored_ms, stored_ms),
+            });
+            topic.queues.insert(record.queue_id());
+            topic.records += 1;
+            topic.bytes += record.total_size() as u64;
+            topic.body_bytes += record.body().len() as u64;
+            topic.stored_ms = (topic.stored_ms.0.min(stored_ms), topic.stored_ms.1.max(stored_ms));
+            Ok(())
+        })?;
+        let named =
+            topics.into_iter().map(|(name, stats)| (String::from_utf8_lossy(&name).into_owned(), stats));
+        Ok((extent, named.collect()))
+    }
+}

@@ -1,0 +1,280 @@
+//! The whole store against its log: is everything there, and does it agree?
+//!
+//! One walk along the log feeds all comparisons: what is no whole record, what the queues and the index have of each
+//! record, which record the checkpoint names. The rest is told at the end.
+//!
+//! Invariants: memory is bounded by the number of queues; nothing is written.
+//! Threads: whoever verifies.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use hashbrown::HashSet;
+
+use crate::store::checkpoint::{CHECKPOINT_BYTES, Checkpoint, MARK_BYTES, Mark};
+use crate::store::deleted::DeletedTopics;
+use crate::store::disk::Open;
+use crate::store::error::StoreError;
+
+use super::index::IndexCheck;
+use super::queues::QueueCheck;
+use super::walk::{Extent, Found, Gap, log_files};
+use super::{Shape, StoppedStore};
+
+/// Findings that are kept; the others are counted.
+const FINDINGS_MAX: usize = 1000;
+
+/// What a finding is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A file of the log is missing, misnamed or of another size.
+    Layout,
+    /// Bytes in the log that are no whole record.
+    Record,
+    /// Something other than zeros behind the end of the log.
+    Tail,
+    /// Offsets of a queue that the log has no records for.
+    Hole,
+    /// Entries of a queue: missing, wrong, or without a record.
+    Unit,
+    /// Entries of the index: missing, wrong, or without a record.
+    Key,
+    /// The checkpoint names what is not there.
+    Checkpoint,
+    /// What rmqpy noted at an orderly stop is not what is there.
+    Mark,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Layout => "layout",
+            Self::Record => "record",
+            Self::Tail => "tail",
+            Self::Hole => "hole",
+            Self::Unit => "unit",
+            Self::Key => "key",
+            Self::Checkpoint => "checkpoint",
+            Self::Mark => "mark",
+        })
+    }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Severity {
+    /// As a crash may leave it behind the last checkpoint, and as the next start puts it right; or worth knowing.
+    Note,
+    /// Something is wrong.
+    Damage,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// What it is about.
+    pub kind: Kind,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// Position of the log that it has to do with, if it has.
+    pub at: Option<u64>,
+    /// What was expected or found.
+    pub text: String,
+}
+
+/// What a verification says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The log.
+    pub extent: Extent,
+    /// Whole records in it.
+    pub records: u64,
+    /// Queues that have a folder.
+    pub queues: u64,
+    /// Entries of the index.
+    pub keys: u64,
+    /// Whether the store was not closed in order.
+    pub is_aborted: bool,
+    /// The first [`FINDINGS_MAX`] findings, notes among them.
+    pub findings: Vec<Finding>,
+    /// Findings that are damage.
+    pub damage: u64,
+    /// Findings that are notes.
+    pub notes: u64,
+}
+
+/// Findings so far, and how they are judged.
+pub struct Findings {
+    list: Vec<Finding>,
+    damage: u64,
+    notes: u64,
+    log_begin: u64,
+    /// From where on a crash may have left things unfinished; `None` after an orderly stop.
+    unsettled: Option<u64>,
+}
+
+impl Findings {
+    /// Position of the first byte of the log.
+    pub fn log_begin(&self) -> u64 {
+        self.log_begin
+    }
+
+    /// Adds what has to do with `physical`: a note where a crash explains it. [`u64::MAX`] stands for no position.
+    pub fn add(&mut self, kind: Kind, path: &Path, physical: u64, text: String) {
+        let is_explained = physical != u64::MAX && self.unsettled.is_some_and(|from| physical >= from);
+        let severity = if is_explained { Severity::Note } else { Severity::Damage };
+        self.push(kind, severity, path, Some(physical).filter(|at| *at != u64::MAX), text);
+    }
+
+    /// Adds what is worth knowing.
+    pub fn note(&mut self, kind: Kind, path: &Path, text: String) {
+        self.push(kind, Severity::Note, path, None, text);
+    }
+
+    fn push(&mut self, kind: Kind, severity: Severity, path: &Path, at: Option<u64>, text: String) {
+        match severity {
+            Severity::Note => self.notes += 1,
+            Severity::Damage => self.damage += 1,
+        }
+        if self.list.len() < FINDINGS_MAX {
+            self.list.push(Finding { kind, severity, path: path.to_owned(), at, text });
+        }
+    }
+}
+
+impl StoppedStore {
+    /// Compares everything with the log.
+    ///
+    /// `topics` are the topics that exist: records of others are left over from deleted ones. `None` takes all to exist.
+    pub fn verify(&self, topics: Option<&HashSet<String>>, shape: Shape) -> Result<Report, StoreError> {
+        let checkpoint = Checkpoint::decode(&self.read("checkpoint", CHECKPOINT_BYTES)?);
+        let is_aborted = self.list("")?.iter().any(|entry| entry.name == "abort");
+        let named = checkpoint.record.max(0) as u64;
+        let files = log_files(&*self.disk, &self.root)?;
+        let begin = files.first().map_or(0, |file| file.base);
+        let unsettled = is_aborted.then_some(named);
+        let mut findings = Findings { list: Vec::new(), damage: 0, notes: 0, log_begin: begin, unsettled };
+        self.check_layout(&mut findings)?;
+
+        let deleted = DeletedTopics::load(&self.disk, &self.root, begin)?;
+        let mut queues = QueueCheck::new(&*self.disk, self.root.join("consumequeue"));
+        let mut index = IndexCheck::new(&*self.disk, &self.root, shape, &mut findings)?;
+        let (mut records, mut is_named_there) = (0, false);
+        let mut last: (u64, Vec<u8>) = (0, Vec::new());
+        let extent = self.walk(|found| {
+            let record = match found {
+                Found::Record(record) => record,
+                Found::Gap(gap) => {
+                    tell_gap(&gap, &mut findings);
+                    return Ok(());
+                }
+            };
+            let at = record.physical_offset().0;
+            records += 1;
+            is_named_there |= at == named;
+            last.0 = at;
+            last.1.clear();
+            last.1.extend_from_slice(record.bytes());
+            index.take(record, &mut findings)?;
+            match deleted.covers(record.topic(), at) {
+                true => Ok(()),
+                false => queues.take(record, &mut findings),
+            }
+        })?;
+        if let Some(gap) = &extent.tail {
+            let text =
+                format!("{} bytes behind the end of the log are not zero: {}", gap.end - gap.at, gap.reason);
+            findings.add(Kind::Tail, &gap.path, gap.at, text);
+        }
+        let queues = queues.finish(extent.begin..extent.end, topics, &mut findings)?;
+        let keys = index.finish(&self.root, &mut findings)?;
+        if named != 0 && named >= begin && !is_named_there {
+            let text = format!("it names a record at {named}, where none begins");
+            findings.add(Kind::Checkpoint, &self.root.join("checkpoint"), u64::MAX, text);
+        }
+        if !is_aborted {
+            let last = (records > 0).then(|| (last.0, crc32fast::hash(&last.1)));
+            self.check_mark(&checkpoint, &extent, last, &mut findings)?;
+        }
+        let Findings { list, damage, notes, .. } = findings;
+        Ok(Report { extent, records, queues, keys, is_aborted, findings: list, damage, notes })
+    }
+
+    /// Whether the files of the log are neighbours of one size.
+    fn check_layout(&self, findings: &mut Findings) -> Result<(), StoreError> {
+        let files = log_files(&*self.disk, &self.root)?;
+        let size = files.first().map_or(0, |file| file.size);
+        for (index, file) in files.iter().enumerate() {
+            let before = index.checked_sub(1).and_then(|before| files.get(before));
+            if let Some(before) = before.filter(|before| before.base + size != file.base) {
+                let text = format!(
+                    "it does not follow {}, which ends at {}",
+                    before.path.display(),
+                    before.base + size
+                );
+                findings.add(Kind::Layout, &file.path, u64::MAX, text);
+            }
+            if file.size != size {
+                // A crash may leave the newest file without its size.
+                let is_newest = index + 1 == files.len();
+                let at = if is_newest { file.base } else { u64::MAX };
+                let text = format!("it has {} bytes, the first file has {size}", file.size);
+                findings.add(Kind::Layout, &file.path, at, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the log ends as rmqpy left it, if it was the last to stop.
+    fn check_mark(
+        &self,
+        checkpoint: &Checkpoint,
+        extent: &Extent,
+        last: Option<(u64, u32)>,
+        findings: &mut Findings,
+    ) -> Result<(), StoreError> {
+        let bytes = self.read("rmqpy/mark", MARK_BYTES)?;
+        let path = self.root.join("rmqpy").join("mark");
+        let Some(mark) = Mark::decode(&bytes) else {
+            if !bytes.is_empty() {
+                findings.add(
+                    Kind::Mark,
+                    &path,
+                    u64::MAX,
+                    "it is no mark, or its CRC does not match".to_owned(),
+                );
+            }
+            return Ok(());
+        };
+        // A mark of another checkpoint says that Apache's broker has had the folder since.
+        let Some(stop) = mark.clean_stop.filter(|_| mark.checkpoint == *checkpoint) else { return Ok(()) };
+        if stop.log_end != extent.end {
+            let text = format!("the log ended at {}, and now at {}", stop.log_end, extent.end);
+            findings.add(Kind::Mark, &path, u64::MAX, text);
+        } else if last.is_some_and(|last| last != (stop.last_record, stop.last_record_crc)) {
+            let text = "the last record is not the one that was there".to_owned();
+            findings.add(Kind::Mark, &path, u64::MAX, text);
+        }
+        Ok(())
+    }
+
+    /// The first bytes of a file below the root; none where there is no file.
+    pub(super) fn read(&self, name: impl AsRef<Path>, size: usize) -> Result<Vec<u8>, StoreError> {
+        let path = self.root.join(name);
+        let file = match self.disk.open(&path, Open::Read) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            file => file.map_err(StoreError::io(&path, "open"))?,
+        };
+        let mut bytes = vec![0; size];
+        let read = file.read_at(&mut bytes, 0).map_err(StoreError::io(&path, "read"))?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+}
+
+fn tell_gap(gap: &Gap, findings: &mut Findings) {
+    let text = format!("{} bytes are no record: {}", gap.end - gap.at, gap.reason);
+    findings.add(Kind::Record, &gap.path, gap.at, text);
+}

@@ -1,0 +1,205 @@
+"""`rmqpy store` on folders that a broker has left, or still has open."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqpy
+from rmqpy import cli
+from rmqpy._native import StoppedStore
+from rmqpy.errors import StoreError
+from rmqpy.server import Standalone
+
+#: Small files, the same for the broker and for who looks at what it leaves.
+SETTINGS = {
+    "mappedFileSizeCommitLog": "65536",
+    "mappedFileSizeConsumeQueue": "2000",
+    "maxHashSlotNum": "50",
+    "maxIndexNum": "200",
+}
+WORDS = [f"{key}={value}" for key, value in SETTINGS.items()]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The data folder of a broker that was stopped: 120 messages of two topics."""
+    folder = tmp_path / "data"
+    with serving(folder) as server, rmqpy.Producer(server.namesrv) as producer:
+        for number in range(100):
+            message = rmqpy.Message("orders", b"x" * 500, tag="paid", keys=[f"order-{number}"])
+            producer.send(message)
+        for number in range(20):
+            producer.send(rmqpy.Message("greetings", f"grüße {number}".encode()))
+    return folder
+
+
+def serving(folder: Path) -> Standalone:
+    return Standalone(folder, namesrv_port=0, broker_port=0, **SETTINGS)
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """`run("verify", folder, …)`: exit code, stdout, stderr."""
+
+    def run(name: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
+        code = cli.run(["store", name, str(folder), *WORDS, *arguments])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def damage(data: Path, at: int = 20_000) -> None:
+    """Another byte in the body of a message."""
+    log = data / "store" / "commitlog" / f"{0:020}"
+    with log.open("r+b") as file:
+        body = log.read_bytes().index(b"x" * 400, at)
+        file.seek(body + 50)
+        file.write(b"y")
+
+
+def test_a_good_store_is_clean_and_looking_changes_no_file(data: Path, run: Run) -> None:
+    before = files_of(data)
+    code, out, _ = run("verify", data, "-o", "json")
+    report = json.loads(out)
+    assert (code, report["damage"], report["notes"], report["findings"]) == (0, 0, 0, [])
+    assert (report["records"], report["is_aborted"]) == (120, False)
+    # A unique key each, and of the orders a key and a tag, too.
+    assert report["keys"] == 100 * 3 + 20
+    assert run("verify", data)[1].endswith("clean\n")
+    for name in ("dump", "stats"):
+        assert run(name, data)[0] == 0
+    assert files_of(data) == before
+
+
+def test_damage_is_exit_code_1_and_told_with_its_place(data: Path, run: Run) -> None:
+    damage(data)
+    code, out, _ = run("verify", data)
+    assert code == 1
+    assert "damage: record: " in out
+    assert "does not match its CRC" in out
+    code, _, err = run("dump", data, "-o", "jsonl")
+    assert code == 1
+    assert "no record from" in err
+
+
+def test_a_store_that_is_open_is_refused_and_one_in_use_keeps_a_broker_out(data: Path, run: Run) -> None:
+    with serving(data):
+        for name in ("verify", "dump", "stats", "index-rebuild"):
+            code, out, err = run(name, data)
+            assert (code, out) == (1, "")
+            assert "locked by another broker" in err
+    held, second = StoppedStore(data / "store"), StoppedStore(data / "store")
+    with pytest.raises(StoreError, match="locked"), serving(data):
+        pass
+    assert run("index-rebuild", data)[0] == 1
+    held.release()
+    second.release()
+    with serving(data):
+        pass
+
+
+def test_a_folder_without_a_store_is_told_so(tmp_path: Path, run: Run) -> None:
+    code, _, err = run("verify", tmp_path)
+    assert code == 1
+    assert "a folder commitlog" in err
+
+
+def test_other_file_sizes_are_named_as_what_they_are(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["store", "verify", str(data)]) == 1
+    assert "maxHashSlotNum" in capfd.readouterr().out
+
+
+def test_a_dump_has_the_records_that_were_asked_for(data: Path, run: Run) -> None:
+    def offsets(*arguments: str) -> list[tuple[int, int]]:
+        code, out, _ = run("dump", data, "-o", "jsonl", *arguments)
+        assert code == 0
+        return [(row["queue"], row["offset"]) for row in map(json.loads, out.splitlines())]
+
+    everything = offsets()
+    assert len(everything) == 120
+    assert len(offsets("--topic", "greetings")) == 20
+    assert offsets("--topic", "orders", "--queue", "1", "--offsets", "2:5") == [(1, 2), (1, 3), (1, 4)]
+    assert len(offsets("--count", "7")) == 7
+    _, out, _ = run("dump", data, "-o", "json", "--topic", "greetings", "--count", "1")
+    (row,) = json.loads(out)
+    assert (row["body"], row["topic"], row["flag"]) == ("grüße 0", "greetings", 0)
+    position = row["position"]
+    assert offsets("--positions", f"{position}:{position + 1}") == [(row["queue"], row["offset"])]
+    assert len(offsets("--positions", f":{position}")) == 100
+    assert len(offsets("--positions", f"{position + 1}:")) == 19
+
+
+def test_stats_count_every_topic(data: Path, run: Run) -> None:
+    code, out, _ = run("stats", data, "-o", "json")
+    rows = {row["topic"]: row for row in json.loads(out)}
+    assert code == 0
+    assert {topic: row["messages"] for topic, row in rows.items()} == {"orders": 100, "greetings": 20}
+    assert rows["orders"]["body_bytes"] == 50_000
+    assert rows["orders"]["first_stored"] <= rows["orders"]["last_stored"]
+
+
+def test_an_index_is_made_anew(data: Path, run: Run) -> None:
+    for file in (data / "store" / "index").iterdir():
+        file.unlink()
+    code, out, _ = run("verify", data)
+    assert "there is none; index-rebuild" in out
+    code, out, _ = run("index-rebuild", data, "-o", "json")
+    assert (code, json.loads(out)["records"]) == (0, 120)
+    assert json.loads(run("verify", data, "-o", "json")[1])["findings"] == []
+    assert not (data / "store" / "index.new").exists()
+
+
+def test_a_copy_of_a_damaged_store_is_clean_and_serves_what_was_whole(
+    data: Path, run: Run, tmp_path: Path
+) -> None:
+    damage(data)
+    code, out, _ = run("copy", data, "--to", str(tmp_path / "copy" / "store"), "-o", "json")
+    copied = json.loads(out)
+    assert (code, copied["records"], copied["gaps"], copied["left_out"]) == (1, 119, 1, 0)
+    _, out, _ = run("dump", data, "-o", "jsonl")
+    kept: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    _, out, _ = run("dump", tmp_path / "copy", "-o", "jsonl")
+    found: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    # A record keeps everything but its place.
+    place = {"position", "offset_message_id"}
+    assert [row | dict.fromkeys(place) for row in found] == [row | dict.fromkeys(place) for row in kept]
+    with (
+        serving(tmp_path / "copy") as server,
+        rmqpy.PullConsumer("readers", server.namesrv, auto_commit=False, start_from="earliest") as consumer,
+    ):
+        consumer.assign(consumer.queues("greetings"))
+        assert consumer.poll(timeout=30.0)
+    code, _, err = run("copy", data, "--to", str(tmp_path / "copy" / "store"))
+    assert code == 1
+    assert "an empty folder" in err
+
+
+def test_a_copy_of_some_topics_has_no_others(data: Path, run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "some"
+    code, out, _ = run("copy", data, "--to", str(target), "--topic", "greetings", "-o", "json")
+    copied = json.loads(out)
+    assert (code, copied["records"], copied["left_out"]) == (0, 20, 100)
+    assert json.loads(run("verify", target, "-o", "json")[1])["findings"] == []
+    assert (target / "config" / "topics.json").read_bytes() == (
+        data / "store" / "config" / "topics.json"
+    ).read_bytes()
+    # What the log of the copy says of itself is where it is.
+    log = (target / "commitlog" / f"{0:020}").read_bytes()
+    (size,) = struct.unpack_from(">i", log)
+    assert struct.unpack_from(">q", log, 28) == (0,)
+    assert struct.unpack_from(">q", log, size + 28) == (size,)
