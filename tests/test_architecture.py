@@ -37,7 +37,8 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
 _GROUND = frozenset({"config", "errors", "clock", "_native"})
 _WIRE = _GROUND | {"protocol", "message"}
 _PARTS = _WIRE | {"remoting"}
-_ROOTS = _PARTS | {"routing", "control", "client", "admin"}
+_SERVED = _PARTS | {"monitor"}
+_ROOTS = _SERVED | {"routing", "control", "client", "admin"}
 #: Room of the Python package → the rooms it may use. `__init__` hands out the public names of all of them.
 PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "_native": frozenset(),
@@ -47,8 +48,9 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "message": _GROUND,
     "protocol": _GROUND | {"message"},
     "remoting": _WIRE,
-    "routing": _PARTS,
-    "control": _PARTS,
+    "monitor": frozenset(),
+    "routing": _SERVED,
+    "control": _SERVED,
     "client": _PARTS,
     "admin": _PARTS,
     "load": _PARTS | {"client", "admin"},

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, Self
 from rmqpy._native import Client, Metadata, Offsets, Server, Store
 from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
+from rmqpy.config.keys import NO_HTTP
 from rmqpy.control.clients import Consumers, Producers
 from rmqpy.control.delays import DelayFile
 from rmqpy.control.events import EVENTS_SECONDS, log_events
@@ -35,6 +36,7 @@ from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
+from rmqpy.control.metrics import Metrics
 from rmqpy.control.notices import Notices
 from rmqpy.control.offsets import OffsetFile
 from rmqpy.control.opening import opening_line
@@ -48,6 +50,8 @@ from rmqpy.control.settings import LiveConfig
 from rmqpy.control.silence import drop_silent
 from rmqpy.control.timers import Timers
 from rmqpy.control.topics import Topics, built_in_topics
+from rmqpy.monitor.http import HttpServer
+from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.client import LoopCaller
@@ -115,11 +119,17 @@ class Broker:
         self._host = config.advertised_host
         self._port = config.listen_port
         self._endpoint: Endpoint | None = None
+        self._http: tuple[str, int] | None = None
 
     @property
     def address(self) -> str:
         """`host:port` as clients are told."""
         return f"{self._host}:{self._port}"
+
+    @property
+    def http_address(self) -> str | None:
+        """`host:port` of /metrics, /healthz and /readyz; None where no HTTP is served."""
+        return f"{self._http[0]}:{self._http[1]}" if self._http else None
 
     def table(self) -> dict[RequestCode, str]:
         """Every request code and what becomes of it; once started."""
@@ -139,8 +149,9 @@ class Broker:
             )
         self._port = config.listen_port or _free_port(config.listen_host)
         parts = await self._recover(config)
-        self._serve(config, parts)
-        await self._register(config, parts)
+        metrics = self._serve(config, parts)
+        registration = await self._register(config, parts)
+        await self._watch(config, parts.store, metrics, registration)
         log.info("broker %s serves %s", config.name, self.address)
 
     async def stop(self) -> None:
@@ -148,7 +159,7 @@ class Broker:
         try:
             await self._started.aclose()
         finally:
-            self._endpoint = None
+            self._endpoint, self._http = None, None
 
     async def __aenter__(self) -> Self:
         try:
@@ -183,8 +194,8 @@ class Broker:
         self._started.push_async_callback(offset_file.save)
         return _Parts(store, metadata, offsets, topics, groups, offset_file, delay_file)
 
-    def _serve(self, config: BrokerConfig, parts: _Parts) -> None:
-        """Listen, answer, and do what comes round again."""
+    def _serve(self, config: BrokerConfig, parts: _Parts) -> Metrics:
+        """Listen, answer, and do what comes round again; the figures about all of it."""
         store, metadata, offsets, topics, groups, offset_file, delay_file = parts
         server = Server(store=store, metadata=metadata, offsets=offsets, idle_ms=config.idle_seconds * 1_000)
         producers = Producers()
@@ -229,8 +240,31 @@ class Broker:
         timers.every(SCAN_SECONDS, locks.expire)
         timers.every(SAMPLE_SECONDS, runtime.sample)
         timers.every(EVENTS_SECONDS, lambda: log_events(store))
+        return Metrics(
+            lambda: self._config.now,
+            topics,
+            groups,
+            consumers,
+            producers,
+            store,
+            offsets,
+            server.statistics,
+            self._clock,
+        )
 
-    async def _register(self, config: BrokerConfig, parts: _Parts) -> None:
+    async def _watch(
+        self, config: BrokerConfig, store: Store, metrics: Metrics, registration: Registration
+    ) -> None:
+        """Answer who asks over HTTP how the broker is."""
+        if config.http_port == NO_HTTP:
+            return
+        http = HttpServer(
+            pages(metrics.text, fault=lambda: store.failure, unready=lambda: registration.fault)
+        )
+        self._started.push_async_callback(http.stop)
+        self._http = await http.start(config.listen_host, config.http_port)
+
+    async def _register(self, config: BrokerConfig, parts: _Parts) -> Registration:
         """Tell the name servers, now and whenever something changes."""
         client = Client()
         caller = LoopCaller(client)
@@ -257,6 +291,7 @@ class Broker:
         self._started.push_async_callback(registration.stop)
         registration.start()
         await registration.first_round(FIRST_ROUND_SECONDS)
+        return registration
 
     def _identity(self, config: BrokerConfig) -> Identity:
         replica_host = config.replica_address or self._host

@@ -15,7 +15,10 @@ from typing import Self
 
 from rmqpy._native import Server
 from rmqpy.clock import Clock, SystemClock
+from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.monitor.http import HttpServer
+from rmqpy.monitor.pages import pages
 from rmqpy.remoting.server import Endpoint
 from rmqpy.routing import expiry
 from rmqpy.routing.configuration import Configuration
@@ -27,6 +30,7 @@ from rmqpy.routing.handlers import (
     TopicHandlers,
 )
 from rmqpy.routing.kv import KeyValues
+from rmqpy.routing.metrics import Metrics
 from rmqpy.routing.routes import Routes
 
 log = logging.getLogger(__name__)
@@ -62,6 +66,8 @@ class NameServer:
         )
         self._watch: asyncio.Task[None] | None = None
         self._bound: tuple[str, int] | None = None
+        self._http: HttpServer | None = None
+        self._http_bound: tuple[str, int] | None = None
 
     @property
     def address(self) -> str:
@@ -69,11 +75,17 @@ class NameServer:
         host, port = self._bound or (self._config.bind_address, self._config.listen_port)
         return f"{host}:{port}"
 
+    @property
+    def http_address(self) -> str | None:
+        """`host:port` of /metrics, /healthz and /readyz; None where no HTTP is served."""
+        return f"{self._http_bound[0]}:{self._http_bound[1]}" if self._http_bound else None
+
     async def start(self) -> None:
         """Read the files, listen, serve. Raises `ConfigError` for a damaged file, `OSError` for a port in use."""
         await asyncio.to_thread(self._values.load)
         try:
             self._bound = self._server.listen(self._config.bind_address, self._config.listen_port)
+            await self._serve_http()
         except OSError:
             await self.stop(grace_ms=0)
             raise
@@ -90,7 +102,18 @@ class NameServer:
             with suppress(asyncio.CancelledError):
                 await self._watch
             self._watch = None
+        if self._http is not None:
+            await self._http.stop()
+            self._http, self._http_bound = None, None
         await self._endpoint.stop(grace_ms)
+
+    async def _serve_http(self) -> None:
+        if self._config.http_port == NO_HTTP:
+            return
+        metrics = Metrics(self._routes, self._server.statistics, self.address)
+        # It holds nothing that could break or has to be waited for.
+        self._http = HttpServer(pages(metrics.text, fault=lambda: None, unready=lambda: None))
+        self._http_bound = await self._http.start(self._config.bind_address, self._config.http_port)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
+from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ClosedError
 from rmqpy.namesrv import NameServer
@@ -59,6 +60,7 @@ class Standalone:
         host: str = "127.0.0.1",
         namesrv_port: int = 9876,
         broker_port: int = 10911,
+        http_port: int = NO_HTTP,
         progress: Callable[[str], None] = log.info,
         **settings: Setting,
     ) -> None:
@@ -68,6 +70,7 @@ class Standalone:
         self._host = host
         self._namesrv_port = namesrv_port
         self._broker_port = broker_port
+        self._http_port = http_port
         self._progress = progress
         self._settings = settings
         self._name_server: NameServer | None = None
@@ -83,6 +86,12 @@ class Standalone:
     def broker(self) -> str:
         """Address of the broker. Raises `ClosedError` unless serving."""
         return self._serving(self._broker).address
+
+    @property
+    def http(self) -> str | None:
+        """Address of /metrics, /healthz and /readyz; None where none was asked for. Raises `ClosedError` unless
+        serving."""
+        return self._serving(self._broker).http_address
 
     async def start(self) -> None:
         """Start the name server, recover the store, start the broker, register it."""
@@ -143,6 +152,7 @@ class Standalone:
             "namesrvAddr": namesrv,
             "bindAddress": self._host,
             "listenPort": str(self._broker_port),
+            "httpPort": str(self._http_port),
             "storePathRootDir": str(self.data_dir / "store"),
         } | written(self._settings)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from rmqpy import __version__
-from rmqpy.cli.settings import parse_settings, tell
+from rmqpy.cli.settings import log_options, parse_settings, tell
 
 
 @click.command()
@@ -15,6 +15,7 @@ from rmqpy.cli.settings import parse_settings, tell
     "-c", "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="broker.conf"
 )
 @click.option("-n", "--namesrv", metavar="HOST:PORT[;…]", help="Name servers; the same as namesrvAddr=…")
+@log_options
 def command(settings: tuple[str, ...], config: Path | None, namesrv: str | None) -> None:
     """Run a broker until Ctrl-C. It reads broker.conf as Apache's does; KEY=VALUE wins over the file.
 

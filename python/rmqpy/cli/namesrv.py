@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from rmqpy import __version__
-from rmqpy.cli.settings import parse_settings, tell
+from rmqpy.cli.settings import log_options, parse_settings, tell
 
 
 @click.command()
@@ -14,6 +14,7 @@ from rmqpy.cli.settings import parse_settings, tell
 @click.option(
     "-c", "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="namesrv.conf"
 )
+@log_options
 def command(settings: tuple[str, ...], config: Path | None) -> None:
     """Run a name server until Ctrl-C. KEY=VALUE wins over the file.
 

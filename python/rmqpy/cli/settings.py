@@ -1,8 +1,49 @@
-"""Settings of servers on the command line: `key=value`, as in broker.conf, and what is to be said about them."""
+"""Servers on the command line: settings as `key=value`, as in broker.conf, what is to be said of them, and logs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import click
+
+from rmqpy.cli.options import options
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def log_options(command: _Command) -> _Command:
+    """Add `--log-format` and `--log-level`, which take effect before the command runs and are not handed to it."""
+    return options(
+        click.option(
+            "--log-format",
+            type=click.Choice(["auto", "text", "json"]),
+            default="auto",
+            show_default=True,
+            envvar="RMQPY_LOG_FORMAT",
+            is_eager=True,
+            expose_value=False,
+            callback=_remember,
+            help="Of what is logged to standard error; auto is text on a terminal and JSON lines otherwise.",
+        ),
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+            envvar="RMQPY_LOG_LEVEL",
+            expose_value=False,
+            callback=_install,
+        ),
+    )(command)
+
+
+def _remember(context: click.Context, option: click.Parameter, form: str) -> None:
+    context.meta["rmqpy.log_format"] = form
+
+
+def _install(context: click.Context, option: click.Parameter, level: str) -> None:
+    from rmqpy.monitor.logs import install
+
+    install(context.meta["rmqpy.log_format"], level)
 
 
 def parse_settings(given: Iterable[str]) -> dict[str, str]:

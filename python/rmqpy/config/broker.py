@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from rmqpy.config import known, properties
-from rmqpy.config.keys import Settings, key, nearest
+from rmqpy.config.keys import NO_HTTP, Settings, key, nearest
 from rmqpy.config.store import StoreConfig
 from rmqpy.errors import ConfigError
 
@@ -62,6 +62,13 @@ class BrokerConfig(Settings):
         "haListenPort", 0, "Port told to replicas; 0: one above the main port.", low=0, high=65_535
     )
     namesrv: str = key("namesrvAddr", "", "Name servers as host:port, separated by semicolons.")
+    http_port: int = key(
+        "httpPort",
+        NO_HTTP,
+        "HTTP port of /metrics, /healthz and /readyz; 0 takes a free one, -1: none. Apache's broker has no such key.",
+        low=NO_HTTP,
+        high=65_535,
+    )
     idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
         120,

@@ -11,11 +11,14 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, get_type_hints
+from typing import Any, Final, Self, get_type_hints
 
 from rmqpy.errors import ConfigError
 
 _KEY = "rmqpy.key"
+
+#: Value of httpPort: no HTTP at all.
+NO_HTTP: Final = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

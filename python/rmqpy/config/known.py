@@ -19,7 +19,7 @@ _TRANSACTION = "transactions are not served yet"
 _SLAVES = "replicas are not served yet"
 _FILTER = "SQL92 filters are not served yet; subscriptions that use them are refused"
 _AUTH = "access control is not served yet"
-_METRICS = "metrics are not exported yet"
+_METRICS = "metrics are at httpPort, for Prometheus"
 _LITE = "lite and multi-dispatch topics are not served"
 
 _HARMLESS: Final = (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rmqpy.config import properties
-from rmqpy.config.keys import Settings, key, nearest
+from rmqpy.config.keys import NO_HTTP, Settings, key, nearest
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's name server that tune its threads and buffers: we have none of them.
@@ -57,6 +57,13 @@ class NameServerConfig(Settings):
     listen_port: int = key("listenPort", 9876, "TCP port; 0 takes a free one.", low=0, high=65_535)
     bind_address: str = key(
         "bindAddress", "127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines connect."
+    )
+    http_port: int = key(
+        "httpPort",
+        NO_HTTP,
+        "HTTP port of /metrics, /healthz and /readyz; 0 takes a free one, -1: none. Apache's has no such key.",
+        low=NO_HTTP,
+        high=65_535,
     )
     idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",

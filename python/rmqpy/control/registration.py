@@ -76,6 +76,14 @@ class Registration:
         for line in self._lines:
             line.start()
 
+    @property
+    def fault(self) -> str | None:
+        """Why no name server sends clients here; None when one does, or where there is none."""
+        faults = [line.fault for line in self._lines if not line.is_known]
+        if not self._lines or len(faults) < len(self._lines):
+            return None
+        return f"no name server knows this broker: {faults[0] or 'no answer yet'}"
+
     async def first_round(self, seconds: float) -> dict[str, str | None]:
         """Wait until each name server has been asked once, or the time is up: what went wrong, by address."""
         waits = [asyncio.ensure_future(line.asked_once.wait()) for line in self._lines]

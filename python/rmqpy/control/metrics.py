@@ -1,0 +1,244 @@
+"""The broker's figures for Prometheus, under the names of RocketMQ 5.
+
+Owns nothing: everything is read from the counters of the data plane and the tables of the control plane when somebody
+asks. The loop's tables are copied on the loop; the rest, which may read queues of many topics, is done in a worker.
+Labels on every sample are `cluster`, `node_type` and `node_id`, as with Apache's broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from rmqpy.clock import Clock
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.clients import Consumers, Producers
+from rmqpy.control.groups import Groups
+from rmqpy.control.topics import Topics
+from rmqpy.monitor import process
+from rmqpy.monitor.exposition import Family, Labels, expose, plain
+from rmqpy.protocol import names
+from rmqpy.protocol.topics import TopicConfig
+
+Counters = Callable[[], Mapping[str, int]]
+_Sample = tuple[Labels, float]
+
+#: Counters of the data plane that only grow; its other figures are gauges, and have a line of their own.
+_GROWING: Final = {
+    "requests": "Requests read.",
+    "upcalls": "Requests that Python answered.",
+    "sends": "Send requests.",
+    "pulls": "Pull requests.",
+    "overloads": "Requests refused because too many waited for Python.",
+    "puts": "Messages stored.",
+    "put_bytes": "Their bytes in the log.",
+    "put_failures": "Messages that could not be stored.",
+    "gets": "Reads of a queue.",
+    "got_messages": "Messages read.",
+}
+
+
+class Store(Protocol):
+    """What figures are read from."""
+
+    def statistics(self) -> dict[str, int]: ...
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
+    @property
+    def failure(self) -> str | None: ...
+
+
+class OffsetTable(Protocol):
+    """Committed offsets."""
+
+    def snapshot(self) -> tuple[int, dict[str, dict[int, int]]]: ...
+
+
+class _Tables(NamedTuple):
+    """What the loop's tables hold at one moment."""
+
+    config: BrokerConfig
+    topics: dict[str, TopicConfig]
+    group_count: int
+    producers: Counter[tuple[str, int]]
+    consumers: Counter[tuple[str, str, str, int]]
+
+
+class Metrics:
+    """The figures of one broker."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+        producers: Producers,
+        store: Store,
+        offsets: OffsetTable,
+        server: Counters,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._store = store
+        self._offsets = offsets
+        self._server = server
+        self._clock = clock
+
+    async def text(self) -> str:
+        """Everything, as Prometheus reads it."""
+        return await asyncio.to_thread(self._text, self._tables())
+
+    def _tables(self) -> _Tables:
+        return _Tables(
+            self._config(),
+            dict(self._topics.table),
+            len(self._groups.table),
+            Counter(
+                (member.language, member.version)
+                for members in self._producers.groups.values()
+                for member in members.values()
+            ),
+            Counter(
+                (name, group.consume_type.name.removeprefix("CONSUME_").lower(), member.language, member.version)
+                for name, group in self._consumers.groups.items()
+                for member in group.members.values()
+            ),
+        )
+
+    def _text(self, tables: _Tables) -> str:
+        config = tables.config
+        common = {"cluster": config.cluster, "node_type": "broker", "node_id": config.name}
+        return expose(
+            [
+                *self._node(tables),
+                *self._data_plane(),
+                *self._log(config),
+                *process.families(),
+                *self._given_up(tables),
+                *self._consumption(tables),
+            ],
+            common,
+        )
+
+    def _node(self, tables: _Tables) -> Iterator[Family]:
+        yield plain(
+            "rocketmq_broker_permission", "gauge", "2 lets clients write, 4 read.", tables.config.permission
+        )
+        yield plain("rocketmq_topic_number", "gauge", "Topics.", len(tables.topics))
+        yield plain("rocketmq_consumer_group_number", "gauge", "Consumer groups.", tables.group_count)
+        yield Family(
+            "rocketmq_producer_connections",
+            "gauge",
+            "Connected producers.",
+            [
+                ({"language": language, "version": str(version)}, count)
+                for (language, version), count in tables.producers.items()
+            ],
+        )
+        yield Family(
+            "rocketmq_consumer_connections",
+            "gauge",
+            "Connected consumers.",
+            [
+                (
+                    {
+                        "consumer_group": group,
+                        "consume_mode": _MODES.get(mode, mode),
+                        "language": language,
+                        "version": str(version),
+                        "is_system": _is(names.is_system_group(group)),
+                    },
+                    count,
+                )
+                for (group, mode, language, version), count in tables.consumers.items()
+            ],
+        )
+
+    def _data_plane(self) -> Iterator[Family]:
+        counters = {**self._server(), **self._store.statistics()}
+        for name, text in _GROWING.items():
+            yield plain(f"rmqpy_{name}_total", "counter", text, counters.get(name, 0))
+        yield plain("rmqpy_connections", "gauge", "Open connections.", counters.get("connections", 0))
+        yield plain("rmqpy_parked_pulls", "gauge", "Pulls that wait.", counters.get("parked_pulls", 0))
+
+    def _log(self, config: BrokerConfig) -> Iterator[Family]:
+        store = self._store.statistics()
+        begin, end = store.get("min_physical", 0), store.get("max_physical", 0)
+        medium = {"storage_type": "local", "storage_medium": "disk"}
+        for name, text, value in (
+            ("rocketmq_storage_size", "Bytes of the log.", end - begin),
+            (
+                "rocketmq_storage_flush_behind_bytes",
+                "Bytes that are not on the disk yet.",
+                max(0, end - store.get("durable", end)),
+            ),
+        ):
+            yield Family(name, "gauge", text, [(medium, value)])
+        free = shutil.disk_usage(config.store.folder).free
+        yield plain("rmqpy_disk_free_bytes", "gauge", "Free where the log lies.", free)
+        is_open = self._store.failure is None and not store.get("is_full", 0)
+        yield plain("rmqpy_accepts_messages", "gauge", "1 while the store takes messages.", int(is_open))
+
+    def _given_up(self, tables: _Tables) -> Iterator[Family]:
+        yield Family(
+            "rocketmq_send_to_dlq_messages_total",
+            "counter",
+            "Messages a group gave up on.",
+            [
+                ({"consumer_group": names.group_of(name)}, sum(self._ends(topic)))
+                for name, topic in tables.topics.items()
+                if name.startswith(names.DEAD_LETTER_PREFIX)
+            ],
+        )
+
+    def _consumption(self, tables: _Tables) -> Iterator[Family]:
+        """How far each group is behind, and how old what it is to get next is."""
+        now_ms = self._clock.wall_ms()
+        messages: list[_Sample] = []
+        latency: list[_Sample] = []
+        ends: dict[str, list[int]] = {}
+        for key, positions in self._offsets.snapshot()[1].items():
+            topic, _, group = key.partition("@")
+            if topic not in tables.topics:
+                continue
+            if topic not in ends:
+                ends[topic] = self._ends(tables.topics[topic])
+            behind = [
+                (queue_id, offset, ends[topic][queue_id] - offset)
+                for queue_id, offset in positions.items()
+                if 0 <= queue_id < len(ends[topic]) and 0 <= offset < ends[topic][queue_id]
+            ]
+            stored = [self._store.store_time(topic, queue_id, offset) for queue_id, offset, _ in behind]
+            oldest = min((time for time in stored if time > 0), default=now_ms)
+            labels = self._consumer(topic, group)
+            messages.append((labels, sum(count for _, _, count in behind)))
+            latency.append((labels, max(0, now_ms - oldest)))
+        yield Family("rocketmq_consumer_lag_messages", "gauge", "Messages that wait for the group.", messages)
+        yield Family("rocketmq_consumer_lag_latency", "gauge", "How long the oldest has waited, in ms.", latency)
+
+    def _consumer(self, topic: str, group: str) -> Labels:
+        return {
+            "topic": topic,
+            "consumer_group": group,
+            "is_retry": _is(topic.startswith(names.RETRY_PREFIX)),
+            "is_system": _is(names.is_system_group(group)),
+        }
+
+    def _ends(self, topic: TopicConfig) -> list[int]:
+        queues: Iterable[int] = range(max(topic.read_queue_nums, topic.write_queue_nums))
+        return [self._store.max_offset(topic.topic_name, queue_id) for queue_id in queues]
+
+
+_MODES: Final = {"actively": "pull", "passively": "push"}
+
+
+def _is(value: bool) -> str:
+    return "true" if value else "false"

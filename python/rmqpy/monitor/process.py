@@ -1,0 +1,22 @@
+"""Figures of this process, under the names every Prometheus client uses."""
+
+import os
+import time
+from collections.abc import Iterator
+
+from rmqpy.monitor.exposition import Family, plain
+
+_STARTED = time.time()
+
+
+def families() -> Iterator[Family]:
+    """Memory, processor time, open files, start."""
+    used = os.times()
+    with open("/proc/self/statm", encoding="ascii") as file:
+        pages = int(file.read().split()[1])
+    yield plain(
+        "process_resident_memory_bytes", "gauge", "Resident memory.", pages * os.sysconf("SC_PAGE_SIZE")
+    )
+    yield plain("process_cpu_seconds_total", "counter", "Processor time.", used.user + used.system)
+    yield plain("process_open_fds", "gauge", "Open files.", len(os.listdir("/proc/self/fd")))
+    yield plain("process_start_time_seconds", "gauge", "When it began, since the epoch.", round(_STARTED, 3))

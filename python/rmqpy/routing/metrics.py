@@ -1,0 +1,39 @@
+"""The name server's figures for Prometheus: read from its tables when somebody asks."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from rmqpy.monitor import process
+from rmqpy.monitor.exposition import Family, expose, plain
+from rmqpy.routing.routes import Routes
+
+
+class Metrics:
+    """The figures of one name server."""
+
+    def __init__(self, routes: Routes, server: Callable[[], Mapping[str, int]], address: str) -> None:
+        self._routes = routes
+        self._server = server
+        self._address = address
+
+    async def text(self) -> str:
+        """Everything, as Prometheus reads it."""
+        return expose(
+            [*self._families(), *process.families()],
+            {"node_type": "nameserver", "node_id": self._address},
+        )
+
+    def _families(self) -> Iterator[Family]:
+        info = self._routes.cluster_info()
+        yield Family(
+            "rmqpy_registered_brokers",
+            "gauge",
+            "Brokers that live, slaves included.",
+            [
+                ({"cluster": cluster}, sum(len(info.broker_addr_table[name].broker_addrs) for name in members))
+                for cluster, members in info.cluster_addr_table.items()
+            ],
+        )
+        yield plain("rmqpy_topics", "gauge", "Topics with a route.", len(self._routes.topics()))
+        counters = self._server()
+        yield plain("rmqpy_requests_total", "counter", "Requests read.", counters.get("requests", 0))
+        yield plain("rmqpy_connections", "gauge", "Open connections.", counters.get("connections", 0))

@@ -1,0 +1,247 @@
+"""How a server can be watched: figures for Prometheus, health for who starts and stops it, logs for programs."""
+
+import io
+import json
+import logging
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rmqpy
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.monitor import logs
+from rmqpy.monitor.exposition import Family, expose, plain
+from rmqpy.monitor.http import HEAD_BYTES_MAX
+from rmqpy.namesrv import NameServer
+from rmqpy.server import Standalone, Thread
+from rmqpy.testing import broker
+
+#: One sample: name, labels, value.
+SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (\S+)$")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"(?:,|$)')
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    folder = tmp_path_factory.mktemp("watched")
+    with Standalone(folder, namesrv_port=0, broker_port=0, http_port=0) as server:
+        yield server
+
+
+def get(address: str | None, path: str, method: str = "GET") -> tuple[int, str, str]:
+    """Status, content type and body of a page."""
+    assert address is not None
+    connection = HTTPConnection(address, timeout=30)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.getheader("Content-Type", ""), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """What Prometheus would read: by name, with every line checked."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    kinds: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in kinds, "one block for each name"
+            kinds[name] = kind
+        elif not line.startswith("#"):
+            match = SAMPLE.match(line)
+            assert match, line
+            assert match[1] in kinds
+            labels = {name: value.replace('\\"', '"') for name, value in LABEL.findall(match[2])}
+            found.setdefault(match[1], []).append((labels, float(match[3])))
+    return found
+
+
+def value(server: Standalone, name: str, **labels: str) -> float:
+    """The one sample of this name that has these labels."""
+    status, kind, text = get(server.http, "/metrics")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    [found] = [
+        number for own, number in samples(text).get(name, []) if labels.items() <= own.items()
+    ]
+    return found
+
+
+def test_every_sample_names_its_broker(server: Standalone) -> None:
+    text = get(server.http, "/metrics")[2]
+    for each in samples(text).values():
+        for labels, _ in each:
+            assert labels["cluster"] == "DefaultCluster"
+            assert (labels["node_type"], labels["node_id"]) == ("broker", "broker-a")
+
+
+def test_what_a_group_has_not_consumed_is_its_lag(server: Standalone) -> None:
+    with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
+        admin.create_topic("orders", read_queues=1, write_queues=1)
+        admin.create_group("billing")
+        for _ in range(5):
+            producer.send("orders", b"x")
+    with rmqpy.PullConsumer("billing", server.namesrv, start_from="earliest") as consumer:
+        [queue] = consumer.queues("orders")
+        consumer.commit({queue: 2})
+        group = {"topic": "orders", "consumer_group": "billing", "is_retry": "false", "is_system": "false"}
+        assert value(server, "rocketmq_consumer_lag_messages", **group) == 3
+        assert 0 <= value(server, "rocketmq_consumer_lag_latency", **group) < 600_000
+        consumer.commit({queue: 5})
+        assert value(server, "rocketmq_consumer_lag_messages", **group) == 0
+        assert value(server, "rocketmq_consumer_lag_latency", **group) == 0
+
+
+def test_connected_clients_are_counted(server: Standalone) -> None:
+    with rmqpy.Producer(server.namesrv) as producer, rmqpy.PullConsumer("counted", server.namesrv) as consumer:
+        producer.send("counted", b"x")
+        consumer.subscribe("counted")
+        consumer.poll(0)
+        assert value(server, "rocketmq_consumer_connections", consumer_group="counted") == 1
+
+
+def test_the_counters_of_the_data_plane_are_read_when_somebody_asks(server: Standalone) -> None:
+    before = value(server, "rmqpy_puts_total")
+    with rmqpy.Producer(server.namesrv) as producer:
+        for _ in range(10):
+            producer.send("counters", b"x")
+    assert value(server, "rmqpy_puts_total") == before + 10
+    assert value(server, "rocketmq_storage_size") > 0
+    assert value(server, "rocketmq_broker_permission") == 6
+    assert value(server, "rocketmq_topic_number") >= 10
+    assert value(server, "rmqpy_accepts_messages") == 1
+    assert value(server, "process_resident_memory_bytes") > 1 << 20
+    assert value(server, "rmqpy_dropped_series") == 0
+
+
+def test_a_server_that_serves_is_alive_healthy_and_ready(server: Standalone) -> None:
+    for path in ("/livez", "/healthz", "/readyz"):
+        assert get(server.http, path) == (200, "text/plain; charset=utf-8", "ok\n")
+
+
+def test_a_broker_that_no_name_server_knows_is_not_ready() -> None:
+    with broker(httpPort=0, namesrvAddr="127.0.0.1:1") as server:
+        assert get(server.http, "/healthz")[0] == 200
+        status, _, text = get(server.http, "/readyz")
+        assert status == 503
+        assert "no name server knows this broker" in text
+
+
+def test_a_name_server_has_figures_of_its_own(tmp_path: Path) -> None:
+    with broker() as other:
+        server = NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="", http_port=0))
+        thread = Thread(server)
+        thread.start()
+        try:
+            found = samples(get(server.http_address, "/metrics")[2])
+            assert found["rmqpy_topics"][0][1] == 0
+            assert found["rmqpy_topics"][0][0]["node_type"] == "nameserver"
+            assert get(server.http_address, "/readyz")[0] == 200
+        finally:
+            thread.stop()
+        assert server.http_address is None
+        assert other.http is None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "text"),
+    [
+        ("GET", "/metrics?x=1", 200, "# HELP"),
+        ("GET", "/", 404, "/metrics\n/livez\n/healthz\n/readyz\n"),
+        ("POST", "/metrics", 405, "only GET and HEAD\n"),
+    ],
+)
+def test_other_requests_are_answered_as_http_asks(
+    server: Standalone, method: str, path: str, status: int, text: str
+) -> None:
+    answer = get(server.http, path, method)
+    assert answer[0] == status
+    assert answer[2].startswith(text)
+
+
+@pytest.mark.parametrize("said", [b"x" * (2 * HEAD_BYTES_MAX), b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 8_000])
+def test_a_peer_that_says_too_much_is_hung_up_on(
+    server: Standalone, said: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert server.http is not None
+    host, port = server.http.split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as peer:
+        try:
+            peer.sendall(said)
+            assert peer.recv(1) == b""
+        except ConnectionError:
+            pass
+    assert get(server.http, "/healthz")[0] == 200
+    assert not caplog.records
+
+
+def test_the_head_of_a_page_has_no_body(server: Standalone) -> None:
+    assert server.http is not None
+    host, port = server.http.split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as peer:
+        peer.sendall(b"HEAD /healthz HTTP/1.1\r\n\r\n")
+        said = b"".join(iter(lambda: peer.recv(4096), b""))
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Length: 3\r\n" in said
+    assert said.endswith(b"\r\n\r\n")
+
+
+def test_labels_are_escaped_and_series_beyond_the_limit_are_counted() -> None:
+    hostile = 'a"b\\c\nd'
+    families = [plain("up", "gauge", "Up.", 1), Family("lag", "gauge", "Lag.", [({"t": hostile}, 2.5)] * 3)]
+    text = expose(families, {}, series_max=3)
+    assert 'lag{t="a\\"b\\\\c\\nd"} 2.5' in text
+    found = samples(text)
+    assert len(found["up"]) + len(found["lag"]) == 3
+    assert found["rmqpy_dropped_series"] == [({}, 1)]
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("rmqpy")
+    before = (logger.handlers[:], logger.level, logger.propagate)
+    yield logger
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+def test_a_log_for_programs_is_one_object_a_line(logger: logging.Logger) -> None:
+    out = io.StringIO()
+    logs.install("json", "info", out)
+    logger.debug("unheard")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("rmqpy.store").exception("two\nlines of %s", "grüße")
+    [line] = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert (line["level"], line["logger"], line["message"]) == ("error", "rmqpy.store", "two\nlines of grüße")
+    assert "ValueError: broken" in line["error"]
+    assert line["time"].endswith("+00:00")
+
+
+def test_a_log_for_people_is_text(logger: logging.Logger) -> None:
+    out = io.StringIO()
+    logs.install("text", "warning", out)
+    logs.install("text", "warning", out)
+    logger.info("unheard")
+    logger.warning("heard once")
+    assert out.getvalue().count("heard once") == 1
+    assert "WARNING" in out.getvalue()
+
+
+def test_a_server_logs_json_lines_where_no_terminal_is() -> None:
+    command = [sys.executable, "-m", "rmqpy", "namesrv", "listenPort=0", "kvConfigPath="]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "ready" in process.stdout.readline()
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    lines: list[dict[str, Any]] = [json.loads(line) for line in err.splitlines()]
+    assert any("name server listens on" in line["message"] for line in lines)
