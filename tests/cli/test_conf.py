@@ -1,0 +1,120 @@
+"""The configurations in conf/ are what they say: every key is served, and what they start exists."""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from rmqpy import cli
+from rmqpy.config import broker as broker_config
+from rmqpy.config import properties
+
+CONF = Path(__file__).resolve().parent.parent.parent / "conf"
+BROKERS = sorted(CONF.rglob("broker*.conf"))
+NAME_SERVERS = sorted(CONF.rglob("namesrv.conf"))
+
+#: As tutorials have it, with every path written out.
+TUTORIAL = """\
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+namesrvAddr = 127.0.0.1:1
+listenPort = 0
+storePathRootDir = {root}/store
+storePathCommitLog = {root}/store/commitlog
+storePathConsumeQueue = {root}/store/consumequeue
+storePathIndex = {root}/store/index
+storeCheckpoint = {root}/store/checkpoint
+abortFile = {root}/store/abort
+maxMessageSize = 65536
+mapedFileSizeCommitLog = 1073741824
+mapedFileSizeConsumeQueue = 300000
+destroyMapedFileIntervalForcibly = 120000
+diskMaxUsedSpaceRatio = 88
+sendMessageThreadPoolNums = 128
+pullMessageThreadPoolNums = 128
+"""
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(CONF))
+
+
+@pytest.mark.parametrize("path", BROKERS + NAME_SERVERS, ids=ids)
+def test_every_sample_is_valid_and_every_key_is_served(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    role = ["--namesrv"] if path in NAME_SERVERS else []
+    assert cli.run(["config", "validate", str(path), *role, "-o", "json"]) == 0
+    notices = json.loads(capsys.readouterr().out)["notices"]
+    # What is said about an open port is said on purpose.
+    assert [notice for notice in notices if "no access control" not in notice] == []
+
+
+@pytest.mark.parametrize("path", BROKERS, ids=ids)
+def test_samples_explain_their_keys(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    comments = len(re.findall(r"^#", text, re.MULTILINE))
+    assert comments >= len(properties.parse(text)) // 2
+
+
+def test_two_masters_differ_in_name_and_address_alone() -> None:
+    one, other = (
+        properties.parse((CONF / "two-masters" / f"broker-{name}.conf").read_text()) for name in "ab"
+    )
+    assert {key for key in one if one[key] != other[key]} == {"brokerName", "brokerIP1"}
+
+
+def test_a_broker_conf_from_an_old_tutorial_starts(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(TUTORIAL.format(root=tmp_path))
+    command = [sys.executable, "-m", "rmqpy", "broker", "-c", str(path), "maxHashSlotNum=1000", "maxIndexNum=1000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "broker-a" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    told = [line for line in err.splitlines() if line.startswith("note: ")]
+    assert not [line for line in told if "storePath" in line or "storeCheckpoint" in line or "abortFile" in line]
+    assert any("deleteWhen" in line for line in told)
+
+
+def test_paths_of_an_old_file_that_lead_elsewhere_are_reported(tmp_path: Path) -> None:
+    given = properties.parse(TUTORIAL.format(root=tmp_path)) | {"storePathIndex": "/elsewhere"}
+    [notice] = [each for each in broker_config.read(given).notices if "storePathIndex" in each]
+    assert str(tmp_path / "store" / "index") in notice
+
+
+def parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails unless the command line takes these words; files they name need not exist."""
+    monkeypatch.setattr("rmqpy.monitor.logs.install", lambda form, level: None)
+    command = cli.root.get_command(click.Context(cli.root), words[0])
+    assert command is not None
+    for option in command.params:
+        if isinstance(option.type, click.Path):
+            monkeypatch.setattr(option, "type", click.Path())
+    command.make_context("rmqpy", words[1:])
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "systemd").iterdir()), ids=ids)
+def test_units_start_commands_that_exist_with_files_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [start] = re.findall(r"^ExecStart=(.*)$", path.read_text(), re.MULTILINE)
+    program, *words = shlex.split(start)
+    assert program.endswith("/rmqpy")
+    parse(words, monkeypatch)
+    assert (CONF / "single" / Path(words[-1]).name).exists()
+
+
+def test_the_image_starts_a_command_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (CONF / "Containerfile").read_text()
+    [command] = re.findall(r"^CMD (.*)$", text, re.MULTILINE)
+    parse(json.loads(command), monkeypatch)
