@@ -11,7 +11,9 @@ from broker.talk import heartbeat, pull, route, route_once, send
 from rmqpy.broker import HOT_CODES, Broker
 from rmqpy.config import broker as broker_config
 from rmqpy.errors import StoreError
+from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo, UpdateBrokerConfig
 from rmqpy.protocol.requests.groups import (
     DeleteSubscriptionGroup,
@@ -32,12 +34,14 @@ from rmqpy.protocol.requests.offsets import (
     UpdateConsumerOffset,
 )
 from rmqpy.protocol.requests.topics import (
+    CleanUnusedTopic,
     DeleteTopicInBroker,
     GetAllTopicConfig,
     GetSystemTopicListFromBroker,
     GetTopicConfig,
     UpdateAndCreateTopic,
 )
+from rmqpy.protocol.topics import TopicTable
 from wire import Peer, Refusal
 
 #: What is not served yet, by decision: a code that is in none of the three lists fails the test below.
@@ -49,7 +53,7 @@ NOT_SERVED = {
     "static topics": {513},
     "access control": {*range(50, 55), *range(3_001, 3_011)},
     "cold data, RocksDB, timers": {354, 355, 5_001, *range(2_001, 2_005)},
-    "statistics and cleaning": {306, 315, 316, 321, 329},
+    "statistics and cleaning": {306, 315, 321, 329},
     "requests to a name server, a controller or a container": {
         *range(100, 107), 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 902,
         903, 904, *range(1_001, 1_007), *range(1_009, 1_019),
@@ -121,6 +125,25 @@ async def test_a_topic_is_created_changed_listed_and_deleted(cluster: Cluster) -
         assert (await peer.call(351, {"topic": "orders"})).code == 17
         assert (await peer.ask(GetMaxOffset(topic="orders", queue_id=0))).offset == 0
         await peer.ask(DeleteTopicInBroker(topic="orders"))
+
+
+async def test_queues_of_topics_that_are_not_configured_are_cleaned_away(start: Start, tmp_path: Path) -> None:
+    cluster = await start()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        for topic in ("orders", "stays"):
+            await peer.ask(UpdateAndCreateTopic(topic=topic, read_queue_nums=1, write_queue_nums=1))
+            await send(peer, topic)
+    await cluster.broker.stop()
+    file = cluster.folder / "config" / "topics.json"
+    table = read_json(TopicTable, file.read_text())
+    del table.topic_config_table["orders"]
+    file.write_text(fastjson.dumps(json_tree(table)))
+    async with made_broker(tmp_path, cluster.namesrv, {}) as broker, await Peer.connect(broker.address) as peer:
+        left = GetMaxOffset(topic="orders", queue_id=0)
+        assert (await peer.ask(left)).offset == 1
+        await peer.ask(CleanUnusedTopic())
+        assert (await peer.ask(left)).offset == 0
+        assert (await peer.ask(GetMaxOffset(topic="stays", queue_id=0))).offset == 1
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ COMMANDS = {
     "updateSubGroup": ("-b {broker} -g {group}-other -r 3", [r"create subscription group to {broker} success"]),
     "deleteSubGroup": ("-b {broker} -g {group}-other", [r"delete subscription group \[{group}-other\]"]),
     "deleteTopic": ("-c {cluster} -t {topic}-third", [r"delete topic \[{topic}-third\] from cluster"]),
+    "cleanUnusedTopic": ("-b {broker}", [r"success"]),
     "resetOffsetByTime": ("-g {group} -t {topic} -s -1", [r"{name} +0 "]),
     "updateKvConfig": ("-s space -k key -v value", [r"create or update kv config to namespace success"]),
     "deleteKvConfig": ("-s space -k key", [r"delete kv config from namespace success"]),

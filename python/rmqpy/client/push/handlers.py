@@ -59,33 +59,31 @@ class Handlers:
     async def handle(self, messages: Sequence[ReceivedMessage]) -> Verdict:
         """Call the handler. Raises only what no handler may raise, such as `SystemExit`."""
         topic = messages[0].topic
+        handler = self._table.get(topic)
         began_at = time.monotonic()
         try:
-            verdict = await self.call(topic, messages)
+            if handler is None:
+                # Given up a moment ago, or a retry of such a topic: for a member that still reads it.
+                verdict = Verdict(messages)
+            else:
+                verdict = judge(await self._crew.invoke(handler, self._argument(messages)), messages)
         except (Exception, SystemExit):
             log.exception(
                 "a handler failed with message %s of %s and will get it again", messages[0].message_id, topic
             )
             verdict = Verdict(messages)
-        failed = len(verdict.failed)
-        discarded = len(messages) if verdict.is_discarded else 0
         self.meter.handled(
-            topic,
-            time.monotonic() - began_at,
-            consumed=len(messages) - failed - discarded,
-            failed=failed,
-            discarded=discarded,
+            topic, time.monotonic() - began_at, len(messages), len(verdict.failed), verdict.is_discarded
         )
         return verdict
 
-    async def call(self, topic: str, messages: Sequence[ReceivedMessage]) -> Verdict:
-        """The same without counting, and raises what the handler raises."""
-        handler = self._table.get(topic)
-        if handler is None:
-            # Given up a moment ago, or a retry of such a topic: for a member that still reads it.
-            return Verdict(messages)
-        argument = list(messages) if self.batch_size > 1 else messages[0]
-        return judge(await self._crew.invoke(handler, argument), messages)
+    async def try_out(self, message: ReceivedMessage) -> Verdict:
+        """Call the handler of a topic that has one, without counting. Raises what it raises."""
+        messages = (message,)
+        return judge(await self._crew.invoke(self._table[message.topic], self._argument(messages)), messages)
+
+    def _argument(self, messages: Sequence[ReceivedMessage]) -> Any:
+        return list(messages) if self.batch_size > 1 else messages[0]
 
     def cut(self, messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:
         """Batches for `handle`: each of one topic, in order, none too long."""

@@ -72,7 +72,7 @@ class PushInsight:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the consumer has no handler for topic {topic}")
         began_at, remark = time.monotonic(), None
         try:
-            verdict = await self._crew.beside(self._handlers.call(topic, (message,)))
+            verdict = await self._crew.beside(self._handlers.try_out(message))
             result = DirectResult.CR_LATER if verdict.failed else DirectResult.CR_SUCCESS
         except (Exception, SystemExit) as error:
             result, remark = DirectResult.CR_THROW_EXCEPTION, "".join(traceback.format_exception(error))

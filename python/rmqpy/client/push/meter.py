@@ -43,20 +43,22 @@ class Meter:
         self._samples: deque[tuple[float, Mapping[str, Tally]]] = deque(maxlen=int(WINDOW_S / SAMPLE_S))
         self.sample()
 
-    def handled(self, topic: str, seconds: float, *, consumed: int, failed: int, discarded: int) -> None:
-        """A handler was called, which took so long."""
+    def handled(self, topic: str, seconds: float, count: int, failed: int, is_discarded: bool) -> None:
+        """A handler was called with so many messages, which took so long."""
         with self._lock:
-            tally = self._tally(topic)
-            tally.consumed += consumed
-            tally.failed += failed
-            tally.discarded += discarded
+            tally = self._tallies.get(topic) or self._add(topic)
             tally.calls += 1
             tally.call_s += seconds
+            if is_discarded:
+                tally.discarded += count
+            else:
+                tally.consumed += count - failed
+                tally.failed += failed
 
     def pulled(self, topic: str, seconds: float, count: int) -> None:
         """A pull brought messages, after so long."""
         with self._lock:
-            tally = self._tally(topic)
+            tally = self._tallies.get(topic) or self._add(topic)
             tally.pulls += 1
             tally.pulled += count
             tally.pull_s += seconds
@@ -81,10 +83,8 @@ class Meter:
             topic: _rates(now, before.get(topic, Tally()), seconds) for topic, now in self._copy().items()
         }
 
-    def _tally(self, topic: str) -> Tally:
-        tally = self._tallies.get(topic)
-        if tally is None:
-            tally = self._tallies[topic] = Tally()
+    def _add(self, topic: str) -> Tally:
+        tally = self._tallies[topic] = Tally()
         return tally
 
     def _copy(self) -> dict[str, Tally]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from rmqpy.control import attributes
@@ -16,6 +17,7 @@ from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.routes import TopicList, TopicsFound
 from rmqpy.protocol.requests.topics import (
     AllTopicConfig,
+    CleanUnusedTopic,
     DeleteTopicInBroker,
     GetAllTopicConfig,
     GetSystemTopicListFromBroker,
@@ -26,6 +28,8 @@ from rmqpy.protocol.requests.topics import (
 )
 from rmqpy.protocol.topics import TopicConfig, TopicTable
 from rmqpy.remoting.server import Refused, handles
+
+log = logging.getLogger(__name__)
 
 #: Kinds of topics that need more of a store than to append and read.
 _NOT_SERVED: Final = (
@@ -39,6 +43,7 @@ _NOT_SERVED: Final = (
 class TopicStore(Protocol):
     """The store's side of deleting a topic."""
 
+    def queues(self) -> list[tuple[str, list[int]]]: ...
     def delete_topic(self, topic: str) -> None: ...
 
 
@@ -123,14 +128,26 @@ class TopicHandlers:
         if self._config.now.clears_retry_topics and not names.is_derived(name):
             for group in self._offsets.groups_of(name):
                 gone += [f"{names.retry_topic(group)}{separator}{name}" for separator in "_+"]
-        # The configuration first: what is still in it could be sent to while its queues disappear. Offsets before
-        # the queues: those of the old topic must not outlive it and skip what a new one holds.
-        removed = await self._topics.remove(*gone)
-        for topic in removed:
-            self._offsets.remove_topic(topic.topic_name)
+        # The configuration first: what is still in it could be sent to while its queues disappear.
+        await self._drop([topic.topic_name for topic in await self._topics.remove(*gone)])
+
+    @handles(CleanUnusedTopic)
+    async def clean(self, ask: CleanUnusedTopic) -> None:
+        # What a crash between a topic's configuration and its queues has left, or a hand in topics.json.
+        held = [name for name, _ in await asyncio.to_thread(self._store.queues)]
+        unused = [name for name in held if name not in self._topics.table and not self._topics.is_system(name)]
+        if unused:
+            log.info("queues of topics that are not configured are deleted: %s", ", ".join(unused))
+            await self._drop(unused)
+
+    async def _drop(self, topics: Sequence[str]) -> None:
+        """Delete what is left of topics. Offsets before the queues: those of the old topic must not outlive it and
+        skip what a new one holds."""
+        for name in topics:
+            self._offsets.remove_topic(name)
         await self._offset_file.save()
-        for topic in removed:
-            await asyncio.to_thread(self._store.delete_topic, topic.topic_name)
+        for name in topics:
+            await asyncio.to_thread(self._store.delete_topic, name)
 
     @handles(GetTopicConfig)
     def config(self, ask: GetTopicConfig) -> TopicConfigReply:

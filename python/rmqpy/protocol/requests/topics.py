@@ -43,6 +43,11 @@ class DeleteTopicInBroker(Request[None]):
     topic: str
 
 
+@request(RequestCode.CLEAN_UNUSED_TOPIC)
+class CleanUnusedTopic(Request[None]):
+    """Delete the queues of topics that are not configured any more."""
+
+
 @reply
 class TopicConfigReply:
     """As a body."""
