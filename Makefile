@@ -9,6 +9,7 @@ FUZZ_SECONDS ?= 60
 BENCH   ?= full
 SEEDS   ?= 3
 KILLS   ?= 100
+SPARK_KILLS ?= 30
 OUTAGE_SECONDS ?= 120
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -19,7 +20,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark count campaign bench bench-compare fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark campaign-spark count campaign bench bench-compare fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +76,9 @@ handler-rate: build ## messages a second into handlers that do nothing: rmqpy's 
 
 test-spark: spark ## the Spark connector
 	$(BIN)/pytest tests/spark
+
+campaign-spark: spark ## topic to topic and windows, SPARK_KILLS (30) SIGKILLs of driver or executors, half of them while they send (20 min)
+	$(BIN)/python -u tests/spark/campaign_kill.py --kills $(SPARK_KILLS) --report target/reports/campaign-spark.txt
 
 count: ## instructions and allocations of one send and one pulled message, beside the commit before; SINCE=REVISION (valgrind)
 	scripts/count $(SINCE)
