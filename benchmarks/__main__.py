@@ -16,11 +16,11 @@ from typing import Any
 
 import click
 
-from benchmarks import java, report
-from benchmarks.cells import CELLS, named
+from benchmarks import java, memory, report
+from benchmarks.cells import CELLS, Cell, named
 from benchmarks.chart import chart
 from benchmarks.clients import run_clients
-from benchmarks.measure import FULL, QUICK, run_cell
+from benchmarks.measure import FULL, QUICK, Pace, run_cell
 from benchmarks.servers import Apache, Rmqpy
 from rmqpy import __version__
 from rmqpy.load import machine
@@ -68,24 +68,30 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
     if resume:
         chosen = tuple(cell for cell in chosen if cell.name not in whole["cells"])
     began = time.monotonic()
-    for number, cell in enumerate(chosen, 1):
-        click.echo(f"[{number}/{len(chosen)}] {cell.name}: {cell.title}  ({time.monotonic() - began:.0f} s)")
-        with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as place:
-            sides = Rmqpy(Path(place)), Apache(Path(place), lib)
-            # Where the stores lay says nothing to anybody else.
-            settings = {
-                side.name: side.settings(cell.is_sync_flush).replace(str(side.folder.parent), "FOLDER")
-                for side in sides
-            }
-            run = run_clients if cell.kind == "client" else run_cell
-            measured = run(cell, sides, pace, click.echo)
-        whole["cells"][cell.name] = measured | {"at": _now(), "revision": _revision(), "settings": settings}
-        whole["about"] = _about(quick)
-        _write(state, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as place:
+        for number, cell in enumerate(chosen, 1):
+            click.echo(
+                f"[{number}/{len(chosen)}] {cell.name}: {cell.title}  ({time.monotonic() - began:.0f} s)"
+            )
+            memory.fill(Path(place))
+            whole["cells"][cell.name] = _measure(cell, Path(place), lib, pace)
+            whole["about"] = _about(quick)
+            _write(state, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
     _write(out / "report.md", report.document(whole))
     _write(out / "report.svg", chart(whole))
     click.echo(f"{time.monotonic() - began:.0f} s; see {out / 'report.md'}")
     click.echo(report.verdicts(whole))
+
+
+def _measure(cell: Cell, place: Path, lib: Path, pace: Pace) -> dict[str, Any]:
+    sides = Rmqpy(place), Apache(place, lib)
+    # Where the stores lay says nothing to anybody else.
+    settings = {
+        side.name: side.settings(cell.is_sync_flush).replace(str(side.folder.parent), "FOLDER")
+        for side in sides
+    }
+    run = run_clients if cell.kind == "client" else run_cell
+    return run(cell, sides, pace, click.echo) | {"at": _now(), "revision": _revision(), "settings": settings}
 
 
 def _about(quick: bool) -> dict[str, Any]:

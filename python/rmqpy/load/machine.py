@@ -19,9 +19,14 @@ def facts() -> dict[str, object]:
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _field(Path("/proc/cpuinfo"), "model name") or platform.processor(),
         "cores": os.cpu_count(),
-        "memory_bytes": (kibibytes(Path("/proc/meminfo"), "MemTotal") or 0) * 1024,
+        "memory_bytes": memory_bytes(),
         "python": platform.python_version(),
     }
+
+
+def memory_bytes() -> int:
+    """All memory there is; 0 where that cannot be found out."""
+    return (kibibytes(Path("/proc/meminfo"), "MemTotal") or 0) * 1024
 
 
 def listener(address: str) -> int | None:
