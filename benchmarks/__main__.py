@@ -55,7 +55,7 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
             click.echo(f"{cell.name:16} {cell.title:38} {'; '.join(bar.text() for bar in cell.bars)}")
         return
     try:
-        lib = java.jars()
+        lib = java.jars("apache")
     except java.Missing as missing:
         raise click.ClickException(str(missing)) from None
     # As Ctrl-C: servers are stopped and their folders removed.

@@ -1,30 +1,27 @@
-"""One verb of the Python client for some seconds, in a process of its own: `python -m benchmarks.client_load VERB …`.
+"""The verbs of our Python client, each for some seconds, written as a user would write it."""
 
-Prints messages each second and this process's processor time for each message. Written as a user would write it.
-"""
-
-import json
-import sys
-import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import rmqpy
+from benchmarks.interval import Figures, Interval, Verb
 
 BODY = b"x" * 128
 BATCH = 32
+POLL_MESSAGES = 500
 UNDER_WAY_MAX = 1024
-_LOOK_EVERY = 64
 
 
-def send(namesrv: str, topic: str, seconds: float) -> int:
+def send(namesrv: str, topic: str, seconds: float) -> Figures:
     """One message at a time, in one thread."""
     with rmqpy.Producer(namesrv) as producer:
-        return _repeat(seconds, lambda: producer.send(topic, BODY), 1)
+        producer.send(topic, BODY)
+        with Interval() as interval:
+            sent = interval.repeat(seconds, lambda: producer.send(topic, BODY))
+    return interval.figures(sent)
 
 
-def submit(namesrv: str, topic: str, seconds: float) -> int:
+def submit(namesrv: str, topic: str, seconds: float) -> Figures:
     """Pipelined: results are looked at later."""
     under_way: deque[Any] = deque()
     with rmqpy.Producer(namesrv) as producer:
@@ -34,61 +31,41 @@ def submit(namesrv: str, topic: str, seconds: float) -> int:
                 under_way.popleft().result()
             under_way.append(producer.submit(topic, BODY))
 
-        sent = _repeat(seconds, step, 1)
-        for future in under_way:
-            future.result()
-    return sent
+        producer.send(topic, BODY)
+        with Interval() as interval:
+            sent = interval.repeat(seconds, step)
+            for future in under_way:
+                future.result()
+    return interval.figures(sent)
 
 
-def send_batch(namesrv: str, topic: str, seconds: float) -> int:
+def send_batch(namesrv: str, topic: str, seconds: float) -> Figures:
     """Batches of 32."""
     with rmqpy.Producer(namesrv) as producer:
-        return _repeat(
-            seconds, lambda: producer.send_batch([rmqpy.Message(topic, BODY) for _ in range(BATCH)]), BATCH
-        )
+
+        def step() -> None:
+            producer.send_batch([rmqpy.Message(topic, BODY) for _ in range(BATCH)])
+
+        step()
+        with Interval() as interval:
+            sent = interval.repeat(seconds, step, BATCH)
+    return interval.figures(sent)
 
 
-def poll(namesrv: str, topic: str, seconds: float) -> int:
+def poll(namesrv: str, topic: str, seconds: float) -> Figures:
     """Everything the topic holds, again and again; every body is looked at."""
     taken = 0
-    until = time.monotonic() + seconds
     with rmqpy.PullConsumer("bench-poll", namesrv, start_from="earliest", auto_commit=False) as consumer:
         queues = consumer.queues(topic)
         consumer.assign(queues)
-        while time.monotonic() < until:
-            messages = consumer.poll(timeout=0.2, max_messages=500)
-            taken += sum(1 for message in messages if message.body)
-            if not messages:
-                for queue in queues:
-                    consumer.seek(queue, "begin")
-    return taken
+        with Interval() as interval:
+            while not interval.is_over(seconds):
+                messages = consumer.poll(timeout=0.2, max_messages=POLL_MESSAGES)
+                taken += sum(1 for message in messages if message.body)
+                if not messages:
+                    for queue in queues:
+                        consumer.seek(queue, "begin")
+    return interval.figures(taken)
 
 
-def _repeat(seconds: float, step: Callable[[], object], messages_each: int) -> int:
-    count = 0
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        for _ in range(_LOOK_EVERY):
-            step()
-        count += _LOOK_EVERY * messages_each
-    return count
-
-
-VERBS: dict[str, Callable[[str, str, float], int]] = {
-    "send": send,
-    "submit": submit,
-    "send_batch": send_batch,
-    "poll": poll,
-}
-
-
-def main(verb: str, namesrv: str, topic: str, seconds: str) -> None:
-    """Run one verb and print its figures."""
-    began, used = time.monotonic(), time.process_time()
-    count = VERBS[verb](namesrv, topic, float(seconds))
-    elapsed, spent = time.monotonic() - began, time.process_time() - used
-    print(json.dumps({"throughput": count / elapsed, "client_cpu_us": spent / max(1, count) * 1e6}))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+VERBS: dict[str, Verb] = {"send": send, "submit": submit, "send_batch": send_batch, "poll": poll}

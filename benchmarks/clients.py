@@ -1,4 +1,6 @@
-"""The Python client's verbs against our broker, and Java's producer with one thread beside the first of them."""
+"""The Python client's verbs against our broker, Java's producer with one thread beside the first of them, and then the
+clients of Kafka and NATS against brokers of theirs, where these are installed.
+"""
 
 import json
 import subprocess
@@ -10,6 +12,7 @@ from typing import Any
 from benchmarks.cells import Cell
 from benchmarks.client_load import VERBS
 from benchmarks.measure import TOPIC, Figures, Pace, Pair, bench, record
+from benchmarks.peers import PEERS
 from benchmarks.producer import java_producer
 from benchmarks.servers import QUEUES, Apache, Rmqpy
 
@@ -19,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 def run_clients(
     cell: Cell, sides: tuple[Rmqpy, Apache], pace: Pace, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """`send` in turn with Java's producer, both at our broker; then the other verbs, each so often."""
+    """`send` in turn with Java's producer, both at our broker; then all verbs, and those of the peers."""
     side = sides[0]
     try:
         side.start()
@@ -28,7 +31,7 @@ def run_clients(
         )
         pairs = []
         for number in range(pace.pairs):
-            ours = _verb(side, "send", pace)
+            ours = _verb(side.namesrv, "send", pace)
             java = java_producer(side, TOPIC, ("-w", "1", "-s", "128"), seconds=max(4.0, pace.seconds * 2))
             tell(
                 f"  {number + 1}/{pace.pairs} send {ours['throughput']:,.0f}/s, Java {java['throughput']:,.0f}/s"
@@ -37,16 +40,29 @@ def run_clients(
         result = record(pairs)
         result["verbs"] = {}
         for verb in VERBS:
-            runs = [_verb(side, verb, pace) for _ in range(pace.pairs)]
-            result["verbs"][verb] = runs
-            tell(f"  {verb} " + ", ".join(f"{run['throughput']:,.0f}/s" for run in runs))
+            result["verbs"][verb] = _runs(side.namesrv, verb, pace, tell)
     finally:
         side.stop()
+    result["peers"] = {}
+    for kind in PEERS:
+        if missing := kind.missing():
+            tell(f"  without {kind.name}: {missing}")
+            continue
+        with kind(side.folder.parent) as peer:
+            result["peers"][peer.title()] = {
+                verb: _runs(peer.address, verb, pace, tell) for verb in peer.verbs
+            }
     return result
 
 
-def _verb(side: Rmqpy, verb: str, pace: Pace) -> Figures:
-    command = [sys.executable, "-m", "benchmarks.client_load", verb, side.namesrv, TOPIC, str(pace.seconds)]
+def _runs(address: str, verb: str, pace: Pace, tell: Callable[[str], None]) -> list[Figures]:
+    runs = [_verb(address, verb, pace) for _ in range(pace.pairs)]
+    tell(f"  {verb} " + ", ".join(f"{run['throughput']:,.0f}/s" for run in runs))
+    return runs
+
+
+def _verb(address: str, verb: str, pace: Pace) -> Figures:
+    command = [sys.executable, "-m", "benchmarks.verb", verb, address, TOPIC, str(pace.seconds)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{verb} failed: {done.stderr[-2000:]}")

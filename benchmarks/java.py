@@ -1,9 +1,10 @@
-"""Apache's jars, fetched by Maven into `.tools/benchmarks/`, once."""
+"""Jars of other brokers, fetched by Maven into `.tools/benchmarks/`, once."""
 
 import hashlib
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 HERE = Path(__file__).parent
 CACHE = HERE.parent / ".tools" / "benchmarks"
@@ -24,13 +25,13 @@ class Missing(Exception):
     """A tool is not on this machine; the text names the package that brings it."""
 
 
-def jars() -> Path:
-    """The folder of Apache's jars: name server, broker, and the module `example` with its benchmark producer."""
+def jars(of: Literal["apache", "kafka"]) -> Path:
+    """A folder of jars: RocketMQ's name server, broker and benchmark producer; or Kafka's broker."""
     for tool, package in (("java", "default-jdk-headless"), ("mvn", "maven")):
         if shutil.which(tool) is None:
             raise Missing(f"{tool} not found; run: apt-get install {package}")
-    sources = HERE / "java"
-    target, stamp = CACHE / "apache", CACHE / "apache" / "stamp"
+    sources = HERE / "java" / of
+    target, stamp = CACHE / of, CACHE / of / "stamp"
     wanted = hashlib.sha256((sources / "pom.xml").read_bytes()).hexdigest()
     if not (stamp.exists() and stamp.read_text() == wanted):
         shutil.rmtree(target, ignore_errors=True)

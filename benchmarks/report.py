@@ -167,11 +167,12 @@ def _client_rows(cells: Whole) -> list[list[str]]:
     measured = cells["python-client"]
     rows = [
         [
-            f"rmqpy `{verb}`",
+            f"{client} `{verb.rpartition('-')[2]}`",
             _span([run["throughput"] for run in runs], _count),
             _span([run["client_cpu_us"] for run in runs], _microseconds),
         ]
-        for verb, runs in measured["verbs"].items()
+        for client, verbs in ({"rmqpy": measured["verbs"]} | measured["peers"]).items()
+        for verb, runs in verbs.items()
     ]
     rows.append(["Java's producer, `-w 1`", _span(_values(measured, "apache", "throughput"), _count), ""])
     return rows

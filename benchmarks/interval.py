@@ -1,0 +1,39 @@
+"""What a client did in a stretch of time: the figures every verb gives."""
+
+import time
+from collections.abc import Callable
+from typing import Self
+
+Figures = dict[str, float]
+Verb = Callable[[str, str, float], Figures]
+"""Address, topic, seconds → figures."""
+
+_LOOK_EVERY = 64
+
+
+class Interval:
+    """Clock and processor time of this process, from entering to leaving. Connections are made before."""
+
+    def __enter__(self) -> Self:
+        self._began, self._used = time.monotonic(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._seconds, self._spent = time.monotonic() - self._began, time.process_time() - self._used
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether it has lasted so long."""
+        return time.monotonic() - self._began >= seconds
+
+    def repeat(self, seconds: float, step: Callable[[], object], messages_each: int = 1) -> int:
+        """Call `step` until it has lasted so long; how many messages that made."""
+        count = 0
+        while not self.is_over(seconds):
+            for _ in range(_LOOK_EVERY):
+                step()
+            count += _LOOK_EVERY * messages_each
+        return count
+
+    def figures(self, count: int) -> Figures:
+        """Messages each second, and microseconds of processor time for each."""
+        return {"throughput": count / self._seconds, "client_cpu_us": self._spent / max(1, count) * 1e6}
