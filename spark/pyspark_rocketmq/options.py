@@ -67,7 +67,7 @@ class Options:
         "W", "topic", values.text, None, "Topic of all rows; wins over a column.", "path"
     )
     group: str = _option(
-        "RSW",
+        "RS",
         "consumerGroup",
         values.text,
         "spark-rocketmq",

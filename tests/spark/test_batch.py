@@ -82,6 +82,25 @@ def test_a_group_tells_where_to_begin(server: Standalone, producer: rmqpy.Produc
     assert bodies(reader(server, subscribe=topic, **begun)) == ["c", "d"]
 
 
+def test_start_and_end_are_offsets(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    send_to(producer, topic, 0, *"0123456789")
+    start = f'{{"{topic}":{{"broker-a":{{"0":2,"1":-1,"2":-2}}}}}}'
+    end = f'{{"{topic}":{{"broker-a":{{"0":5}}}}}}'
+    offsets = {"startingOffsets": start, "endingOffsets": end}
+    assert bodies(reader(server, subscribe=topic, **offsets)) == ["2", "3", "4"]
+
+
+def test_start_and_end_are_times(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    send_to(producer, topic, 0, "0")
+    start = {"startingTimestamp": str(moment_after_now())}
+    send_to(producer, topic, 0, "1")
+    end = {"endingTimestamp": str(moment_after_now())}
+    send_to(producer, topic, 0, "2")
+    assert bodies(reader(server, subscribe=topic, **start)) == ["1", "2"]
+    assert bodies(reader(server, subscribe=topic, **end)) == ["0", "1"]
+    assert bodies(reader(server, subscribe=topic, **start, **end)) == ["1"]
+
+
 def test_each_queue_may_begin_and_end_at_its_own_time(
     server: Standalone, producer: rmqpy.Producer, topic: str
 ) -> None:

@@ -9,7 +9,6 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as f
 
 import rmqpy
-from pyspark_rocketmq.offsets import Queue, format_offsets
 from rmqpy.server import Standalone
 
 if TYPE_CHECKING:
@@ -69,37 +68,6 @@ def test_a_schema_of_the_user_projects(load: Load, producer: rmqpy.Producer, top
     df = load("body binary, tags string, queueOffset bigint")
     assert df.columns == ["body", "tags", "queueOffset"]
     assert numbers(df) == list(range(10))
-
-
-def test_properties_are_left_out_on_request(load: Load, producer: rmqpy.Producer, topic: str) -> None:
-    send(producer, topic, 1)
-    assert "properties" in load().columns
-    assert "properties" not in load(includeProperties=False).columns
-
-
-def test_start_and_end_are_offsets(load: Load, producer: rmqpy.Producer, topic: str) -> None:
-    queue = producer.queues(topic)[0]
-    offsets = [producer.send(topic, str(index), queue=queue).queue_offset for index in range(10)]
-    others = {Queue(*each): -1 for each in producer.queues(topic)}
-    start = format_offsets(others | {Queue(*queue): offsets[2]})
-    end = format_offsets({Queue(*queue): offsets[5]})
-    assert numbers(load(startingOffsets=start, endingOffsets=end)) == [2, 3, 4]
-
-
-def test_start_and_end_are_times(load: Load, producer: rmqpy.Producer, topic: str) -> None:
-    def after(moment_ms: int) -> int:
-        while (now := time.time_ns() // 1_000_000) <= moment_ms:
-            time.sleep(0.001)
-        return now
-
-    producer.send(topic, "0")
-    start = after(time.time_ns() // 1_000_000)
-    producer.send(topic, "1")
-    end = after(time.time_ns() // 1_000_000)
-    producer.send(topic, "2")
-    assert numbers(load(startingTimestamp=start)) == [1, 2]
-    assert numbers(load(endingTimestamp=end)) == [0, 1]
-    assert numbers(load(startingTimestamp=start, endingTimestamp=end)) == [1]
 
 
 def test_several_topics_are_one_dataframe(

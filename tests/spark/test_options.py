@@ -116,6 +116,7 @@ def test_queues_are_selected_in_one_of_three_ways(key: str, text: str, attribute
         ("maxOffsetsPerTrigger", "1", BATCH, "is for streaming reads, not for batch reads"),
         ("endingOffsets", "latest", STREAM, "is for batch reads, not for streaming reads"),
         ("queueSelector", "hash", BATCH, "is for writes, not for batch reads"),
+        ("consumerGroup", "g", WRITE, "is for batch reads and streaming reads, not for writes"),
         ("subscribe", "t", WRITE, "is for batch reads and streaming reads, not for writes"),
     ],
 )

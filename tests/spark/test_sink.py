@@ -282,14 +282,35 @@ def test_rows_tell_where_they_come_from_on_request(server: Standalone, topic: st
     assert told == {b"x": None, b"y": "0"}
 
 
-def test_a_producer_is_made_as_the_options_say_and_kept(server: Standalone, topic: str) -> None:
-    options = {"producerGroup": "pg", "sendTimeoutMs": "1234", "sendRetries": "5", "maxInFlight": "3"}
-    write(server, {"body": [b"x"]}, topic=topic, **options)
-    (key,) = (key for key in sink._PRODUCERS if "pg" in key)
-    assert key[2:] == ("pg", 1234, 5, 4096, 3)
-    kept = sink._PRODUCERS[key]
-    write(server, {"body": [b"x"]}, topic=topic, **options)
-    assert sink._PRODUCERS[key] is kept
+def test_a_producer_is_made_as_the_options_say_and_kept(
+    server: Standalone, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[float, dict[str, Any]]] = []
+    original = rmqpy.Producer
+
+    def producer(config: rmqpy.ClientConfig, **settings: Any) -> rmqpy.Producer:
+        made.append((config.request_timeout, settings))
+        return original(config, **settings)
+
+    monkeypatch.setattr(rmqpy, "Producer", producer)
+    options = {
+        "producerGroup": "pg",
+        "requestTimeoutMs": "4567",
+        "sendTimeoutMs": "12345",
+        "sendRetries": "5",
+        "maxInFlight": "3",
+        "compressThreshold": "100",
+    }
+    for _ in range(2):
+        write(server, {"body": [b"x"]}, topic=topic, **options)
+    settings = {
+        "group": "pg",
+        "send_timeout": 12.345,
+        "retries": 5,
+        "max_in_flight": 3,
+        "compress_above": 99,
+    }
+    assert made == [(4.567, settings)]
 
 
 def test_a_send_that_fails_fails_the_task(server: Standalone, topic: str) -> None:

@@ -103,6 +103,12 @@ def test_a_schema_that_cannot_be_read_is_refused_while_planning(
         source(server, topic).reader(schema=schema)
 
 
+def test_properties_are_left_out_on_request() -> None:
+    given = {"nameserver": "a:1", "subscribe": "t"}
+    assert "properties" in RocketMQSource(given).schema().fieldNames()
+    assert "properties" not in RocketMQSource(given | {"includeProperties": "false"}).schema().fieldNames()
+
+
 def test_an_unknown_option_is_refused_while_planning() -> None:
     with pytest.raises(OptionError, match="did you mean 'subscribe'"):
         RocketMQSource({"nameserver": "a:1", "subscrib": "t"})
