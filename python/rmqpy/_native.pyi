@@ -98,6 +98,28 @@ class Store:
         """Records whose key hash matches, newest first; the index's last update time and physical offset."""
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues; bytes in the log stay until their segment expires."""
+    def retain(
+        self,
+        *,
+        reserved_ms: int,
+        delete_hours: Sequence[int],
+        utc_offset_ms: int,
+        expire_percent: int,
+        force_percent: int | None,
+        full_percent: int,
+    ) -> None:
+        """Set how long messages are kept and what a full disk means; before the first call: 72 h, deleted at 4 UTC.
+
+        Percents are shares of the disk in use: from `expire_percent` on expired files go at any hour, from
+        `force_percent` on the oldest goes whether it has expired or not, from `full_percent` on messages are refused.
+        """
+    def delete_expired(self) -> int:
+        """Delete expired files of the log now, whatever the hour, and what queues and index hold of them.
+
+        Returns how many files of the log went. Raises `StoreError` where one cannot be deleted.
+        """
+    def trim(self) -> None:
+        """Remove files of queues and index whose messages are no longer in the log; each queue keeps its newest."""
     def events(self) -> list[tuple[bool, str]]:
         """What happened since the last call and belongs into a log, oldest first: whether it warns, and the text."""
     def statistics(self) -> dict[str, int]:

@@ -27,6 +27,7 @@ from rmqpy.control.delays import DelayFile
 from rmqpy.control.events import EVENTS_SECONDS, log_events
 from rmqpy.control.groups import Groups
 from rmqpy.control.handlers.brokers import BrokerHandlers
+from rmqpy.control.handlers.cleaning import CleaningHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
 from rmqpy.control.handlers.creation import CreationHandlers
 from rmqpy.control.handlers.groups import GroupHandlers
@@ -45,6 +46,7 @@ from rmqpy.control.queue_locks import QueueLocks
 from rmqpy.control.rates import SAMPLE_SECONDS
 from rmqpy.control.registration import Identity, Registration
 from rmqpy.control.relay import Relay
+from rmqpy.control.retention import RETENTION_SECONDS, retain
 from rmqpy.control.runtime import Runtime
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.silence import drop_silent
@@ -181,6 +183,7 @@ class Broker:
         self._started.push_async_callback(asyncio.to_thread, store.close)
         await _open(store, self._progress)
         log_events(store)
+        retain(store, config.store, self._clock)
         metadata, offsets = self._metadata(config), Offsets()
         folder = Path(config.store.folder) / "config"
         topics = Topics(folder / "topics.json", metadata, _built_in(config), self._clock)
@@ -218,6 +221,7 @@ class Broker:
                 relay,
                 QueueLockHandlers(locks),
                 MessageHandlers(store),
+                CleaningHandlers(store),
                 BrokerHandlers(self._config, runtime),
             ),
             role="broker",
@@ -240,6 +244,7 @@ class Broker:
         timers.every(SCAN_SECONDS, locks.expire)
         timers.every(SAMPLE_SECONDS, runtime.sample)
         timers.every(EVENTS_SECONDS, lambda: log_events(store))
+        timers.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
         return Metrics(
             lambda: self._config.now,
             topics,
@@ -281,6 +286,7 @@ class Broker:
         )
 
         def settings_changed(before: BrokerConfig, after: BrokerConfig) -> None:
+            retain(parts.store, after.store, self._clock)
             if before.permission != after.permission:
                 parts.metadata.set_permission(after.permission)
                 topics.touch()

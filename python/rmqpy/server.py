@@ -154,6 +154,8 @@ class Standalone:
             "listenPort": str(self._broker_port),
             "httpPort": str(self._http_port),
             "storePathRootDir": str(self.data_dir / "store"),
+            # A machine that is also used for other things may have a fuller disk than a broker's own.
+            "diskSpaceWarningLevelRatio": "100",
         } | written(self._settings)
 
     @staticmethod

@@ -53,7 +53,7 @@ NOT_SERVED = {
     "static topics": {513},
     "access control": {*range(50, 55), *range(3_001, 3_011)},
     "cold data, RocksDB, timers": {354, 355, 5_001, *range(2_001, 2_005)},
-    "statistics and cleaning": {306, 315, 321, 329},
+    "statistics": {315, 321},
     "requests to a name server, a controller or a container": {
         *range(100, 107), 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 902,
         903, 904, *range(1_001, 1_007), *range(1_009, 1_019),

@@ -47,11 +47,8 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
         }
     )
     assert reading.config.name == "broker-a"
-    assert {notice.split("=")[0] for notice in reading.notices} == {
-        "brokerId",
-        "deleteWhen",
-        "fileReservedTime",
-    }
+    assert {notice.split("=")[0] for notice in reading.notices} == {"brokerId"}
+    assert (reading.config.store.delete_hours, reading.config.store.reserved_hours) == ((4,), 48)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_broker_conf_from_an_old_tutorial_starts(tmp_path: Path) -> None:
     assert process.returncode == 0
     told = [line for line in err.splitlines() if line.startswith("note: ")]
     assert not [line for line in told if "storePath" in line or "storeCheckpoint" in line or "abortFile" in line]
-    assert any("deleteWhen" in line for line in told)
+    assert any("destroyMapedFileIntervalForcibly" in line for line in told)
 
 
 def test_paths_of_an_old_file_that_lead_elsewhere_are_reported(tmp_path: Path) -> None:

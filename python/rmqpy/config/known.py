@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 _ENGINE = "threads, queues and buffers are sized by the engine"
 _FLOW = "the engine bounds its queues and answers 'busy' by itself"
-_RETENTION = "expired files are not deleted yet"
+_RETENTION = "files are deleted one by one, and readers keep what they read from"
 _POP = "POP consumption is not served yet"
 _TIMER = "timed messages are not served yet; delay levels are"
 _TRANSACTION = "transactions are not served yet"
@@ -55,10 +55,8 @@ _HARMLESS: Final = (
     ),
     (
         _RETENTION,
-        """deleteWhen fileReservedTime diskMaxUsedSpaceRatio diskSpaceWarningLevelRatio
-        diskSpaceCleanForciblyRatio cleanFileForciblyEnable deleteCommitLogFilesInterval
-        deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly redeleteHangedFileInterval
-        deleteFileBatchMax cleanResourceInterval""",
+        """deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly
+        redeleteHangedFileInterval deleteFileBatchMax cleanResourceInterval""",
     ),
     (
         "the flush is bounded by time in both modes, see flushIntervalCommitLog",

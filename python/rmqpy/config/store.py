@@ -18,6 +18,7 @@ SYNC_FLUSH = "SYNC_FLUSH"
 
 #: Delay levels at most; each is a queue.
 DELAY_LEVELS_MAX: Final = 128
+_HOURS: Final = 24
 _DELAY: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -74,6 +75,56 @@ class StoreConfig(Settings):
         "maxMessageSize", 4 << 20, "Largest body of a message.", unit="bytes", low=1, high=15 << 20
     )
 
+    reserved_hours: int = key(
+        "fileReservedTime",
+        72,
+        "How long a file of the log is kept after its newest message was stored.",
+        unit="hours",
+        low=0,
+        high=1_000_000,
+        changeable=True,
+    )
+    delete_when: str = key(
+        "deleteWhen",
+        "04",
+        "Hours of the day, local time, in which expired files are deleted, separated by semicolons.",
+        changeable=True,
+    )
+    expire_percent: int = key(
+        "diskMaxUsedSpaceRatio",
+        75,
+        "Share of the disk in use from which on expired files are deleted at any hour.",
+        unit="percent",
+        low=10,
+        high=95,
+        changeable=True,
+    )
+    deletes_by_force: bool = key(
+        "cleanFileForciblyEnable",
+        False,
+        "A disk that is too full loses its oldest messages, though they have not expired; Apache's default is true.",
+        changeable=True,
+    )
+    force_percent: int = key(
+        "diskSpaceCleanForciblyRatio",
+        85,
+        "Share of the disk in use from which on that happens.",
+        unit="percent",
+        low=30,
+        high=100,
+        changeable=True,
+    )
+    full_percent: int = key(
+        "diskSpaceWarningLevelRatio",
+        90,
+        "Share of the disk in use from which on messages are refused; with 100, and in any case, when less than 64 MiB "
+        "are free. `rmqpy standalone` has 100.",
+        unit="percent",
+        low=35,
+        high=100,
+        changeable=True,
+    )
+
     delay_levels: str = key(
         "messageDelayLevel",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
@@ -92,11 +143,18 @@ class StoreConfig(Settings):
         super().__post_init__()
         if not (1 <= len(self.delays_ms) <= DELAY_LEVELS_MAX):
             raise ConfigError(f"messageDelayLevel: there must be from 1 to {DELAY_LEVELS_MAX} levels")
+        if not self.delete_hours:
+            raise ConfigError("deleteWhen: there must be an hour")
 
     @property
     def delays_ms(self) -> tuple[int, ...]:
         """What messages of each delay level wait, from level 1 on."""
         return tuple(_delay_ms(level) for level in self.delay_levels.split())
+
+    @property
+    def delete_hours(self) -> tuple[int, ...]:
+        """Hours of the day, 0 to 23, in which expired files are deleted."""
+        return tuple(_hour(text) for text in self.delete_when.split(";") if text.strip())
 
     @property
     def is_sync(self) -> bool:
@@ -107,6 +165,12 @@ class StoreConfig(Settings):
     def folder(self) -> str:
         """The root with `~` replaced."""
         return os.path.abspath(os.path.expanduser(self.root))
+
+
+def _hour(text: str) -> int:
+    if not (text.strip().isdecimal() and int(text) < _HOURS):
+        raise ConfigError(f"deleteWhen: {text!r} is not an hour from 00 to 23")
+    return int(text)
 
 
 def _delay_ms(text: str) -> int:

@@ -11,7 +11,9 @@ use super::errors::raise;
 use crate::clock::SystemClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::disk::OsDisk;
-use crate::store::{Boundary, ConsumeQueue, MediumKind, Options, Phase, Progress, Store, StoreError};
+use crate::store::{
+    Boundary, ConsumeQueue, MediumKind, Options, Phase, Progress, Retention, Store, StoreError,
+};
 
 /// A message store directory, opened by one process.
 #[pyclass(name = "Store", module = "rmqpy._native", frozen)]
@@ -193,6 +195,39 @@ impl PyStore {
     fn delete_topic(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
         let store = self.opened()?;
         py.detach(|| store.delete_topic(topic)).map_err(failure)
+    }
+
+    #[pyo3(signature = (*, reserved_ms, delete_hours, utc_offset_ms, expire_percent, force_percent, full_percent))]
+    fn retain(
+        &self,
+        reserved_ms: u64,
+        delete_hours: Vec<u8>,
+        utc_offset_ms: i64,
+        expire_percent: u8,
+        force_percent: Option<u8>,
+        full_percent: u8,
+    ) -> PyResult<()> {
+        let free_bytes_min = self.options.retention.free_bytes_min;
+        self.opened()?.retain(Retention {
+            reserved_ms,
+            delete_hours,
+            utc_offset_ms,
+            expire_percent,
+            force_percent,
+            full_percent,
+            free_bytes_min,
+        });
+        Ok(())
+    }
+
+    fn delete_expired(&self, py: Python<'_>) -> PyResult<u64> {
+        let store = self.opened()?;
+        py.detach(|| store.delete_expired()).map_err(failure)
+    }
+
+    fn trim(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.opened()?;
+        py.detach(|| store.trim()).map_err(failure)
     }
 
     fn events(&self) -> PyResult<Vec<(bool, String)>> {

@@ -130,6 +130,11 @@ impl CommitLog {
         &self.segments
     }
 
+    /// The time that records are stored with.
+    pub fn clock(&self) -> &SharedClock {
+        &self.clock
+    }
+
     /// Position after the last readable byte.
     pub fn published(&self) -> PhysicalOffset {
         PhysicalOffset(self.published.load(Ordering::Acquire))

@@ -84,6 +84,8 @@ pub struct ConsumeQueue {
     /// How long its messages are delayed, where it is the queue of a delay level.
     delay_ms: Option<u64>,
     next: AtomicU64,
+    /// Offset of the first unit that its files may hold.
+    first: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
     is_awaited: AtomicBool,
@@ -110,6 +112,7 @@ impl ConsumeQueue {
             serial,
             delay_ms: None,
             next: AtomicU64::new(max),
+            first: AtomicU64::new(min),
             min: AtomicU64::new(min),
             max: AtomicU64::new(max),
             is_awaited: AtomicBool::new(false),
@@ -198,6 +201,16 @@ impl ConsumeQueue {
         self.min.fetch_max(min.min(self.max.load(Ordering::Acquire)), Ordering::AcqRel);
     }
 
+    /// Offset of the first unit that its files may hold.
+    pub(super) fn first(&self) -> u64 {
+        self.first.load(Ordering::Acquire)
+    }
+
+    /// Notes that its files hold nothing before `offset` any more.
+    pub(super) fn removed_before(&self, offset: u64) {
+        self.first.fetch_max(offset, Ordering::AcqRel);
+    }
+
     /// Adds the unit of a record that becomes visible now. `false`, and nothing done, unless it is the next one.
     pub(super) fn push(&self, offset: QueueOffset, unit: Unit) -> bool {
         let mut tail = self.tail.lock();
@@ -224,6 +237,7 @@ impl ConsumeQueue {
         let mut tail = self.tail.lock();
         *tail = Tail { first: offset.0, units: VecDeque::new(), written: offset.0 };
         self.next.store(offset.0, Ordering::Relaxed);
+        self.first.store(offset.0, Ordering::Release);
         self.min.store(offset.0, Ordering::Release);
         self.max.store(offset.0, Ordering::Release);
     }

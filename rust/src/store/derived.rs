@@ -19,6 +19,9 @@ pub trait Derived: Send + Sync {
     fn write(&self) -> Result<(), StoreError>;
     /// Makes what was written durable.
     fn sync(&self) -> Result<(), StoreError>;
+    /// Removes files whose records are all before `log_begin`, where the log begins now; a piece of the work at a time.
+    /// `true` when there is nothing left to do. Never in recovery.
+    fn trim(&self, log_begin: u64) -> Result<bool, StoreError>;
     /// A number that changes when files are lost or changed behind the store's back.
     fn digest(&self) -> u64;
 }
@@ -50,6 +53,11 @@ impl DerivedFiles {
     /// Syncs every part.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.each().try_for_each(Derived::sync)
+    }
+
+    /// Trims every part, a piece at a time; `true` when there is nothing left to do.
+    pub fn trim(&self, log_begin: u64) -> Result<bool, StoreError> {
+        self.each().try_fold(true, |is_done, part| Ok(part.trim(log_begin)? && is_done))
     }
 
     /// The parts' digests as one.

@@ -33,6 +33,24 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
+/// Room on a file system, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Space {
+    /// What this process may still take.
+    pub free: u64,
+    /// What it has and may take in all; 0 where nobody knows.
+    pub total: u64,
+}
+
+impl Space {
+    /// Share in use, in percent, rounded down.
+    #[must_use]
+    pub fn used_percent(self) -> u8 {
+        let used = u128::from(self.total.saturating_sub(self.free));
+        (used * 100).checked_div(u128::from(self.total)).unwrap_or(0) as u8
+    }
+}
+
 /// How to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Open {
@@ -60,8 +78,8 @@ pub trait Disk: Send + Sync {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// Bytes free for this process on the file system of `path`.
-    fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// Room on the file system of `path`.
+    fn space(&self, path: &Path) -> io::Result<Space>;
     /// Takes an exclusive lock on the first byte of the file, held until the file is dropped. `None` when another holds
     /// it, be it another process, an Apache broker, or another store of this process.
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
@@ -161,9 +179,12 @@ impl Disk for OsDisk {
         File::open(path)?.sync_all()
     }
 
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+    fn space(&self, path: &Path) -> io::Result<Space> {
         let room = rustix::fs::statvfs(path)?;
-        Ok(room.f_bavail.saturating_mul(room.f_frsize))
+        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        let used = room.f_blocks.saturating_sub(room.f_bfree).saturating_mul(room.f_frsize);
+        // As df does: what is kept for the administrator counts neither as free nor as used.
+        Ok(Space { free, total: used.saturating_add(free) })
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {

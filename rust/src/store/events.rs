@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 
+use super::disk::Space;
+
 /// Events that wait to be taken, at most; the oldest make room, and are counted.
 const EVENTS_MAX: usize = 1000;
 
@@ -26,6 +28,30 @@ pub enum Event {
         /// Bytes that were behind it.
         bytes: u64,
     },
+    /// A file of the log was deleted, with every message before a position.
+    Deleted {
+        /// The file.
+        path: PathBuf,
+        /// Position after its last byte.
+        end: u64,
+        /// Whether its time had come. If not, it went because the disk is full and that was asked for.
+        is_expired: bool,
+    },
+    /// So much of the disk is in use that expired files are deleted at any hour.
+    DiskShort {
+        /// What there is.
+        space: Space,
+    },
+    /// Messages are refused from now on.
+    DiskFull {
+        /// What there is.
+        space: Space,
+    },
+    /// Messages are taken again.
+    DiskHasRoom {
+        /// What there is.
+        space: Space,
+    },
     /// So many events were not taken in time.
     Missed {
         /// How many.
@@ -38,7 +64,12 @@ impl Event {
     #[must_use]
     pub fn is_warning(&self) -> bool {
         match self {
-            Self::TornTail { .. } | Self::Missed { .. } => true,
+            Self::TornTail { .. }
+            | Self::DiskShort { .. }
+            | Self::DiskFull { .. }
+            | Self::Missed { .. }
+            | Self::Deleted { is_expired: false, .. } => true,
+            Self::DiskHasRoom { .. } | Self::Deleted { is_expired: true, .. } => false,
         }
     }
 }
@@ -51,8 +82,27 @@ impl fmt::Display for Event {
                 "{}: cut at position {at} of the log: the {bytes} bytes behind it were no whole record",
                 path.display()
             ),
+            Self::Deleted { path, end, is_expired } => {
+                let why = if *is_expired { "it has expired" } else { "the disk is full; it has not expired" };
+                write!(out, "{}: deleted, {why}: the log begins at position {end}", path.display())
+            }
+            Self::DiskShort { space } => {
+                write!(out, "{}: expired files are deleted at any hour", Use(*space))
+            }
+            Self::DiskFull { space } => write!(out, "{}: messages are refused", Use(*space)),
+            Self::DiskHasRoom { space } => write!(out, "{}: messages are taken again", Use(*space)),
             Self::Missed { count } => write!(out, "{count} earlier events of the store were not logged"),
         }
+    }
+}
+
+/// How full a disk is.
+struct Use(Space);
+
+impl fmt::Display for Use {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(space) = self;
+        write!(out, "{} % of the disk is in use, {} MiB are free", space.used_percent(), space.free >> 20)
     }
 }
 

@@ -189,6 +189,19 @@ impl Derived for Index {
         self.files.lock().list.iter_mut().filter(|file| file.is_dirty()).try_for_each(IndexFile::sync)
     }
 
+    fn trim(&self, log_begin: u64) -> Result<bool, StoreError> {
+        let mut files = self.files.lock();
+        while let [oldest, _, ..] = files.list.as_slice() {
+            if oldest.end_physical() >= log_begin {
+                break;
+            }
+            self.disk.remove(oldest.path()).map_err(StoreError::io(oldest.path(), "remove"))?;
+            self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+            files.list.remove(0);
+        }
+        Ok(true)
+    }
+
     fn digest(&self) -> u64 {
         let files = self.files.lock();
         files

@@ -12,12 +12,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::clock::SharedClock;
-
 use super::checkpoint::{Checkpoint, CleanStop, Marks};
 use super::commit_log::CommitLog;
 use super::dispatch::{Dispatcher, LastRecord};
 use super::error::StoreError;
+use super::expiry::Expiry;
 use super::flush::Flush;
 use super::index::Index;
 use super::medium::MediumKind;
@@ -31,8 +30,6 @@ const AHEAD_BYTES_MIN: u64 = 4 << 20;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that are prepared in one go, while a flush has to wait.
 const AHEAD_STEP_BYTES: u64 = 1 << 20;
-/// How often the free space of the disk is looked at.
-const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 /// Rounds after which idle queues give their memory back.
 const COOL_DOWN_ROUNDS: u64 = 200;
 
@@ -41,10 +38,9 @@ pub struct Keeper {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
     flush: Arc<Flush>,
+    expiry: Expiry,
     marks: Marks,
-    clock: SharedClock,
     checkpoint_interval: Duration,
-    free_bytes_min: u64,
     state: Mutex<State>,
     call: Mutex<Call>,
     called: Condvar,
@@ -56,8 +52,6 @@ struct State {
     /// there are no more checkpoints: the next start reads the log from the last one, and writes those files again.
     is_in_doubt: bool,
     checkpoint_at: Duration,
-    /// When the free space was last looked at.
-    measured_at: Option<Duration>,
     /// Position of the appender a round ago, and to where bytes are prepared.
     seen: u64,
     populated: u64,
@@ -76,30 +70,22 @@ impl Keeper {
         log: Arc<CommitLog>,
         dispatcher: Arc<Dispatcher>,
         flush: Arc<Flush>,
+        expiry: Expiry,
         marks: Marks,
-        clock: SharedClock,
         options: &Options,
         checkpoint: Checkpoint,
     ) -> Self {
         let end = log.published().0;
-        let checkpoint_at = clock.elapsed();
-        let state = State {
-            checkpoint,
-            is_in_doubt: false,
-            checkpoint_at,
-            measured_at: None,
-            seen: end,
-            populated: end,
-            rounds: 0,
-        };
+        let checkpoint_at = log.clock().elapsed();
+        let state =
+            State { checkpoint, is_in_doubt: false, checkpoint_at, seen: end, populated: end, rounds: 0 };
         Self {
             log,
             dispatcher,
             flush,
+            expiry,
             marks,
-            clock,
             checkpoint_interval: Duration::from_millis(options.checkpoint_interval_ms),
-            free_bytes_min: options.free_bytes_min,
             state: Mutex::new(state),
             call: Mutex::default(),
             called: Condvar::new(),
@@ -115,7 +101,7 @@ impl Keeper {
     /// One round. An error leaves everything as it was, to be tried again: nothing was promised.
     pub fn keep(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
-        self.look_at_space(&mut state);
+        self.expiry.look_at_space();
         self.prepare_next()?;
         self.prepare_ahead(&mut state);
         self.dispatcher.derived().write()?;
@@ -123,9 +109,12 @@ impl Keeper {
         if state.rounds.is_multiple_of(COOL_DOWN_ROUNDS) {
             self.dispatcher.derived().queues.cool_down();
         }
-        if self.clock.elapsed().saturating_sub(state.checkpoint_at) >= self.checkpoint_interval {
+        if self.log.clock().elapsed().saturating_sub(state.checkpoint_at) >= self.checkpoint_interval {
             self.checkpoint(&mut state)?;
         }
+        // Last, and one file at most: nothing waits for it.
+        self.expire(&mut state, false)?;
+        self.expiry.trim(self.dispatcher.derived())?;
         Ok(())
     }
 
@@ -134,17 +123,46 @@ impl Keeper {
         self.checkpoint(&mut self.state.lock())
     }
 
-    /// Refuses messages before the disk is full to the last byte, and takes them again by itself.
-    fn look_at_space(&self, state: &mut State) {
-        let now = self.clock.elapsed();
-        if state.measured_at.is_some_and(|at| now.saturating_sub(at) < SPACE_INTERVAL) {
-            return;
+    /// What decides about old files.
+    pub fn expiry(&self) -> &Expiry {
+        &self.expiry
+    }
+
+    /// Deletes all files of the log that have expired, at any hour, and what queues and index hold of them. Returns how
+    /// many files of the log went.
+    pub fn delete_expired(&self) -> Result<u64, StoreError> {
+        let mut deleted = 0;
+        while self.expire(&mut self.state.lock(), true)? {
+            deleted += 1;
         }
-        state.measured_at = Some(now);
-        // A disk that does not say how much is free is not taken to be full.
-        if let Ok(free) = self.log.segments().free_bytes() {
-            self.log.set_full(free < self.free_bytes_min);
+        self.trim()?;
+        Ok(deleted)
+    }
+
+    /// Takes out of queues and index what is no longer in the log.
+    pub fn trim(&self) -> Result<(), StoreError> {
+        loop {
+            // The lock is given back between the pieces: appends may wait for the next file.
+            let _state = self.state.lock();
+            if self.expiry.trim(self.dispatcher.derived())? {
+                return Ok(());
+            }
         }
+    }
+
+    /// Deletes the oldest file of the log if it may go; `true` when it went.
+    fn expire(&self, state: &mut State, is_asked: bool) -> Result<bool, StoreError> {
+        let Some(due) = self.expiry.due(is_asked) else { return Ok(false) };
+        let is_behind = |state: &State| state.checkpoint.record.max(0) as u64 >= due.end();
+        if !is_behind(state) {
+            self.checkpoint(state)?;
+        }
+        // Without a checkpoint behind it recovery may begin in the file.
+        if !is_behind(state) {
+            return Ok(false);
+        }
+        self.expiry.delete(&due)?;
+        Ok(true)
     }
 
     fn prepare_next(&self) -> Result<(), StoreError> {
@@ -183,7 +201,7 @@ impl Keeper {
     }
 
     fn checkpoint(&self, state: &mut State) -> Result<(), StoreError> {
-        state.checkpoint_at = self.clock.elapsed();
+        state.checkpoint_at = self.log.clock().elapsed();
         let (last, queues) = self.dispatcher.last();
         let is_new = |last: &LastRecord| last.physical as i64 != state.checkpoint.record;
         let Some(last) = last.filter(|last| !state.is_in_doubt && is_new(last)) else { return Ok(()) };

@@ -34,6 +34,7 @@ pub mod disk;
 mod dispatch;
 mod error;
 mod events;
+mod expiry;
 mod feed;
 mod flush;
 mod index;
@@ -52,6 +53,7 @@ mod queues;
 mod reading;
 mod recovery;
 mod region;
+mod retention;
 mod scan;
 mod segments;
 pub mod simdisk;
@@ -86,6 +88,7 @@ pub use lookup::{Boundary, Get, GetResult, GetStatus, QUERY_RECORDS_MAX, QueryRe
 pub use medium::MediumKind;
 pub use options::Options;
 pub use progress::{Phase, Progress};
+pub use retention::{Deletable, Retention};
 
 /// How long an append waits, in all, for a segment or for a flush that makes room.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -218,6 +221,23 @@ impl Store {
     /// Makes a checkpoint now: what is visible will not be read again by the next recovery.
     pub fn checkpoint(&self) -> Result<(), StoreError> {
         self.keeper.checkpoint_now()
+    }
+
+    /// Sets how long messages are kept, and what a full disk means.
+    pub fn retain(&self, retention: Retention) {
+        self.keeper.expiry().set(retention);
+        self.keeper.wake();
+    }
+
+    /// Deletes in this thread the files of the log that have expired, whatever the hour, and trims queues and index. Returns
+    /// how many files of the log went.
+    pub fn delete_expired(&self) -> Result<u64, StoreError> {
+        self.keeper.delete_expired()
+    }
+
+    /// Removes in this thread the files of queues and index whose messages are no longer in the log.
+    pub fn trim(&self) -> Result<(), StoreError> {
+        self.keeper.trim()
     }
 
     /// Why writes are refused; `None` while they are accepted.

@@ -18,6 +18,7 @@ use super::disk::Disk;
 use super::dispatch::Dispatcher;
 use super::error::StoreError;
 use super::events::Events;
+use super::expiry::Expiry;
 use super::flush::Flush;
 use super::keeper::Keeper;
 use super::options::Options;
@@ -53,8 +54,7 @@ impl Store {
         let events = Arc::new(Events::default());
         let recovered = recovery::recover(&options, &disk, &clock, &marks, progress, &events)?;
         let store_timestamp_ms = recovered.last.map_or(0, |last| last.store_timestamp_ms);
-        let log =
-            CommitLog::new(recovered.segments, Arc::clone(&clock), recovered.active, store_timestamp_ms);
+        let log = CommitLog::new(recovered.segments, clock, recovered.active, store_timestamp_ms);
         let log = Arc::new(log);
         let end = log.published();
         let dispatcher = Arc::new(Dispatcher::new(recovered.derived, end, recovered.last));
@@ -65,12 +65,13 @@ impl Store {
             Duration::from_millis(options.flush_interval_ms),
             end,
         ));
+        let expiry = Expiry::new(Arc::clone(&log), Arc::clone(&events), options.retention.clone());
         let keeper = Arc::new(Keeper::new(
             Arc::clone(&log),
             Arc::clone(&dispatcher),
             Arc::clone(&flush),
+            expiry,
             marks,
-            clock,
             &options,
             recovered.checkpoint,
         ));

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::error::StoreError;
 use super::medium::MediumKind;
+use super::retention::Retention;
 
 /// Bytes of a queue entry on disk.
 pub const UNIT_BYTES: usize = 20;
@@ -34,8 +35,8 @@ pub struct Options {
     pub flush_interval_ms: u64,
     /// Pause between checkpoints, in milliseconds: what a crash makes recovery read again.
     pub checkpoint_interval_ms: u64,
-    /// Messages are refused while fewer bytes are free on the disk, so that what is being written can be finished.
-    pub free_bytes_min: u64,
+    /// How long messages are kept, and what a full disk means.
+    pub retention: Retention,
     /// Bytes before the end of the log that are taken to be in memory.
     pub hot_bytes: u64,
     /// Delivery times of the delay levels 1, 2, …, in milliseconds: they are part of the queue entries of
@@ -64,7 +65,7 @@ impl Options {
             medium: MediumKind::Mapping,
             flush_interval_ms: 50,
             checkpoint_interval_ms: 5000,
-            free_bytes_min: 64 << 20,
+            retention: Retention::default(),
             hot_bytes: 128 << 20,
             delay_levels_ms: [SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND]
                 .into_iter()

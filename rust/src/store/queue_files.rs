@@ -129,6 +129,19 @@ impl QueueFiles {
         self.remove_dir(&self.dir(topic, queue_id))
     }
 
+    /// Removes the first of a queue's files, durably: a crash must not leave a gap.
+    pub fn remove_first(&self, queue: &ConsumeQueue, base: u64) -> Result<(), StoreError> {
+        {
+            let mut open = self.open.lock();
+            open.files.remove(&(queue.serial(), base));
+            open.unsynced.remove(&(queue.serial(), base));
+        }
+        let dir = self.dir(&queue.key().topic, queue.key().queue_id);
+        let path = dir.join(name_of(base));
+        self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
+        self.disk.sync_dir(&dir).map_err(StoreError::io(&dir, "sync"))
+    }
+
     /// Whether a topic has files.
     pub fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
         let dir = self.root.join(topic);

@@ -175,26 +175,7 @@ fn points_at_its_record(log: &Segments, key: &QueueKey, offset: u64, unit: &Unit
 
 /// Raises every queue's min to its first unit whose record is still in the log.
 pub fn correct_min_offsets(queues: &Queues, log_begin: u64) -> Result<(), StoreError> {
-    for queue in queues.all() {
-        let is_gone = |offset: u64| -> Result<bool, StoreError> {
-            let unit = queues.unit(&queue, offset).map_err(StoreError::io(queues.files().root(), "read"))?;
-            Ok(unit.is_none_or(|unit| unit == Unit::FILLER || unit.physical < log_begin))
-        };
-        let (mut low, mut high) = (queue.min().0, queue.max().0);
-        if low < high && !is_gone(low)? {
-            continue;
-        }
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if is_gone(middle)? {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        queue.raise_min(low);
-    }
-    Ok(())
+    queues.all().iter().try_for_each(|queue| queues.correct_min(queue, log_begin))
 }
 
 /// Shares the disk of a store with its queues.

@@ -23,6 +23,8 @@ use super::queue_files::QueueFiles;
 
 /// Units of one queue in memory alone, at most; then the dispatching thread writes them itself.
 const UNWRITTEN_UNITS_MAX: usize = 1 << 16;
+/// Queues that are trimmed in one go: a few milliseconds' worth.
+const QUEUES_PER_PIECE: usize = 256;
 /// Bytes of a topic's name: what a directory entry can hold.
 const TOPIC_BYTES_MAX: usize = 255;
 
@@ -33,6 +35,13 @@ type Topics = HashMap<Arc<str>, BTreeMap<u32, Arc<ConsumeQueue>>>;
 struct Writing {
     dirty: Vec<Arc<ConsumeQueue>>,
     units: Vec<u8>,
+}
+
+/// Queues that still have to be trimmed to a begin of the log.
+#[derive(Default)]
+struct Trimming {
+    log_begin: Option<u64>,
+    queues: Vec<Arc<ConsumeQueue>>,
 }
 
 /// All queues.
@@ -48,6 +57,7 @@ pub struct Queues {
     dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Held while queue files are written or removed.
     writing: Mutex<Writing>,
+    trimming: Mutex<Trimming>,
 }
 
 impl Queues {
@@ -61,6 +71,7 @@ impl Queues {
             digest: AtomicU64::new(0),
             dirty: Mutex::default(),
             writing: Mutex::default(),
+            trimming: Mutex::default(),
         }
     }
 
@@ -220,6 +231,44 @@ impl Queues {
         Ok(Some(Unit::decode(&unit)).filter(|unit| count == 1 && unit.is_plausible()))
     }
 
+    /// Raises a queue's min to its first unit whose record is still in the log.
+    pub fn correct_min(&self, queue: &ConsumeQueue, log_begin: u64) -> Result<(), StoreError> {
+        let is_gone = |offset: u64| -> Result<bool, StoreError> {
+            let unit = self.unit(queue, offset).map_err(StoreError::io(self.files.root(), "read"))?;
+            Ok(unit.is_none_or(|unit| unit == Unit::FILLER || unit.physical < log_begin))
+        };
+        let (mut low, mut high) = (queue.min().0, queue.max().0);
+        if low < high && !is_gone(low)? {
+            return Ok(());
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_gone(middle)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        queue.raise_min(low);
+        Ok(())
+    }
+
+    /// Removes the files of a queue that end before its min, oldest first. The newest stays: it says where offsets go on.
+    fn remove_expired(&self, queue: &ConsumeQueue) -> Result<(), StoreError> {
+        let _writing = self.writing.lock();
+        let file_units = self.files.file_units();
+        let newest = queue.max().0.min(queue.written()).saturating_sub(1) / file_units;
+        for file in queue.first() / file_units..newest.min(queue.min().0 / file_units) {
+            // A topic that was deleted meanwhile has taken all its files along.
+            if queue.is_deleted() {
+                break;
+            }
+            self.files.remove_first(queue, file * self.files.file_bytes())?;
+            queue.removed_before((file + 1) * file_units);
+        }
+        Ok(())
+    }
+
     /// Lets idle queues give their memory back.
     pub fn cool_down(&self) {
         self.topics.read().values().flat_map(BTreeMap::values).for_each(|queue| queue.cool_down());
@@ -284,6 +333,20 @@ impl Derived for Queues {
 
     fn sync(&self) -> Result<(), StoreError> {
         self.files.sync()
+    }
+
+    fn trim(&self, log_begin: u64) -> Result<bool, StoreError> {
+        let mut trimming = self.trimming.lock();
+        if trimming.log_begin != Some(log_begin) {
+            *trimming = Trimming { log_begin: Some(log_begin), queues: self.all() };
+        }
+        for _ in 0..QUEUES_PER_PIECE {
+            let Some(queue) = trimming.queues.last() else { break };
+            self.correct_min(queue, log_begin)?;
+            self.remove_expired(queue)?;
+            trimming.queues.pop();
+        }
+        Ok(trimming.queues.is_empty())
     }
 
     fn digest(&self) -> u64 {

@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::disk::{Disk, DiskFile, Open};
+use super::disk::{Disk, DiskFile, Open, Space};
 use super::error::StoreError;
 use super::medium::{MediumKind, Unwritten};
 use super::region::{Appender, Reader, Region};
@@ -227,9 +227,9 @@ impl Segments {
         self.size
     }
 
-    /// Bytes free on the disk of the log.
-    pub fn free_bytes(&self) -> Result<u64, StoreError> {
-        self.disk.free_bytes(&self.dir).map_err(StoreError::io(&self.dir, "measure the free space of"))
+    /// Room on the disk of the log.
+    pub fn space(&self) -> Result<Space, StoreError> {
+        self.disk.space(&self.dir).map_err(StoreError::io(&self.dir, "measure the free space of"))
     }
 
     /// What the files are written through.
@@ -384,6 +384,18 @@ impl Segments {
         list.push(Arc::clone(&segment));
         self.list.store(Arc::new(list));
         Ok(Some((segment, appender)))
+    }
+
+    /// Removes the first file, durably, and then takes it out of the list. Nothing but the last file may be written.
+    ///
+    /// Whoever reads from it keeps its mapping. After an error the file is in the list, and may be gone from the disk
+    /// already: what is mapped can be read, and removing it again succeeds.
+    pub fn remove_first(&self, first: &Segment) -> Result<(), StoreError> {
+        self.disk.remove(first.path()).map_err(StoreError::io(first.path(), "remove"))?;
+        self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+        let rest = self.all().iter().filter(|segment| segment.base() != first.base()).cloned().collect();
+        self.list.store(Arc::new(rest));
+        Ok(())
     }
 
     /// Removes a last file that begins after `end`, as an orderly stop does with the one made early.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::disk::{Disk, DiskFile, Entry, Open};
+use super::disk::{Disk, DiskFile, Entry, Open, Space};
 use super::region::Region;
 
 mod state;
@@ -94,9 +94,10 @@ impl SimDisk {
         self.state.lock().frozen.is_some()
     }
 
-    /// Says how much is free. Operations go on as before: to fail them is [`set_fault`](Self::set_fault)'s.
-    pub fn set_free_bytes(&self, bytes: u64) {
-        self.state.lock().free_bytes = Some(bytes);
+    /// Says how much room there is; at first nobody knows. Operations go on as before: to fail them is
+    /// [`set_fault`](Self::set_fault)'s.
+    pub fn set_space(&self, space: Space) {
+        self.state.lock().space = space;
     }
 
     /// Makes an operation go wrong.
@@ -213,8 +214,8 @@ impl Disk for SimDisk {
         })
     }
 
-    fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
-        Ok(self.state.lock().free_bytes.unwrap_or(1 << 40))
+    fn space(&self, _path: &Path) -> io::Result<Space> {
+        Ok(self.state.lock().space)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {

@@ -4,6 +4,8 @@
 //! got is what was put there, whichever life of the store put it.
 #![allow(dead_code)]
 
+pub mod workloads;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::super::disk::Space;
 use super::super::region::Region;
 use super::{Fault, Survival};
 
@@ -42,8 +43,8 @@ pub(super) struct State {
     pub(super) frozen: Option<Box<Image>>,
     pub(super) fault: Option<Fault>,
     pub(super) locks: BTreeSet<PathBuf>,
-    /// What a question for free space is answered; a large number where nobody has said.
-    pub(super) free_bytes: Option<u64>,
+    /// What a question for the room there is is answered.
+    pub(super) space: Space,
 }
 
 #[derive(Default)]

@@ -1,0 +1,46 @@
+"""How long messages are kept: from the settings down to the store.
+
+The store counts hours in UTC and has no calendar, so it is told what the local time is ahead. That changes twice a
+year: the rule goes down again every few minutes, and with every change of a setting. Threads: the event loop's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from rmqpy.clock import Clock
+from rmqpy.config.store import StoreConfig
+
+#: How often the store is told; as late a change of the clocks may be noticed.
+RETENTION_SECONDS: Final = 300.0
+
+_HOUR_MS: Final = 3_600_000
+
+
+class RetainingStore(Protocol):
+    """What deletes old files by a rule."""
+
+    def retain(
+        self,
+        *,
+        reserved_ms: int,
+        delete_hours: Sequence[int],
+        utc_offset_ms: int,
+        expire_percent: int,
+        force_percent: int | None,
+        full_percent: int,
+    ) -> None: ...
+
+
+def retain(store: RetainingStore, config: StoreConfig, clock: Clock) -> None:
+    """Set the rule that these settings ask for."""
+    store.retain(
+        reserved_ms=config.reserved_hours * _HOUR_MS,
+        delete_hours=config.delete_hours,
+        utc_offset_ms=time.localtime(clock.wall_ms() / 1_000).tm_gmtoff * 1_000,
+        expire_percent=config.expire_percent,
+        force_percent=config.force_percent if config.deletes_by_force else None,
+        full_percent=config.full_percent,
+    )

@@ -1,0 +1,143 @@
+//! Retention: when old files go, and when a disk is too full for new messages.
+//!
+//! Owns the rule and no file: given the time, the space on the disk and the age of a file, what may go, and whether
+//! messages are still taken. `expiry` asks it and does it.
+//!
+//! Threads: none of its own; pure.
+
+use super::disk::Space;
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// How long messages are kept, and what happens when space runs out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Retention {
+    /// A file expires so long after its newest message was stored, in milliseconds.
+    pub reserved_ms: u64,
+    /// Hours of the day, 0 to 23, in which expired files are deleted.
+    pub delete_hours: Vec<u8>,
+    /// What local time is ahead of UTC, in milliseconds: hours are meant locally.
+    pub utc_offset_ms: i64,
+    /// Share of the disk in use from which on expired files are deleted at any hour, in percent.
+    pub expire_percent: u8,
+    /// Share of the disk in use from which on the oldest file is deleted whether it has expired or not, in percent;
+    /// `None`: never.
+    pub force_percent: Option<u8>,
+    /// Share of the disk in use from which on messages are refused, in percent.
+    pub full_percent: u8,
+    /// Messages are refused, too, while fewer bytes are free: what is being written can then be finished.
+    pub free_bytes_min: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            reserved_ms: 72 * HOUR_MS,
+            delete_hours: vec![4],
+            utc_offset_ms: 0,
+            expire_percent: 75,
+            force_percent: None,
+            full_percent: 100,
+            free_bytes_min: 64 << 20,
+        }
+    }
+}
+
+/// Which files may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deletable {
+    /// None, at this hour.
+    Nothing,
+    /// Those whose newest message was stored before this time, in milliseconds.
+    StoredBefore(i64),
+    /// The oldest ones, until there is room.
+    Oldest,
+}
+
+impl Retention {
+    /// Which files may go at this time, with so much space.
+    #[must_use]
+    pub fn deletable(&self, now_ms: u64, space: Space) -> Deletable {
+        let used = space.used_percent();
+        if self.force_percent.is_some_and(|percent| used >= percent) {
+            return Deletable::Oldest;
+        }
+        let local_ms = now_ms.saturating_add_signed(self.utc_offset_ms);
+        let hour = (local_ms / HOUR_MS % 24) as u8;
+        if self.delete_hours.contains(&hour) || self.is_short(space) {
+            return Deletable::StoredBefore(self.expired_before(now_ms));
+        }
+        Deletable::Nothing
+    }
+
+    /// Files whose newest message was stored before this time have expired, in milliseconds.
+    #[must_use]
+    pub fn expired_before(&self, now_ms: u64) -> i64 {
+        now_ms.saturating_sub(self.reserved_ms) as i64
+    }
+
+    /// Whether expired files cannot wait for their hour.
+    #[must_use]
+    pub fn is_short(&self, space: Space) -> bool {
+        space.used_percent() >= self.expire_percent
+    }
+
+    /// Whether messages have to be refused.
+    #[must_use]
+    pub fn is_full(&self, space: Space) -> bool {
+        space.total > 0 && (space.used_percent() >= self.full_percent || space.free < self.free_bytes_min)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOUR: u64 = 1_700_000_000_000 / (24 * HOUR_MS) * 24 * HOUR_MS + 4 * HOUR_MS;
+
+    fn used(percent: u64) -> Space {
+        Space { free: 1000 - percent * 10, total: 1000 }
+    }
+
+    #[test]
+    fn expired_files_go_at_their_hour_or_when_space_is_short() {
+        let retention = Retention { reserved_ms: HOUR_MS, ..Retention::default() };
+        let expired = |now: u64| Deletable::StoredBefore((now - HOUR_MS) as i64);
+        for (now, space, expected) in [
+            (FOUR, used(10), expired(FOUR)),
+            (FOUR + HOUR_MS - 1, used(10), expired(FOUR + HOUR_MS - 1)),
+            (FOUR - 1, used(10), Deletable::Nothing),
+            (FOUR + HOUR_MS, used(74), Deletable::Nothing),
+            (FOUR + HOUR_MS, used(75), expired(FOUR + HOUR_MS)),
+            (FOUR + HOUR_MS, used(100), expired(FOUR + HOUR_MS)),
+        ] {
+            assert_eq!(retention.deletable(now, space), expected, "at {now} with {space:?}");
+        }
+    }
+
+    #[test]
+    fn hours_are_local() {
+        let retention = Retention { utc_offset_ms: 2 * HOUR_MS as i64, ..Retention::default() };
+        assert_ne!(retention.deletable(FOUR - 2 * HOUR_MS, used(10)), Deletable::Nothing);
+        assert_eq!(retention.deletable(FOUR, used(10)), Deletable::Nothing);
+    }
+
+    #[test]
+    fn files_that_have_not_expired_go_only_where_that_was_asked_for() {
+        let forced = Retention { force_percent: Some(85), ..Retention::default() };
+        assert_eq!(forced.deletable(FOUR, used(85)), Deletable::Oldest);
+        assert_ne!(forced.deletable(FOUR, used(84)), Deletable::Oldest);
+        assert_ne!(Retention::default().deletable(FOUR, used(99)), Deletable::Oldest);
+    }
+
+    #[test]
+    fn a_disk_is_full_by_share_or_by_bytes() {
+        let by =
+            |full_percent, free_bytes_min| Retention { full_percent, free_bytes_min, ..Retention::default() };
+        assert!(by(90, 0).is_full(used(90)));
+        assert!(!by(90, 0).is_full(used(89)));
+        assert!(by(100, 101).is_full(used(90)));
+        assert!(!by(100, 100).is_full(used(90)));
+        assert!(!by(90, 100).is_full(Space { free: 0, total: 0 }), "nobody knows");
+    }
+}

@@ -1,0 +1,256 @@
+//! Old files go, and nothing else does: by time, by space, on demand, and under readers.
+#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod store_model;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rmqpy::clock::{Clock, ManualClock, SystemClock};
+use rmqpy::positions::{PhysicalOffset, QueueOffset};
+use rmqpy::store::disk::{Disk, OsDisk, Space};
+use rmqpy::store::simdisk::SimDisk;
+use rmqpy::store::{Event, Get, GetResult, GetStatus, Options, PutError, Retention, Store};
+use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample};
+
+const BIG: Sample = sample("bulk", 0, 20_000);
+const TINY: Sample = sample("tiny", 0, 10);
+const RARE: Sample = sample("rare", 0, 10);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Fills `files` files of the log with messages of this moment; `TINY` is in every one of them.
+fn fill(store: &Store, files: u64) {
+    let until = store.range().1.0 / SEGMENT_BYTES + files;
+    while store.range().1.0 / SEGMENT_BYTES < until {
+        assert!(put(store, &[BIG, TINY, TINY, TINY, TINY], false).iter().all(Result::is_ok));
+        store.flush().expect("a working disk");
+        store.keep().expect("a working disk");
+    }
+}
+
+fn names(disk: &SimDisk, dir: &str) -> Vec<u64> {
+    let entries = disk.list(Path::new(dir)).expect("a directory");
+    entries.iter().map(|entry| entry.name.parse().expect("a number")).collect()
+}
+
+/// Moves the clock to this hour of the day, UTC, at least `later` from now.
+fn wait_for_hour(clock: &ManualClock, hour: u64, later: Duration) {
+    clock.advance(later);
+    while clock.wall_ms() / 3_600_000 % 24 != hour {
+        clock.advance(HOUR);
+    }
+}
+
+/// Rounds of the keeper until nothing changes any more.
+fn settle(store: &Store, clock: &ManualClock) {
+    for _ in 0..20 {
+        clock.advance(Duration::from_secs(1));
+        store.keep().expect("a working disk");
+    }
+}
+
+#[test]
+fn expired_files_go_at_their_hour_with_what_queues_and_index_hold_of_them() {
+    let (disk, clock) = (SimDisk::new(), clock());
+    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    put(&store, &[RARE], false);
+    fill(&store, 5);
+    let kept_from = store.range().1.0 / SEGMENT_BYTES * SEGMENT_BYTES;
+    clock.advance(HOUR);
+    fill(&store, 1);
+    let tiny = store.queue("tiny", 0).expect("a queue");
+    let (max, index_files) = (tiny.max(), names(&disk, "/store/index").len());
+    // 72 hours have passed, but it is not the hour.
+    wait_for_hour(&clock, 3, 73 * HOUR);
+    settle(&store, &clock);
+    assert_eq!(store.range().0, PhysicalOffset(0));
+    wait_for_hour(&clock, 4, HOUR / 2);
+    drop(store.events());
+    settle(&store, &clock);
+    // All of the first five files, and all but the last of what came an hour later.
+    let begin = store.range().0.0;
+    assert!(begin >= kept_from, "{begin}");
+    assert_eq!(names(&disk, "/store/commitlog").first(), Some(&begin));
+    assert!(
+        store.events().iter().all(|event| matches!(event, Event::Deleted { is_expired: true, .. })),
+        "each deletion is told"
+    );
+    // The queue begins where the log does, and so do its files; its end is where it was.
+    assert_eq!(tiny.max(), max);
+    assert!(tiny.min() > QueueOffset(0) && tiny.min() < max);
+    let record = store.lookup(PhysicalOffset(begin)).expect("the log begins with a record");
+    assert!(!record.is_empty());
+    assert_eq!(read_all(&store, "tiny", 0).len() as u64, max.0 - tiny.min().0);
+    let queue_files = names(&disk, "/store/consumequeue/tiny/0");
+    assert_eq!(queue_files.first(), Some(&(tiny.min().0 / 8 * 160)));
+    // A queue whose messages are all gone keeps its newest file: offsets go on.
+    let rare = store.queue("rare", 0).expect("a queue");
+    assert_eq!((rare.min(), rare.max()), (QueueOffset(1), QueueOffset(1)));
+    assert_eq!(names(&disk, "/store/consumequeue/rare/0"), [0]);
+    assert!(names(&disk, "/store/index").len() < index_files, "{index_files} index files before");
+    let key = key_of("tiny", 0, tiny.min().0);
+    assert_eq!(store.query("tiny", &key, 32, 0, i64::MAX).expect("an index").records.len(), 1);
+    // It stays so after either kind of stop.
+    for is_clean in [true, false] {
+        if is_clean {
+            store.close().expect("closes")
+        } else {
+            store.abandon()
+        }
+        let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+        let again = store.queue("tiny", 0).expect("a queue");
+        assert_eq!((store.range().0.0, again.min(), again.max()), (begin, tiny.min(), max), "{is_clean}");
+        let rare = store.queue("rare", 0).expect("a queue");
+        assert_eq!((rare.min(), rare.max()), (QueueOffset(1), QueueOffset(1)), "{is_clean}");
+        store.close().expect("closes");
+    }
+}
+
+#[test]
+fn a_file_stays_while_one_message_in_it_has_not_expired_and_so_does_the_last() {
+    let (disk, clock) = (SimDisk::new(), clock());
+    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    put(&store, &[BIG, BIG], false);
+    store.flush().expect("a working disk");
+    store.keep().expect("a working disk");
+    clock.advance(71 * HOUR);
+    put(&store, &[BIG], false);
+    clock.advance(2 * HOUR);
+    put(&store, &[BIG], false);
+    assert_eq!(store.range().1.0 / SEGMENT_BYTES, 1);
+    assert_eq!(store.delete_expired().expect("a working disk"), 0, "two hours old");
+    clock.advance(100 * HOUR);
+    assert_eq!(store.delete_expired().expect("a working disk"), 1);
+    assert_eq!(store.range().0, PhysicalOffset(SEGMENT_BYTES));
+    assert_eq!(store.delete_expired().expect("a working disk"), 0, "the last file never goes");
+    assert_eq!(read_all(&store, "bulk", 0).len(), 1);
+}
+
+#[test]
+fn a_disk_that_is_short_lets_expired_files_go_at_any_hour_and_a_full_one_others_only_when_asked() {
+    for (used_percent, force_percent, is_expired, expected) in [
+        (74, Some(85), true, 0),
+        (75, None, true, 3),
+        (99, None, false, 0),
+        (84, Some(85), false, 0),
+        (85, Some(85), false, 3),
+    ] {
+        let (disk, clock) = (SimDisk::new(), clock());
+        let retention = Retention { force_percent, full_percent: 90, ..Retention::default() };
+        let options = Options { retention, ..options("/store", false) };
+        let store = open(disk.shared(), options, clock.clone()).expect("opens");
+        fill(&store, 3);
+        put(&store, &[TINY], false);
+        if is_expired {
+            wait_for_hour(&clock, 10, 80 * HOUR);
+        }
+        let total = 1 << 40;
+        disk.set_space(Space { free: total / 100 * (100 - used_percent), total });
+        drop(store.events());
+        settle(&store, &clock);
+        let context = format!("{used_percent} % in use, {force_percent:?}, expired {is_expired}");
+        assert_eq!(store.range().0.0 / SEGMENT_BYTES, expected, "{context}");
+        let events = store.events();
+        let warned = events.iter().filter(|event| matches!(event, Event::DiskShort { .. })).count();
+        assert_eq!(warned, usize::from(used_percent >= 75), "{context}: told once");
+        let lost = events.iter().filter(|event| matches!(event, Event::Deleted { is_expired: false, .. }));
+        assert_eq!(
+            lost.count() as u64,
+            if is_expired { 0 } else { expected },
+            "{context}: what is lost is told"
+        );
+        let outcome = put(&store, &[TINY], false)[0];
+        assert_eq!(outcome == Err(PutError::DiskFull), used_percent >= 90, "{context}");
+    }
+}
+
+#[test]
+fn a_rule_that_changes_counts_from_then_on_and_a_disk_with_room_takes_messages_again() {
+    let (disk, clock) = (SimDisk::new(), clock());
+    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    fill(&store, 2);
+    put(&store, &[TINY], false);
+    clock.advance(2 * HOUR);
+    settle(&store, &clock);
+    assert_eq!(store.range().0, PhysicalOffset(0));
+    store.retain(Retention {
+        reserved_ms: 3_600_000,
+        delete_hours: (0..24).collect(),
+        ..Retention::default()
+    });
+    settle(&store, &clock);
+    assert_eq!(store.range().0.0 / SEGMENT_BYTES, 2);
+    store.retain(Retention { full_percent: 50, ..Retention::default() });
+    for (free, is_taken) in [(40, false), (60, true), (49, false), (51, true)] {
+        disk.set_space(Space { free: free << 30, total: 100 << 30 });
+        settle(&store, &clock);
+        assert_eq!(put(&store, &[TINY], false)[0].is_ok(), is_taken, "{free} % free");
+    }
+}
+
+/// Goal: who reads a file that is deleted meanwhile, or asks for what is gone, gets whole records or is told where to go on.
+/// Method: a real disk, small files that expire at once, readers at the begin, the keeper in its own thread.
+#[test]
+fn readers_and_appends_are_not_disturbed_by_files_that_go() {
+    let folder = Folder::new("retention");
+    let retention = Retention { reserved_ms: 0, expire_percent: 0, ..Retention::default() };
+    let options = Options { retention, threads: true, ..options(folder.0.join("store"), false) };
+    let store = open(OsDisk::shared(), options, SystemClock::shared()).expect("opens");
+    put(&store, &[BIG], false);
+    let first = store.lookup(PhysicalOffset(0)).expect("a record");
+    let copy = first.to_vec();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (store, is_over) = (Arc::clone(&store), Arc::clone(&is_over));
+            std::thread::spawn(move || read_until(&store, &is_over))
+        })
+        .collect();
+    let begins_late_enough = || store.range().0.0 >= 40 * SEGMENT_BYTES;
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !begins_late_enough() && std::time::Instant::now() < deadline {
+        let (begin, end) = store.range();
+        // No faster than files go, or the disk of this machine fills up.
+        if end.bytes_since(begin) > 64 * SEGMENT_BYTES {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        for outcome in put(&store, &[BIG], false) {
+            outcome.expect("no append waits for a deletion");
+        }
+    }
+    is_over.store(true, Ordering::Release);
+    let read: u64 = readers.into_iter().map(|reader| reader.join().expect("no reader fails")).sum();
+    assert!(begins_late_enough(), "only {} files went", store.range().0.0 / SEGMENT_BYTES);
+    assert!(read > 0);
+    assert_eq!(first.as_ref(), copy, "a slice outlives its file");
+    store.close().expect("closes");
+}
+
+/// Reads the queue from its begin again and again; returns how many messages there were.
+fn read_until(store: &Store, is_over: &AtomicBool) -> u64 {
+    let queue = store.queue("bulk", 0).expect("a queue");
+    let (mut result, mut read, mut offset) = (GetResult::default(), 0, QueueOffset(0));
+    while !is_over.load(Ordering::Acquire) {
+        let ask = Get { offset, messages_max: 4, bytes_max: 1 << 20 };
+        store.get(&queue, &ask, &mut |_| true, &mut result);
+        for slice in &result.slices {
+            for record in rmqpy::message::record::records(slice) {
+                assert!(record.expect("a whole record").body_crc_matches());
+                read += 1;
+            }
+        }
+        match result.status {
+            GetStatus::Found | GetStatus::MessageWasRemoving | GetStatus::OffsetFoundNull => {
+                assert!(result.next_begin > offset, "{:?} makes progress", result.status);
+                offset = result.next_begin;
+            }
+            GetStatus::OffsetTooSmall => offset = result.next_begin,
+            GetStatus::OffsetOverflowOne => offset = QueueOffset(0),
+            other => panic!("{other:?} at {offset} of {}..{}", queue.min(), queue.max()),
+        }
+    }
+    read
+}
