@@ -10,6 +10,8 @@ BENCH   ?= full
 SEEDS   ?= 3
 KILLS   ?= 100
 SPARK_KILLS ?= 30
+ROUNDS  ?= 200
+GB      ?= 5
 OUTAGE_SECONDS ?= 120
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -20,7 +22,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark campaign-spark count campaign bench bench-compare fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +91,18 @@ campaign: ## the store against crashes, faults and kills for long; SEEDS (3), KI
 	RMQPY_CRASH_SEEDS=$(SEEDS) RMQPY_KILLS=$(KILLS) PROPTEST_CASES=20000 cargo test --locked --release --no-fail-fast \
 		--test crash --test group_commit --test recovery --test store_formats -- --nocapture >> target/reports/campaign.txt 2>&1; \
 		status=$$?; grep -E 'states|faults|kills|test result|panicked' target/reports/campaign.txt; exit $$status
+
+campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; what was acknowledged is read back
+	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s
+
+campaign-power: build ## ROUNDS (200) power losses in either flush mode, on an ext4 image that is shut down under load (root, loop devices)
+	RMQPY_POWER_LOSSES=$(ROUNDS) $(BIN)/pytest tests/crash/test_power_loss.py -s
+
+failed-flush: build ## sends that rmqpy and Apache's broker acknowledge with SYNC_FLUSH while every flush fails (strace)
+	$(BIN)/pytest tests/interop/failed_flush.py -s
+
+unclean-start: build ## seconds to start after a kill on GB (5) of messages, beside Apache's broker; takes twice that on the disk
+	UNCLEAN_START_GB=$(GB) $(BIN)/pytest tests/interop/unclean_start.py -s
 
 bench: ## what the hot pieces cost; numbers to look at, no gate
 	cargo bench --locked

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqpy import cli
+
 from . import servers, wire
 from .processes import Child
 
@@ -112,6 +114,11 @@ class Folder:
             child.wait_until(self._is_serving, 3 * servers.APACHE_SECONDS_MAX)
             yield child
             child.stop(servers.APACHE_SECONDS_MAX)
+
+    def verify(self) -> None:
+        """Nothing in the folder is damaged, as whoever had it last left it. No broker may have it open."""
+        command = ["store", "verify", str(self.home / "store"), "-c", str(self.home / "broker.conf")]
+        assert cli.run(command) == 0
 
     def _is_serving(self) -> bool:
         try:

@@ -1,0 +1,95 @@
+"""A broker whose disk is full refuses messages, goes on reading, and takes messages again by itself when there is room.
+
+The store lies on a tmpfs of its own, which something else fills: first to less than the broker leaves free, then to the
+last byte. Nothing that was acknowledged is lost. Needs root.
+"""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from crash.killable import Broker
+from crash.traffic import QUEUES, Acknowledged, Sent, audit, send_header
+from wire import Peer
+
+DISK_BYTES = 256 << 20
+#: Less than the broker wants to be free.
+LEFT_BYTES = 32 << 20
+TOPIC = "full"
+OK, SERVICE_NOT_AVAILABLE = 0, 14
+PATIENCE_SECONDS = 30.0
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs here: {mounted.stderr}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def fill(file: Path, left_bytes: int) -> None:
+    """Leave so many bytes free; less than a page is taken for full."""
+    room = os.statvfs(file.parent)
+    with file.open("ab") as filler:
+        os.posix_fallocate(filler.fileno(), filler.tell(), max(1, room.f_bavail * room.f_frsize - left_bytes))
+
+
+async def send(peer: Peer, number: int, acknowledged: Acknowledged) -> int:
+    body = f"message {number}".encode()
+    answer = await peer.call(310, send_header(TOPIC, number % QUEUES), body)
+    if answer.code == OK:
+        assert answer.ext is not None
+        place = int(answer.ext["queueId"]), int(answer.ext["queueOffset"])
+        acknowledged[place] = Sent(body, int(answer.ext["msgId"][-16:], 16))
+    return answer.code
+
+
+async def send_until(code: int, address: str, acknowledged: Acknowledged) -> float:
+    """Sends one message after the other until one is answered so; how many seconds that took."""
+    began = time.monotonic()
+    async with await Peer.connect(address) as peer:
+        for number in range(1_000_000):
+            answered = await send(peer, number, acknowledged)
+            if answered == code:
+                break
+            assert answered in (OK, SERVICE_NOT_AVAILABLE)
+            assert time.monotonic() < began + PATIENCE_SECONDS, f"no answer {code}"
+            await asyncio.sleep(0.01)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_a_full_disk_refuses_messages_and_takes_them_again(disk: Path, flush: str) -> None:
+    acknowledged: Acknowledged = {}
+    broker = Broker.start(disk / "data", f"flushDiskType={flush}", "maxHashSlotNum=10000")
+    try:
+        await send_until(OK, broker.address, acknowledged)
+        # So that the broker knows the group that reads: a new one it could not note down on a full disk.
+        await audit(broker.address, TOPIC, acknowledged)
+        filler = disk / "filler"
+        fill(filler, LEFT_BYTES)
+        refused = await send_until(SERVICE_NOT_AVAILABLE, broker.address, acknowledged)
+        fill(filler, 0)
+        assert await audit(broker.address, TOPIC, acknowledged) == len(acknowledged)
+        filler.unlink()
+        served = await send_until(OK, broker.address, acknowledged)
+        broker.kill()
+        broker = Broker.start(disk / "data", f"flushDiskType={flush}", "maxHashSlotNum=10000")
+        count = await audit(broker.address, TOPIC, acknowledged)
+    finally:
+        broker.kill()
+    print(f"{flush}: refused {refused:.2f} s after the disk was full, served {served:.2f} s after it was not, ", end="")
+    print(f"{len(acknowledged)} acknowledged, {count} stored")

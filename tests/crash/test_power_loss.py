@@ -1,0 +1,76 @@
+"""A broker whose disk loses its power keeps what it acknowledged: all of it in sync mode, all but an end in async mode.
+
+The store lies on an ext4 file system of its own (`loopback`), which is shut down while 64 senders send to a topic that
+their first message made. Then the broker is killed, the file system mounted again, the store verified as it was left,
+and a broker started on it, which serves the audit and the next round.
+
+The number of power losses in each mode is `RMQPY_POWER_LOSSES`; the seed is printed, and `RMQPY_SEED` repeats its
+moments. `make campaign-power` has many.
+"""
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from crash.killable import Broker
+from crash.loopback import Image, Unavailable
+from crash.traffic import Acknowledged, audit, load_until, read_topic, survivors
+from rmqpy._native import StoppedStore
+
+LOSSES = int(os.environ.get("RMQPY_POWER_LOSSES", "2"))
+
+pytestmark = pytest.mark.timeout(120 + 60 * LOSSES)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Image]:
+    with ExitStack() as mounted:
+        try:
+            image = mounted.enter_context(Image(tmp_path))
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        yield image
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_power_losses_take_nothing_that_was_promised_to_the_disk(disk: Image, flush: str) -> None:
+    seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
+    moments = random.Random(seed)
+    acknowledged = lost = 0
+    broker = Broker.start(disk.mount_point, f"flushDiskType={flush}")
+    try:
+        for number in range(LOSSES):
+            topic = f"power-{number}"
+            sent: Acknowledged = {}
+
+            def cut(broker: Broker = broker) -> None:
+                disk.cut_power()
+                broker.kill()
+
+            await load_until(cut, broker.address, topic, "sender", moments.uniform(0.02, 0.4), sent)
+            disk.unmount()
+            disk.mount()
+            assert_sound(disk)
+            broker = Broker.start(disk.mount_point, f"flushDiskType={flush}")
+            acknowledged += len(sent)
+            if flush == "SYNC_FLUSH":
+                await audit(broker.address, topic, sent)
+            else:
+                lost += len(sent) - len(survivors(await read_topic(broker.address, topic), sent))
+    finally:
+        broker.kill()
+    print(f"seed {seed}, {flush}: {LOSSES} power losses, {acknowledged} acknowledged, {lost} of them lost")
+
+
+def assert_sound(disk: Image) -> None:
+    """There is nothing wrong that the next start would not mend."""
+    store = StoppedStore(disk.mount_point / "store", index_entries=200_000)
+    try:
+        report = store.verify()
+        assert not report["damage"], report["findings"]
+    finally:
+        store.release()

@@ -1,0 +1,141 @@
+"""Senders who note what was acknowledged, and an audit that reads it all back.
+
+Each sender has a connection of its own and sends as fast as it is answered, until the connection ends. A body says who
+sent it and which one it is, with a size that varies. What is acknowledged is noted by queue and offset.
+"""
+
+import asyncio
+import struct
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from wire import Frame, Peer
+
+SENDERS = 64
+QUEUES = 4
+#: Header bits of a pull: it carries its subscription.
+CARRIES_SUBSCRIPTION = 4
+#: Position of the body's length in a record with IPv4 hosts.
+BODY_AT = 84
+
+
+
+class Sent(NamedTuple):
+    """What an acknowledged message was, and where in the log it went."""
+
+    body: bytes
+    position: int
+
+
+#: By queue and offset.
+Acknowledged = dict[tuple[int, int], Sent]
+
+
+def send_header(topic: str, queue: int) -> dict[str, str]:
+    letters = {"a": "senders", "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(queue), "f": "0"}
+    return letters | {"g": "0", "h": "0", "i": "KEYS\x01k\x02", "m": "false"}
+
+
+async def send_until_the_end(
+    address: str, topic: str, name: str, acknowledged: Acknowledged, started: asyncio.Event
+) -> None:
+    """One sender; it ends with its connection, or with the first message that is refused."""
+    with suppress(ConnectionError, asyncio.IncompleteReadError):
+        async with await Peer.connect(address) as peer:
+            for number in range(1_000_000):
+                body = f"{name}/{number}/".encode() + bytes([number % 251]) * (number * 37 % 900)
+                answer = await peer.call(310, send_header(topic, number % QUEUES), body)
+                if answer.code != 0:
+                    assert started.is_set(), answer
+                    return
+                assert answer.ext is not None
+                # The id of a message ends with its position.
+                place = int(answer.ext["queueId"]), int(answer.ext["queueOffset"])
+                acknowledged[place] = Sent(body, int(answer.ext["msgId"][-16:], 16))
+                started.set()
+
+
+def pull_header(topic: str, queue: int, offset: int) -> dict[str, str]:
+    return {
+        "consumerGroup": "auditors",
+        "topic": topic,
+        "queueId": str(queue),
+        "queueOffset": str(offset),
+        "maxMsgNums": "1024",
+        "maxMsgBytes": str(4 << 20),
+        "sysFlag": str(CARRIES_SUBSCRIPTION),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+    }
+
+
+async def read_queue(peer: Peer, topic: str, queue: int) -> list[bytes]:
+    """Every body of a queue, from its first offset; each record is checked on the way."""
+    bodies: list[bytes] = []
+    last_physical = -1
+    while True:
+        answer = await peer.call(11, pull_header(topic, queue, len(bodies)))
+        if answer.code != 0:
+            assert answer.code in (19, 21), answer
+            assert answer.ext is not None
+            assert answer.ext["maxOffset"] == str(len(bodies))
+            return bodies
+        last_physical = take_records(answer, queue, bodies, last_physical)
+
+
+def take_records(answer: Frame, queue: int, bodies: list[bytes], last_physical: int) -> int:
+    at = 0
+    while at < len(answer.body):
+        size, _, crc, queue_id, _, offset, physical = struct.unpack_from(">iiiiiqq", answer.body, at)
+        (length,) = struct.unpack_from(">i", answer.body, at + BODY_AT)
+        body = answer.body[at + BODY_AT + 4 : at + BODY_AT + 4 + length]
+        assert (queue_id, offset) == (queue, len(bodies)), "a queue has a hole or a repetition"
+        assert physical > last_physical, "a queue runs against the log"
+        assert zlib.crc32(body) & 0x7FFF_FFFF == crc, "a torn body was served"
+        bodies.append(body)
+        last_physical, at = physical, at + size
+    return last_physical
+
+
+async def load_until(
+    end: Callable[[], None], address: str, topic: str, name: str, moment: float, acknowledged: Acknowledged
+) -> None:
+    """All senders at once; `moment` seconds after the first answer comes `end`, which has to end their connections."""
+    started = asyncio.Event()
+    async with asyncio.TaskGroup() as senders:
+        for index in range(SENDERS):
+            senders.create_task(send_until_the_end(address, topic, f"{name}-{index}", acknowledged, started))
+        await asyncio.wait_for(started.wait(), 30)
+        # Not a wait for a condition: the moment of death is what varies.
+        await asyncio.sleep(moment)
+        end()
+
+
+async def read_topic(address: str, topic: str) -> list[list[bytes]]:
+    """The bodies of every queue."""
+    async with await Peer.connect(address) as peer:
+        return [await read_queue(peer, topic, queue) for queue in range(QUEUES)]
+
+
+async def audit(address: str, topic: str, acknowledged: Acknowledged) -> int:
+    """Every acknowledged message stands at its place. Returns how many messages there are in all."""
+    found = await read_topic(address, topic)
+    for queue, offset in acknowledged:
+        end = len(found[queue])
+        assert offset < end, f"queue {queue} ends at {end}, offset {offset} was acknowledged"
+    survivors(found, acknowledged)
+    return sum(map(len, found))
+
+
+def survivors(found: list[list[bytes]], acknowledged: Acknowledged) -> Acknowledged:
+    """The acknowledged messages that are still there. What is not there was the end of the log."""
+    kept = {place: sent for place, sent in acknowledged.items() if place[1] < len(found[place[0]])}
+    for (queue, offset), sent in kept.items():
+        assert found[queue][offset] == sent.body, f"queue {queue} has another message at {offset}"
+    end = max((sent.position for sent in kept.values()), default=-1)
+    assert all(sent.position > end for place, sent in acknowledged.items() if place not in kept), "a hole in the log"
+    return kept
