@@ -6,24 +6,30 @@ mod echo;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use echo::{Peer, request};
-use rmqpy::clock::SystemClock;
+use rmqpy::clock::{ManualClock, SharedClock, SystemClock};
 use rmqpy::dataplane::table::Plane;
 use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX, Upcall};
 use rmqpy::remoting::{Server, ServerOptions};
 
 const COLD: i32 = 999_999;
+const HEART_BEAT: i32 = 34;
 
 fn serve() -> (Server<Plane>, Arc<Plane>, SocketAddr) {
-    let plane = Arc::new(Plane::new(SystemClock::shared()).unwrap());
+    serve_by(SystemClock::shared())
+}
+
+fn serve_by(clock: SharedClock) -> (Server<Plane>, Arc<Plane>, SocketAddr) {
+    let plane = Arc::new(Plane::new(clock).unwrap());
     let server = Server::start(Arc::clone(&plane), ServerOptions::default()).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
     (server, plane, address)
 }
 
 fn take(plane: &Plane) -> Vec<Upcall> {
-    let mut taken = plane.upcalls.take(usize::MAX);
+    let mut taken = plane.take(usize::MAX);
     taken.retain(|upcall| matches!(upcall.cause, Cause::Request));
     taken
 }
@@ -87,6 +93,33 @@ fn what_waits_to_be_taken_is_bounded_in_bytes_too() {
     }
     assert_eq!(take(&plane).len(), 6);
     flood.send(&request(COLD, 8, &[], &body));
+    while take(&plane).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_waited_longer_than_anybody_waits_for_it_is_refused_and_the_rest_is_served() {
+    let clock = ManualClock::at(0);
+    let (_server, plane, address) = serve_by(Arc::clone(&clock) as _);
+    let mut peer = Peer::connect(address);
+    // The refusal of the last one says that all of them are in the ring.
+    let share = UPCALLS_MAX as i32 / 10;
+    let sent = |opaque: i32| request(if opaque == 1 { HEART_BEAT } else { COLD }, opaque, &[], b"");
+    peer.send(&(0..=share).flat_map(sent).collect::<Vec<u8>>());
+    assert_eq!(peer.answer().unwrap().opaque, share);
+    clock.advance(Duration::from_millis(5_001));
+    let taken = take(&plane);
+    assert_eq!(taken.iter().map(|upcall| upcall.code).collect::<Vec<_>>(), [HEART_BEAT]);
+    for opaque in (0..share).filter(|opaque| *opaque != 1) {
+        let answer = peer.answer().unwrap();
+        assert_eq!((answer.opaque, answer.code), (opaque, 2));
+        let remark = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
+                      period in queue: 5001ms, size of queue: 0";
+        assert_eq!(answer.remark.as_deref(), Some(remark));
+    }
+    // Their share of the ring is free again.
+    peer.send(&request(COLD, -1, &[], b""));
     while take(&plane).is_empty() {
         std::thread::yield_now();
     }

@@ -204,7 +204,7 @@ impl PyServer {
     #[pyo3(signature = (limit=256))]
     fn take(&self, limit: usize) -> Vec<PyRequest> {
         ATTACHES.fetch_add(1, Ordering::Relaxed);
-        self.plane.upcalls.take(limit).into_iter().map(|upcall| PyRequest { upcall }).collect()
+        self.plane.take(limit).into_iter().map(|upcall| PyRequest { upcall }).collect()
     }
 
     fn answer(&self, answers: Vec<Answer<'_>>) -> PyResult<()> {

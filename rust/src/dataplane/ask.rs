@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::admission::{self, Halt};
 use super::pull::refuse_pull;
-use super::reply::{self, Refusal, overload};
-use super::session::Session;
+use super::reply::{self, Refusal, overload, took_too_long};
+use super::session::{Asker, Event, Session};
 use super::table::{Due, Plane};
-use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Upcall};
+use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Taken, Upcall};
 use crate::remoting::Outbox;
 use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
@@ -86,6 +86,7 @@ impl Plane {
                 .then(|| (frame.body.into(), self.heartbeat_epoch())),
         });
         let mut upcall = upcall(session, Cause::Request);
+        upcall.came_at = self.clock.elapsed();
         upcall.ext = owned_ext(session);
         upcall.body = frame.body.to_vec();
         if self.upcalls.ask(upcall, reply_to) {
@@ -95,6 +96,24 @@ impl Plane {
             let refusal = overload();
             reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]);
         }
+    }
+
+    /// Takes up to `limit` entries for Python, and refuses requests that waited too long to be taken.
+    pub fn take(&self, limit: usize) -> Vec<Upcall> {
+        let Taken { fresh, late, left } = self.upcalls.take(limit, self.clock.elapsed());
+        self.counters.overloads.fetch_add(late.len() as u64, Ordering::Relaxed);
+        for (reply_to, waited) in late {
+            let ReplyTo { link, opaque, encoding, .. } = reply_to;
+            let asker = Asker { opaque, encoding, is_oneway: false };
+            let refusal = took_too_long(waited, left);
+            let mut frame = Vec::new();
+            reply::write(&mut frame, asker, refusal.code, Some(&refusal.remark), &[]);
+            if !link.post(Event::Write(frame)) {
+                // Its mailbox is full because it does not read.
+                link.close();
+            }
+        }
+        fresh
     }
 
     /// Takes a client's answer to a request of ours; most of those are one-way and get none.
@@ -170,5 +189,6 @@ pub(super) fn upcall(session: &Session, cause: Cause) -> Upcall {
         is_oneway: header.is_oneway(),
         ext: Vec::new(),
         body: Vec::new(),
+        came_at: Duration::ZERO,
     }
 }

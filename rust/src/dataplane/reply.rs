@@ -1,6 +1,7 @@
 //! Answers that are not a message: refusals, and the codes behind them.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::session::Asker;
 use crate::remoting::codes::{flag, response};
@@ -33,6 +34,16 @@ impl Refusal {
 #[must_use]
 pub fn overload() -> Refusal {
     Refusal::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+}
+
+/// The refusal of a request that waited too long for its turn; operators look for the prefix.
+#[must_use]
+pub fn took_too_long(waited: Duration, left: usize) -> Refusal {
+    let remark = format!(
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {}ms, size of queue: {left}",
+        waited.as_millis(),
+    );
+    Refusal::new(response::SYSTEM_BUSY, remark)
 }
 
 /// Begins a reply at the end of `out`; `finish` it.

@@ -76,7 +76,7 @@ pub struct Counters {
     pub sends: AtomicU64,
     /// Pulls, without their second execution.
     pub pulls: AtomicU64,
-    /// Requests refused because the ring to Python was full.
+    /// Requests refused because the ring to Python was full, or because they waited in it for too long.
     pub overloads: AtomicU64,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! One bounded ring and one eventfd for a server. Python's loop takes up to 256 entries per wake-up and sends its
 //! answers down as one batch; each finds its connection through the token it came up with. A full ring answers
-//! `[OVERLOAD]`. No Python object is ever kept here.
+//! `[OVERLOAD]`, and what waited in it longer than anybody waits for the answer is passed over. No Python object is
+//! ever kept here.
 //!
 //! A send to a topic that does not exist yet, or a pull of a group that does not, parks its frame: one upcall for
 //! the name, and the frames go in again when Python has published it.
@@ -14,12 +15,14 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::session::{Event, Link};
+use crate::remoting::codes::request;
 use crate::remoting::frame::{Encoding, Frame};
 
 /// Requests that may wait for Python, taken or not.
@@ -34,6 +37,16 @@ const ASKED_CLIENTS_MAX: usize = 64;
 const PARKED_PER_NAME_MAX: usize = 4_096;
 /// Bytes that may be parked in all.
 const PARKED_BYTES_MAX: usize = 64 << 20;
+
+/// How long a request may wait to be taken, as at the original: beyond, whoever sent it has given up or soon will.
+/// Brokers wait longer for a name server than anybody waits for a broker.
+fn patience(code: i32) -> Duration {
+    Duration::from_secs(match code {
+        request::HEART_BEAT => 31,
+        request::REGISTER_BROKER => 24,
+        _ => 5,
+    })
+}
 
 /// What a parked frame waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,6 +91,8 @@ pub struct Upcall {
     pub language: u8,
     /// Nobody waits for an answer.
     pub is_oneway: bool,
+    /// When it came, on the data plane's clock; requests only.
+    pub came_at: Duration,
     /// Header fields.
     pub ext: Vec<(String, String)>,
     /// Body bytes.
@@ -101,6 +116,17 @@ pub struct ReplyTo {
     pub encoding: Encoding,
     /// The body of a heartbeat, and the registry's epoch when it came: an accepted one is remembered.
     pub heartbeat: Option<(Box<[u8]>, u64)>,
+}
+
+/// What `take` found.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// For Python, oldest first.
+    pub fresh: Vec<Upcall>,
+    /// Who is to be told that it took too long: where the answer goes, and how long the request waited.
+    pub late: Vec<(ReplyTo, Duration)>,
+    /// Requests that wait still.
+    pub left: usize,
 }
 
 /// A frame out of its read buffer.
@@ -262,20 +288,31 @@ impl Upcalls {
         self.asked_clients.lock().remove(&(connection, opaque))
     }
 
-    /// Takes up to `limit` entries, oldest first; quiets the bell when it took the last.
-    pub fn take(&self, limit: usize) -> Vec<Upcall> {
+    /// Takes up to `limit` entries, oldest first; quiets the bell when it took the last. `now` is the time on the
+    /// clock that `came_at` was read from.
+    pub fn take(&self, limit: usize, now: Duration) -> Taken {
         let mut ring = self.ring.lock();
-        let count = ring.waiting.len().min(limit);
-        let taken: Vec<Upcall> = ring.waiting.drain(..count).collect();
-        for upcall in &taken {
-            // Events were never counted.
+        let mut taken = Taken::default();
+        for _ in 0..limit {
+            let Some(upcall) = ring.waiting.pop_front() else { break };
+            // Events were never counted, and are never late.
             if matches!(upcall.cause, Cause::Request) {
                 ring.bytes -= upcall.size();
                 if upcall.token == 0 {
                     ring.relieve(upcall.connection);
                 }
+                let waited = now.saturating_sub(upcall.came_at);
+                if waited > patience(upcall.code) {
+                    if let Some(reply_to) = ring.asked.remove(&upcall.token) {
+                        ring.relieve(upcall.connection);
+                        taken.late.push((reply_to, waited));
+                    }
+                    continue;
+                }
             }
+            taken.fresh.push(upcall);
         }
+        taken.left = ring.waiting.len();
         if ring.waiting.is_empty() {
             // Nothing to read means that it was quiet already.
             let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);

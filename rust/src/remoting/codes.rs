@@ -31,6 +31,8 @@ pub mod request {
     pub const CONSUMER_SEND_MSG_BACK: i32 = 36;
     /// Commit or roll back a half message; one-way as a rule.
     pub const END_TRANSACTION: i32 = 37;
+    /// A broker tells a name server what it has.
+    pub const REGISTER_BROKER: i32 = 103;
     /// One message or a batch, one-letter field names.
     pub const SEND_MESSAGE_V2: i32 = 310;
     /// A batch, one-letter field names.

@@ -138,6 +138,8 @@ pub fn request(code: i32, opaque: i32, ext: &[(&str, &str)], body: &[u8]) -> Vec
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub opaque: i32,
+    pub code: i32,
+    pub remark: Option<String>,
     pub ext: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -168,7 +170,13 @@ impl Peer {
                 header.decode(&frame).unwrap();
                 assert!(header.is_response());
                 let ext = header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-                let answer = Answer { opaque: header.opaque, ext, body: frame.body.to_vec() };
+                let answer = Answer {
+                    opaque: header.opaque,
+                    code: header.code,
+                    remark: header.remark().map(str::to_owned),
+                    ext,
+                    body: frame.body.to_vec(),
+                };
                 self.read.drain(..size);
                 return Some(answer);
             }
