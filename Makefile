@@ -22,7 +22,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare bench-topics fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench: ## what the hot pieces cost; numbers to look at, no gate
 
 bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 min); BENCH=quick: 5 min; CELLS=a,b: only these
 	$(BIN)/python -m benchmarks $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),) $(if $(RESUME),--resume,)
+
+bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registration, memory, listing; TOPICS (10000)
+	$(BIN)/python -m benchmarks.topics --topics $(or $(TOPICS),10000)
 
 fuzz: ## every decoder against mutated bytes, FUZZ_SECONDS (60) each; needs cargo install cargo-fuzz
 	cd rust && for target in $$(RUSTC_BOOTSTRAP=1 cargo fuzz list); do \

@@ -167,6 +167,18 @@ def test_importing_the_package_starts_nothing_and_stays_light() -> None:
     assert done.stdout == "1 []\n"
 
 
+def test_a_command_imports_the_part_of_the_administration_it_needs_and_no_other() -> None:
+    code = (
+        "import sys; from rmqpy import cli; cli.run(['topic', 'list', '-n', '127.0.0.1:1']); "
+        "rooms = ('rmqpy.admin.', 'rmqpy.client', 'rmqpy.broker'); "
+        "print(sorted(name for name in sys.modules if name.startswith(rooms)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "['rmqpy.admin.client', 'rmqpy.admin.link', 'rmqpy.admin.topics']"
+
+
 def test_asking_for_the_version_imports_no_client_and_no_server() -> None:
     code = (
         "import sys; from rmqpy import cli; cli.run(['--version']); "

@@ -1,24 +1,18 @@
 """`Admin` and `AsyncAdmin`: everything an operator asks a cluster, for threads and for event loops.
 
 Owns the connections, and the two tables of public methods. The work is written once, as coroutines in the parts
-(`Topics`, `Groups`, …); the blocking twin drives the same coroutine to its end in the caller's thread. Threads: an
-`Admin` any, an `AsyncAdmin` the one of its loop.
+(`Topics`, `Groups`, …), each imported when it is needed; the blocking twin drives the same coroutine to its end in the
+caller's thread. Threads: an `Admin` any, an `AsyncAdmin` the one of its loop.
 """
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from importlib import import_module
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 from rmqpy._native import Client
-from rmqpy.admin.cluster import Cluster
-from rmqpy.admin.dead_letters import DeadLetters
-from rmqpy.admin.groups import Groups
-from rmqpy.admin.health import Health
 from rmqpy.admin.link import Link, Part
-from rmqpy.admin.messages import Messages
-from rmqpy.admin.settings import ServerSettings
-from rmqpy.admin.topics import Topics
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.errors import ClosedError
 from rmqpy.remoting.client import BlockingCaller, LoopCaller, run
@@ -45,16 +39,57 @@ class _Connected:
         return self._opened
 
 
+class _Part:
+    """A part that is imported when it is first used: a command needs one, and all take a while."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+
+    def __getattr__(self, work: str) -> "_Work":
+        return _Work(self, work)
+
+    def load(self) -> type[Part]:
+        part: type[Part] = getattr(import_module(f"rmqpy.admin.{self._module}"), self._name)
+        return part
+
+
+class _Work(NamedTuple):
+    """A method of a part."""
+
+    part: _Part
+    name: str
+
+
+class _Method:
+    """A method of `Admin` or `AsyncAdmin`, made from its work when it is first asked for."""
+
+    def __init__(self, work: object, make: Callable[[type[Part], Callable[..., Any]], Callable[..., Any]]) -> None:
+        assert isinstance(work, _Work), "parts are named where no type checker reads"
+        self._work = work
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner = owner
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        part = self._work.part.load()
+        work = getattr(part, self._work.name)
+        method = functools.wraps(work)(self._make(part, work))
+        setattr(self._owner, self._name, method)
+        return getattr(owner if instance is None else instance, self._name)
+
+
 def _blocking(
     part: type[T], work: Callable[Concatenate[T, P], Coroutine[Any, Any, R]]
 ) -> Callable[Concatenate["Admin", P], R]:
     """The method of `Admin` that does this work."""
 
-    @functools.wraps(work)
-    def method(self: "Admin", /, *args: P.args, **settings: P.kwargs) -> R:
-        return run(work(part(self._link()), *args, **settings))
+    def make(part: type[Part], work: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, *args, **settings: run(work(part(self._link()), *args, **settings))
 
-    return method
+    return cast("Callable[Concatenate[Admin, P], R]", _Method(work, make))
 
 
 def _iterating(
@@ -62,44 +97,57 @@ def _iterating(
 ) -> Callable[Concatenate["Admin", P], Iterator[R]]:
     """The same for work that finds one thing after the other."""
 
-    @functools.wraps(search)
-    def method(self: "Admin", /, *args: P.args, **settings: P.kwargs) -> Iterator[R]:
-        found = search(part(self._link()), *args, **settings)
+    def make(part: type[Part], search: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda self, *args, **settings: _each(search(part(self._link()), *args, **settings))
 
-        async def following() -> R:
-            return await anext(found)
+    return cast("Callable[Concatenate[Admin, P], Iterator[R]]", _Method(search, make))
 
-        while True:
-            try:
-                yield run(following())
-            except StopAsyncIteration:
-                return
 
-    return method
+def _each(found: AsyncIterator[R]) -> Iterator[R]:
+    async def following() -> R:
+        return await anext(found)
+
+    while True:
+        try:
+            yield run(following())
+        except StopAsyncIteration:
+            return
 
 
 def _awaited(
     part: type[T], work: Callable[Concatenate[T, P], Coroutine[Any, Any, R]]
 ) -> Callable[Concatenate["AsyncAdmin", P], Coroutine[Any, Any, R]]:
     """The method of `AsyncAdmin` that does this work."""
-
-    @functools.wraps(work)
-    def method(self: "AsyncAdmin", /, *args: P.args, **settings: P.kwargs) -> Coroutine[Any, Any, R]:
-        return work(part(self._link()), *args, **settings)
-
-    return method
+    return cast("Callable[Concatenate[AsyncAdmin, P], Coroutine[Any, Any, R]]", _Method(work, _as_it_is))
 
 
 def _searching(
     part: type[T], search: Callable[Concatenate[T, P], AsyncIterator[R]]
 ) -> Callable[Concatenate["AsyncAdmin", P], AsyncIterator[R]]:
     """The same for work that finds one thing after the other."""
+    return cast("Callable[Concatenate[AsyncAdmin, P], AsyncIterator[R]]", _Method(search, _as_it_is))
 
-    @functools.wraps(search)
-    def method(self: "AsyncAdmin", /, *args: P.args, **settings: P.kwargs) -> AsyncIterator[R]:
-        return search(part(self._link()), *args, **settings)
 
-    return method
+def _as_it_is(part: type[Part], work: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *args, **settings: work(part(self._link()), *args, **settings)
+
+
+if TYPE_CHECKING:
+    from rmqpy.admin.cluster import Cluster
+    from rmqpy.admin.dead_letters import DeadLetters
+    from rmqpy.admin.groups import Groups
+    from rmqpy.admin.health import Health
+    from rmqpy.admin.messages import Messages
+    from rmqpy.admin.settings import ServerSettings
+    from rmqpy.admin.topics import Topics
+else:
+    Cluster = _Part("cluster", "Cluster")
+    DeadLetters = _Part("dead_letters", "DeadLetters")
+    Groups = _Part("groups", "Groups")
+    Health = _Part("health", "Health")
+    Messages = _Part("messages", "Messages")
+    ServerSettings = _Part("settings", "ServerSettings")
+    Topics = _Part("topics", "Topics")
 
 
 class Admin(_Connected):

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Self
-from urllib.parse import urlsplit
 
 from rmqpy.errors import ConfigError
 
@@ -89,6 +88,8 @@ def addresses(namesrv: Address) -> tuple[str, ...]:
         found = tuple(one for text in namesrv for one in addresses(text))
     else:
         if "://" in namesrv:
+            from urllib.parse import urlsplit
+
             url = urlsplit(namesrv)
             if url.scheme != "rmq" or url.query or url.path.strip("/") or "@" in url.netloc:
                 raise ConfigError(f"{namesrv!r} is not understood", hint="write rmq://host:9876,host:9876")

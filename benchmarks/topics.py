@@ -1,0 +1,268 @@
+"""`python -m benchmarks.topics`: many topics, rmqpy beside Apache's broker, A B A B in one run; and cold starts.
+
+For each round and side: a new cluster gets the topics and one message in each queue; then the broker is stopped in
+order and started again in front of a new name server. Between broker and name server stands a relay that counts bytes:
+that is the size of a registration, whoever made it. Every wall time shares the machine with whatever else runs there,
+so the load is printed beside the figures.
+"""
+
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+import rmqpy
+from benchmarks import java, wire
+from benchmarks.servers import Apache, Rmqpy, Side
+from rmqpy._native import Client
+from rmqpy.protocol.requests.topics import TopicConfigList, UpdateAndCreateTopicList
+from rmqpy.protocol.topics import TopicConfig
+from rmqpy.remoting.client import BlockingCaller, run
+
+#: Topics of one request; each writes the whole table to the disk once.
+TOGETHER = 500
+WAIT_S = 300.0
+COLD_STARTS = 10
+
+#: Both brokers allocate small files: 40,000 queues of the usual size would fill the disk.
+_SETTINGS = "mappedFileSizeConsumeQueue=20000\nmappedFileSizeCommitLog=67108864\n"
+
+
+class Relay:
+    """Hands bytes on between a broker and its name server, and counts those of the broker."""
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.sent = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def close(self) -> None:
+        """End it, and with it every connection that is made after."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                broker = self._listener.accept()[0]
+                host, _, port = self.target.rpartition(":")
+                server = socket.create_connection((host, int(port)))
+            except OSError:
+                return
+            for source, target, is_broker in ((broker, server, True), (server, broker, False)):
+                threading.Thread(target=self._hand_on, args=(source, target, is_broker), daemon=True).start()
+
+    def _hand_on(self, source: socket.socket, target: socket.socket, is_broker: bool) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if is_broker:
+                    self.sent += len(data)
+                target.sendall(data)
+        except OSError:
+            pass
+        for end in (source, target):
+            end.close()
+
+
+class _Many(Side):
+    """A side whose broker reaches its name server through a relay, and can be started again with its store."""
+
+    relay: Relay
+
+    def settings(self, is_sync_flush: bool) -> str:
+        return f"{super().settings(is_sync_flush)}namesrvAddr={self.relay.address}\n{_SETTINGS}"
+
+    def stop_in_order(self) -> None:
+        """Both servers; the store stays."""
+        for child in (self._broker, self._namesrv):
+            assert child is not None
+            child.process.send_signal(signal.SIGTERM)
+            child.process.wait(WAIT_S)
+
+    def start_again(self) -> None:
+        """Both servers, with the store there is; returns as soon as the broker's process runs."""
+        from benchmarks.processes import Child
+
+        self._namesrv = Child("namesrv", self._namesrv_command(), self.folder)
+        self._namesrv.wait_until(lambda: wire.is_listening(self.namesrv), WAIT_S)
+        self._broker = Child("broker", self._broker_command(), self.folder)
+
+
+class ManyRmqpy(_Many, Rmqpy):
+    """Ours."""
+
+
+class ManyApache(_Many, Apache):
+    """Apache's."""
+
+
+def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
+    """One side with so many topics."""
+    names = [f"topic-{number:05d}" for number in range(topics)]
+    side.relay = Relay()
+    side.relay.target = side.namesrv
+    side.start()
+    with rmqpy.Admin(_patient(side)) as admin:
+        empty = side.private_bytes()
+        began = time.monotonic()
+        _create(side, names, queues)
+        _until(lambda: len(admin.topics(with_system=True)) >= topics)
+        created = time.monotonic() - began
+        _send_everywhere(side, names, queues)
+        full = side.private_bytes()
+        listing = _rmqpy("topic", "list", "-n", side.namesrv, "--timeout", "60")
+        listed = statistics.median(_timed(listing) for _ in range(3))
+    side.stop_in_order()
+    side.relay.sent = 0
+    began = time.monotonic()
+    side.start_again()
+    _until(lambda: wire.is_listening(side.address))
+    listening = time.monotonic() - began
+    with rmqpy.Admin(_patient(side)) as admin:
+        _until(lambda: len(admin.topics(with_system=True)) >= topics)
+    registered = time.monotonic() - began
+    return {
+        "create_s": created,
+        "start_to_listening_s": listening,
+        "start_to_registered_s": registered,
+        "registration_bytes": side.relay.sent,
+        "private_bytes_per_queue": (full - empty) / (topics * queues),
+        "private_mib_after_restart": side.private_bytes() / (1 << 20),
+        "topic_list_s": listed,
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def cold_starts(namesrv: str) -> dict[str, float]:
+    """Median wall and processor time of single commands, one after the other."""
+    commands = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "rmqpy --version": _rmqpy("--version"),
+        "rmqpy topic list": _rmqpy("topic", "list", "-n", namesrv),
+    }
+    walls: dict[str, list[float]] = {name: [] for name in commands}
+    processor: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(COLD_STARTS):
+        for name, command in commands.items():
+            before = os.times()
+            walls[name].append(_timed(command))
+            after = os.times()
+            processor[name].append(
+                after.children_user + after.children_system - before.children_user - before.children_system
+            )
+    return {f"{name}, wall ms": 1_000 * statistics.median(times) for name, times in walls.items()} | {
+        f"{name}, processor ms": 1_000 * statistics.median(times) for name, times in processor.items()
+    }
+
+
+@click.command()
+@click.option("--topics", type=click.IntRange(1), default=10_000, show_default=True)
+@click.option("--queues", type=click.IntRange(1), default=4, show_default=True, help="Of each topic.")
+@click.option("--rounds", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--ours", is_flag=True, help="Without Apache's broker.")
+@click.option("--lib", type=click.Path(file_okay=False, path_type=Path), help="Apache's jars, else Maven's.")
+def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) -> None:
+    """Many topics: start, registration, memory, listing; rmqpy beside Apache's broker."""
+    lib = None if ours else lib or java.jars()
+    results: dict[str, list[dict[str, float]]] = {}
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory(prefix="rmqpy-topics-") as folder:
+            sides: list[_Many] = [ManyRmqpy(Path(folder))]
+            if lib is not None:
+                sides.append(ManyApache(Path(folder), lib))
+            for side in sides:
+                with _ended(side):
+                    figures = measure(side, topics, queues)
+                    if number == 0 and side is sides[0]:
+                        results["cold start"] = [cold_starts(side.namesrv)]
+                results.setdefault(side.name, []).append(figures)
+                click.echo(f"{side.name} {json.dumps({key: round(value, 3) for key, value in figures.items()})}")
+    click.echo(json.dumps(_medians(results), indent=1))
+
+
+def _patient(side: Side) -> rmqpy.ClientConfig:
+    return rmqpy.ClientConfig(namesrv=side.namesrv, connect_timeout=WAIT_S, request_timeout=WAIT_S)
+
+
+def _create(side: Side, names: list[str], queues: int) -> None:
+    client = Client()
+    caller = BlockingCaller(client)
+    try:
+        for start in range(0, len(names), TOGETHER):
+            configs = [
+                TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+                for name in names[start : start + TOGETHER]
+            ]
+            ask = UpdateAndCreateTopicList(body=TopicConfigList(topic_config_list=configs))
+            run(caller.ask(side.address, ask, timeout=WAIT_S))
+    finally:
+        client.close()
+
+
+def _send_everywhere(side: Side, names: list[str], queues: int) -> None:
+    """One message in each queue, so that each has its files."""
+    with rmqpy.Producer(_patient(side), send_timeout=WAIT_S) as producer:
+        for name in names:
+            places = producer.queues(name)
+            assert len(places) == queues
+            for future in [producer.submit(name, b"x" * 128, queue=place) for place in places]:
+                future.result()
+
+
+def _rmqpy(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "rmqpy", *arguments]
+
+
+def _timed(command: list[str]) -> float:
+    began = time.monotonic()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=WAIT_S)
+    return time.monotonic() - began
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            if holds():
+                return
+        except rmqpy.errors.RocketMQError:
+            pass  # a server that is still starting
+        if time.monotonic() > deadline:
+            raise TimeoutError("a server did not get ready")
+        time.sleep(0.05)
+
+
+@contextmanager
+def _ended(side: _Many) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        side.stop()
+        side.relay.close()
+
+
+def _medians(results: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    return {
+        name: {key: round(statistics.median(each[key] for each in rounds), 3) for key in rounds[0]}
+        for name, rounds in results.items()
+    }
+
+
+if __name__ == "__main__":
+    main()
