@@ -53,6 +53,18 @@ def test_an_option_wins_over_the_environment_and_that_over_a_profile(
     assert run("topic", "list", "-n", NOWHERE)[0] == 3
 
 
+def test_a_program_takes_its_configuration_from_a_profile(
+    write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "c:3")
+    write('[profile.a]\nnamesrv = "a:1;b"\ntimeout = 5\n[profile.b]\n')
+    config = rmqpy.ClientConfig.from_profile("a")
+    assert (config.namesrv, config.connect_timeout, config.request_timeout) == (("a:1", "b:9876"), 5, 5)
+    assert rmqpy.ClientConfig.from_profile("b") == rmqpy.ClientConfig(namesrv="c:3")
+    with pytest.raises(rmqpy.errors.ConfigError, match="there are a, b"):
+        rmqpy.ClientConfig.from_profile("c")
+
+
 def test_profiles_are_listed(run: Run, write: Any) -> None:
     write('[profile.b]\ntimeout = 5\n[profile.a]\nnamesrv = "x:1"\n')
     code, out, err = run("profile", "-o", "json")

@@ -4,6 +4,7 @@ Owns the addresses and times every client of one cluster shares. Immutable and c
 whose configurations are equal share connections and routes.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,19 @@ class ClientConfig:
     def from_env(cls) -> Self:
         """From `NAMESRV_ADDR`, or a name server on this machine."""
         return cls(namesrv=addresses(os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV))
+
+    @classmethod
+    def from_profile(cls, name: str) -> Self:
+        """From a profile of the file that `rmqpy -p NAME` reads. Raises `ConfigError` when there is none."""
+        from rmqpy.config import profiles
+
+        profile = profiles.get(name)
+        config = cls.from_env() if profile.namesrv is None else cls(namesrv=addresses(profile.namesrv))
+        if profile.timeout is None:
+            return config
+        return dataclasses.replace(
+            config, connect_timeout=profile.timeout, request_timeout=profile.timeout
+        )
 
 
 def addresses(namesrv: Address) -> tuple[str, ...]:
