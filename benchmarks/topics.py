@@ -185,7 +185,7 @@ def cold_starts(namesrv: str) -> dict[str, float]:
 @click.option("--lib", type=click.Path(file_okay=False, path_type=Path), help="Apache's jars, else Maven's.")
 def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) -> None:
     """Many topics: start, registration, memory, listing; rmqpy beside Apache's broker."""
-    lib = None if ours else lib or java.jars()
+    lib = None if ours else lib or java.jars("apache")
     results: dict[str, list[dict[str, float]]] = {}
     for number in range(rounds):
         with tempfile.TemporaryDirectory(prefix="rmqpy-topics-") as folder:
