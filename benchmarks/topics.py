@@ -28,7 +28,8 @@ import rmqpy
 from benchmarks import java, wire
 from benchmarks.servers import Apache, Rmqpy, Side
 from rmqpy._native import Call, Client
-from rmqpy.protocol.declare import encode
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import Outgoing, encode
 from rmqpy.protocol.requests.messages import SendMessage
 from rmqpy.protocol.requests.topics import TopicConfigList, UpdateAndCreateTopicList
 from rmqpy.protocol.topics import TopicConfig
@@ -37,6 +38,8 @@ from rmqpy.remoting.client import BlockingCaller, check_transport, run
 #: Topics of one request; each writes the whole table to the disk once.
 TOGETHER = 500
 UNDER_WAY_MAX = 64
+#: Wait before a message is sent again that a busy broker refused.
+BUSY_S = 0.05
 WAIT_S = 300.0
 COLD_STARTS = 10
 
@@ -225,13 +228,21 @@ def _send_everywhere(side: Side, names: list[str], queues: int) -> None:
     """One message in each queue, so that each has its files."""
     client = Client()
     caller = BlockingCaller(client)
-    under_way: deque[Call] = deque()
+    under_way: deque[tuple[Call, SendMessage, Outgoing]] = deque()
 
     def settle() -> None:
-        call = under_way.popleft()
+        call, ask, sent = under_way.popleft()
         run(caller.wait(call))
         check_transport(call, side.address)
-        assert call.code == 0, call.remark
+        if call.code == ResponseCode.SYSTEM_BUSY:
+            time.sleep(BUSY_S)
+            start(ask, sent)
+        else:
+            assert call.code == 0, call.remark
+
+    def start(ask: SendMessage, sent: Outgoing) -> None:
+        call = caller.start(side.address, ask.code, sent.ext, sent.body, timeout=WAIT_S)
+        under_way.append((call, ask, sent))
 
     try:
         for name in names:
@@ -245,8 +256,7 @@ def _send_everywhere(side: Side, names: list[str], queues: int) -> None:
                     properties="",
                     body=b"x" * 128,
                 )
-                sent = encode(ask)
-                under_way.append(caller.start(side.address, ask.code, sent.ext, sent.body, timeout=WAIT_S))
+                start(ask, encode(ask))
                 if len(under_way) == UNDER_WAY_MAX:
                     settle()
         while under_way:

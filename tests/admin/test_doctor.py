@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -152,12 +153,24 @@ def test_6_a_clock_that_is_off(doctor: Any, cluster: Cluster, tmp_path: Path) ->
     assert "s ahead of this machine's" in found["clock of broker-x"]
 
 
-def test_7_a_disk_that_is_nearly_full(doctor: Any, conf: Any, tmp_path: Path) -> None:
+def test_7_a_disk_with_little_room_left(doctor: Any, conf: Any, tmp_path: Path) -> None:
     # Of every disk there is: more has to be free than any has.
     code, found = doctor("-c", conf(), "--disk-free-min", str(1 << 40))
     assert code == 1
     assert set(found) == {"disk of broker-a", "disk of broker-b", f"disk of {tmp_path / 'store'}"}
     assert all("make room" in text for text in found.values())
+
+
+def test_7_a_disk_on_which_brokers_refuse_messages(
+    doctor: Any, conf: Any, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: size._replace(used=size.total * 95 // 100))
+    code, found = doctor("-c", conf())
+    assert (code, set(found)) == (1, {"disk of broker-a", "disk of broker-b", f"disk of {tmp_path / 'store'}"})
+    assert all("from 90 % on messages are refused" in text for text in found.values())
+    # With 100 a broker refuses by free bytes alone.
+    assert doctor("-c", conf(diskSpaceWarningLevelRatio=100))[1].keys() == {"disk of broker-a", "disk of broker-b"}
 
 
 def test_8_a_folder_that_may_not_be_written(doctor: Any, conf: Any, cluster: Cluster) -> None:

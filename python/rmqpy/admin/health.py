@@ -141,15 +141,28 @@ def _broker_verdicts(
         direction = "ahead of" if off > 0 else "behind"
         found = f"its clock is {abs(off):.0f} s {direction} this machine's"
         yield Verdict(f"clock of {name}", "bad", found, "synchronize both machines: chrony or systemd-timesyncd")
-    if (free := _free(runtime)) is not None and free < disk_free_min:
-        found = f"{free >> 20} MiB are free where its log lies"
-        advice = "make room: it refuses messages when the disk is full"
-        yield Verdict(f"disk of {name}", "bad", found, advice)
+    if (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
+        advice = "make room, or keep messages for less time: rmqpy config set … fileReservedTime=24"
+        yield Verdict(f"disk of {name}", "bad", fault, advice)
     permission = settings.get("brokerPermission", "6")
     for bit, verb in ((Permission.WRITE, "takes no messages"), (Permission.READ, "gives no messages")):
         if permission.isdigit() and not int(permission) & bit:
             advice = f"if that is not meant: rmqpy config set {name} brokerPermission=6"
             yield Verdict(f"permission of {name}", "warn", f"it {verb}: brokerPermission={permission}", advice)
+
+
+def _disk_fault(settings: dict[str, str], runtime: dict[str, str], free_min: int) -> str | None:
+    """Why messages are refused, or soon will be."""
+    used, full = runtime.get("commitLogDiskRatio", ""), settings.get("diskSpaceWarningLevelRatio", "100")
+    try:
+        if int(full) < 100 and float(used) * 100 >= int(full):
+            return f"{float(used):.0%} of it are in use: from {full} % on messages are refused"
+    except ValueError:
+        pass  # a server that says something else there
+    free = _free(runtime)
+    if free is not None and free < free_min:
+        return f"{free >> 20} MiB are free where its log lies"
+    return None
 
 
 def _agreement(views: dict[str, ClusterInfo]) -> Iterator[Verdict]:

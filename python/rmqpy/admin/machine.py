@@ -50,7 +50,7 @@ def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[
         own = [Verdict(f"broker {config.name}", "ok", f"runs at port {config.listen_port}")]
     else:
         own = [*_folder(folder), *_ports(config)]
-    return [*own, *_disk(folder, disk_free_min), *_advertised(config)]
+    return [*own, *_disk(config, disk_free_min), *_advertised(config)]
 
 
 def _folder(folder: Path) -> Iterator[Verdict]:
@@ -68,13 +68,17 @@ def _folder(folder: Path) -> Iterator[Verdict]:
         yield Verdict(check, "ok", "can be written" if existing == folder else "will be made")
 
 
-def _disk(folder: Path, free_min: int) -> Iterator[Verdict]:
-    free = shutil.disk_usage(_existing(folder)).free
-    if free < free_min:
-        advice = "make room or move storePathRootDir: a broker refuses messages when the disk is full"
-        yield Verdict(f"disk of {folder}", "bad", f"{free >> 20} MiB are free", advice)
+def _disk(config: BrokerConfig, free_min: int) -> Iterator[Verdict]:
+    folder, full = Path(config.store.folder), config.store.full_percent
+    disk = shutil.disk_usage(_existing(folder))
+    check, advice = f"disk of {folder}", "make room, move storePathRootDir, or lower fileReservedTime"
+    if full < 100 and disk.used * 100 >= disk.total * full:
+        found = f"{disk.used / disk.total:.0%} of it are in use: from {full} % on messages are refused"
+        yield Verdict(check, "bad", found, advice)
+    elif disk.free < free_min:
+        yield Verdict(check, "bad", f"{disk.free >> 20} MiB are free", advice)
     else:
-        yield Verdict(f"disk of {folder}", "ok", f"{free >> 30} GiB are free")
+        yield Verdict(check, "ok", f"{disk.free >> 30} GiB are free")
 
 
 def _ports(config: BrokerConfig) -> Iterator[Verdict]:
