@@ -76,7 +76,9 @@ async def test_a_full_disk_refuses_messages_and_takes_them_again(disk: Path, flu
     acknowledged: Acknowledged = {}
     broker = Broker.start(disk / "data", f"flushDiskType={flush}", "maxHashSlotNum=10000")
     try:
-        await send_until(OK, broker.address, acknowledged)
+        async with await Peer.connect(broker.address) as peer:
+            for number in range(200):
+                assert await send(peer, number, acknowledged) == OK
         # So that the broker knows the group that reads: a new one it could not note down on a full disk.
         await audit(broker.address, TOPIC, acknowledged)
         filler = disk / "filler"

@@ -140,6 +140,7 @@ def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
         broker.kill()
     folder.verify()
 
-    with folder.served_by("apache"):
+    with folder.served_by("apache") as broker:
         check(folder, expected)
+        broker.kill()  # It takes ten seconds to stop in order, and that it does so well was seen above.
     folder.verify()
