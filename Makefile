@@ -101,7 +101,7 @@ campaign-power: build ## ROUNDS (200) power losses in either flush mode, on an e
 failed-flush: build ## sends that rmqpy and Apache's broker acknowledge with SYNC_FLUSH while every flush fails (strace)
 	$(BIN)/pytest tests/interop/failed_flush.py -s
 
-unclean-start: build ## seconds to start after a kill on GB (5) of messages, beside Apache's broker; takes twice that on the disk
+unclean-start: build ## seconds to start after a kill on GB (5) of messages, beside Apache's broker; takes GB + 3 gigabytes of disk
 	UNCLEAN_START_GB=$(GB) $(BIN)/pytest tests/interop/unclean_start.py -s
 
 bench: ## what the hot pieces cost; numbers to look at, no gate
