@@ -1,8 +1,8 @@
 """How long a start takes after a kill, on a store of many gigabytes: `make unclean-start`.
 
 Our broker is killed with UNCLEAN_START_GB (5) of messages in its store. Then ours starts on the folder as it was left,
-and Apache's on a copy; what counts is the time from the process to the ends of all queues. The page cache is as producing
-and copying have left it.
+and Apache's on a copy; what counts is the time from the process to the ends of all queues. The page cache is as
+producing and copying have left it.
 """
 
 import os
