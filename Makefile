@@ -22,7 +22,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare bench-topics fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark test-spark-old spark-cluster campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare bench-topics fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,12 @@ handler-rate: build ## messages a second into handlers that do nothing: rmqpy's 
 
 test-spark: spark ## the Spark connector
 	$(BIN)/pytest tests/spark
+
+test-spark-old: $(VENV)/.spark-4.2 ## the same with the oldest PySpark that is served, 4.2.0 (another download)
+	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/pytest tests/spark
+
+spark-cluster: spark ## a standalone Spark cluster of two workers: the example, and who is connected to the broker
+	$(BIN)/pytest tests/spark/standalone.py
 
 campaign-spark: spark ## topic to topic and windows, SPARK_KILLS (30) SIGKILLs of driver or executors, half of them while they send (20 min)
 	$(BIN)/python -u tests/spark/campaign_kill.py --kills $(SPARK_KILLS) --report target/reports/campaign-spark.txt
@@ -141,6 +147,11 @@ $(VENV)/.native-$(PROFILE): $(VENV)/.tools $(NATIVE)
 	@scripts/need cc cargo
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --locked $(MATURIN_PROFILE)
 	@rm -f $(VENV)/.native-*
+	@touch $@
+
+# Beside the other PySpark, for those who put it first on PYTHONPATH.
+$(VENV)/.spark-4.2: $(VENV)/.spark
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(VENV)/spark-4.2 pyspark==4.2.0
 	@touch $@
 
 $(VENV)/.spark: $(VENV)/.native-$(PROFILE) spark/pyproject.toml

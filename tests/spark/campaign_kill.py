@@ -35,7 +35,7 @@ PIPELINE = Path(__file__).with_name("pipeline.py")
 #: Until something that has to come has come: the machine may be busy, and Spark is slow to start.
 PATIENCE_S = 300.0
 #: In a row, without a kill.
-DRIVERS_MAX = 5
+DRIVERS_MAX = 20
 #: For the broker, between two glimpses of life.
 PAUSE_S = 0.03
 #: Finds every process of a campaign, whoever started it: environments are handed on.
