@@ -22,7 +22,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group outage handler-rate test-spark test-spark-old spark-cluster campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare bench-topics fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare bench-topics fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ interop-all: build ## the same with each foreign client at either broker in ever
 
 campaign-group: build ## a group of 8 with joins, leaves and kills, both modes, CAMPAIGN_SECONDS (600) each at CAMPAIGN_RATE (5000) a second
 	$(BIN)/pytest tests/interop/campaign_group.py -s
+
+mqadmin-table: build ## every command of Apache's mqadmin at rmqpy and at Apache's broker (2 min); writes docs/mqadmin.md
+	$(BIN)/pytest tests/interop/mqadmin_table.py -s
 
 outage: build ## producers and consumers while every name server is gone for OUTAGE_SECONDS (120)
 	OUTAGE_SECONDS=$(OUTAGE_SECONDS) $(BIN)/pytest tests/client/test_outage.py -s

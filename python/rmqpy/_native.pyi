@@ -122,6 +122,11 @@ class Store:
         """Remove files of queues and index whose messages are no longer in the log; each queue keeps its newest."""
     def events(self) -> list[tuple[bool, str]]:
         """What happened since the last call and belongs into a log, oldest first: whether it warns, and the text."""
+    def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
+        """Entries of a queue, 1,024 at most: position and size of the record, hash of its tag."""
+    def take_arrivals(self) -> list[tuple[str, int, int, int]]:
+        """Topic, queue id, messages and bytes of what became visible since the last call. One caller keeps count; the
+        first call counts what recovery found as well."""
     def statistics(self) -> dict[str, int]:
         """Counters and positions: min_physical, max_physical, durable, visible, puts, put_bytes, put_failures, …"""
     @property
@@ -362,6 +367,9 @@ class Server:
     def heartbeat_age_ms(self, connection: int) -> int | None:
         """Time since the last accepted heartbeat of the connection; None when it is gone or never sent one."""
     def close_connection(self, connection: int) -> None: ...
+    def take_deliveries(self) -> list[tuple[str, str, int, int, int, int, int]]:
+        """Group, topic, queue id, and since the last call: answered pulls, messages and bytes in them, messages the
+        group gave back. One caller keeps count."""
     def statistics(self) -> dict[str, int]:
         """connections, requests, upcalls, sends, pulls, parked_pulls, rejected, ..."""
     def stop(self, grace_ms: int = 2_000) -> None:

@@ -36,6 +36,8 @@ from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
+from rmqpy.control.handlers.queues import QueueHandlers
+from rmqpy.control.handlers.statistics import StatisticsHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.metrics import Metrics
 from rmqpy.control.notices import Notices
@@ -50,8 +52,10 @@ from rmqpy.control.retention import RETENTION_SECONDS, retain
 from rmqpy.control.runtime import Runtime
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.silence import drop_silent
+from rmqpy.control.statistics import Statistics
 from rmqpy.control.timers import Timers
 from rmqpy.control.topics import Topics, built_in_topics
+from rmqpy.control.unserved import UNSERVED
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
@@ -208,13 +212,14 @@ class Broker:
         progress = Progress(config.name, store, offsets)
         locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store.folder, store.statistics, server.statistics, self._clock)
+        statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)
         self._endpoint = Endpoint(
             server,
             (
                 ClientHandlers(self._config, topics, groups, consumers, producers, server, self._clock),
                 CreationHandlers(self._config, topics, groups, server),
-                TopicHandlers(self._config, topics, store, offsets, offset_file),
-                GroupHandlers(self._config, groups, offsets, offset_file, server),
+                TopicHandlers(self._config, topics, store, offsets, offset_file, statistics),
+                GroupHandlers(self._config, groups, offsets, offset_file, server, statistics),
                 OffsetHandlers(self._config, server, self.address, progress, topics, groups, consumers),
                 ProgressHandlers(self.address, progress, topics, groups, consumers, self._clock),
                 IntrospectionHandlers(config.name, store, topics, groups, consumers, relay),
@@ -222,10 +227,13 @@ class Broker:
                 QueueLockHandlers(locks),
                 MessageHandlers(store),
                 CleaningHandlers(store),
+                QueueHandlers(store, consumers),
+                StatisticsHandlers(statistics),
                 BrokerHandlers(self._config, runtime),
             ),
             role="broker",
             hot=HOT_CODES,
+            unserved=UNSERVED,
         )
         delay_file.follow(server)
         # Once more when the server has stopped and the store has not.
@@ -243,6 +251,7 @@ class Broker:
         timers.every(SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms))
         timers.every(SCAN_SECONDS, locks.expire)
         timers.every(SAMPLE_SECONDS, runtime.sample)
+        timers.every(SAMPLE_SECONDS, statistics.sample)
         timers.every(EVENTS_SECONDS, lambda: log_events(store))
         timers.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
         return Metrics(

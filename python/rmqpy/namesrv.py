@@ -32,6 +32,7 @@ from rmqpy.routing.handlers import (
 from rmqpy.routing.kv import KeyValues
 from rmqpy.routing.metrics import Metrics
 from rmqpy.routing.routes import Routes
+from rmqpy.routing.unserved import UNSERVED
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class NameServer:
                 ConfigurationHandlers(self._configuration),
             ),
             role="name server",
+            unserved=UNSERVED,
         )
         self._watch: asyncio.Task[None] | None = None
         self._bound: tuple[str, int] | None = None

@@ -10,6 +10,7 @@ from broker.conftest import Cluster, Start, made_broker
 from broker.talk import heartbeat, pull, route, route_once, send
 from rmqpy.broker import HOT_CODES, Broker
 from rmqpy.config import broker as broker_config
+from rmqpy.control.unserved import UNSERVED
 from rmqpy.errors import StoreError
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import RequestCode
@@ -44,35 +45,19 @@ from rmqpy.protocol.requests.topics import (
 from rmqpy.protocol.topics import TopicTable
 from wire import Peer, Refusal
 
-#: What is not served yet, by decision: a code that is in none of the three lists fails the test below.
-NOT_SERVED = {
-    "transactions, recall, request and reply": {37, 39, 323, 324, 325, 326, 370},
-    "pop and lite": {400, 401, 402, *range(200_050, 200_057), *range(200_070, 200_080), 200_151},
-    "what a broker asks its clients": {220, 221},
-    "replicas": {43, 45, 60, 61, 905, 906, 907, 908, 1007, 1008},
-    "static topics": {513},
-    "access control": {*range(50, 55), *range(3_001, 3_011)},
-    "cold data, RocksDB, timers": {354, 355, 5_001, *range(2_001, 2_005)},
-    "statistics": {315, 321},
-    "requests to a name server, a controller or a container": {
-        *range(100, 107), 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 902,
-        903, 904, *range(1_001, 1_007), *range(1_009, 1_019),
-    },
-    "requests nobody sends": {13, 22, 23, 27, 47, *range(209, 215), 301, 302},
-    "what a broker says to a client": {40},
-}  # fmt: skip
-
 
 async def test_every_code_is_served_or_listed_as_not_served(cluster: Cluster) -> None:
     table = cluster.broker.table()
     missing = {int(code) for code, what in table.items() if what == "not served"}
-    assert missing == {code for codes in NOT_SERVED.values() for code in codes}
+    assert missing == UNSERVED.keys()
     assert {code for code, what in table.items() if what == "native"} == HOT_CODES
     async with await Peer.connect(cluster.broker.address) as peer:
         for code in sorted(missing):
             answer = await peer.call(code, {})
             assert answer.code == 3
-            assert RequestCode(code).name in (answer.remark or "")
+            assert answer.remark is not None
+            assert RequestCode(code).name in answer.remark
+            assert UNSERVED[RequestCode(code)] in answer.remark
 
 
 # ---- topics ----

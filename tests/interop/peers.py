@@ -9,7 +9,8 @@ object per line:
      "failing", "retries"}
     {"id": 3, "verb": "stop", "listener": <name>}
     {"id": 4, "verb": "pull", "api": .., "namesrv", "group", "topic", "filter", "count", "timeout_ms"}
-    {"id": 5, "verb": "mqadmin", "args": [..]}                       (Java only)
+    {"id": 5, "verb": "mqadmin", "lines": [[..], ..], "timeout_ms"}  (Java only, as is the next)
+    {"id": 6, "verb": "mqadmin-names"}
 
     {"id": 1, "ok": ..} or {"id": 1, "error": <text>}
     {"listener": <name>, "messages": [..]}                           (an event: messages were consumed)
@@ -25,6 +26,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +35,17 @@ from .processes import Child
 from .servers import SMALL_JVM, environment
 
 ANSWER_SECONDS_MAX = 45.0
+MQADMIN_SECONDS_MAX = 120.0
+"""For all command lines of one call; each takes 0.1 s, or 3 s when its client is slow to shut down."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What one command line of mqadmin wrote; `exit` is None for one that did not end."""
+
+    out: str
+    err: str
+    exit: int | None
 
 
 class Peer(Protocol):
@@ -139,10 +152,20 @@ class ProcessPeer:
 
     def mqadmin(self, *args: str) -> str:
         """Run Apache's command line tool; what it printed. Raises when it complained."""
-        result: dict[str, str] = self._ask("mqadmin", args=args)
-        if "Exception" in result["err"]:
-            raise RuntimeError(f"mqadmin {' '.join(args)}:\n{result['err']}")
-        return result["out"]
+        (printed,) = self.mqadmin_all([args])
+        if "Exception" in printed.err:
+            raise RuntimeError(f"mqadmin {' '.join(args)}:\n{printed.err}")
+        return printed.out
+
+    def mqadmin_all(self, lines: Sequence[Sequence[str]], seconds: float = MQADMIN_SECONDS_MAX) -> list[Printed]:
+        """Run several command lines at once; what each printed. One that has not ended by then is left behind."""
+        answers = self._ask("mqadmin", seconds + ANSWER_SECONDS_MAX, lines=lines, timeout_ms=round(seconds * 1000))
+        return [Printed(answer["out"], answer["err"], answer.get("exit")) for answer in answers]
+
+    def mqadmin_names(self) -> list[str]:
+        """All commands the tool has."""
+        names: list[str] = self._ask("mqadmin-names")
+        return names
 
     def consumed(self, listener: str) -> list[Received]:
         with self._arrived:
@@ -173,16 +196,16 @@ class ProcessPeer:
         self.child.stop()
         self._reader.join()
 
-    def _ask(self, verb: str, **fields: object) -> Any:
+    def _ask(self, verb: str, patience: float = ANSWER_SECONDS_MAX, **fields: object) -> Any:
         with self._asking:
-            return self._ask_alone(verb, **fields)
+            return self._ask_alone(verb, patience, **fields)
 
-    def _ask_alone(self, verb: str, **fields: object) -> Any:
+    def _ask_alone(self, verb: str, patience: float, **fields: object) -> Any:
         self._asked += 1
         asked = self._asked
         self.child.stdin.write(json.dumps({"id": asked, "verb": verb, **fields}).encode() + b"\n")
         self.child.stdin.flush()
-        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        deadline = time.monotonic() + patience
         while True:
             try:
                 answer = self._answers.get(timeout=max(0.0, deadline - time.monotonic()))

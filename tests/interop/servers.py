@@ -105,6 +105,7 @@ def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
         "standalone",
         "--namesrv-port", str(namesrv_port), "--broker-port", str(port), "--data-dir", str(home / "data"),
         f"brokerClusterName={CLUSTER_NAME}", f"brokerName={BROKER_NAME}", f"messageDelayLevel={DELAY_LEVELS}",
+        "traceTopicEnable=true",
     )  # fmt: skip
     with Child("rmqpy-standalone", command, home, env=environment(home)) as child:
         namesrv = f"127.0.0.1:{namesrv_port}"
@@ -151,6 +152,7 @@ def write_broker_conf(file: Path, port: int, namesrv: str, **more: object) -> No
         "storePathRootDir": file.parent / "store",
         "mappedFileSizeCommitLog": 64 << 20,
         "autoCreateTopicEnable": "true",
+        "traceTopicEnable": "true",
         "messageDelayLevel": DELAY_LEVELS,
         **more,
     }

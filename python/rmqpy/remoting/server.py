@@ -14,6 +14,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from rmqpy.errors import RocketMQError
@@ -143,7 +144,8 @@ class _Handler(NamedTuple):
 class Endpoint:
     """A native server and the handlers behind it.
 
-    `hot` are the codes the native half answers itself; `role` names the process in refusals. Usage::
+    `hot` are the codes the native half answers itself; `role` names the process in refusals, and `unserved` says why
+    a code is refused. Usage::
 
         endpoint = Endpoint(server, (TopicHandlers(...), OffsetHandlers(...)), role="broker", hot=HOT_CODES)
         endpoint.start()
@@ -158,10 +160,12 @@ class Endpoint:
         *,
         role: str,
         hot: Collection[RequestCode] = (),
+        unserved: Mapping[RequestCode, str] = MappingProxyType({}),
     ) -> None:
         self._server = server
         self._role = role
         self._hot = frozenset(hot)
+        self._unserved = unserved
         self._requests: dict[int, _Handler] = {}
         self._events: dict[type, list[_Handler]] = {kind: [] for kind in get_args(Event)}
         self._answers: list[_Answer] = []
@@ -306,6 +310,8 @@ class Endpoint:
         remark = f" request type {code} not supported"
         if code in RequestCode.__members__.values():
             remark += f": {RequestCode(code).name} is not served by this {self._role}"
+            reason = self._unserved.get(RequestCode(code))
+            remark += f", as {reason}" if reason else ""
         return remark
 
     # ---- flow ----

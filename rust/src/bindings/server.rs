@@ -41,6 +41,9 @@ pub struct PyRequest {
     upcall: Upcall,
 }
 
+/// Group, topic, queue id; pulls, messages, bytes, and messages given back.
+type Delivered = (String, String, u32, u64, u64, u64, u64);
+
 #[pymethods]
 impl PyRequest {
     #[getter]
@@ -321,6 +324,18 @@ impl PyServer {
         if let Some(link) = self.server.lock().as_ref().and_then(|server| server.link(LinkId(connection))) {
             link.close();
         }
+    }
+
+    fn take_deliveries(&self) -> Vec<Delivered> {
+        let broker = self.plane.broker.as_ref();
+        let taken = broker.map(|broker| broker.deliveries.take()).unwrap_or_default();
+        taken
+            .into_iter()
+            .map(|one| {
+                let (group, topic) = (one.group.to_string(), one.topic.to_string());
+                (group, topic, one.queue_id, one.pulls, one.messages, one.bytes, one.returned)
+            })
+            .collect()
     }
 
     fn statistics(&self) -> BTreeMap<&'static str, u64> {

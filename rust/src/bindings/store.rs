@@ -12,7 +12,7 @@ use crate::clock::SystemClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::disk::OsDisk;
 use crate::store::{
-    Boundary, ConsumeQueue, MediumKind, Options, Phase, Progress, Retention, Store, StoreError,
+    Arrived, Boundary, ConsumeQueue, MediumKind, Options, Phase, Progress, Retention, Store, StoreError,
 };
 
 /// A message store directory, opened by one process.
@@ -233,6 +233,29 @@ impl PyStore {
     fn events(&self) -> PyResult<Vec<(bool, String)>> {
         let events = self.opened()?.events();
         Ok(events.into_iter().map(|event| (event.is_warning(), event.to_string())).collect())
+    }
+
+    fn units(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue_id: u32,
+        offset: u64,
+        count: usize,
+    ) -> PyResult<Vec<(u64, u32, i64)>> {
+        let units = py.detach(|| {
+            self.with_queue(topic, queue_id, Vec::new(), |store, queue| {
+                store.units(queue, QueueOffset(offset), count)
+            })
+        })?;
+        Ok(units.into_iter().map(|unit| (unit.physical, unit.size, unit.tags_code)).collect())
+    }
+
+    fn take_arrivals(&self) -> PyResult<Vec<(String, u32, u64, u64)>> {
+        let arrivals = self.opened()?.take_arrivals().into_iter();
+        Ok(arrivals
+            .map(|Arrived { key, messages, bytes }| (key.topic.to_string(), key.queue_id, messages, bytes))
+            .collect())
     }
 
     fn statistics(&self) -> PyResult<BTreeMap<&'static str, u64>> {

@@ -14,6 +14,7 @@ pub mod admission;
 mod ask;
 pub mod deadlines;
 pub mod delays;
+pub mod deliveries;
 pub mod long_poll;
 pub mod metadata;
 pub mod offsets;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::admission::{self, Halt, Source};
 use super::deadlines::DeadlineKey;
+use super::deliveries::Delivery;
 use super::long_poll::Waiter;
 use super::metadata::{Group, Topic};
 use super::reply::{self, Refusal, overload};
@@ -99,6 +100,7 @@ pub struct Pull {
     queue: Arc<ConsumeQueue>,
     get: Get,
     filter: Arc<TagFilter>,
+    delivery: Arc<Delivery>,
     deadline: Option<DeadlineKey>,
 }
 
@@ -130,6 +132,7 @@ impl Broker {
         let bytes_max = fields.bytes_max.map_or(PULL_BYTES_DEFAULT, |bytes| bytes.max(0) as usize);
         let mut pull = Pull {
             asker,
+            delivery: session.deliveries.of(&self.deliveries, fields.group, &queue),
             queue,
             get: Get {
                 // An offset below 0 is too small in every queue; the store knows none.
@@ -319,6 +322,7 @@ fn answer(out: &mut Outbox, pull: &Pull, found: &mut GetResult, code: i32) {
     reply.ext_i64("groupSysFlag", i64::from(pull.group.sys_flag));
     reply::finish(reply, if code == response::SUCCESS { found.bytes } else { 0 });
     if code == response::SUCCESS {
+        pull.delivery.count(u64::from(found.count), found.bytes as u64);
         found.slices.drain(..).for_each(|slice| out.splice(slice));
     }
     found.clear();

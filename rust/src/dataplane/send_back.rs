@@ -116,6 +116,10 @@ impl Broker {
             let traits = copy(&mut session.arena, &original, SCHEDULE_TOPIC, &wait.properties())?;
             Returned { queue: wait.queue, traits }
         };
+        let origin = properties::get(original.properties(), name::RETRY_TOPIC).unwrap_or(original.topic());
+        if let Ok(origin) = std::str::from_utf8(origin) {
+            self.deliveries.returned(fields.group, origin, original.queue_id());
+        }
         self.store_returned(session, &original, returned, frame, out)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::deliveries::KeptDeliveries;
 use super::pull::Pull;
 use super::upcall::OwnedFrame;
 use crate::message::tag::TagFilter;
@@ -131,6 +132,8 @@ pub struct Session {
     pub next_token: u64,
     /// The filter of the last pull that carried an expression: the next one has the same, nearly always.
     pub filter: Option<(Box<str>, Arc<TagFilter>)>,
+    /// Counters of what its groups took.
+    pub deliveries: KeptDeliveries,
     /// Replies that wait for the disk.
     pub held: HeldReplies,
     /// The last accepted heartbeat.
@@ -174,6 +177,7 @@ impl Session {
             parked: HashMap::new(),
             next_token: 0,
             filter: None,
+            deliveries: KeptDeliveries::default(),
             held: HeldReplies::default(),
             heartbeat: None,
             scratch: Vec::new(),

@@ -20,6 +20,7 @@ use super::admission::Halt;
 use super::ask::{is_send, not_made, upcall};
 use super::deadlines::Deadlines;
 use super::delays::Delays;
+use super::deliveries::Deliveries;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
 use super::offsets::Offsets;
@@ -54,6 +55,8 @@ pub struct Broker {
     pub metadata: Arc<Metadata>,
     /// Committed offsets.
     pub offsets: Arc<Offsets>,
+    /// What groups took from queues.
+    pub deliveries: Deliveries,
     pub(super) polls: LongPolls,
     pub(super) deadlines: Deadlines<Due>,
     pub(super) flush_waiters: Mutex<Vec<(PhysicalOffset, Arc<Link>)>>,
@@ -145,6 +148,7 @@ impl Plane {
             send_answer_fields: send_answer_fields(&metadata.identity),
             ids: unique_ids(&metadata),
             clock: Arc::clone(&plane.clock),
+            deliveries: Deliveries::default(),
             polls: LongPolls::default(),
             flush_waiters: Mutex::default(),
             deadlines,

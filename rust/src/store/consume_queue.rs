@@ -88,6 +88,9 @@ pub struct ConsumeQueue {
     first: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
+    /// Bytes of the messages that became visible, and `max`, when they were counted last.
+    bytes: AtomicU64,
+    counted: AtomicU64,
     is_awaited: AtomicBool,
     is_deleted: AtomicBool,
     is_listed: AtomicBool,
@@ -115,6 +118,8 @@ impl ConsumeQueue {
             first: AtomicU64::new(min),
             min: AtomicU64::new(min),
             max: AtomicU64::new(max),
+            bytes: AtomicU64::new(0),
+            counted: AtomicU64::new(max),
             is_awaited: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
@@ -145,7 +150,8 @@ impl ConsumeQueue {
     }
 
     /// A number that no other queue of this process has.
-    pub(super) fn serial(&self) -> u64 {
+    #[must_use]
+    pub fn serial(&self) -> u64 {
         self.serial
     }
 
@@ -219,8 +225,15 @@ impl ConsumeQueue {
             return false;
         }
         tail.units.push_back(unit.encode());
+        self.bytes.fetch_add(u64::from(unit.size), Ordering::Relaxed);
         self.max.store(max + 1, Ordering::Release);
         true
+    }
+
+    /// Messages that became visible since the last call, and their bytes. Only one caller keeps count.
+    pub(super) fn take_arrivals(&self) -> (u64, u64) {
+        let max = self.max.load(Ordering::Acquire);
+        (max - self.counted.swap(max, Ordering::Relaxed).min(max), self.bytes.swap(0, Ordering::Relaxed))
     }
 
     /// Adds a unit during recovery, when nobody appends: the next message follows it.

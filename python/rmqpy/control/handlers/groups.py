@@ -34,6 +34,12 @@ class GroupOffsets(Protocol):
     def remove_group(self, group: str) -> None: ...
 
 
+class GroupStatistics(Protocol):
+    """What was counted, for deleting a group."""
+
+    def forget_group(self, group: str) -> None: ...
+
+
 class Saved(Protocol):
     """A file that can be written now."""
 
@@ -56,7 +62,9 @@ class GroupHandlers:
         offsets: GroupOffsets,
         offset_file: Saved,
         heartbeats: Heartbeats,
+        statistics: GroupStatistics,
     ) -> None:
+        self._statistics = statistics
         self._offset_file = offset_file
         self._config = config
         self._groups = groups
@@ -87,6 +95,7 @@ class GroupHandlers:
     @handles(DeleteSubscriptionGroup)
     async def delete(self, ask: DeleteSubscriptionGroup) -> None:
         await self._groups.remove(ask.group_name)
+        self._statistics.forget_group(ask.group_name)
         if ask.clean_offset:
             self._offsets.remove_group(ask.group_name)
             await self._offset_file.save()

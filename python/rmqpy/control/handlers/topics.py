@@ -54,6 +54,12 @@ class TopicOffsets(Protocol):
     def remove_topic(self, topic: str) -> None: ...
 
 
+class TopicStatistics(Protocol):
+    """What was counted, for deleting a topic."""
+
+    def forget_topic(self, topic: str) -> None: ...
+
+
 class Saved(Protocol):
     """A file that can be written now."""
 
@@ -70,8 +76,10 @@ class TopicHandlers:
         store: TopicStore,
         offsets: TopicOffsets,
         offset_file: Saved,
+        statistics: TopicStatistics,
     ) -> None:
         self._config = config
+        self._statistics = statistics
         self._offset_file = offset_file
         self._topics = topics
         self._store = store
@@ -148,6 +156,7 @@ class TopicHandlers:
         await self._offset_file.save()
         for name in topics:
             await asyncio.to_thread(self._store.delete_topic, name)
+            self._statistics.forget_topic(name)
 
     @handles(GetTopicConfig)
     def config(self, ask: GetTopicConfig) -> TopicConfigReply:

@@ -1,7 +1,8 @@
 """Single messages: by position in the log, by key."""
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, reply, request, wire
+from rmqpy.protocol.declare import Request, record, reply, request, wire
+from rmqpy.protocol.requests.clients import SubscriptionData
 
 
 @reply
@@ -86,3 +87,43 @@ class SendMessage(Request[StoredMessage]):
     batch: bool = False
     max_reconsume_times: int | None = None
     body: bytes
+
+
+@record
+class QueueUnit:
+    """One entry of a queue: where its record lies in the log, and the hash of its tag."""
+
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+    #: Whether a filter that was worked out beforehand lets it through; there is none here.
+    eval: bool = False
+
+
+@record
+class QueueUnits:
+    """A range of a queue, the queue's limits, and what a group takes from it."""
+
+    subscription_data: SubscriptionData | None
+    filter_data: str | None
+    queue_data: list[QueueUnit]
+    max_queue_index: int
+    min_queue_index: int
+
+
+@reply
+class QueueUnitsReply:
+    """As a body."""
+
+    body: QueueUnits
+
+
+@request(RequestCode.QUERY_CONSUME_QUEUE)
+class QueryConsumeQueue(Request[QueueUnitsReply]):
+    """Entries of one queue as they are, from an offset on."""
+
+    topic: str
+    queue_id: int
+    index: int
+    count: int
+    consumer_group: str | None = None

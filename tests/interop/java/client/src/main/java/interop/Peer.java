@@ -59,6 +59,8 @@ public final class Peer {
                 return Pulls.pull(request);
             case "mqadmin":
                 return Mqadmin.run(request);
+            case "mqadmin-names":
+                return Mqadmin.names();
             default:
                 throw new IllegalArgumentException("unknown verb " + request.getString("verb"));
         }

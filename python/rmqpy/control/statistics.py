@@ -1,0 +1,227 @@
+"""Statistics of topics, queues and groups over the last minute, hour and day.
+
+Owns one series for each thing that is counted. The data plane counts; what it counted is taken from it every 10 s and
+whenever somebody asks, so an answer is never old. A window reaches from its oldest sample to now: a minute is seven
+samples 10 s apart, an hour seven 10 minutes apart, a day 25 an hour apart, as in Apache's broker.
+
+Invariant: a series is forgotten when nothing was counted for a day, or its topic or group is deleted.
+Threads: the event loop's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from rmqpy.clock import Clock
+from rmqpy.protocol.requests.statistics import BrokerStats, StatsWindow
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SAMPLE_SECONDS: Final = 10
+#: Beyond it queues are no longer told apart; topics and groups are, always.
+SERIES_MAX: Final = 50_000
+
+
+class Window(NamedTuple):
+    """Every how many samples one is kept, and how many are."""
+
+    every: int
+    kept: int
+
+
+_MINUTE: Final = Window(1, 7)
+_HOUR: Final = Window(60, 7)
+_DAY: Final = Window(360, 25)
+_WINDOWS: Final = (_MINUTE, _HOUR, _DAY)
+
+
+class Totals(NamedTuple):
+    """What was counted: events, the messages in them, and their bytes."""
+
+    times: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
+_NOTHING: Final = Totals()
+
+
+class _Series:
+    """The running totals of one thing and what they were at the samples of each window, oldest first."""
+
+    __slots__ = ("now", "samples")
+
+    def __init__(self) -> None:
+        self.now = _NOTHING
+        self.samples: tuple[list[Totals], ...] = ([_NOTHING], [_NOTHING], [_NOTHING])
+
+    def add(self, times: int, messages: int, size: int) -> None:
+        self.now = Totals(self.now.times + times, self.now.messages + messages, self.now.bytes + size)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was counted within the day that the longest window covers."""
+        day = self.samples[-1]
+        return len(day) == _DAY.kept and day[0] == self.now
+
+
+class _Figure(NamedTuple):
+    """What a name of Apache's statistics means here: a kind of series, and which of its totals."""
+
+    kind: str
+    is_size: bool = False
+
+
+_FIGURES: Final[Mapping[str, _Figure]] = {
+    "TOPIC_PUT_NUMS": _Figure("topic put"),
+    "TOPIC_PUT_SIZE": _Figure("topic put", is_size=True),
+    "QUEUE_PUT_NUMS": _Figure("queue put"),
+    "QUEUE_PUT_SIZE": _Figure("queue put", is_size=True),
+    "GROUP_GET_NUMS": _Figure("group get"),
+    "GROUP_GET_SIZE": _Figure("group get", is_size=True),
+    "QUEUE_GET_NUMS": _Figure("queue get"),
+    "QUEUE_GET_SIZE": _Figure("queue get", is_size=True),
+    "SNDBCK_PUT_NUMS": _Figure("returned"),
+    "BROKER_PUT_NUMS": _Figure("broker put"),
+    "BROKER_GET_NUMS": _Figure("broker get"),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": _Figure("user put"),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": _Figure("user get"),
+}
+
+
+class Arrivals(Protocol):
+    """The store's count of what was put."""
+
+    def take_arrivals(self) -> list[tuple[str, int, int, int]]: ...
+
+
+class Deliveries(Protocol):
+    """The data plane's count of what was got."""
+
+    def take_deliveries(self) -> list[tuple[str, str, int, int, int, int, int]]: ...
+
+
+class Statistics:
+    """All series of this broker."""
+
+    def __init__(
+        self,
+        cluster: str,
+        arrivals: Arrivals,
+        deliveries: Deliveries,
+        is_system: Callable[[str], bool],
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._arrivals = arrivals
+        self._deliveries = deliveries
+        self._is_system = is_system
+        self._clock = clock
+        self._series: dict[tuple[str, str], _Series] = {}
+        self._samples = 0
+        #: When the samples of each window were taken, oldest first.
+        self._times: tuple[list[float], ...] = tuple([clock.elapsed()] for _ in _WINDOWS)
+        self._is_full = False
+        # What recovery found is older than this process.
+        arrivals.take_arrivals()
+
+    def sample(self) -> None:
+        """Keep the totals of now; to be called every `SAMPLE_SECONDS`."""
+        self._collect()
+        self._samples += 1
+        for index, window in enumerate(_WINDOWS):
+            if self._samples % window.every == 0:
+                _keep(self._times[index], self._clock.elapsed(), window)
+                for series in self._series.values():
+                    _keep(series.samples[index], series.now, window)
+        if self._samples % _HOUR.every == 0:
+            self._forget(key for key, series in self._series.items() if series.is_idle)
+
+    def view(self, name: str, key: str) -> BrokerStats | None:
+        """The windows of one figure by Apache's names, up to this moment; None where nothing was counted."""
+        figure = _FIGURES.get(name)
+        if figure is None:
+            return None
+        self._collect()
+        series = self._series.get((figure.kind, key))
+        if series is None:
+            return None
+        minute, hour, day = (
+            self._window(figure, series, index, samples) for index, samples in enumerate(series.samples)
+        )
+        return BrokerStats(stats_minute=minute, stats_hour=hour, stats_day=day)
+
+    def per_second(self, name: str, key: str) -> float:
+        """The rate of one figure over the last minute; 0 where nothing was counted."""
+        found = self.view(name, key)
+        return found.stats_minute.tps if found else 0.0
+
+    def total(self, name: str) -> int:
+        """A figure of the whole broker since the start."""
+        self._collect()
+        series = self._series.get((_FIGURES[name].kind, self._cluster))
+        return series.now.messages if series else 0
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop everything about a topic that was deleted."""
+        self._collect()
+        self._forget(key for key in self._series if key[1].partition("@")[0] == topic)
+
+    def forget_group(self, group: str) -> None:
+        """Drop everything about a group that was deleted."""
+        self._collect()
+        self._forget(key for key in self._series if "@" in key[1] and key[1].rpartition("@")[2] == group)
+
+    def _collect(self) -> None:
+        for topic, queue_id, messages, size in self._arrivals.take_arrivals():
+            # Each message was put by itself: Apache's average of these figures is the size of one.
+            put = (messages, messages, size)
+            self._add("topic put", topic, *put)
+            self._add("queue put", f"{topic}@{queue_id}", *put)
+            self._add("broker put", self._cluster, *put)
+            if not self._is_system(topic):
+                self._add("user put", self._cluster, *put)
+        for group, topic, queue_id, pulls, messages, size, returned in self._deliveries.take_deliveries():
+            key = f"{topic}@{group}"
+            if returned:
+                self._add("returned", key, returned, returned, 0)
+            if pulls:
+                self._add("group get", key, pulls, messages, size)
+                self._add("queue get", f"{topic}@{queue_id}@{group}", pulls, messages, size)
+                self._add("broker get", self._cluster, pulls, messages, size)
+                if not self._is_system(topic):
+                    self._add("user get", self._cluster, pulls, messages, size)
+
+    def _add(self, kind: str, key: str, times: int, messages: int, size: int) -> None:
+        series = self._series.get((kind, key))
+        if series is None:
+            if len(self._series) >= SERIES_MAX and kind.startswith("queue"):
+                if not self._is_full:
+                    log.warning("more than %d statistics: queues are no longer told apart", SERIES_MAX)
+                self._is_full = True
+                return
+            series = self._series[(kind, key)] = _Series()
+        series.add(times, messages, size)
+
+    def _window(self, figure: _Figure, series: _Series, index: int, samples: list[Totals]) -> StatsWindow:
+        first, now = samples[0], series.now
+        # A series that is younger than the window began with nothing at the sample before it.
+        began = self._times[index][-len(samples)]
+        grown = now.bytes - first.bytes if figure.is_size else now.messages - first.messages
+        times = now.times - first.times
+        seconds = max(self._clock.elapsed() - began, SAMPLE_SECONDS)
+        return StatsWindow(sum=grown, tps=grown / seconds, avgpt=grown / times if times else 0.0)
+
+    def _forget(self, keys: Iterable[tuple[str, str]]) -> None:
+        for key in list(keys):
+            del self._series[key]
+
+
+def _keep(samples: list[T], newest: T, window: Window) -> None:
+    samples.append(newest)
+    if len(samples) > window.kept:
+        del samples[0]

@@ -1,0 +1,179 @@
+"""Statistics: what the data plane counted, over a minute, an hour and a day."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from broker.conftest import Cluster
+from broker.talk import pull, send
+from rmqpy.clock import HandClock
+from rmqpy.control import statistics
+from rmqpy.control.statistics import SAMPLE_SECONDS, Statistics
+from rmqpy.protocol.requests.groups import DeleteSubscriptionGroup
+from rmqpy.protocol.requests.messages import ConsumerSendMessageBack
+from rmqpy.protocol.requests.statistics import BrokerStats, ViewBrokerStatsData
+from rmqpy.protocol.requests.topics import DeleteTopicInBroker
+from wire import Frame, Peer, Refusal
+
+
+@dataclass
+class Counted:
+    """What a data plane would have counted since it was asked last."""
+
+    arrivals: list[tuple[str, int, int, int]] = field(default_factory=list)
+    deliveries: list[tuple[str, str, int, int, int, int, int]] = field(default_factory=list)
+
+    def take_arrivals(self) -> list[tuple[str, int, int, int]]:
+        taken, self.arrivals = self.arrivals, []
+        return taken
+
+    def take_deliveries(self) -> list[tuple[str, str, int, int, int, int, int]]:
+        taken, self.deliveries = self.deliveries, []
+        return taken
+
+
+@dataclass
+class Day:
+    """Statistics of a broker whose clock a test moves."""
+
+    clock: HandClock = field(default_factory=HandClock)
+    counted: Counted = field(default_factory=Counted)
+
+    def __post_init__(self) -> None:
+        self.statistics = Statistics("c1", self.counted, self.counted, lambda topic: topic == "SYS", self.clock)
+
+    def put(self, messages: int, topic: str = "orders") -> None:
+        self.counted.arrivals.append((topic, 0, messages, 100 * messages))
+
+    def passes(self, seconds: int) -> None:
+        for _ in range(seconds // SAMPLE_SECONDS):
+            self.clock.advance(SAMPLE_SECONDS)
+            self.statistics.sample()
+
+    def orders(self, name: str = "TOPIC_PUT_NUMS", key: str = "orders") -> BrokerStats:
+        found = self.statistics.view(name, key)
+        assert found is not None
+        return found
+
+
+def test_each_window_forgets_what_is_older_than_itself() -> None:
+    day = Day()
+    day.put(30)
+    sums = []
+    for seconds in (60, 60, 4_200, 25 * 3_600):
+        sums.append([window.sum for window in (day.orders().stats_minute, day.orders().stats_hour)])
+        sums[-1].append(day.orders().stats_day.sum)
+        day.passes(seconds)
+        day.put(0, "other")
+        if seconds == 4_200:
+            day.put(1)
+    assert sums == [[30, 30, 30], [30, 30, 30], [0, 30, 30], [1, 1, 31]]
+
+
+def test_a_rate_is_what_was_counted_by_the_seconds_of_its_window() -> None:
+    day = Day()
+    day.passes(600)
+    for _ in range(60):
+        day.put(50)
+        day.passes(10)
+    minute, size = day.orders().stats_minute, day.orders("TOPIC_PUT_SIZE").stats_minute
+    assert (minute.sum, minute.tps, minute.avgpt) == (300, 5.0, 1.0)
+    assert (size.sum, size.tps, size.avgpt) == (30_000, 500.0, 100.0)
+    assert day.statistics.per_second("TOPIC_PUT_NUMS", "orders") == 5.0
+
+
+def test_the_first_messages_of_a_topic_are_no_storm() -> None:
+    """A rate over the instant since the last sample would be thousands a second."""
+    day = Day()
+    day.passes(60)
+    day.clock.advance(0.001)
+    day.put(20)
+    assert day.orders().stats_minute.tps == 2.0
+
+
+def test_what_was_idle_for_a_day_is_forgotten_and_a_system_topic_is_no_business() -> None:
+    day = Day()
+    day.put(2)
+    day.put(5, "SYS")
+    day.passes(3_600)
+    assert day.orders("BROKER_PUT_NUMS", "c1").stats_day.sum == 7
+    assert day.orders("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", "c1").stats_day.sum == 2
+    assert day.statistics.total("BROKER_PUT_NUMS") == 7
+    day.passes(27 * 3_600)
+    assert day.statistics.view("TOPIC_PUT_NUMS", "orders") is None
+
+
+def test_queues_are_told_apart_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "SERIES_MAX", 10)
+    day = Day()
+    day.counted.arrivals = [("orders", queue, 1, 100) for queue in range(20)]
+    assert day.orders().stats_day.sum == 20
+    known = [queue for queue in range(20) if day.statistics.view("QUEUE_PUT_NUMS", f"orders@{queue}")]
+    assert known == list(range(len(known)))
+    assert 0 < len(known) < 10
+
+
+# ---- a real broker ----
+
+
+async def view(peer: Peer, name: str, key: str) -> int:
+    return (await peer.ask(ViewBrokerStatsData(stats_name=name, stats_key=key))).body.stats_minute.sum
+
+
+async def exchange(peer: Peer) -> Frame:
+    """Three messages go in, and come out in one answer; that answer."""
+    for _ in range(3):
+        assert (await send(peer, "orders")).code == 0
+    answer = await pull(peer, "billing", "orders")
+    assert answer.code == 0
+    return answer
+
+
+async def test_a_broker_counts_what_comes_in_and_what_each_group_takes(cluster: Cluster) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        size = len((await exchange(peer)).body)
+        found = {
+            (name, key): await view(peer, name, key)
+            for name, key in [
+                ("TOPIC_PUT_NUMS", "orders"), ("TOPIC_PUT_SIZE", "orders"), ("QUEUE_PUT_NUMS", "orders@0"),
+                ("GROUP_GET_NUMS", "orders@billing"), ("GROUP_GET_SIZE", "orders@billing"),
+                ("QUEUE_GET_NUMS", "orders@0@billing"), ("BROKER_PUT_NUMS", "c1"), ("BROKER_GET_NUMS", "c1"),
+            ]
+        }  # fmt: skip
+        assert list(found.values()) == [3, size, 3, 3, size, 3, 3, 3]
+        asked = ViewBrokerStatsData(stats_name="GROUP_GET_NUMS", stats_key="orders@billing")
+        assert (await peer.ask(asked)).body.stats_minute.avgpt == 3.0
+        for name, key in [("TOPIC_PUT_NUMS", "unheard-of"), ("NO_SUCH_FIGURE", "orders")]:
+            with pytest.raises(Refusal, match="not exist"):
+                await view(peer, name, key)
+
+
+async def test_a_group_that_pulls_on_another_connection_adds_to_the_same_figure(cluster: Cluster) -> None:
+    async with (
+        await Peer.connect(cluster.broker.address) as peer,
+        await Peer.connect(cluster.broker.address) as other,
+    ):
+        await exchange(peer)
+        assert (await pull(other, "billing", "orders")).code == 0
+        assert (await pull(other, "audit", "orders")).code == 0
+        assert await view(peer, "GROUP_GET_NUMS", "orders@billing") == 6
+        assert await view(peer, "GROUP_GET_NUMS", "orders@audit") == 3
+
+
+async def test_messages_that_a_group_gives_back_are_counted_for_their_topic(cluster: Cluster) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await exchange(peer)
+        await peer.ask(ConsumerSendMessageBack(offset=0, group="billing", delay_level=3))
+        assert await view(peer, "SNDBCK_PUT_NUMS", "orders@billing") == 1
+
+
+async def test_figures_of_deleted_topics_and_groups_are_gone(cluster: Cluster) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await exchange(peer)
+        await peer.ask(DeleteSubscriptionGroup(group_name="billing"))
+        with pytest.raises(Refusal, match="not exist"):
+            await view(peer, "GROUP_GET_NUMS", "orders@billing")
+        assert await view(peer, "TOPIC_PUT_NUMS", "orders") == 3
+        await peer.ask(DeleteTopicInBroker(topic="orders"))
+        with pytest.raises(Refusal, match="not exist"):
+            await view(peer, "TOPIC_PUT_NUMS", "orders")

@@ -1,0 +1,170 @@
+"""Every command of Apache's command line tool against our servers and Apache's, as a table: `make mqadmin-table`.
+
+Writes `docs/mqadmin.md`: the command line, how it ended at each, and how what was printed differs. Digits count as
+equal: the two clusters have different ports, times and rates. Fails where ours does not print what it has to.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from . import mqadmin, servers
+from .mqadmin import ENDLESS, LOCAL, NOT_SERVED, REFUSED, Command, Town
+from .peers import Peer, Printed, ProcessPeer
+
+pytestmark = pytest.mark.timeout(600)
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "mqadmin.md"
+
+ENDLESS_SECONDS = 15.0
+LINES_SHOWN_MAX = 2
+LINE_CHARS_MAX = 90
+
+NAMES = {
+    "namesrv": "127.0.0.1:9876", "broker": "127.0.0.1:10911", "cluster": "DefaultCluster", "name": "broker-a",
+    "topic": "orders", "group": "billing", "ours": "audit", "client": "CLIENT", "our_client": "CLIENT",
+    "folder": "FOLDER", "id": "ID", "offset_id": "OFFSET_ID", "resent_id": "OFFSET_ID", "traced": "ID",
+    "queue": "0", "offset": "0",
+}  # fmt: skip
+"""What stands in the document for the names of a run."""
+
+HEAD = """# mqadmin
+
+Apache's command line tool, release 5.5.0, with each of its {commands} commands, against rmqpy and against Apache's
+broker and name server of the same release. Written by `make mqadmin-table`, which runs every line at both.
+
+`mqadmin` ends with code 0 whether it got its answer or not, and with 1 when it cannot read its command line: what
+counts is what it prints. Differences are lines that only one of the two printed, digits aside.
+
+{works} command lines work; {refused} are refused by both with the same code; {unserved} are refused by rmqpy, which
+says why; {rest} ask no server, or run until they are ended.
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one side printed, with the names of the document, and whether that is what it has to be."""
+
+    printed: Printed
+    lines: frozenset[str]
+    is_expected: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One command line and what became of it at both."""
+
+    label: str
+    arguments: str
+    verdict: str
+    ours: Answer
+    theirs: Answer
+
+    def text(self) -> str:
+        line = f"{mqadmin.command_of(self.label)} {self.arguments.format(**NAMES)}".strip()
+        cells = [f"`{line}`", _exit(self.ours.printed), self.verdict, _outcome(self), _differences(self)]
+        return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def test_the_table_of_all_commands(
+    originals: Callable[[str], Path], peer_of: Callable[[str], Peer], tmp_path: Path
+) -> None:
+    tool = peer_of("java-5.5.0")
+    assert isinstance(tool, ProcessPeer)
+    with ExitStack() as stack:
+        clusters = [
+            stack.enter_context(servers.rmqpy_standalone(tmp_path)),
+            stack.enter_context(servers.apache(originals("apache"), tmp_path)),
+        ]
+        asked: list[dict[str, Answer]] = []
+        for cluster in clusters:
+            folder = tmp_path / ("theirs" if cluster.is_apache else "ours")
+            folder.mkdir()
+            with mqadmin.built(cluster, tool, folder) as town:
+                commands, answers = _everything(town)
+                asked.append(answers)
+    ours, theirs = asked
+    rows = [Row(label, commands[label].arguments, _verdict(label), ours[label], theirs[label]) for label in commands]
+    DOCUMENT.write_text("\n".join(_document(rows, len(tool.mqadmin_names()))) + "\n")
+    print(DOCUMENT.read_text())
+    silent = {label: answer.printed for label, answer in ours.items() if not answer.is_expected}
+    assert not silent
+
+
+def _everything(town: Town) -> tuple[dict[str, Command], dict[str, Answer]]:
+    """All commands, those that work first, as they have an order; then what they printed."""
+    commands, printed = mqadmin.run_phases(town, "5.5.0")
+    unserved = {label: Command(arguments, (reason,)) for label, (arguments, reason) in NOT_SERVED.items()}
+    for others in (REFUSED, LOCAL, unserved):
+        commands |= others
+        printed |= town.run({label: command.arguments for label, command in others.items()})
+    commands |= ENDLESS
+    printed |= town.run({label: command.arguments for label, command in ENDLESS.items()}, ENDLESS_SECONDS)
+    return commands, {
+        label: Answer(printed[label], _lines(town, printed[label]), not town.missing(printed[label], command.expected))
+        for label, command in commands.items()
+    }
+
+
+def _document(rows: list[Row], commands: int) -> Iterator[str]:
+    counts = Counter(row.verdict.partition(":")[0] for row in rows)
+    yield HEAD.format(
+        commands=commands,
+        works=counts["works"],
+        refused=counts["refused"],
+        unserved=counts["not served"],
+        rest=counts["asks no server"] + counts["runs on"],
+    )
+    yield "| command line (all with `-n 127.0.0.1:9876`) | exit | rmqpy | Apache | what only one of them printed |"
+    yield "|---|---|---|---|---|"
+    for row in sorted(rows, key=lambda row: (row.verdict != "works", row.verdict, row.label.lower())):
+        yield row.text()
+
+
+def _verdict(label: str) -> str:
+    if label in NOT_SERVED:
+        reason = NOT_SERVED[label][1]
+        return f"not served: {'it prints an error' if reason == mqadmin.SWALLOWED else reason.removesuffix(' yet')}"
+    tables: Mapping[str, dict[str, Command]] = {"refused": REFUSED, "asks no server": LOCAL, "runs on": ENDLESS}
+    return next((verdict for verdict, table in tables.items() if label in table), "works")
+
+
+def _exit(printed: Printed) -> str:
+    return "ended" if printed.exit is None else str(printed.exit)
+
+
+def _outcome(row: Row) -> str:
+    if row.verdict in ("works", "runs on") and row.theirs.is_expected:
+        return "works"
+    printed = row.theirs.printed
+    if code := re.search(r"CODE: (\d+)", printed.err + printed.out):
+        return f"code {code[1]}"
+    return "fails" if "Exception" in printed.err else "works"
+
+
+def _differences(row: Row) -> str:
+    if not row.verdict.startswith(("works", "runs on")):
+        return ""
+    ours, theirs = row.ours.lines, row.theirs.lines
+    found = [f"{who}: {_shown(lines)}" for who, lines in (("rmqpy", ours - theirs), ("Apache", theirs - ours)) if lines]
+    return "; ".join(found) or "nothing"
+
+
+def _shown(lines: frozenset[str]) -> str:
+    shown = [f"`{line[:LINE_CHARS_MAX]}`" for line in sorted(lines)[:LINES_SHOWN_MAX]]
+    rest = len(lines) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def _lines(town: Town, printed: Printed) -> frozenset[str]:
+    text = printed.out
+    for name, value in sorted(town.names.items(), key=lambda item: -len(str(item[1]))):
+        text = text.replace(str(value), NAMES[name]) if len(str(value)) > 1 else text
+    text = re.sub(r"(/[\w.-]+){3,}", "PATH", text)
+    text = re.sub(r"[0-9A-F]{16,}|\d+(\.\d+)*", "0", text)
+    return frozenset(" ".join(line.split()) for line in text.splitlines() if line.strip())
