@@ -260,6 +260,7 @@ class Broker:
             groups,
             consumers,
             producers,
+            statistics,
             store,
             offsets,
             server.statistics,

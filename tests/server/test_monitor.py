@@ -100,6 +100,26 @@ def test_what_a_group_has_not_consumed_is_its_lag(server: Standalone) -> None:
         assert value(server, "rocketmq_consumer_lag_latency", **group) == 0
 
 
+def test_messages_in_and_out_are_counted_by_topic_and_group(server: Standalone) -> None:
+    with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
+        admin.create_topic("traffic", read_queues=1, write_queues=1, message_type="FIFO")
+        for _ in range(5):
+            producer.send("traffic", b"x" * 100)
+    sent = {"topic": "traffic", "message_type": "fifo", "is_system": "false"}
+    assert value(server, "rocketmq_messages_in_total", **sent) == 5
+    assert 500 < value(server, "rocketmq_throughput_in_total", **sent) < 5_000
+    with rmqpy.PullConsumer("reader", server.namesrv, start_from="earliest") as consumer:
+        consumer.assign(consumer.queues("traffic"))
+        count = 0
+        while count < 5:
+            count += len(consumer.poll(timeout=30))
+    taken = {"topic": "traffic", "consumer_group": "reader", "is_retry": "false"}
+    assert value(server, "rocketmq_messages_out_total", **taken) == 5
+    assert value(server, "rocketmq_throughput_out_total", **taken) == value(
+        server, "rocketmq_throughput_in_total", **sent
+    )
+
+
 def test_connected_clients_are_counted(server: Standalone) -> None:
     with rmqpy.Producer(server.namesrv) as producer, rmqpy.PullConsumer("counted", server.namesrv) as consumer:
         producer.send("counted", b"x")

@@ -15,8 +15,10 @@ from typing import Final, NamedTuple, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.attributes import MESSAGE_TYPE
 from rmqpy.control.clients import Consumers, Producers
 from rmqpy.control.groups import Groups
+from rmqpy.control.statistics import Statistics, Totals
 from rmqpy.control.topics import Topics
 from rmqpy.monitor import process
 from rmqpy.monitor.exposition import Family, Labels, expose, plain
@@ -65,6 +67,8 @@ class _Tables(NamedTuple):
     group_count: int
     producers: Counter[tuple[str, int]]
     consumers: Counter[tuple[str, str, str, int]]
+    put: Mapping[str, Totals]
+    got: Mapping[str, Totals]
 
 
 class Metrics:
@@ -77,6 +81,7 @@ class Metrics:
         groups: Groups,
         consumers: Consumers,
         producers: Producers,
+        statistics: Statistics,
         store: Store,
         offsets: OffsetTable,
         server: Counters,
@@ -87,6 +92,7 @@ class Metrics:
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
+        self._statistics = statistics
         self._store = store
         self._offsets = offsets
         self._server = server
@@ -111,6 +117,8 @@ class Metrics:
                 for name, group in self._consumers.groups.items()
                 for member in group.members.values()
             ),
+            self._statistics.totals("topic put"),
+            self._statistics.totals("group get"),
         )
 
     def _text(self, tables: _Tables) -> str:
@@ -122,6 +130,7 @@ class Metrics:
                 *self._data_plane(),
                 *self._log(config),
                 *process.families(),
+                *self._traffic(tables),
                 *self._given_up(tables),
                 *self._consumption(tables),
             ],
@@ -186,6 +195,31 @@ class Metrics:
         yield plain("rmqpy_disk_free_bytes", "gauge", "Free where the log lies.", free)
         is_open = self._store.failure is None and not store.get("is_full", 0)
         yield plain("rmqpy_accepts_messages", "gauge", "1 while the store takes messages.", int(is_open))
+
+    def _traffic(self, tables: _Tables) -> Iterator[Family]:
+        sent: list[_Sample] = []
+        sent_bytes: list[_Sample] = []
+        for topic, totals in tables.put.items():
+            known = tables.topics.get(topic)
+            kind = known.attributes.get(MESSAGE_TYPE, "NORMAL") if known else "NORMAL"
+            labels: Labels = {
+                "topic": topic,
+                "message_type": kind.lower(),
+                "is_system": _is(self._topics.is_system(topic)),
+            }
+            sent.append((labels, totals.messages))
+            sent_bytes.append((labels, totals.bytes))
+        taken: list[_Sample] = []
+        taken_bytes: list[_Sample] = []
+        for key, totals in tables.got.items():
+            topic, _, group = key.partition("@")
+            labels = self._consumer(topic, group)
+            taken.append((labels, totals.messages))
+            taken_bytes.append((labels, totals.bytes))
+        yield Family("rocketmq_messages_in_total", "counter", "Messages stored since the start.", sent)
+        yield Family("rocketmq_throughput_in_total", "counter", "Their bytes.", sent_bytes)
+        yield Family("rocketmq_messages_out_total", "counter", "Messages delivered since the start.", taken)
+        yield Family("rocketmq_throughput_out_total", "counter", "Their bytes.", taken_bytes)
 
     def _given_up(self, tables: _Tables) -> Iterator[Family]:
         yield Family(

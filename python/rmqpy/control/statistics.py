@@ -166,6 +166,11 @@ class Statistics:
         series = self._series.get((_FIGURES[name].kind, self._cluster))
         return series.now.messages if series else 0
 
+    def totals(self, kind: str) -> dict[str, Totals]:
+        """Everything of one kind since the start, by key."""
+        self._collect()
+        return {key: series.now for (known, key), series in self._series.items() if known == kind}
+
     def forget_topic(self, topic: str) -> None:
         """Drop everything about a topic that was deleted."""
         self._collect()
