@@ -9,6 +9,7 @@ FUZZ_SECONDS ?= 60
 BENCH   ?= full
 SEEDS   ?= 3
 KILLS   ?= 100
+CORRUPTIONS ?= 1500
 SPARK_KILLS ?= 30
 ROUNDS  ?= 200
 GB      ?= 5
@@ -94,12 +95,12 @@ campaign-spark: spark ## topic to topic and windows, SPARK_KILLS (30) SIGKILLs o
 count: ## instructions and allocations of one send and one pulled message, beside the commit before; SINCE=REVISION (valgrind)
 	scripts/count $(SINCE)
 
-campaign: ## the store against crashes, faults and kills for long; SEEDS (3), KILLS (100); report in target/reports/campaign.txt
+campaign: ## the store against crashes, faults, damage and kills for long; SEEDS (3), KILLS (100), CORRUPTIONS (1500, of 8 stores each); report in target/reports/campaign.txt
 	@mkdir -p target/reports
 	@{ date -u; git rev-parse HEAD; uname -srm; } > target/reports/campaign.txt
-	RMQPY_CRASH_SEEDS=$(SEEDS) RMQPY_KILLS=$(KILLS) PROPTEST_CASES=20000 cargo test --locked --release --no-fail-fast \
-		--test crash --test group_commit --test recovery --test store_formats -- --nocapture >> target/reports/campaign.txt 2>&1; \
-		status=$$?; grep -E 'states|faults|kills|test result|panicked' target/reports/campaign.txt; exit $$status
+	RMQPY_CRASH_SEEDS=$(SEEDS) RMQPY_KILLS=$(KILLS) RMQPY_CORRUPTIONS=$(CORRUPTIONS) PROPTEST_CASES=20000 cargo test --locked --release --no-fail-fast \
+		--test crash --test corruption --test group_commit --test recovery --test retention --test store_formats -- --nocapture >> target/reports/campaign.txt 2>&1; \
+		status=$$?; grep -E 'states|faults|kills|corruptions|test result|panicked' target/reports/campaign.txt; exit $$status
 
 campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; what was acknowledged is read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s

@@ -26,6 +26,7 @@ use super::error::PutError;
 use super::key_hashes::KeyHashes;
 use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
 use super::segments::{Active, Segment, Segments};
+use super::sums::Sums;
 
 /// Records that may be published and not yet visible. A burst beyond waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;
@@ -64,6 +65,7 @@ pub struct Stored {
 /// The log and the right to append to it.
 pub struct CommitLog {
     segments: Segments,
+    sums: Sums,
     clock: SharedClock,
     writer: Mutex<Writer>,
     /// The file after the active one, and the right to write it.
@@ -94,6 +96,7 @@ impl CommitLog {
     /// A log that goes on at `end`, in `segment`.
     pub fn new(
         segments: Segments,
+        sums: Sums,
         clock: SharedClock,
         (segment, appender): Active,
         store_timestamp_ms: i64,
@@ -111,6 +114,7 @@ impl CommitLog {
         };
         Self {
             segments,
+            sums,
             clock,
             writer: Mutex::new(writer),
             next: Mutex::new(None),
@@ -133,6 +137,11 @@ impl CommitLog {
     /// The time that records are stored with.
     pub fn clock(&self) -> &SharedClock {
         &self.clock
+    }
+
+    /// Their checksums.
+    pub fn sums(&self) -> &Sums {
+        &self.sums
     }
 
     /// Position after the last readable byte.
@@ -370,13 +379,14 @@ fn next_group<'p, 'a>(puts: &'p mut [Put<'a>], from: usize) -> Option<&'p mut [P
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::sync::mpsc;
     use std::{hint, thread};
 
     use super::*;
     use crate::clock::ManualClock;
     use crate::positions::QueueKey;
+    use crate::store::events::Events;
     use crate::store::medium::MediumKind;
     use crate::store::simdisk::SimDisk;
 
@@ -417,11 +427,18 @@ mod tests {
         let disk = SimDisk::new().shared();
         let dir = PathBuf::from("/commitlog");
         disk.create_dir(&dir).expect("a directory");
-        let segments =
-            Segments::load(disk, dir, PathBuf::from("/scratch"), SEGMENT_BYTES, MediumKind::Mapping)
-                .expect("an empty log");
+        let segments = Segments::load(
+            Arc::clone(&disk),
+            dir,
+            PathBuf::from("/scratch"),
+            SEGMENT_BYTES,
+            MediumKind::Mapping,
+        )
+        .expect("an empty log");
         let active = segments.create().expect("a file");
-        CommitLog::new(segments, ManualClock::at(0), active, 0)
+        let events = Arc::new(Events::default());
+        let sums = Sums::load(&disk, Path::new("/"), &segments, 0, true, &events).expect("no checksums");
+        CommitLog::new(segments, sums, ManualClock::at(0), active, 0)
     }
 
     #[test]

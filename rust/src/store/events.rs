@@ -28,6 +28,15 @@ pub enum Event {
         /// Bytes that were behind it.
         bytes: u64,
     },
+    /// Bytes of the log are not what was written there; nobody is served what lies in them.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Position of the log from which on.
+        from: u64,
+        /// Position up to which.
+        until: u64,
+    },
     /// A file of the log was deleted, with every message before a position.
     Deleted {
         /// The file.
@@ -65,6 +74,7 @@ impl Event {
     pub fn is_warning(&self) -> bool {
         match self {
             Self::TornTail { .. }
+            | Self::Damaged { .. }
             | Self::DiskShort { .. }
             | Self::DiskFull { .. }
             | Self::Missed { .. }
@@ -80,6 +90,11 @@ impl fmt::Display for Event {
             Self::TornTail { path, at, bytes } => write!(
                 out,
                 "{}: cut at position {at} of the log: the {bytes} bytes behind it were no whole record",
+                path.display()
+            ),
+            Self::Damaged { path, from, until } => write!(
+                out,
+                "{}: damaged: what lies from position {from} of the log to {until} is not served; restore the file",
                 path.display()
             ),
             Self::Deleted { path, end, is_expired } => {

@@ -109,6 +109,8 @@ impl Expiry {
             end: due.segment.limit(),
             is_expired: due.is_expired,
         });
+        // A file of checksums that stays is removed by the next start.
+        let _ = self.log.sums().remove(due.segment.base());
         // How much room there is now decides about the next one, and is seen when the interval is over: somebody may
         // still read from the file and so keep its space.
         self.state.lock().space = Space::default();

@@ -7,10 +7,10 @@
 //! Threads: recovery.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
-use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
-use crate::positions::QueueKey;
+use crate::positions::{QueueKey, QueueOffset};
 
 use super::consume_queue::Unit;
 use super::deleted::DeletedTopics;
@@ -20,9 +20,11 @@ use super::error::StoreError;
 use super::key_hashes::KeyHashes;
 use super::progress::Progress;
 use super::queues::Queues;
-use super::scan::record_at;
+use super::scan::{Found, record_at};
 use super::segments::Segments;
 
+/// Bytes of the smallest record.
+const RECORD_BYTES_MIN: u64 = 90;
 /// Records between two writes of what was rebuilt, which bounds the memory it takes.
 const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
 
@@ -40,6 +42,8 @@ pub struct Feed<'a> {
     pub skips: HashSet<QueueKey>,
     /// Whether the index is fed.
     pub feeds_index: bool,
+    /// What is damaged in the log, in order.
+    pub damage: Vec<Range<u64>>,
     /// Position of the newest record.
     last: Option<u64>,
     records: usize,
@@ -62,6 +66,7 @@ impl<'a> Feed<'a> {
             restarts: false,
             skips: HashSet::new(),
             feeds_index: true,
+            damage: Vec::new(),
             last: None,
             records: 0,
         }
@@ -73,8 +78,15 @@ impl<'a> Feed<'a> {
         record_at(segments, self.last?, |record| LastRecord::of(record, self.deleted))
     }
 
-    /// Takes the record at `at`, which is the next one of the log.
-    pub fn take(&mut self, at: u64, record: &RecordView<'_>) -> Result<(), StoreError> {
+    /// Takes what is at `at`, which is the next thing in the log.
+    pub fn take(&mut self, at: u64, found: Found<'_>) -> Result<(), StoreError> {
+        let record = match found {
+            Found::Record(record) => record,
+            Found::Damage(until) => {
+                self.damage.push(at..until);
+                return Ok(());
+            }
+        };
         self.last = Some(at);
         if self.deleted.covers(record.topic(), at) {
             return Ok(());
@@ -120,6 +132,9 @@ impl<'a> Feed<'a> {
         if queues.restore(&record.queue, record.queue_offset, unit) {
             return Ok(());
         }
+        if self.bridge(record)? && queues.restore(&record.queue, record.queue_offset, unit) {
+            return Ok(());
+        }
         if !self.restarts {
             self.skips.insert(key.clone());
             return Ok(());
@@ -129,6 +144,29 @@ impl<'a> Feed<'a> {
         queues.restart(&record.queue, record.queue_offset.0)?;
         queues.restore(&record.queue, record.queue_offset, unit);
         Ok(())
+    }
+}
+
+impl Feed<'_> {
+    /// Puts units that lead nowhere in the places of messages that lie in damage between a queue's last record and this
+    /// one, so that the others keep their offsets; `false` where no damage explains the gap.
+    fn bridge(&self, record: &Dispatch) -> Result<bool, StoreError> {
+        let (queues, queue) = (&self.derived.queues, &record.queue);
+        let next = queue.max().0;
+        if next == queue.min().0 || record.queue_offset.0 <= next {
+            return Ok(false);
+        }
+        let missing = record.queue_offset.0 - next;
+        let last = queues.unit(queue, next - 1).map_err(StoreError::io(queues.files().root(), "read"))?;
+        let after = last.map_or(0, |last| last.end());
+        let between = || self.damage.iter().filter(|damage| damage.start >= after);
+        let bytes: u64 = between().map(|damage| damage.end - damage.start).sum();
+        let Some(first) = between().next().filter(|_| missing <= bytes / RECORD_BYTES_MIN) else {
+            return Ok(false);
+        };
+        // One byte each, so that positions grow from unit to unit.
+        let lost = |index| Unit { physical: first.start + index, size: 1, tags_code: 0 };
+        Ok((0..missing).all(|index| queues.restore(queue, QueueOffset(next + index), lost(index))))
     }
 }
 

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::positions::PhysicalOffset;
+
 use super::checkpoint::{Checkpoint, CleanStop, Marks};
 use super::commit_log::CommitLog;
 use super::dispatch::{Dispatcher, LastRecord};
@@ -205,8 +207,8 @@ impl Keeper {
         let (last, queues) = self.dispatcher.last();
         let is_new = |last: &LastRecord| last.physical as i64 != state.checkpoint.record;
         let Some(last) = last.filter(|last| !state.is_in_doubt && is_new(last)) else { return Ok(()) };
-        self.flush.flush()?;
-        self.sync_derived(state)?;
+        let durable = self.flush.flush()?;
+        self.sync_derived(state, durable)?;
         let derived = self.dispatcher.derived();
         let checkpoint = Checkpoint {
             log_timestamp_ms: last.store_timestamp_ms,
@@ -220,10 +222,12 @@ impl Keeper {
         Ok(())
     }
 
-    fn sync_derived(&self, state: &mut State) -> Result<(), StoreError> {
+    fn sync_derived(&self, state: &mut State, durable: PhysicalOffset) -> Result<(), StoreError> {
         let derived = self.dispatcher.derived();
         derived.write()?;
-        let synced = derived.sync();
+        // Checksums before the checkpoint: those of everything it vouches for are to be believed.
+        let sums = || self.log.sums().write(self.log.segments(), durable.0);
+        let synced = derived.sync().and_then(|()| sums());
         state.is_in_doubt |= synced.is_err();
         synced
     }
@@ -232,11 +236,11 @@ impl Keeper {
     /// What is in doubt is left to recovery.
     pub fn finish(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
-        self.flush.flush()?;
+        let durable = self.flush.flush()?;
         if state.is_in_doubt {
             return Ok(());
         }
-        self.sync_derived(&mut state)?;
+        self.sync_derived(&mut state, durable)?;
         let derived = self.dispatcher.derived();
         let log_end = self.log.published().0;
         self.log.drop_next();

@@ -242,7 +242,9 @@ impl Reader<'_> {
         if at.0 + size as u64 > visible.0 {
             return None;
         }
-        self.log.segments().slice(at.0, size)
+        let segment = self.log.segments().find(at.0)?;
+        let is_sound = self.log.sums().is_sound(&segment, at.0..at.0 + size as u64);
+        is_sound.then(|| self.log.segments().slice(at.0, size))?
     }
 
     /// Store time of the message at an offset.
@@ -351,7 +353,8 @@ impl Gather {
             *view = segment.view(unit.end());
         }
         let is_there = unit.end() <= segment.base() + view.len() as u64
-            && is_entry_of(segment.bytes_from(unit.physical), unit.physical, unit, offset);
+            && is_entry_of(segment.bytes_from(unit.physical), unit.physical, unit, offset)
+            && log.sums().is_sound(segment, unit.physical..unit.end());
         if is_there {
             self.size += unit.size as usize;
         }

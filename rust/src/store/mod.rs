@@ -59,6 +59,7 @@ mod scan;
 mod segments;
 pub mod simdisk;
 mod statistics;
+mod sums;
 
 use std::fmt;
 use std::sync::Arc;

@@ -54,7 +54,8 @@ impl Store {
         let events = Arc::new(Events::default());
         let recovered = recovery::recover(&options, &disk, &clock, &marks, progress, &events)?;
         let store_timestamp_ms = recovered.last.map_or(0, |last| last.store_timestamp_ms);
-        let log = CommitLog::new(recovered.segments, clock, recovered.active, store_timestamp_ms);
+        let log =
+            CommitLog::new(recovered.segments, recovered.sums, clock, recovered.active, store_timestamp_ms);
         let log = Arc::new(log);
         let end = log.published();
         let dispatcher = Arc::new(Dispatcher::new(recovered.derived, end, recovered.last));

@@ -3,7 +3,8 @@
 //! Owns the decision how far back to read. After an orderly stop of ours that still matches the folder: nothing. After
 //! a crash of ours: from the record of the checkpoint. After anybody else: from the begin of the file that holds it.
 //! And from the begin of the log for what turns out to be missing. Reading ends at the first record that is not
-//! whole; what follows is zeroed, durably, before anything is written.
+//! whole; what follows is zeroed, durably, before anything is written. What was durable before and is broken now is
+//! rotten, not torn: it is passed over and reported, and what follows it stays.
 //!
 //! Invariants: running it twice changes nothing the second time, also when the first was cut short; nothing of the log
 //! before its end is ever changed; when it returns, all that it found is durable.
@@ -28,8 +29,9 @@ use super::index::Index;
 use super::options::Options;
 use super::progress::{Phase, Progress};
 use super::queue_load;
-use super::scan::{WalkEnd, is_whole, record_at, walk};
+use super::scan::{Faith, WalkEnd, is_whole, record_at, walk};
 use super::segments::{Active, Segments};
+use super::sums::Sums;
 
 /// The original distrusts its checkpoint's times by this much.
 const TIMESTAMP_SLACK_MS: i64 = 3000;
@@ -38,6 +40,8 @@ const TIMESTAMP_SLACK_MS: i64 = 3000;
 pub struct Recovered {
     /// The files of the log.
     pub segments: Segments,
+    /// Their checksums.
+    pub sums: Sums,
     /// Where it goes on.
     pub active: Active,
     /// Queues and index, with everything that is in the log.
@@ -57,7 +61,7 @@ pub fn recover(
     clock: &SharedClock,
     marks: &Marks,
     progress: &Progress,
-    events: &Events,
+    events: &Arc<Events>,
 ) -> Result<Recovered, StoreError> {
     progress.enter(Phase::Loading, 0);
     for name in ["commitlog", "consumequeue", "index"] {
@@ -71,13 +75,25 @@ pub fn recover(
     let was_aborted = marks.is_aborted()?;
     marks.begin()?;
     let deleted = DeletedTopics::load(disk, &options.root, segments.begin())?;
-    let recovery = Recovery { options, disk, clock, marks, progress, events, segments, deleted, checkpoint };
-    match mark {
-        Some(mark) => match mark.clean_stop.filter(|_| !was_aborted) {
-            Some(stop) => recovery.after_clean_stop(stop),
-            None => recovery.after_crash(Some(mark.queues)),
-        },
-        None => recovery.after_crash(None),
+    let stop = mark.and_then(|mark| mark.clean_stop).filter(|_| !was_aborted);
+    let durable = stop.map_or(checkpoint.record.max(0) as u64, |stop| stop.log_end);
+    let sums = Sums::load(disk, &options.root, &segments, durable, mark.is_some(), events)?;
+    let recovery = Recovery {
+        options,
+        disk,
+        clock,
+        marks,
+        progress,
+        events,
+        segments,
+        sums,
+        durable,
+        deleted,
+        checkpoint,
+    };
+    match (stop, mark) {
+        (Some(stop), _) => recovery.after_clean_stop(stop),
+        (None, mark) => recovery.after_crash(mark.map(|mark| mark.queues)),
     }
 }
 
@@ -87,8 +103,11 @@ struct Recovery<'a> {
     clock: &'a SharedClock,
     marks: &'a Marks,
     progress: &'a Progress,
-    events: &'a Events,
+    events: &'a Arc<Events>,
     segments: Segments,
+    sums: Sums,
+    /// Everything of the log before was durable when the store was last open.
+    durable: u64,
     deleted: DeletedTopics,
     checkpoint: Checkpoint,
 }
@@ -130,8 +149,8 @@ impl Recovery<'_> {
             Some(active) => active,
             None => self.segments.create()?,
         };
-        let Self { segments, deleted, checkpoint, .. } = self;
-        Ok(Recovered { segments, active, derived, deleted, last, checkpoint })
+        let Self { segments, sums, deleted, checkpoint, .. } = self;
+        Ok(Recovered { segments, sums, active, derived, deleted, last, checkpoint })
     }
 
     /// The last record, if log and clean stop agree about the end of the log.
@@ -215,14 +234,17 @@ impl Recovery<'_> {
         } else {
             feed.skips = damaged;
         }
-        let (end, ending) = walk(&self.segments, from, limit, |at, record| feed.take(at, record))?;
+        let (end, ending) =
+            walk(&self.segments, from, limit, self.faith(), |at, found| feed.take(at, found))?;
         if ending == WalkEnd::Torn {
             self.report_torn_tail(end);
         }
-        let (mut last, damaged) = (feed.last(&self.segments), feed.skips);
+        let (mut last, mut damage, damaged) = (feed.last(&self.segments), feed.damage, feed.skips);
         if !damaged.is_empty() || is_index_lost {
-            last = self.rebuild(&derived, damaged, is_index_lost, begin..end)?.or(last);
+            let rebuilt = self.rebuild(&derived, damaged, is_index_lost, begin..end)?;
+            (last, damage) = (rebuilt.0.or(last), rebuilt.1);
         }
+        self.report_damage(&damage);
         queue_load::correct_min_offsets(&derived.queues, begin)?;
         self.settle(derived, last, from, end)
     }
@@ -234,15 +256,15 @@ impl Recovery<'_> {
         damaged: HashSet<QueueKey>,
         is_index_lost: bool,
         range: Range<u64>,
-    ) -> Result<Option<LastRecord>, StoreError> {
+    ) -> Result<(Option<LastRecord>, Vec<Range<u64>>), StoreError> {
         empty(&derived.queues, damaged.iter().cloned())?;
         self.progress.enter(Phase::Rebuilding, range.end - range.start);
         let mut feed = Feed::new(derived, self.progress, &self.deleted, range.start);
         feed.only = Some(damaged);
         feed.feeds_index = is_index_lost;
         feed.restarts = true;
-        walk(&self.segments, range.start, range.end, |at, record| feed.take(at, record))?;
-        Ok(feed.last(&self.segments))
+        walk(&self.segments, range.start, range.end, self.faith(), |at, found| feed.take(at, found))?;
+        Ok((feed.last(&self.segments), feed.damage))
     }
 
     /// Makes it all durable: log, end of the log, queues and index, checkpoint.
@@ -259,6 +281,7 @@ impl Recovery<'_> {
             Some(active) => active,
             None => self.segments.create()?,
         };
+        self.sums.cut(&self.segments, end);
         derived.write()?;
         derived.sync()?;
         let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, |record| {
@@ -272,8 +295,22 @@ impl Recovery<'_> {
         derived.queues.recount();
         let queues = derived.queues.digest().wrapping_sub(last.map_or(0, |last| last.weight));
         self.marks.save(&self.checkpoint, queues, None)?;
-        let Self { segments, deleted, checkpoint, .. } = self;
-        Ok(Recovered { segments, active, derived, deleted, last, checkpoint })
+        let Self { segments, sums, deleted, checkpoint, .. } = self;
+        Ok(Recovered { segments, sums, active, derived, deleted, last, checkpoint })
+    }
+
+    fn faith(&self) -> Faith<'_> {
+        Faith { durable: self.durable, sums: &self.sums }
+    }
+
+    /// Says what cannot be read any more.
+    fn report_damage(&self, damage: &[Range<u64>]) {
+        for range in damage {
+            if let Some(segment) = self.segments.find(range.start) {
+                let path = segment.path().to_owned();
+                self.events.add(Event::Damaged { path, from: range.start, until: range.end });
+            }
+        }
     }
 
     /// Says where the log is cut, and how much that takes.

@@ -154,8 +154,8 @@ impl Segments {
             disk.remove(path).map_err(StoreError::io(path, "remove the empty last segment"))?;
             files.pop();
         }
-        let size = match files.first() {
-            Some((_, path, size)) => segment_size(path, *size)?,
+        let size = match most_frequent_size(&files) {
+            Some((path, size)) => segment_size(path, size)?,
             None => size_wanted,
         };
         let segments = Self {
@@ -177,9 +177,9 @@ impl Segments {
                 );
                 return Err(StoreError::Layout { path, expected });
             }
-            if found != size && index != last {
+            if found > size && index != last {
                 let expected =
-                    format!("expected {size} bytes, the size of the first segment, and found {found}");
+                    format!("expected {size} bytes, the size of other segments, and found {found}");
                 return Err(StoreError::Layout { path, expected });
             }
             list.push(Arc::new(segments.open(base, path, found)?));
@@ -191,8 +191,8 @@ impl Segments {
     fn open(&self, base: u64, path: PathBuf, found: u64) -> Result<Segment, StoreError> {
         let file = self.disk.open(&path, Open::Write).map_err(StoreError::io(&path, "open"))?;
         if found != self.size {
-            // The last file alone may have another size, cut or padded by a copy; what it held is still checked
-            // record by record.
+            // Cut short, or the last one padded by a copy; what it held is still checked record by record, and what it
+            // does not hold any more is damage.
             file.resize(self.size).map_err(StoreError::io(&path, "restore the size"))?;
             file.sync().map_err(StoreError::io(&path, "sync"))?;
         }
@@ -408,6 +408,13 @@ impl Segments {
         }
         Ok(())
     }
+}
+
+/// The size that most files have, the larger one in doubt, and one of those.
+fn most_frequent_size(files: &[(u64, PathBuf, u64)]) -> Option<(&Path, u64)> {
+    let count = |size: u64| files.iter().filter(|(_, _, other)| *other == size).count();
+    let most = files.iter().max_by_key(|(_, _, size)| (count(*size), *size));
+    most.map(|(_, path, size)| (path.as_path(), *size))
 }
 
 fn segment_size(path: &Path, found: u64) -> Result<u64, StoreError> {
