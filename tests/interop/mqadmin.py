@@ -285,7 +285,9 @@ def run_phases(town: Town, version: str) -> tuple[dict[str, Command], dict[str, 
         if any("{traced}" in command.arguments for command in typed.values()):
             label, pattern = TRACED
             found = re.search(pattern, printed[label].out)
-            town = Town(town.cluster, town.tool, {**town.names, "traced": found[0] if found else "unknown"})
+            traced = found[0] if found else "unknown"
+            _wait_for_trace(town.cluster, traced)
+            town = Town(town.cluster, town.tool, {**town.names, "traced": traced})
         commands |= typed
         printed |= town.run({label: command.arguments for label, command in typed.items()})
     return commands, printed
@@ -334,6 +336,13 @@ def _member(cluster: Cluster, group: str) -> str:
     """The client id of the only member."""
     [member] = json.loads(wire.request(cluster.broker, _CONSUMERS, {"consumerGroup": group})[1])["connectionSet"]
     return str(member["clientId"])
+
+
+def _wait_for_trace(cluster: Cluster, message_id: str) -> None:
+    """Producers send what they trace behind the message, on a thread of their own."""
+    deadline = time.monotonic() + 30
+    while not wire.query(cluster.broker, "RMQ_SYS_TRACE_TOPIC", message_id) and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def _wait_for_commits(cluster: Cluster, group: str) -> None:
