@@ -1,11 +1,12 @@
-//! What the codecs of a send cost, in nanoseconds for each: `cargo bench --bench codec`. Numbers to look at, not a
-//! gate; the best of many rounds, since the machine has other things to do.
+//! What the codecs of a send, and the filters of a pull, cost: `cargo bench --bench codec`.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on should panic")]
+#![allow(missing_docs, reason = "the macros of criterion make public functions")]
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::Duration;
 
+use criterion::{Criterion, criterion_group, criterion_main};
 use rmqpy::message::id::OffsetMessageId;
 use rmqpy::message::record::{RecordFields, RecordView, Stamp};
 use rmqpy::message::tag::{self, TagFilter};
@@ -14,22 +15,7 @@ use rmqpy::remoting::codes::{flag, response};
 use rmqpy::remoting::frame::{Encoding, FrameLimits, split};
 use rmqpy::remoting::header::{Header, HeaderWriter};
 
-/// Rounds are short, so that some run undisturbed on a busy machine.
-const ROUNDS: u32 = 500;
-const TIMES: u32 = 1_000;
-
 const PROPERTIES: &str = "KEYS\u{1}key1 key2\u{2}UNIQ_KEY\u{1}FD000000000000000000000000000002584E30946E096946E6DC0000\u{2}WAIT\u{1}true\u{2}TAGS\u{1}TagA\u{2}";
-
-fn measure(name: &str, mut work: impl FnMut()) {
-    let best = (0..ROUNDS)
-        .map(|_| {
-            let start = Instant::now();
-            (0..TIMES).for_each(|_| work());
-            start.elapsed() / TIMES
-        })
-        .min();
-    println!("{name:<28} {:>6} ns", best.unwrap_or_default().as_nanos());
-}
 
 fn send_frame(encoding: Encoding) -> Vec<u8> {
     let mut out = Vec::new();
@@ -41,28 +27,40 @@ fn send_frame(encoding: Encoding) -> Vec<u8> {
     out
 }
 
-fn main() {
+fn headers(criterion: &mut Criterion) {
     for encoding in [Encoding::Json, Encoding::Binary] {
+        let mut group = criterion.benchmark_group(format!("{encoding:?}"));
         let bytes = send_frame(encoding);
+        let limits = FrameLimits::default();
+        group.bench_function("split a frame", |bench| {
+            bench.iter(|| split(black_box(&bytes), &limits).unwrap().unwrap().1);
+        });
         let mut header = Header::new();
-        measure(&format!("read a send header, {encoding:?}"), || {
-            let (frame, _) = split(black_box(&bytes), &FrameLimits::default()).unwrap().unwrap();
-            header.decode(&frame).unwrap();
-            black_box(header.code);
+        group.bench_function("read a send header", |bench| {
+            bench.iter(|| {
+                let (frame, _) = split(black_box(&bytes), &limits).unwrap().unwrap();
+                header.decode(&frame).unwrap();
+                header.code
+            });
         });
         let id =
             OffsetMessageId { store_host: ([127, 0, 0, 1], 10911).into(), physical: PhysicalOffset(1 << 40) };
         let mut out = Vec::new();
-        measure(&format!("write a send reply, {encoding:?}"), || {
-            out.clear();
-            let mut reply =
-                HeaderWriter::begin(&mut out, encoding, response::SUCCESS, 7, flag::RESPONSE, None);
-            reply.ext("msgId", &black_box(id).text()).ext("queueId", "0").ext_u64("queueOffset", 77);
-            reply.ext_bool("TRACE_ON", true).ext("MSG_REGION", "DefaultRegion");
-            reply.finish(0).unwrap();
+        group.bench_function("write a send reply", |bench| {
+            bench.iter(|| {
+                out.clear();
+                let mut reply =
+                    HeaderWriter::begin(&mut out, encoding, response::SUCCESS, 7, flag::RESPONSE, None);
+                reply.ext("msgId", &black_box(id).text()).ext("queueId", "0").ext_u64("queueOffset", 77);
+                reply.ext_bool("TRACE_ON", true).ext("MSG_REGION", "DefaultRegion");
+                reply.finish(0).unwrap();
+            });
         });
+        group.finish();
     }
+}
 
+fn records(criterion: &mut Criterion) {
     let body = [7; 1024];
     let fields = RecordFields {
         queue_id: 1,
@@ -84,23 +82,35 @@ fn main() {
         store_timestamp_ms: 1_795_257_454_302,
     };
     let mut record = vec![0; fields.encoded_len()];
-    measure("check a record", || black_box(&fields).check().unwrap());
-    measure("lay out a record of 1 KiB", || black_box(&fields).encode(&mut record, stamp));
-    measure("CRC of 1 KiB", || {
-        black_box(RecordFields::body_crc(black_box(&body)));
+    let mut group = criterion.benchmark_group("record of 1 KiB");
+    group.bench_function("check", |bench| bench.iter(|| black_box(&fields).check().unwrap()));
+    group.bench_function("lay out", |bench| bench.iter(|| black_box(&fields).encode(&mut record, stamp)));
+    group.bench_function("CRC", |bench| bench.iter(|| RecordFields::body_crc(black_box(&body))));
+    group.bench_function("parse", |bench| {
+        bench.iter(|| RecordView::parse(black_box(&record)).unwrap().total_size());
     });
-    measure("parse a record", || {
-        black_box(RecordView::parse(black_box(&record)).unwrap());
-    });
+    group.finish();
+}
+
+fn filters(criterion: &mut Criterion) {
     let filter = TagFilter::parse("TagX || TagY || TagA");
     let code = tag::tags_code(PROPERTIES.as_bytes());
-    measure("filter by hash, third of three", || {
-        black_box(black_box(&filter).matches_code(black_box(code)));
+    let mut group = criterion.benchmark_group("filter, third of three tags");
+    group.bench_function("by hash", |bench| {
+        bench.iter(|| black_box(&filter).matches_code(black_box(code)));
     });
-    measure("filter by name, third of three", || {
-        black_box(black_box(&filter).matches_tag(black_box(Some(b"TagA"))));
+    group.bench_function("by name", |bench| {
+        bench.iter(|| black_box(&filter).matches_tag(black_box(Some(b"TagA"))));
     });
-    measure("find and hash the tag", || {
-        black_box(tag::tags_code(black_box(PROPERTIES.as_bytes())));
+    group.bench_function("find and hash a tag", |bench| {
+        bench.iter(|| tag::tags_code(black_box(PROPERTIES.as_bytes())));
     });
+    group.finish();
 }
+
+criterion_group! {
+    name = codec;
+    config = Criterion::default().warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    targets = headers, records, filters
+}
+criterion_main!(codec);
