@@ -40,9 +40,10 @@ PLACES = [("java-5.5.0", "rmqpy"), ("java-4.9.8", "rmqpy"), ("go", "rmqpy"), ("j
 if IS_ALL:
     PLACES += [("java-4.9.8", "apache"), ("go", "apache")]
 
-#: Messages that came again when queues changed hands: a few of a member's batches.
-UNCOMMITTED_MAX = 64
 QUEUES = 8
+#: Messages that came again when queues changed hands: a few of a member's batches. Go's gives queues away with a pull's
+#: worth of each uncommitted, at Apache's broker as at ours.
+UNCOMMITTED_MAX = {"java": 64, "go": QUEUES * 32}
 KEYS = 16
 RETRIES = 2
 
@@ -169,21 +170,19 @@ def order_by_key_is_kept_while_queues_change_hands_between_languages(meeting: Me
         assert theirs.consumed()
         assert second.seen
         _each_in_order(first.seen, second.seen, positions(theirs))
+        everything = [*first.seen, *second.seen, *positions(theirs)]
+        # Of two members both may have got the end of what one had not committed yet when it gave the queue away.
+        assert len(everything) - len(set(everything)) <= UNCOMMITTED_MAX[meeting.peer.name.partition("-")[0]]
 
 
 def _each_in_order(*members: Sequence[Position]) -> None:
-    """Every member got the messages of a queue in order, each once.
-
-    Of two members both may have got the end of what one had not committed yet when it gave the queue away.
-    """
+    """Every member got the messages of a queue in order, each once."""
     for seen in members:
         by_queue: dict[int, list[int]] = defaultdict(list)
         for queue, offset in seen:
             by_queue[queue].append(offset)
         for offsets in by_queue.values():
             assert offsets == sorted(set(offsets))
-    everything = [position for seen in members for position in seen]
-    assert len(everything) - len(set(everything)) <= UNCOMMITTED_MAX
 
 
 def three_broadcast_members_get_every_message(meeting: Meeting) -> None:
