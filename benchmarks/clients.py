@@ -11,7 +11,8 @@ from typing import Any
 
 from benchmarks.cells import Cell
 from benchmarks.client_load import VERBS
-from benchmarks.measure import TOPIC, Figures, Pace, Pair, bench, record
+from benchmarks.interval import Figures
+from benchmarks.measure import TOPIC, Pace, Pair, bench, record
 from benchmarks.peers import PEERS
 from benchmarks.producer import java_producer
 from benchmarks.servers import QUEUES, Apache, Rmqpy

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Self
 
 Figures = dict[str, float]
+"""One run: metric → figure. Times in the unit their names end in."""
+
 Verb = Callable[[str, str, float], Figures]
 """Address, topic, seconds → figures."""
 

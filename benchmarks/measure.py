@@ -16,12 +16,10 @@ from typing import Any
 
 from benchmarks import wire
 from benchmarks.cells import Cell
+from benchmarks.interval import Figures
 from benchmarks.producer import java_producer
 from benchmarks.servers import QUEUES, Apache, Rmqpy, Side
 from rmqpy.load.report import broker_cpu_us, shares
-
-Figures = dict[str, float]
-"""One run: metric → figure. Times in the unit their names end in."""
 
 TOPIC = "bench"
 _FILL_MESSAGES = 200_000

@@ -4,7 +4,6 @@ Each serves one process on free ports of this machine and stores in a folder of 
 """
 
 import shutil
-import socket
 import uuid
 from abc import ABC, abstractmethod
 from importlib import metadata
@@ -12,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from benchmarks import java
+from benchmarks import java, wire
 from benchmarks.processes import Child, free_ports
 from benchmarks.servers import QUEUES
 
@@ -46,17 +45,13 @@ class Peer(ABC):
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True)
         self._child = Child(self.name.lower(), self.command(), self.folder)
-        self._child.wait_until(self._is_listening, _READY_SECONDS_MAX)
+        self._child.wait_until(lambda: wire.is_listening(self.address), _READY_SECONDS_MAX)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._child is not None:
             self._child.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _is_listening(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     @abstractmethod
     def command(self) -> list[str]:

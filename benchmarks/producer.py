@@ -4,7 +4,7 @@ import re
 import time
 
 from benchmarks import java
-from benchmarks.processes import Child
+from benchmarks.processes import Child, cpu_seconds
 from benchmarks.servers import Side
 
 _MAIN = "org.apache.rocketmq.example.benchmark.Producer"
@@ -21,9 +21,9 @@ def java_producer(side: Side, topic: str, options: tuple[str, ...], *, seconds: 
     arguments = ["-n", side.namesrv, "-t", topic, "-ri", "1000", *options]
     with Child("producer", java.command(lib, side.folder, _MAIN, *arguments), side.folder) as child:
         child.wait_until(lambda: bool(_REPORT.search(child.printed())), _START_SECONDS_MAX)
-        began, used = time.monotonic(), _cpu_seconds(side.pid)
+        began, used = time.monotonic(), cpu_seconds(side.pid)
         time.sleep(seconds)
-        elapsed, spent = time.monotonic() - began, _cpu_seconds(side.pid) - used
+        elapsed, spent = time.monotonic() - began, cpu_seconds(side.pid) - used
         reports = _REPORT.findall(child.printed())
     rate, average_ms, failed = reports[-1]
     return {
@@ -32,9 +32,3 @@ def java_producer(side: Side, topic: str, options: tuple[str, ...], *, seconds: 
         "cpu_us": spent / elapsed / max(1.0, float(rate)) * 1e6,
         "refused": float(failed),
     }
-
-
-def _cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100

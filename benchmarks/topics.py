@@ -26,6 +26,7 @@ import click
 
 import rmqpy
 from benchmarks import java, wire
+from benchmarks.processes import cpu_seconds
 from benchmarks.servers import Apache, Rmqpy, Side
 from rmqpy._native import Call, Client
 from rmqpy.protocol.codes import ResponseCode
@@ -144,7 +145,7 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
     with rmqpy.Admin(_patient(side)) as admin:
         _until(lambda: len(admin.topics(with_system=True)) >= topics)
     registered = time.monotonic() - began
-    used = _processor_seconds(side.pid)
+    used = cpu_seconds(side.pid)
     return {
         "create_s": created,
         "start_to_listening_s": listening,
@@ -201,7 +202,9 @@ def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) ->
                     if number == 0 and side is sides[0]:
                         results["cold start"] = [cold_starts(side.namesrv)]
                 results.setdefault(side.name, []).append(figures)
-                click.echo(f"{side.name} {json.dumps({key: round(value, 3) for key, value in figures.items()})}")
+                click.echo(
+                    f"{side.name} {json.dumps({key: round(value, 3) for key, value in figures.items()})}"
+                )
     click.echo(json.dumps(_medians(results), indent=1))
 
 
@@ -273,12 +276,6 @@ def _timed(command: list[str]) -> float:
     began = time.monotonic()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=WAIT_S)
     return time.monotonic() - began
-
-
-def _processor_seconds(pid: int) -> float:
-    """What a process has used so far: fields 14 and 15 of its line, counted behind the name."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _until(holds: Callable[[], bool]) -> None:
