@@ -94,12 +94,12 @@ def test_an_offset_and_a_queue_go_together(run: Any, to: str, more: tuple[str, .
     assert run("group", "reset", "movers", "moves", "--to", to, *more, "--yes")[0] == 2
 
 
-async def dead_letter(cluster: Cluster, group: str, body: bytes) -> None:
+async def dead_letter(cluster: Cluster, group: str, body: bytes, topic: str = "given-up") -> None:
     """A message at broker-a that the group gave up on."""
     async with await Peer.connect(cluster.address("broker-a")) as peer:
-        answer = await send(peer, "given-up", body, i="TAGS\x01paid\x02KEYS\x01k1\x02")
+        answer = await send(peer, topic, body, i="TAGS\x01paid\x02KEYS\x01k1\x02")
         assert answer.code == 0
-        [stored] = records((await pull(peer, group, "given-up")).body)
+        [stored] = records((await pull(peer, group, topic)).body)
         assert (await send_back(peer, stored.position, group=group, delayLevel="-1")).code == 0
 
 
@@ -129,6 +129,21 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
     assert (retried.body, retried.reconsume_times) == (b"\xff hello", 0)
     assert (retried.properties["RETRY_TOPIC"], retried.properties["TAGS"]) == ("given-up", "paid")
     assert "DELAY" not in retried.properties
+
+
+async def test_purged_dead_letters_are_gone_and_the_next_one_begins_a_new_pile(run: Any, cluster: Cluster) -> None:
+    def letters() -> list[str]:
+        return [letter["body"] for letter in run("dlq", "show", "purged")[1]]
+
+    run("group", "create", "purged")
+    assert run("dlq", "purge", "purged", "--yes")[1] == {"group": "purged", "messages": 0}
+    for text in ("first", "second"):
+        await dead_letter(cluster, "purged", text.encode(), f"given-up-{text}")
+        deadline = time.monotonic() + PATIENCE
+        while letters() != [text]:
+            assert time.monotonic() < deadline
+        assert run("dlq", "purge", "purged", "--yes")[1] == {"group": "purged", "messages": 1}
+        assert letters() == []
 
 
 async def test_members_that_subscribe_differently_are_named(run: Any, cluster: Cluster) -> None:

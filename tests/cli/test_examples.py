@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from rmqpy.testing import Cluster
 SHORTER = {
     "bench": ["--duration", "0.1", "--warm-up", "0", "--connections", "1", "--threads", "1"],
     "consume": ["--count", "1"],
+    "topic tail": ["--count", "1"],
+    "group watch": ["--rounds", "2", "--every", "0.1"],
+    "cluster watch": ["--rounds", "2", "--every", "0.1"],
     "doctor": ["--disk-free-min", "0"],
     "cluster health": ["--disk-free-min", "0"],
     "standalone": ["--namesrv-port", "0", "--broker-port", "0"],
@@ -29,6 +33,10 @@ SHORTER = {
     "broker": ["listenPort=0"],
 }
 SERVERS = {"standalone", "namesrv", "broker"}
+#: What these print, or write to a file, is lines of JSON however they are called.
+LINES_OF_JSON = {"message export", "dlq export"}
+#: What is not for programs to read: the script of a shell.
+WITHOUT_JSON = {"completion"}
 
 
 def leaves(command: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
@@ -56,9 +64,14 @@ def shorter(path: str) -> list[str]:
     return SHORTER.get(path) or SHORTER.get(path.partition(" ")[0]) or []
 
 
+def written(words: list[str]) -> str:
+    """What the command wrote to the file it was given."""
+    return Path(words[words.index("--file") + 1]).read_text()
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=["broker-a", "broker-b"]) as cluster:
+    with Cluster(brokers=["broker-a", "broker-b"], traceTopicEnable=True) as cluster:
         yield cluster
 
 
@@ -71,8 +84,23 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def member(cluster: Cluster) -> Iterator[str]:
+    """The client id of a consumer that is in the group `audit`."""
+    with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.PullConsumer("audit", cluster.namesrv) as consumer:
+        admin.create_topic("orders")
+        consumer.subscribe("orders")
+        deadline = time.monotonic() + 30
+        while not (members := admin.members("audit")):
+            assert time.monotonic() < deadline, "the consumer does not become a member"
+            consumer.poll(timeout=0.1)
+        yield members[0].client_id
+
+
 @pytest.fixture
-def folder(cluster: Cluster, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(
+    cluster: Cluster, stopped: Path, member: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Where examples run: with what they name, in the cluster and as files."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(stopped)
@@ -87,7 +115,11 @@ def folder(cluster: Cluster, stopped: Path, tmp_path: Path, monkeypatch: pytest.
         for group in ("billing", "audit"):
             admin.create_group(group)
         producer.send("rmqpy-bench", b"x")
-        monkeypatch.setenv("MESSAGE_ID", producer.send("orders", b"first", keys="A-1").message_id)
+        message_id = producer.send("orders", b"first", keys="A-1").message_id
+        note = ("Recall", "1700000000000", "null", "shop", "orders", message_id, "true")
+        producer.send("RMQ_SYS_TRACE_TOPIC", "\x01".join(note) + "\x02", keys=message_id)
+    monkeypatch.setenv("MESSAGE_ID", message_id)
+    monkeypatch.setenv("CLIENT_ID", member)
     with rmqpy.PullConsumer("billing", cluster.namesrv, start_from="earliest") as consumer:
         consumer.assign(consumer.queues("orders"))
         consumer.commit()
@@ -113,18 +145,26 @@ def test_every_command_has_a_sentence_and_an_example(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS])
 def test_the_examples_of_a_command_work_and_its_json_can_be_parsed(path: str, run: Run) -> None:
-    has_output = any(
-        isinstance(option.type, click.Choice) and "json" in option.type.choices
-        for option in COMMANDS[path].params
-        if option.name == "output"
+    formats = next(
+        (
+            option.type.choices
+            for option in COMMANDS[path].params
+            if option.name == "output" and isinstance(option.type, click.Choice)
+        ),
+        (),
     )
     for words in examples(path):
         arguments = [*map(os.path.expandvars, words), *shorter(path)]
-        code, out, err = run(*arguments, *(["-o", "json"] if has_output else []))
+        output = next((each for each in ("json", "jsonl") if each in formats), None)
+        code, out, err = run(*arguments, *(["-o", output] if output else []))
         # Two brokers differ, and that is what diff's code says.
         assert code == (1 if path == "config diff" else 0), err
-        if has_output:
+        if output == "json":
             assert json.loads(out) is not None
+        elif output == "jsonl" or path in LINES_OF_JSON:
+            assert all(isinstance(json.loads(line), dict) for line in (out or written(words)).splitlines())
+        else:
+            assert path in WITHOUT_JSON
 
 
 @pytest.mark.parametrize("path", sorted(SERVERS))

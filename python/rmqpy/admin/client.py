@@ -140,6 +140,8 @@ if TYPE_CHECKING:
     from rmqpy.admin.messages import Messages
     from rmqpy.admin.settings import ServerSettings
     from rmqpy.admin.topics import Topics
+    from rmqpy.admin.traces import Traces
+    from rmqpy.admin.traffic import Traffic
 else:
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
@@ -148,6 +150,8 @@ else:
     Messages = _Part("messages", "Messages")
     ServerSettings = _Part("settings", "ServerSettings")
     Topics = _Part("topics", "Topics")
+    Traces = _Part("traces", "Traces")
+    Traffic = _Part("traffic", "Traffic")
 
 
 class Admin(_Connected):
@@ -172,6 +176,7 @@ class Admin(_Connected):
     topic = _blocking(Topics, Topics.describe)
     topic_settings = _blocking(Topics, Topics.settings)
     route = _blocking(Topics, Topics.route)
+    topic_status = _blocking(Traffic, Traffic.of)
     create_topic = _blocking(Topics, Topics.create)
     update_topic = _blocking(Topics, Topics.alter)
     delete_topic = _blocking(Topics, Topics.delete)
@@ -183,6 +188,7 @@ class Admin(_Connected):
     delete_group = _blocking(Groups, Groups.delete)
     progress = _blocking(Groups, Groups.progress)
     members = _blocking(Groups, Groups.members)
+    stack = _blocking(Groups, Groups.stack)
     reset_offsets = _blocking(Groups, Groups.reset)
     skip_backlog = _blocking(Groups, Groups.skip)
     clone_offsets = _blocking(Groups, Groups.clone)
@@ -190,10 +196,14 @@ class Admin(_Connected):
     message = _blocking(Messages, Messages.get)
     messages_by_key = _blocking(Messages, Messages.by_key)
     messages_between = _iterating(Messages, Messages.between)
+    tail = _iterating(Messages, Messages.tail)
+    resend_message = _blocking(Messages, Messages.resend)
+    trace = _blocking(Traces, Traces.of)
 
     dead_letters = _blocking(DeadLetters, DeadLetters.piles)
     dlq = _iterating(DeadLetters, DeadLetters.messages)
     resend = _blocking(DeadLetters, DeadLetters.resend)
+    purge_dead_letters = _blocking(DeadLetters, DeadLetters.purge)
 
     brokers = _blocking(Cluster, Cluster.brokers)
     clients = _blocking(Cluster, Cluster.clients)
@@ -233,6 +243,7 @@ class AsyncAdmin(_Connected):
     topic = _awaited(Topics, Topics.describe)
     topic_settings = _awaited(Topics, Topics.settings)
     route = _awaited(Topics, Topics.route)
+    topic_status = _awaited(Traffic, Traffic.of)
     create_topic = _awaited(Topics, Topics.create)
     update_topic = _awaited(Topics, Topics.alter)
     delete_topic = _awaited(Topics, Topics.delete)
@@ -244,6 +255,7 @@ class AsyncAdmin(_Connected):
     delete_group = _awaited(Groups, Groups.delete)
     progress = _awaited(Groups, Groups.progress)
     members = _awaited(Groups, Groups.members)
+    stack = _awaited(Groups, Groups.stack)
     reset_offsets = _awaited(Groups, Groups.reset)
     skip_backlog = _awaited(Groups, Groups.skip)
     clone_offsets = _awaited(Groups, Groups.clone)
@@ -251,10 +263,14 @@ class AsyncAdmin(_Connected):
     message = _awaited(Messages, Messages.get)
     messages_by_key = _awaited(Messages, Messages.by_key)
     messages_between = _searching(Messages, Messages.between)
+    tail = _searching(Messages, Messages.tail)
+    resend_message = _awaited(Messages, Messages.resend)
+    trace = _awaited(Traces, Traces.of)
 
     dead_letters = _awaited(DeadLetters, DeadLetters.piles)
     dlq = _searching(DeadLetters, DeadLetters.messages)
     resend = _awaited(DeadLetters, DeadLetters.resend)
+    purge_dead_letters = _awaited(DeadLetters, DeadLetters.purge)
 
     brokers = _awaited(Cluster, Cluster.brokers)
     clients = _awaited(Cluster, Cluster.clients)

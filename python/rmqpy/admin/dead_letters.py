@@ -1,29 +1,19 @@
-"""Dead letters: what groups gave up on, looked at and sent again.
+"""Dead letters: what groups gave up on, looked at, sent again, given up for good.
 
-A dead-letter topic is an ordinary one: sending a message again
-leaves it there, for nothing in a log is ever changed.
+A dead-letter topic is an ordinary one: sending a message again leaves it there, for nothing in a log is ever changed.
 """
 
-import time
 from collections.abc import AsyncIterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rmqpy._native import ReceivedMessage
 from rmqpy.admin.link import Link, Part
-from rmqpy.admin.reading import TOOLS, read
+from rmqpy.admin.reading import read
+from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
 from rmqpy.errors import TopicNotFound
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import names
-from rmqpy.protocol.requests.messages import SendMessage
-
-#: Properties that said where the message was to go, and what brokers add by themselves.
-_LEFT_BEHIND: Final = frozenset(
-    {
-        *("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
-        *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "MIN_OFFSET", "MAX_OFFSET"),
-    }
-)
 
 
 class Pile(NamedTuple):
@@ -73,18 +63,19 @@ class DeadLetters(Part):
 
         A group that consumes in order takes nothing from its retry topic: for such a group use `to_origin`.
         """
-        properties = {name: text for name, text in message.properties.items() if name not in _LEFT_BEHIND}
-        origin = properties.get("RETRY_TOPIC")
+        properties = properties_of(message)
+        origin = properties.get(ORIGIN)
         topic = origin if to_origin and origin else names.retry_topic(group)
         if to_origin:
-            properties = {name: text for name, text in properties.items() if name != "RETRY_TOPIC"}
-        ask = SendMessage(
-            producer_group=TOOLS,
-            topic=topic,
-            queue_id=-1,
-            born_timestamp=round(time.time() * 1_000),
-            flag=message.flag,
-            properties="".join(f"{name}\x01{text}\x02" for name, text in properties.items()),
-            body=message.body,
-        )
-        return (await self._link.ask(queue.address, ask)).msg_id
+            properties.pop(ORIGIN, None)
+        return await send_again(self._link, queue.address, topic, message, properties)
+
+    async def purge(self, group: str) -> int:
+        """Give up the dead letters of a group for good: how many there were. The next one begins a new pile."""
+        topic = names.dead_letter_topic(group)
+        try:
+            queues = await self._topics.describe(topic)
+        except TopicNotFound:
+            return 0
+        await self._topics.delete(topic)
+        return sum(queue.end - queue.begin for queue in queues)

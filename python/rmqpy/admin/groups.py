@@ -186,6 +186,24 @@ class Groups(Part):
                 )
         return sorted(found.values())
 
+    async def stack(self, name: str, client_id: str) -> str:
+        """Where each thread of a member stands, in the words of its language. Raises `GroupNotFound`.
+
+        A member that is not there, or says nothing, is the error of the broker that was asked last.
+        """
+        await self.describe(name)
+        ask = GetConsumerRunningInfo(consumer_group=name, client_id=client_id, jstack_enable=True)
+        refused: RocketMQError | None = None
+        for address in (await self._link.masters()).values():
+            try:
+                answer = (await self._link.ask(address, ask)).body
+            except RocketMQError as error:
+                refused = error
+            else:
+                return str(fastjson.loads(answer).get("jstack") or "")
+        assert refused is not None, "there is at least one master"
+        raise refused
+
     async def reset(
         self,
         name: str,

@@ -1,4 +1,4 @@
-"""Single messages for an operator: by id, by key, by time."""
+"""Single messages for an operator: by id, by key, by time, the newest; sent once more to a group."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
@@ -7,10 +7,18 @@ from typing import Final
 from rmqpy._native import ReceivedMessage
 from rmqpy.admin.link import Link, Part, master
 from rmqpy.admin.reading import read
-from rmqpy.admin.topics import Topics
-from rmqpy.errors import ConfigError, DecodeError, MessageNotFound, RocketMQError
+from rmqpy.admin.sending import ORIGIN, properties_of, send_again
+from rmqpy.admin.topics import QueueState, Topics
+from rmqpy.errors import (
+    ConfigError,
+    DecodeError,
+    GroupNotFound,
+    MessageNotFound,
+    RocketMQError,
+    TopicNotFound,
+)
 from rmqpy.message import MessageQueue
-from rmqpy.protocol import ids
+from rmqpy.protocol import ids, names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.messages import QueryMessage, ViewMessageById
 from rmqpy.protocol.requests.offsets import SearchOffsetByTimestamp
@@ -18,6 +26,8 @@ from rmqpy.protocol.requests.offsets import SearchOffsetByTimestamp
 _FOREVER_MS: Final = (1 << 63) - 1
 #: Bytes of a record before which its queue id stands: size, magic number, checksum.
 _QUEUE_ID_AT: Final = 12
+#: How long the end of a topic is left alone before it is looked at again.
+_LOOK_AGAIN_S: Final = 0.25
 
 
 class Messages(Part):
@@ -83,6 +93,52 @@ class Messages(Part):
             queue = MessageQueue(topic, state.broker, state.queue_id)
             async for message in read(self._link, state.address, queue, first, last):
                 yield message
+
+    async def tail(self, topic: str, last: int = 10, *, follow: bool = False) -> AsyncIterator[ReceivedMessage]:
+        """The `last` messages of a topic, oldest first; with `follow` those that come in from then on, for ever.
+
+        Of one queue they come in their order, of several as they are found. Raises `TopicNotFound`.
+        """
+        ends: dict[tuple[str, int], int] = {}
+        newest: list[ReceivedMessage] = []
+        for state in await self._topics.describe(topic):
+            ends[state.broker, state.queue_id] = state.end
+            newest += [each async for each in self._read(topic, state, state.end - last)]
+        for message in sorted(newest, key=lambda message: message.stored_at)[-last:] if last else ():
+            yield message
+        while follow:
+            await self._link.caller.sleep(_LOOK_AGAIN_S)
+            for state in await self._topics.describe(topic):
+                begin = ends.get((state.broker, state.queue_id), state.begin)
+                ends[state.broker, state.queue_id] = state.end
+                async for message in self._read(topic, state, begin):
+                    yield message
+
+    async def resend(self, message_id: str, group: str, topic: str | None = None) -> str:
+        """Send a message once more, to one group alone, through its retry topic; the broker's id of the new one.
+
+        A group that consumes in order, or broadcasts, takes nothing from there. Raises `MessageNotFound`, and
+        `GroupNotFound` for a group that no consumer has been in.
+        """
+        message = await self.get(message_id, topic)
+        retry = names.retry_topic(group)
+        try:
+            route = await self._topics.route(retry)
+        except TopicNotFound as error:
+            raise GroupNotFound(
+                f"no consumer has ever been in the group {group!r}", code=error.code, topic=retry
+            ) from None
+        masters = {data.broker_name: address for data in route.broker_datas if (address := master(data))}
+        address = masters.get(message.queue.broker) or next(iter(masters.values()), None)
+        if address is None:
+            raise RocketMQError(f"no broker that has {retry!r} takes messages", topic=retry)
+        properties = properties_of(message)
+        properties.setdefault(ORIGIN, message.topic)
+        return await send_again(self._link, address, retry, message, properties)
+
+    def _read(self, topic: str, state: QueueState, begin: int) -> AsyncIterator[ReceivedMessage]:
+        queue = MessageQueue(topic, state.broker, state.queue_id)
+        return read(self._link, state.address, queue, max(state.begin, begin), state.end)
 
     async def _offset(self, address: str, topic: str, queue_id: int, moment: datetime) -> int:
         ask = SearchOffsetByTimestamp(topic=topic, queue_id=queue_id, timestamp=_ms(moment, 0))

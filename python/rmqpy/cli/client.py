@@ -1,4 +1,4 @@
-"""`rmqpy client`: list."""
+"""`rmqpy client`: list, stack."""
 
 import click
 
@@ -37,3 +37,22 @@ def list_(group: str | None, namesrv: str, timeout: float, output: Format) -> No
         for client in found
     ]
     show(rows, output)
+
+
+@command.command()
+@click.argument("group", shell_complete=complete_groups)
+@click.argument("client", metavar="CLIENT")
+@cluster_options
+@output_option
+def stack(group: str, client: str, namesrv: str, timeout: float, output: Format) -> None:
+    """Where each thread of CLIENT stands, a consumer in GROUP: what it hangs on. `client list` names it.
+
+    \b
+    rmqpy client stack audit $CLIENT_ID
+    """
+    with connect(namesrv, timeout) as admin:
+        threads = admin.stack(group, client)
+    if output == "table":
+        click.echo(threads)
+    else:
+        show({"group": group, "client": client, "stack": threads}, output)

@@ -1,6 +1,5 @@
 """`rmqpy consume`: the messages of a topic, one line each."""
 
-import json
 import time
 from contextlib import suppress
 from datetime import datetime
@@ -9,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from rmqpy.cli.options import client_config, cluster_options, complete_groups, complete_topics, place
-from rmqpy.cli.output import message_record
+from rmqpy.cli.output import message_text, messages_option
 
 if TYPE_CHECKING:
     from rmqpy.client.consumer import PullConsumer
     from rmqpy.client.group.rebalance import Rebalance
-    from rmqpy.message import MessageQueue, ReceivedMessage
+    from rmqpy.message import MessageQueue
 
 #: The group that reads are made under when none is named. Nothing is committed to it.
 READER = "rmqpy-cli"
@@ -44,14 +43,7 @@ NEW_TOPIC_S = 1.0
 )
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end of the topic.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "jsonl"]),
-    default="text",
-    show_default=True,
-    help="Bodies only, or each message whole as a JSON object.",
-)
+@messages_option
 @cluster_options
 def command(
     topic: str,
@@ -94,7 +86,7 @@ def command(
             shown: dict[MessageQueue, int] = {}
             for message in consumer.poll(timeout=1.0, max_messages=wanted):
                 if follow or message.queue_offset < ends[message.queue]:
-                    click.echo(_line(message, output))
+                    click.echo(message_text(message, output))
                     shown[message.queue] = message.queue_offset + 1
                     printed += 1
             if group is not None and shown:
@@ -137,9 +129,3 @@ def _queues(consumer: "PullConsumer", topic: str) -> "list[MessageQueue]":
 
 def _is_behind(consumer: "PullConsumer", ends: dict["MessageQueue", int]) -> bool:
     return any(consumer.position(queue) < end for queue, end in ends.items())
-
-
-def _line(message: "ReceivedMessage", output: Literal["text", "jsonl"]) -> str | bytes:
-    if output == "text":
-        return message.body
-    return json.dumps(message_record(message), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`rmqpy dlq`: list, show, resend, export dead letters."""
+"""`rmqpy dlq`: list, show, resend, export, purge dead letters."""
 
 import json
 from datetime import UTC, datetime
@@ -117,6 +117,24 @@ def export(group: str, file: Path | None, namesrv: str, timeout: float) -> None:
     with connect(namesrv, timeout) as admin, click.open_file(str(file or "-"), "w", encoding="utf-8") as out:
         for _, message in admin.dlq(group):
             out.write(json.dumps(_record(message), ensure_ascii=False) + "\n")
+
+
+@command.command()
+@_GROUP
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+@output_option
+def purge(group: str, yes: bool, namesrv: str, timeout: float, output: Format) -> None:
+    """Give up the dead letters of GROUP for good.
+
+    \b
+    rmqpy dlq purge billing --yes
+    """
+    if not yes:
+        click.confirm(f"Give up the dead letters of {group!r}?", abort=True, err=True)
+    with connect(namesrv, timeout) as admin:
+        count = admin.purge_dead_letters(group)
+    show({"group": group, "messages": count}, output)
 
 
 def _record(message: "ReceivedMessage") -> dict[str, Any]:

@@ -1,16 +1,17 @@
-"""`rmqpy group`: list, describe, create, alter, delete, lag, members, reset, skip, clone."""
+"""`rmqpy group`: list, describe, create, alter, delete, lag, watch, members, reset, skip, clone."""
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from rmqpy.cli.options import cluster_options, complete_groups, complete_topics, connect, options, place
-from rmqpy.cli.output import Format, output_option, show
+from rmqpy.cli.output import Format, output_option, show, time_text
+from rmqpy.cli.watching import looks, show_again, watch_options
 
 if TYPE_CHECKING:
-    from rmqpy.admin.groups import Move, Place
+    from rmqpy.admin.groups import Move, Place, Progress
 
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -160,6 +161,34 @@ def lag(name: str, topic: str | None, namesrv: str, timeout: float, output: Form
 
 @command.command()
 @_GROUP
+@_TOPIC
+@watch_options
+@cluster_options
+def watch(
+    name: str,
+    topic: str | None,
+    every: float,
+    rounds: int | None,
+    namesrv: str,
+    timeout: float,
+    output: Literal["table", "jsonl"],
+) -> None:
+    """How far group NAME is behind in each topic, and whether it catches up: again and again until Ctrl-C.
+
+    \b
+    rmqpy group watch billing
+    rmqpy group watch billing --every 10 -o jsonl
+    """
+    before: dict[str, _Standing] = {}
+    with connect(namesrv, timeout) as admin:
+        for moment in looks(every, rounds):
+            now = _standings(moment, admin.progress(name, topic))
+            show_again([_watched(each, now[each], before.get(each)) for each in sorted(now)], output)
+            before = now
+
+
+@command.command()
+@_GROUP
 @cluster_options
 @output_option
 def members(name: str, namesrv: str, timeout: float, output: Format) -> None:
@@ -285,6 +314,47 @@ def clone(
     with connect(namesrv, timeout) as admin:
         brokers = admin.clone_offsets(source, target, topic)
     show({"source": source, "target": target, "brokers": brokers}, output)
+
+
+class _Standing(NamedTuple):
+    """Where a group stands in all queues of a topic together, at a moment in seconds."""
+
+    moment: float
+    consumed: int
+    sent: int
+    lag: int
+    behind_ms: int
+
+
+def _standings(moment: float, progress: "list[Progress]") -> dict[str, _Standing]:
+    found: dict[str, _Standing] = {}
+    for row in progress:
+        known = found.get(row.topic) or _Standing(moment, 0, 0, 0, 0)
+        found[row.topic] = _Standing(
+            moment,
+            known.consumed + row.offset,
+            known.sent + row.end,
+            known.lag + row.lag,
+            max(known.behind_ms, row.behind_ms),
+        )
+    return found
+
+
+def _watched(topic: str, now: _Standing, before: _Standing | None) -> dict[str, object]:
+    """The rates are those since the look before; there are none at the first."""
+    sent = consumed = None
+    if before is not None:
+        seconds = now.moment - before.moment
+        sent = round((now.sent - before.sent) / seconds, 1)
+        consumed = round((now.consumed - before.consumed) / seconds, 1)
+    return {
+        "at": time_text(datetime.now(UTC)),
+        "topic": topic,
+        "lag": now.lag,
+        "seconds": round(now.behind_ms / 1_000, 1),
+        "sent_per_second": sent,
+        "consumed_per_second": consumed,
+    }
 
 
 def _move(

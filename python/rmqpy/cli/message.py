@@ -1,13 +1,20 @@
-"""`rmqpy message`: get, find, export, decode-id."""
+"""`rmqpy message`: get, find, trace, resend, export, decode-id."""
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
 import click
 
-from rmqpy.cli.options import cluster_options, complete_topics, connect, moment, options
+from rmqpy.cli.options import (
+    cluster_options,
+    complete_groups,
+    complete_topics,
+    connect,
+    moment,
+    options,
+)
 from rmqpy.cli.output import Format, message_line, message_record, output_option, show, time_text
 
 _TOPIC = click.argument("topic", shell_complete=complete_topics)
@@ -19,7 +26,7 @@ _TIMES = options(
 
 @click.group()
 def command() -> None:
-    """Single messages: by id, by key, by time."""
+    """Single messages: by id, by key, by time; what became of one."""
 
 
 @command.command()
@@ -68,6 +75,57 @@ def find(
             found = list(islice(admin.messages_between(topic, begin, end), count))
     row = message_line if output == "table" else message_record
     show([row(message) for message in found], output)
+
+
+@command.command()
+@click.argument("message_id", metavar="ID")
+@click.option(
+    "--trace-topic", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="Where its clients write traces."
+)
+@cluster_options
+@output_option
+def trace(message_id: str, trace_topic: str, namesrv: str, timeout: float, output: Format) -> None:
+    """What clients did with the message that its producer gave this ID, as far as they trace.
+
+    \b
+    rmqpy message trace $MESSAGE_ID
+    """
+    with connect(namesrv, timeout) as admin:
+        steps = admin.trace(message_id, trace_topic=trace_topic)
+    rows = [
+        {
+            "at": None if step.at_ms is None else time_text(datetime.fromtimestamp(step.at_ms / 1_000, UTC)),
+            "what": step.what,
+            "group": step.group,
+            "client": step.client,
+            "topic": step.topic,
+            "broker": step.broker,
+            "attempt": step.attempt,
+            "ms": step.took_ms,
+            "outcome": step.outcome,
+        }
+        for step in steps
+    ]
+    show(rows, output)
+
+
+@command.command()
+@click.argument("message_id", metavar="ID")
+@click.argument("group", shell_complete=complete_groups)
+@click.option("--topic", shell_complete=complete_topics, help="Needed for the id a producer was given.")
+@cluster_options
+@output_option
+def resend(
+    message_id: str, group: str, topic: str | None, namesrv: str, timeout: float, output: Format
+) -> None:
+    """Let GROUP, and no other, get the message ID once more. A group that consumes in order, or broadcasts, will not.
+
+    \b
+    rmqpy message resend $MESSAGE_ID audit --topic orders
+    """
+    with connect(namesrv, timeout) as admin:
+        sent = admin.resend_message(message_id, group, topic)
+    show({"message_id": message_id, "group": group, "sent_as": sent}, output)
 
 
 @command.command()

@@ -36,6 +36,30 @@ def output_option(command: _Command) -> _Command:
     )(command)
 
 
+def lines_option(command: _Command) -> _Command:
+    """Add `-o/--output` to a command that goes on and on: a table each time, or one JSON object a line."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "jsonl"]),
+        default="table",
+        show_default=True,
+        help="How to print what there is each time; jsonl is one JSON object a line.",
+    )(command)
+
+
+def messages_option(command: _Command) -> _Command:
+    """Add `-o/--output` to a command that prints messages as they come."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["text", "jsonl"]),
+        default="text",
+        show_default=True,
+        help="Bodies only, or each message whole as a JSON object.",
+    )(command)
+
+
 def show(result: Record | Sequence[Record], output: Format) -> None:
     """Print one record, or rows of the same keys."""
     if output == "json":
@@ -76,6 +100,13 @@ def message_record(message: "ReceivedMessage") -> dict[str, Any]:
     except UnicodeDecodeError:
         record["body_base64"] = base64.b64encode(message.body).decode("ascii")
     return record
+
+
+def message_text(message: "ReceivedMessage", output: Literal["text", "jsonl"]) -> str | bytes:
+    """What `messages_option` asks for."""
+    if output == "text":
+        return message.body
+    return json.dumps(message_record(message), ensure_ascii=False)
 
 
 def message_line(message: "ReceivedMessage") -> dict[str, Any]:

@@ -32,7 +32,15 @@ UNDER_WAY_MAX = 1024
     multiple=True,
     help="User property; repeatable.",
 )
+@click.option("--shard", metavar="KEY", help="Messages with equal keys go to one queue, in order.")
+@click.option("--delay-level", type=click.IntRange(1), help="Deliver later: after the broker's Nth delay.")
 @click.option("--count", type=click.IntRange(min=1), default=1, help="Send BODY so many times.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Send at most N messages a second of many.",
+)
 @cluster_options
 @output_option
 def command(
@@ -42,7 +50,10 @@ def command(
     tag: str | None,
     keys: tuple[str, ...],
     properties: tuple[tuple[str, str], ...],
+    shard: str | None,
+    delay_level: int | None,
     count: int,
+    rate: float | None,
     namesrv: str,
     timeout: float,
     output: Format,
@@ -51,7 +62,7 @@ def command(
 
     \b
     rmqpy produce orders "first" --tag paid --key A-1
-    rmqpy produce lines --file access.log
+    rmqpy produce lines --file access.log --rate 100
     tail -f access.log | rmqpy produce lines -
     """
     if (body is None) == (file is None):
@@ -61,7 +72,15 @@ def command(
 
     def made(body: str | bytes) -> Message:
         try:
-            return Message(topic, body, tag=tag, keys=keys, properties=dict(properties))
+            return Message(
+                topic,
+                body,
+                tag=tag,
+                keys=keys,
+                properties=dict(properties),
+                sharding_key=shard,
+                delay_level=delay_level,
+            )
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
@@ -74,6 +93,8 @@ def command(
         under_way: deque[Any] = deque()
         sent = 0
         for each in bodies:
+            if rate is not None:
+                time.sleep(max(0.0, began + sent / rate - time.perf_counter()))
             if len(under_way) == UNDER_WAY_MAX:
                 under_way.popleft().result()
             under_way.append(producer.submit(made(each)))

@@ -1,12 +1,13 @@
-"""`rmqpy topic`: list, describe, settings, route, create, alter, delete."""
+"""`rmqpy topic`: list, describe, status, tail, settings, route, create, alter, delete."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from rmqpy.cli.options import cluster_options, complete_topics, connect
-from rmqpy.cli.output import Format, output_option, show, time_text
+from rmqpy.cli.output import Format, message_text, messages_option, output_option, show, time_text
 
 if TYPE_CHECKING:
     from rmqpy.admin.topics import Perm, QueueState, TopicType
@@ -18,7 +19,7 @@ _QUEUES = click.IntRange(1, 1024)
 
 @click.group()
 def command() -> None:
-    """List, describe, create, change and delete topics."""
+    """Topics: what there is, what goes through them, their settings; create, change, delete."""
 
 
 @command.command("list")
@@ -49,6 +50,59 @@ def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
     with connect(namesrv, timeout) as admin:
         queues = admin.topic(name)
     show([_row(queue) for queue in queues], output)
+
+
+@command.command()
+@_TOPIC
+@cluster_options
+@output_option
+def status(name: str, namesrv: str, timeout: float, output: Format) -> None:
+    """What comes into topic NAME, what each group takes out of it, and how much waits for each.
+
+    \b
+    rmqpy topic status orders
+    """
+    with connect(namesrv, timeout) as admin:
+        flows = admin.topic_status(name)
+    rows = [
+        {
+            "direction": "in" if flow.group is None else "out",
+            "group": flow.group,
+            "per_second": round(flow.per_second, 1),
+            "last_hour": flow.last_hour,
+            "last_day": flow.last_day,
+            "lag": flow.lag,
+        }
+        for flow in flows
+    ]
+    show(rows, output)
+
+
+@command.command()
+@_TOPIC
+@click.option("--last", type=click.IntRange(0), default=10, show_default=True, help="Begin so many messages back.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
+@click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
+@messages_option
+@cluster_options
+def tail(
+    name: str,
+    last: int,
+    follow: bool,
+    count: int | None,
+    namesrv: str,
+    timeout: float,
+    output: Literal["text", "jsonl"],
+) -> None:
+    """The newest messages of topic NAME. Nobody's progress changes.
+
+    \b
+    rmqpy topic tail orders
+    rmqpy topic tail orders --last 1 --follow -o jsonl
+    """
+    with connect(namesrv, timeout) as admin:
+        for message in islice(admin.tail(name, last, follow=follow), count):
+            click.echo(message_text(message, output))
 
 
 @command.command()

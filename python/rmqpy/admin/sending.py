@@ -1,0 +1,40 @@
+"""A message sent once more, by an operator: to one group, or to its topic."""
+
+import time
+from typing import Final
+
+from rmqpy._native import ReceivedMessage
+from rmqpy.admin.link import Link
+from rmqpy.admin.reading import TOOLS
+from rmqpy.protocol.requests.messages import SendMessage
+
+#: Properties that said where the message was to go, and what brokers add by themselves.
+_LEFT_BEHIND: Final = frozenset(
+    {
+        *("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
+        *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "MIN_OFFSET", "MAX_OFFSET"),
+    }
+)
+#: Where a message of a retry topic was sent to first: what its consumer is told.
+ORIGIN: Final = "RETRY_TOPIC"
+
+
+def properties_of(message: ReceivedMessage) -> dict[str, str]:
+    """The properties that go with a message wherever it is sent."""
+    return {name: text for name, text in message.properties.items() if name not in _LEFT_BEHIND}
+
+
+async def send_again(
+    link: Link, address: str, topic: str, message: ReceivedMessage, properties: dict[str, str]
+) -> str:
+    """Send the message to any queue that `topic` has at this broker; the broker's id of it. Its attempts start over."""
+    ask = SendMessage(
+        producer_group=TOOLS,
+        topic=topic,
+        queue_id=-1,
+        born_timestamp=round(time.time() * 1_000),
+        flag=message.flag,
+        properties="".join(f"{name}\x01{text}\x02" for name, text in properties.items()),
+        body=message.body,
+    )
+    return (await link.ask(address, ask)).msg_id

@@ -1,0 +1,80 @@
+"""The life of a message, as its producer and its consumers have written it down."""
+
+from typing import Final, NamedTuple
+
+from rmqpy.admin.link import Link, Part
+from rmqpy.admin.messages import Messages
+from rmqpy.errors import MessageNotFound, TopicNotFound
+from rmqpy.protocol.traces import TRACE_TOPIC, joined, notes
+
+#: Bodies of notes that one broker is asked for: each has those of one client, of ten messages or so.
+_BODIES_MAX: Final = 64
+
+
+class Step(NamedTuple):
+    """Something that a client did with a message."""
+
+    #: send, consume, end transaction, recall.
+    what: str
+    #: When it began, in ms since the epoch; None where the client does not say.
+    at_ms: int | None
+    group: str | None
+    #: `ip:port` of the client.
+    client: str
+    topic: str | None
+    #: Address of the broker; of sends.
+    broker: str | None
+    #: Which delivery, the first one being 1; of consumption.
+    attempt: int | None
+    took_ms: int | None
+    #: success, failed, timeout, exception, no result; committed, rolled back, unknown. None while it has not ended.
+    outcome: str | None
+
+
+class Traces(Part):
+    """The traces of one cluster."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._messages = Messages(link)
+
+    async def of(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[Step]:
+        """What was done with the message that its producer gave this id, in order of time.
+
+        Clients trace when they are told to, and write some seconds later. Raises `MessageNotFound` where none has
+        written about the message, `TopicNotFound` for a cluster without a topic of traces.
+        """
+        try:
+            bodies = await self._messages.by_key(trace_topic, message_id, count=_BODIES_MAX)
+        except TopicNotFound as error:
+            hint = f"a broker with traceTopicEnable=true makes it, or: rmqpy topic create {trace_topic} --queues 1"
+            raise TopicNotFound(
+                f"there is no topic of traces {trace_topic!r}", code=error.code, topic=trace_topic, hint=hint
+            ) from None
+        hosts = {}
+        found = []
+        for body in bodies:
+            for note in notes(body.body.decode("utf-8", "replace")):
+                if note.message_id == message_id:
+                    found.append(note)
+                    hosts[note.what, note.request, note.group] = body.born_host
+        if not found:
+            raise MessageNotFound(
+                f"nobody has written a trace of {message_id!r}",
+                topic=trace_topic,
+                hint="clients trace when they are told to, under the producer's id, and write some seconds later",
+            )
+        return [
+            Step(
+                note.what,
+                note.at_ms,
+                note.group,
+                hosts.get((note.what, note.request, note.group)) or hosts["consumed", note.request, note.group],
+                note.topic,
+                note.broker,
+                note.attempt,
+                note.took_ms,
+                note.outcome,
+            )
+            for note in joined(found)
+        ]

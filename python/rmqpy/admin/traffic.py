@@ -1,0 +1,80 @@
+"""What goes through a topic: what comes in, and what each group takes out and leaves waiting."""
+
+from typing import NamedTuple
+
+from rmqpy.admin.link import Link, Part, master
+from rmqpy.admin.topics import Topics
+from rmqpy.errors import RocketMQError
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.offsets import GetConsumeStats, QueryTopicConsumeByWho
+from rmqpy.protocol.requests.statistics import StatsWindow, ViewBrokerStatsData
+
+
+class Flow(NamedTuple):
+    """Messages that came into a topic, or that one group took out of it."""
+
+    #: Who took them; None for what came in.
+    group: str | None
+    #: Over the last minute.
+    per_second: float
+    last_hour: int
+    last_day: int
+    #: Messages that wait for the group; None for what came in.
+    lag: int | None
+
+
+class Traffic(Part):
+    """The traffic of one cluster."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._topics = Topics(link)
+
+    async def of(self, topic: str) -> list[Flow]:
+        """What came into a topic, then what each group that consumes it took out, by group. Raises `TopicNotFound`."""
+        addresses = [
+            address
+            for broker in (await self._topics.route(topic)).broker_datas
+            if (address := master(broker)) is not None
+        ]
+        groups: set[str] = set()
+        for address in addresses:
+            groups.update((await self._link.ask(address, QueryTopicConsumeByWho(topic=topic))).body.group_list)
+        flows = [await self._flow(addresses, "TOPIC_PUT_NUMS", topic)]
+        for group in sorted(groups):
+            taken = await self._flow(addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
+            flows.append(taken._replace(group=group, lag=await self._lag(addresses, topic, group)))
+        return flows
+
+    async def _flow(self, addresses: list[str], name: str, key: str) -> Flow:
+        per_second, last_hour, last_day = 0.0, 0, 0
+        for address in addresses:
+            try:
+                stats = (await self._link.ask(address, ViewBrokerStatsData(stats_name=name, stats_key=key))).body
+            except RocketMQError as error:
+                # How a broker says that there was nothing to count.
+                if error.code != ResponseCode.SYSTEM_ERROR:
+                    raise
+                continue
+            per_second += stats.stats_minute.tps
+            last_hour += _sum(stats.stats_hour, stats.stats_minute)
+            last_day += _sum(stats.stats_day, stats.stats_hour, stats.stats_minute)
+        return Flow(None, per_second, last_hour, last_day, None)
+
+    async def _lag(self, addresses: list[str], topic: str, group: str) -> int:
+        lag = 0
+        for address in addresses:
+            try:
+                stats = (await self._link.ask(address, GetConsumeStats(consumer_group=group, topic=topic))).body
+            except RocketMQError as error:
+                # The group has offsets of this topic, and nobody is online who consumes it.
+                if error.code != ResponseCode.SYSTEM_ERROR:
+                    raise
+                continue
+            lag += sum(max(0, held.broker_offset - held.consumer_offset) for held in stats.offset_table.values())
+        return lag
+
+
+def _sum(window: StatsWindow, *shorter: StatsWindow) -> int:
+    """What a window has counted. Apache's are filled every ten minutes or hour, so that a shorter one may have more."""
+    return max(window.sum, *(each.sum for each in shorter))

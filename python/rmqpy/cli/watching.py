@@ -1,0 +1,50 @@
+"""Commands that look again and again until somebody stops them."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeVar
+
+import click
+
+from rmqpy.cli.options import options
+from rmqpy.cli.output import Record, lines_option, show
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def watch_options(command: _Command) -> _Command:
+    """Add `--every`, `--rounds` and `-o/--output`."""
+    return options(
+        click.option(
+            "--every",
+            type=click.FloatRange(min=0.1),
+            default=2.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Look again after so long.",
+        ),
+        click.option("--rounds", type=click.IntRange(1), help="Stop after so many looks; otherwise at Ctrl-C."),
+        lines_option,
+    )(command)
+
+
+def looks(every: float, rounds: int | None) -> Iterator[float]:
+    """The time of each look in seconds, the first one now."""
+    done = 0
+    while True:
+        began = time.monotonic()
+        yield began
+        done += 1
+        if done == rounds:
+            return
+        time.sleep(max(0.0, began + every - time.monotonic()))
+
+
+def show_again(rows: Sequence[Record], output: Literal["table", "jsonl"]) -> None:
+    """Print what there is now: on a terminal in the place of what was there before."""
+    if output == "table" and sys.stdout.isatty():
+        click.clear()
+    show(rows, output)
+    if output == "table":
+        click.echo()

@@ -1,0 +1,155 @@
+"""What clients write down about messages they sent and consumed.
+
+A client that traces sends such notes to a topic of their own, many in one body: each ends with 0x02, its fields are
+kept apart by 0x01, and what is not there is the word `null`. How many fields a note has depends on the client and its
+release; those this module does not know are passed over. Pure; any thread.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+#: Where clients send their notes unless they are told otherwise.
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+
+_NOTE_END: Final = "\x02"
+_FIELD_END: Final = "\x01"
+_NULL: Final = "null"
+#: What the consumer's handler came to, by number.
+_OUTCOMES: Final = ("success", "timeout", "exception", "no result", "failed")
+
+
+class Note(NamedTuple):
+    """One note: something that began, or something that ended and has an outcome."""
+
+    #: send, consume, end transaction, recall.
+    what: str
+    message_id: str
+    #: ms since the epoch; None where the client does not say.
+    at_ms: int | None = None
+    group: str | None = None
+    topic: str | None = None
+    broker: str | None = None
+    keys: str | None = None
+    took_ms: int | None = None
+    #: None while nothing is known of how it ended.
+    outcome: str | None = None
+    #: Which delivery this is, the first one being 1.
+    attempt: int | None = None
+    #: What the notes about one call of a handler have in common.
+    request: str | None = None
+
+
+def notes(body: str) -> Iterator[Note]:
+    """The notes of one body, as far as they can be read."""
+    for text in body.split(_NOTE_END):
+        fields = [None if field == _NULL else field for field in text.split(_FIELD_END)]
+        read = _READERS.get(fields[0] or "")
+        if read is not None:
+            try:
+                note = read(fields)
+            except (ValueError, IndexError):
+                continue
+            if note.message_id:
+                yield note
+
+
+def joined(found: Sequence[Note]) -> list[Note]:
+    """One note for each call of a handler instead of one for its begin and one for its end; in order of time."""
+    ends = {(note.request, note.message_id): note for note in found if note.what == "consumed"}
+    begun = set()
+    steps = []
+    for note in found:
+        key = (note.request, note.message_id)
+        if note.what == "consume":
+            begun.add(key)
+            end = ends.get(key)
+            steps.append(note._replace(took_ms=end.took_ms, outcome=end.outcome) if end else note)
+        elif note.what != "consumed":
+            steps.append(note)
+    # The begin may be in a body that was lost, or has not arrived.
+    steps += [note._replace(what="consume") for key, note in ends.items() if key not in begun]
+    return sorted(steps, key=lambda note: note.at_ms or 0)
+
+
+_Fields = list[str | None]
+
+
+def _sent(fields: _Fields) -> Note:
+    # 4.x clients wrote no id of the broker before the outcome; Go's add their address behind it.
+    success = fields[13] if len(fields) > 13 else fields[12]
+    return Note(
+        "send",
+        fields[5] or "",
+        _number(fields[1]),
+        fields[3],
+        fields[4],
+        fields[8],
+        fields[7],
+        _number(fields[10]),
+        _outcome(success),
+    )
+
+
+def _begun(fields: _Fields) -> Note:
+    retries = _number(fields[6]) or 0
+    return Note(
+        "consume",
+        fields[5] or "",
+        _number(fields[1]),
+        fields[3],
+        keys=fields[7],
+        attempt=retries + 1,
+        request=fields[4],
+    )
+
+
+def _ended(fields: _Fields) -> Note:
+    code = _number(fields[6]) if len(fields) > 6 else None
+    outcome = _OUTCOMES[code] if code is not None and 0 < code < len(_OUTCOMES) else _outcome(fields[4])
+    return Note(
+        "consumed",
+        fields[2] or "",
+        _number(fields[7]) if len(fields) > 7 else None,
+        fields[8] if len(fields) > 8 else None,
+        keys=fields[5],
+        took_ms=_number(fields[3]),
+        outcome=outcome,
+        request=fields[1],
+    )
+
+
+def _decided(fields: _Fields) -> Note:
+    decision = {"COMMIT_MESSAGE": "committed", "ROLLBACK_MESSAGE": "rolled back"}.get(fields[11] or "", "unknown")
+    return Note(
+        "end transaction",
+        fields[5] or "",
+        _number(fields[1]),
+        fields[3],
+        fields[4],
+        fields[8],
+        fields[7],
+        outcome=decision,
+    )
+
+
+def _recalled(fields: _Fields) -> Note:
+    return Note(
+        "recall", fields[5] or "", _number(fields[1]), fields[3], fields[4], outcome=_outcome(fields[6])
+    )
+
+
+_READERS: Final = {
+    "Pub": _sent,
+    "SubBefore": _begun,
+    "SubAfter": _ended,
+    "EndTransaction": _decided,
+    "Recall": _recalled,
+}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def _outcome(success: str | None) -> str:
+    return "success" if success == "true" else "failed"
