@@ -131,12 +131,16 @@ fn ms_of_month(now_ms: u64) -> u32 {
     (day_of_month * DAY_MS + local_ms % DAY_MS) as u32
 }
 
+/// Appends up to 16 bytes in upper-case hex.
 fn push_hex<const N: usize>(text: &mut ArrayString<N>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    let mut hex = [0; 32];
+    let (pairs, _) = hex.as_chunks_mut::<2>();
+    for (pair, byte) in pairs.iter_mut().zip(bytes) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
     }
+    let hex = hex.get(..bytes.len() * 2).unwrap_or_default();
+    text.push_str(std::str::from_utf8(hex).unwrap_or_default());
 }
 
 /// Reads hex of any case into the front of `out`; the number of bytes read.
