@@ -68,6 +68,7 @@ class Store:
         index_enabled: bool = True,
         delay_levels_ms: Sequence[int] | None = None,
         transient_pool: bool = False,
+        in_memory_percent: int = 40,
     ) -> Self: ...
     def open(self) -> None:
         """Lock, recover and start. Blocks with the interpreter released.
@@ -90,8 +91,6 @@ class Store:
         """Store timestamp of the message at `offset`; -1 when it is not there."""
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Store timestamp of the oldest message of the queue; -1 when it has none."""
-    def is_hot(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether there is a message at `offset` and it is within memory reach of the log's end."""
     def message(self, physical: int) -> bytes | None:
         """The record that starts at this position of the log."""
     def query(self, topic: str, key: str, maximum: int, begin_ms: int, end_ms: int) -> tuple[list[bytes], int, int]:

@@ -348,6 +348,7 @@ def _store(config: BrokerConfig) -> Store:
         index_enabled=store.is_indexed,
         delay_levels_ms=store.delays_ms,
         transient_pool=store.has_transient_pool,
+        in_memory_percent=store.in_memory_percent,
     )
 
 

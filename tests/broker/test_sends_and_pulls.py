@@ -119,6 +119,22 @@ async def test_t18_an_offset_that_is_not_known_is_code_22(peer: Peer) -> None:
     assert (await peer.call(QUERY_OFFSET, ask | {"queueId": "3"})).code == 22
 
 
+async def test_what_memory_may_not_hold_is_read_all_the_same_and_a_new_group_does_not_begin_there() -> None:
+    with testing.broker(accessMessageInMemoryMaxRatio=0) as server:
+        async with await Peer.connect(server.broker) as peer:
+            for index in range(40):
+                await peer.call(SEND_V2, letters("cold"), b"body %d." % index)
+            asked = [await peer.send(PULL, pull("cold", offset, maxMsgNums="1")) for offset in range(40)]
+            found = {answer.opaque: answer for answer in [await peer.receive() for _ in asked]}
+            for index, answer in enumerate(found[opaque] for opaque in asked):
+                assert (answer.code, fields(answer)["nextBeginOffset"]) == (0, str(index + 1))
+                assert b"body %d." % index in answer.body
+            at_the_end = await peer.call(PULL, pull("cold", 40))
+            assert at_the_end.code == 19
+            ask = {"consumerGroup": "newcomers", "topic": "cold", "queueId": "0"}
+            assert (await peer.call(QUERY_OFFSET, ask)).code == 22
+
+
 async def test_t19_every_answer_to_a_pull_says_where_to_go_on(peer: Peer) -> None:
     for _ in range(3):
         await peer.call(SEND_V2, letters("moved"), b"x")

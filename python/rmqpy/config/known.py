@@ -68,8 +68,7 @@ _HARMLESS: Final = (
     (
         "pulls take what they ask for, up to pullMessagesMax and pullBytesMax",
         """maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk
-        maxTransferCountOnMessageInDisk pullBatchMaxMessageCount accessMessageInMemoryMaxRatio
-        litePullMessageEnable""",
+        maxTransferCountOnMessageInDisk pullBatchMaxMessageCount litePullMessageEnable""",
     ),
     (
         "every registration is complete and in one piece",

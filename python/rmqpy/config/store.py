@@ -71,6 +71,15 @@ class StoreConfig(Settings):
     index_entries: int = key(
         "maxIndexNum", 20_000_000, "Keys one index file holds.", unit="entries", low=2, high=1 << 28
     )
+    in_memory_percent: int = key(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        "Part of the memory that the newest messages may lie in: a new group begins at 0 where a whole queue is in it, "
+        "and a quarter of it is read without a detour through the thread that waits for the disk.",
+        unit="percent",
+        low=0,
+        high=100,
+    )
     message_bytes_max: int = key(
         "maxMessageSize", 4 << 20, "Largest body of a message.", unit="bytes", low=1, high=15 << 20
     )

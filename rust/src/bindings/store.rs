@@ -47,7 +47,7 @@ impl PyStore {
     #[new]
     #[pyo3(signature = (root, *, segment_bytes=1 << 30, queue_file_bytes=6_000_000, index_slots=5_000_000,
         index_entries=20_000_000, sync_flush=false, flush_interval_ms=50, index_enabled=true, delay_levels_ms=None,
-        transient_pool=false))]
+        transient_pool=false, in_memory_percent=40))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
         root: &str,
@@ -60,6 +60,7 @@ impl PyStore {
         index_enabled: bool,
         delay_levels_ms: Option<Vec<u64>>,
         transient_pool: bool,
+        in_memory_percent: u64,
     ) -> Self {
         let mut options = Options::new(root);
         options.segment_bytes = segment_bytes;
@@ -69,6 +70,7 @@ impl PyStore {
         options.index_enabled = index_enabled;
         options.sync_flush = sync_flush;
         options.flush_interval_ms = flush_interval_ms;
+        options.in_memory_percent = in_memory_percent;
         if let Some(levels) = delay_levels_ms {
             options.delay_levels_ms = levels;
         }
@@ -165,10 +167,6 @@ impl PyStore {
                 store.earliest_store_time(queue).unwrap_or(-1)
             })
         })
-    }
-
-    fn is_hot(&self, topic: &str, queue_id: u32, offset: u64) -> PyResult<bool> {
-        self.with_queue(topic, queue_id, false, |store, queue| store.is_hot(queue, QueueOffset(offset)))
     }
 
     fn message<'py>(&self, py: Python<'py>, physical: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {

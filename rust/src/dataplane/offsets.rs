@@ -211,7 +211,7 @@ impl Broker {
         let offset = committed.or_else(|| {
             let queue = self.store.queue(topic, queue_id?)?;
             let is_young =
-                is_zero_allowed && queue.min() == QUEUE_START && self.store.is_hot(&queue, QUEUE_START);
+                is_zero_allowed && queue.min() == QUEUE_START && self.store.may_be_in_memory(&queue, QUEUE_START);
             is_young.then_some(QUEUE_START.0)
         });
         let Some(offset) = offset else {

@@ -104,6 +104,16 @@ pub struct Pull {
     deadline: Option<DeadlineKey>,
 }
 
+/// What came of executing a pull.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Executed {
+    Answered,
+    /// There is no message yet, and the pull may wait for one.
+    NothingYet,
+    /// What there is may have to come from the disk first.
+    Cold,
+}
+
 impl Broker {
     /// Answers a pull, or parks it.
     pub(super) fn pull(
@@ -130,7 +140,7 @@ impl Broker {
         }
         let identity = &self.metadata.identity;
         let bytes_max = fields.bytes_max.map_or(PULL_BYTES_DEFAULT, |bytes| bytes.max(0) as usize);
-        let mut pull = Pull {
+        let pull = Pull {
             asker,
             delivery: session.deliveries.of(&self.deliveries, fields.group, &queue),
             queue,
@@ -163,13 +173,10 @@ impl Broker {
             let asked = if identity.is_long_polling { fields.suspend_ms } else { identity.short_polling_ms };
             Duration::from_millis(asked.min(SUSPEND_MS_MAX))
         });
-        if self.is_cold(&pull) {
-            self.read_later(session, pull, out);
-        } else if !self.execute(session, &pull, suspend.is_some(), out)
-            && let Some(suspend) = suspend
-        {
-            pull.deadline = None;
-            self.park(session, pull, suspend, out);
+        match (self.execute(session, &pull, suspend.is_some(), out), suspend) {
+            (Executed::Answered, _) => {}
+            (Executed::NothingYet, Some(suspend)) => self.park(session, pull, suspend, out),
+            _ => self.read_later(session, pull, out),
         }
         Ok(())
     }
@@ -179,7 +186,14 @@ impl Broker {
         // A message and the deadline may both have called: the first one took it.
         let Some(pull) = session.parked.remove(&token) else { return };
         self.unpark(session, &pull, token);
-        self.execute(session, &pull, false, out);
+        self.finish(session, pull, out);
+    }
+
+    /// Executes a pull that does not wait for messages.
+    fn finish(&self, session: &mut Session, pull: Pull, out: &mut Outbox) {
+        if self.execute(session, &pull, false, out) != Executed::Answered {
+            self.read_later(session, pull, out);
+        }
     }
 
     /// Takes the pulls of a closed connection out of the tables.
@@ -194,11 +208,6 @@ impl Broker {
             self.deadlines.cancel(deadline);
         }
         self.polls.forget(&pull.queue, &session.link, token);
-    }
-
-    /// Whether there is something to read that may have to come from the disk first.
-    fn is_cold(&self, pull: &Pull) -> bool {
-        pull.get.offset < pull.queue.max() && !self.store.is_hot(&pull.queue, pull.get.offset)
     }
 
     /// Reads on the store's own thread: a consumer far behind must not stop the other connections of this one.
@@ -237,16 +246,19 @@ impl Broker {
         }
     }
 
-    /// Answers `pull` with what the store has; false, and no answer, when it has nothing yet and may park.
-    fn execute(&self, session: &mut Session, pull: &Pull, may_park: bool, out: &mut Outbox) -> bool {
+    /// Answers `pull` with what the store has in memory.
+    fn execute(&self, session: &mut Session, pull: &Pull, may_park: bool, out: &mut Outbox) -> Executed {
         let found = &mut session.found;
-        self.store.get(&pull.queue, &pull.get, &mut |tags_code| pull.filter.matches_code(tags_code), found);
+        let mut accept = |tags_code| pull.filter.matches_code(tags_code);
+        if !self.store.get_hot(&pull.queue, &pull.get, &mut accept, found) {
+            return Executed::Cold;
+        }
         let code = answer_code(found.status, pull.get.offset);
         if code == response::PULL_NOT_FOUND && may_park {
-            return false;
+            return Executed::NothingYet;
         }
         answer(out, pull, found, code);
-        true
+        Executed::Answered
     }
 
     fn park(&self, session: &mut Session, mut pull: Pull, suspend: Duration, out: &mut Outbox) {
@@ -260,7 +272,7 @@ impl Broker {
         };
         let has_room = !suspend.is_zero() && session.parked.len() < PARKED_PER_CONNECTION_MAX;
         if !has_room || !self.polls.park(&pull.queue, waiter) {
-            self.execute(session, &pull, false, out);
+            self.finish(session, pull, out);
             return;
         }
         pull.deadline = Some(self.deadlines.add(suspend, Due::Pull(Arc::clone(&session.link), token)));

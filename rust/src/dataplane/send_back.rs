@@ -88,7 +88,7 @@ impl Broker {
             return Ok(());
         }
         let at = u64::try_from(fields.offset).map(PhysicalOffset).map_err(|_| not_found(fields.offset))?;
-        if !is_read && !self.store.is_recent(at) {
+        if !is_read && !self.store.is_hot(at) {
             return Ok(self.read_first(session, frame, at)?);
         }
         let original = self.store.lookup(at).ok_or_else(|| not_found(fields.offset))?;

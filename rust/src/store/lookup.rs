@@ -4,7 +4,7 @@
 //! Records come back as slices of the mapping, neighbours as one, and nothing is copied.
 //!
 //! Invariant: nothing at or behind a queue's max is returned.
-//! Threads: any. What is not near the end of the log may wait for the disk: `Store::is_hot` says so beforehand, and
+//! Threads: any. What is not near the end of the log may wait for the disk: `Store::get_hot` leaves it alone, and
 //! `Store::read_later` has a thread for it.
 
 use std::sync::Arc;
@@ -104,8 +104,6 @@ pub struct GetResult {
     pub bytes: usize,
     /// Messages in the slices.
     pub count: u32,
-    /// Whether the read is so far behind the end that memory cannot hold what lies between.
-    pub is_far_behind: bool,
 }
 
 impl GetResult {
@@ -140,23 +138,22 @@ pub struct QueryResult {
 pub struct Reader<'a> {
     pub(super) log: &'a CommitLog,
     pub(super) derived: &'a DerivedFiles,
-    /// Distance to the end of the log from which on a reader counts as far behind.
-    pub(super) far_behind_bytes: u64,
 }
 
 impl Reader<'_> {
-    /// Reads a range of a queue; `accept` is asked with the tags code of every message before it is looked at.
+    /// Reads a range of a queue; `accept` is asked with the tags code of every message before it is looked at. `false`,
+    /// and nothing read, when the first one lies further than `hot_bytes` from the end of the log.
     pub fn get(
         &self,
         queue: &ConsumeQueue,
         ask: &Get,
+        hot_bytes: u64,
         accept: &mut dyn FnMut(i64) -> bool,
         into: &mut GetResult,
-    ) {
+    ) -> bool {
         let (min, max) = (queue.min(), queue.max());
         into.slices.clear();
         (into.min, into.max, into.bytes, into.count) = (min, max, 0, 0);
-        into.is_far_behind = false;
         let outside = if max.0 == 0 {
             Some((GetStatus::NoMessageInQueue, QueueOffset(0)))
         } else if ask.offset < min {
@@ -169,8 +166,11 @@ impl Reader<'_> {
             None
         };
         match outside {
-            Some((status, next)) => (into.status, into.next_begin) = (status, next),
-            None => self.get_within(queue, ask, accept, into),
+            Some((status, next)) => {
+                (into.status, into.next_begin) = (status, next);
+                true
+            }
+            None => self.get_within(queue, ask, hot_bytes, accept, into),
         }
     }
 
@@ -178,16 +178,16 @@ impl Reader<'_> {
         &self,
         queue: &ConsumeQueue,
         ask: &Get,
+        hot_bytes: u64,
         accept: &mut dyn FnMut(i64) -> bool,
         into: &mut GetResult,
-    ) {
+    ) -> bool {
         let bytes_max = ask.bytes_max.clamp(*READ_BYTES.start(), *READ_BYTES.end());
         let examined_max = EXAMINED_UNITS_MIN.max(u64::from(ask.messages_max));
         let limit = into.max.0.min(ask.offset.0 + examined_max);
         let mut gather = Gather::default();
         let mut chunk = [[0; UNIT_BYTES]; CHUNK_UNITS];
         let mut removed_until = 0;
-        let mut last = 0;
         into.status = GetStatus::NoMatchedMessage;
         into.next_begin = ask.offset;
         'units: while into.next_begin.0 < limit {
@@ -198,14 +198,19 @@ impl Reader<'_> {
             if count == 0 {
                 break;
             }
-            for unit in chunk.iter().take(count).map(Unit::decode) {
+            let units = chunk.iter().take(count).map(Unit::decode);
+            if into.next_begin == ask.offset
+                && units.clone().next().is_some_and(|first| !self.is_near(first.physical, hot_bytes))
+            {
+                return false;
+            }
+            for unit in units {
                 let is_full = into.count > 0
                     && (into.count >= ask.messages_max || into.bytes + unit.size as usize > bytes_max);
                 if is_full || !unit.is_plausible() {
                     break 'units;
                 }
                 let offset = into.next_begin.0;
-                last = unit.physical;
                 into.next_begin = into.next_begin.advanced(1);
                 if unit.physical < removed_until || !accept(unit.tags_code) {
                     continue;
@@ -231,9 +236,8 @@ impl Reader<'_> {
             let file_units = self.derived.queues.files().file_units();
             into.status = GetStatus::OffsetFoundNull;
             into.next_begin = QueueOffset((ask.offset.0 / file_units + 1) * file_units).min(into.max);
-            return;
         }
-        into.is_far_behind = self.log.published().0.saturating_sub(last) > self.far_behind_bytes;
+        true
     }
 
     /// The record at a position, if it is one and is visible.
@@ -319,10 +323,15 @@ impl Reader<'_> {
         Ok(result)
     }
 
-    /// Whether a message is at `offset` and near enough to the end of the log to be in memory.
-    pub fn is_hot(&self, queue: &ConsumeQueue, offset: QueueOffset, hot_bytes: u64) -> bool {
+    /// Whether a message is at `offset`, at most `bytes` from the end of the log.
+    pub fn has_near(&self, queue: &ConsumeQueue, offset: QueueOffset, bytes: u64) -> bool {
         let unit = self.derived.queues.unit(queue, offset.0.max(queue.min().0)).ok().flatten();
-        unit.is_some_and(|unit| self.log.published().0.saturating_sub(unit.physical) <= hot_bytes)
+        unit.is_some_and(|unit| self.is_near(unit.physical, bytes))
+    }
+
+    /// Whether a position of the log is at most `bytes` from its end.
+    pub fn is_near(&self, at: u64, bytes: u64) -> bool {
+        self.log.published().0.saturating_sub(at) <= bytes
     }
 }
 

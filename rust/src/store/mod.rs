@@ -106,7 +106,7 @@ pub struct Store {
     keeper: Arc<Keeper>,
     deleted: DeletedTopics,
     options: Options,
-    far_behind_bytes: u64,
+    in_memory_bytes: u64,
     counters: Counters,
     events: Arc<Events>,
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -28,8 +28,6 @@ use super::{ColdRead, Store, recovery};
 
 /// Reads that wait for the `read` thread, at most.
 const COLD_READS_MAX: usize = 1024;
-/// Share of the machine's memory that the end of the log may take before a reader counts as far behind, in percent.
-const FAR_BEHIND_MEMORY_PERCENT: u64 = 40;
 
 impl Store {
     /// Takes the lock, recovers what is there, and starts the store's threads.
@@ -76,6 +74,7 @@ impl Store {
             &options,
             recovered.checkpoint,
         ));
+        let in_memory_bytes = memory_bytes() / 100 * options.in_memory_percent;
         let store = Arc::new(Self {
             log,
             dispatcher,
@@ -83,7 +82,7 @@ impl Store {
             keeper,
             deleted: recovered.deleted,
             options,
-            far_behind_bytes: memory_bytes() / 100 * FAR_BEHIND_MEMORY_PERCENT,
+            in_memory_bytes,
             counters: Counters::default(),
             events,
             threads: Mutex::default(),
@@ -126,9 +125,13 @@ impl Store {
     }
 }
 
-/// Memory of this machine; a guess where the kernel does not say.
+/// Memory of this machine, or what the group of processes that this one is in may have of it; a guess where neither is
+/// told.
 fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
-    let bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)));
-    if bytes == 0 { 8 << 30 } else { bytes }
+    let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit.max(1)));
+    let machine = if machine == 0 { 8 << 30 } else { machine };
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let group = group.and_then(|limit| limit.trim().parse().ok());
+    machine.min(group.unwrap_or(u64::MAX))
 }

@@ -37,8 +37,8 @@ pub struct Options {
     pub checkpoint_interval_ms: u64,
     /// How long messages are kept, and what a full disk means.
     pub retention: Retention,
-    /// Bytes before the end of the log that are taken to be in memory.
-    pub hot_bytes: u64,
+    /// How much of the machine's memory may hold the end of the log, in percent.
+    pub in_memory_percent: u64,
     /// Delivery times of the delay levels 1, 2, …, in milliseconds: they are part of the queue entries of
     /// `SCHEDULE_TOPIC_XXXX`.
     pub delay_levels_ms: Vec<u64>,
@@ -66,7 +66,7 @@ impl Options {
             flush_interval_ms: 50,
             checkpoint_interval_ms: 5000,
             retention: Retention::default(),
-            hot_bytes: 128 << 20,
+            in_memory_percent: 40,
             delay_levels_ms: [SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND]
                 .into_iter()
                 .chain((1..=10).map(|minutes| minutes * MINUTE))
@@ -98,6 +98,9 @@ impl Options {
         }
         if !(2..=1 << 26).contains(&self.index_entries) {
             return wrong("index_entries", "must be between 2 and 2^26");
+        }
+        if self.in_memory_percent > 100 {
+            return wrong("in_memory_percent", "must be at most 100");
         }
         if self.delay_levels_ms.is_empty() || self.delay_levels_ms.len() > DELAY_LEVELS_MAX {
             return wrong("delay_levels_ms", "there must be between 1 and 128 delay levels");

@@ -16,7 +16,7 @@ use super::lookup::{Boundary, Get, GetResult, QueryResult, Reader};
 
 impl Store {
     fn reader(&self) -> Reader<'_> {
-        Reader { log: &self.log, derived: self.dispatcher.derived(), far_behind_bytes: self.far_behind_bytes }
+        Reader { log: &self.log, derived: self.dispatcher.derived() }
     }
 
     /// Reads a range of a queue; `accept` is asked with the tags code of every message.
@@ -27,21 +27,46 @@ impl Store {
         accept: &mut dyn FnMut(i64) -> bool,
         into: &mut GetResult,
     ) {
-        self.reader().get(queue, ask, accept, into);
+        self.reader().get(queue, ask, u64::MAX, accept, into);
+        self.count(into);
+    }
+
+    /// Reads a range of a queue as [`get`](Self::get) does, if that will not wait for the disk; `false`, and nothing
+    /// read, when it might.
+    pub fn get_hot(
+        &self,
+        queue: &ConsumeQueue,
+        ask: &Get,
+        accept: &mut dyn FnMut(i64) -> bool,
+        into: &mut GetResult,
+    ) -> bool {
+        let is_read = self.reader().get(queue, ask, self.hot_bytes(), accept, into);
+        if is_read {
+            self.count(into);
+        }
+        is_read
+    }
+
+    fn count(&self, got: &GetResult) {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.got_messages.fetch_add(u64::from(into.count), Ordering::Relaxed);
+        self.counters.got_messages.fetch_add(u64::from(got.count), Ordering::Relaxed);
     }
 
-    /// Whether a message is at `offset` and near enough to the end of the log to be in memory.
+    /// Whether reading at a position of the log will not wait for the disk.
     #[must_use]
-    pub fn is_hot(&self, queue: &ConsumeQueue, offset: QueueOffset) -> bool {
-        self.reader().is_hot(queue, offset, self.options.hot_bytes)
+    pub fn is_hot(&self, at: PhysicalOffset) -> bool {
+        self.reader().is_near(at.0, self.hot_bytes())
     }
 
-    /// Whether a position of the log is near enough to its end to be in memory.
+    /// Whether a message is at `offset`, and memory may hold everything from there to the end of the log.
     #[must_use]
-    pub fn is_recent(&self, at: PhysicalOffset) -> bool {
-        self.log.published().bytes_since(at) <= self.options.hot_bytes
+    pub fn may_be_in_memory(&self, queue: &ConsumeQueue, offset: QueueOffset) -> bool {
+        self.reader().has_near(queue, offset, self.in_memory_bytes)
+    }
+
+    /// What is taken for granted is less than what memory may hold: others on the machine need some, too.
+    fn hot_bytes(&self) -> u64 {
+        self.in_memory_bytes / 4
     }
 
     /// Runs `read` on the thread for reads that may wait for the disk. `false`, and nothing done, when too many wait
