@@ -23,7 +23,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare bench-topics fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare bench-topics bench-spark fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ test-spark-old: $(VENV)/.spark-4.2 ## the same with the oldest PySpark that is s
 spark-cluster: spark ## a standalone Spark cluster of two workers: the example, and who is connected to the broker
 	$(BIN)/pytest tests/spark/standalone.py
 
+spark-options: spark ## each option of the connector is ignored in turn: which test fails (4 min)
+	$(BIN)/python tests/spark/ignore_options.py $(OPTIONS)
+
 campaign-spark: spark ## topic to topic and windows, SPARK_KILLS (30) SIGKILLs of driver or executors, half of them while they send (20 min)
 	$(BIN)/python -u tests/spark/campaign_kill.py --kills $(SPARK_KILLS) --report target/reports/campaign-spark.txt
 
@@ -122,6 +125,9 @@ bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 
 
 bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registration, memory, listing; TOPICS (10000)
 	$(BIN)/python -m benchmarks.topics --topics $(or $(TOPICS),10000)
+
+bench-spark: $(VENV)/.spark-4.2 ## the Spark connector beside Spark's Kafka connector: reads, writes, latency (10 min, 15 GB of disk)
+	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m benchmarks.spark --report target/reports/bench-spark.md
 
 fuzz: ## every decoder against mutated bytes, FUZZ_SECONDS (60) each; needs cargo install cargo-fuzz
 	cd rust && for target in $$(RUSTC_BOOTSTRAP=1 cargo fuzz list); do \

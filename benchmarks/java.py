@@ -25,8 +25,8 @@ class Missing(Exception):
     """A tool is not on this machine; the text names the package that brings it."""
 
 
-def jars(of: Literal["apache", "kafka"]) -> Path:
-    """A folder of jars: RocketMQ's name server, broker and benchmark producer; or Kafka's broker."""
+def jars(of: Literal["apache", "kafka", "spark-kafka"]) -> Path:
+    """A folder of jars: RocketMQ's name server, broker and benchmark producer; Kafka's broker; Spark's source of it."""
     for tool, package in (("java", "default-jdk-headless"), ("mvn", "maven")):
         if shutil.which(tool) is None:
             raise Missing(f"{tool} not found; run: apt-get install {package}")

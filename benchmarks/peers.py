@@ -65,6 +65,7 @@ class Kafka(Peer):
     client = "confluent-kafka"
     module = "confluent_kafka"
     verbs = ("kafka-send", "kafka-submit", "kafka-poll")
+    partitions = QUEUES
 
     def command(self) -> list[str]:
         settings = {
@@ -75,7 +76,7 @@ class Kafka(Peer):
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": self.folder / "store",
-            "num.partitions": QUEUES,
+            "num.partitions": self.partitions,
             "offsets.topic.replication.factor": 1,
         }
         file = self.folder / "server.properties"

@@ -78,6 +78,10 @@ class Cluster:
         named = [_named(queue) for queue in queues]
         return _ours(self._again(self._catalog.ends, named, skip_unreachable=skip_unreachable))
 
+    def wait(self, offsets: Mapping[Queue, int], timeout_s: float) -> None:
+        """Until a queue has a message at its offset or later, or the time is up."""
+        self._catalog.wait({_named(queue): offset for queue, offset in offsets.items()}, timeout_s)
+
     def first(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
         """Where the user wants each queue to begin."""
         options = self._options

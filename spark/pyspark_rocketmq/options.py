@@ -176,7 +176,11 @@ class Options:
         "RS", "fetchOffset.retryIntervalMs", values.count(1), 100, "Time before offsets are asked for again."
     )
     poll_interval_ms: int = _option(
-        "S", "offsetPollIntervalMs", values.count(1), 50, "Time between two looks at an idle topic."
+        "S",
+        "offsetPollIntervalMs",
+        values.count(1),
+        500,
+        "Time between two looks at an idle topic. A message ends it; new queues and topics are found by looking.",
     )
     # Behaviour.
     is_loss_fatal: bool = _option(

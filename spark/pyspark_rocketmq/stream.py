@@ -84,7 +84,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next micro-batch ends; `start` itself when there is nothing to do."""
         at = Position.of_json(start)
         if self._target is None:
-            self._rest()
+            self._rest(at.queues)
             ends = self._look(at.queues)
         else:
             ends = {**self._missing(at.queues, self._target), **self._target}
@@ -137,11 +137,16 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster = Cluster(self._options)
         return self._cluster
 
-    def _rest(self) -> None:
-        """Spark asks some ninety times a second while nothing comes: rest before looking, never answer unlooked."""
-        if self._idle_since is not None:
-            rested = time.monotonic() - self._idle_since
-            time.sleep(max(0.0, self._options.poll_interval_ms / 1000 - rested))
+    def _rest(self, at: Mapping[Queue, int]) -> None:
+        """Spark asks some ninety times a second while nothing comes: wait for a message before looking, never answer
+        unlooked. Where there are messages, but too few, only time counts."""
+        if self._idle_since is None:
+            return
+        left_s = self._options.poll_interval_ms / 1000 - (time.monotonic() - self._idle_since)
+        if self._ends == at:
+            self._at().wait(self._ends, left_s)
+        else:
+            time.sleep(max(0.0, left_s))
 
     def _look(self, at: Mapping[Queue, int]) -> dict[Queue, int]:
         """Where every queue ends now; of those that cannot be asked, where the query stands in them."""

@@ -29,7 +29,6 @@ from typing import IO
 from pipeline import SOURCE, TARGET, WINDOW_S
 
 import rmqpy
-from rmqpy import cli
 
 PIPELINE = Path(__file__).with_name("pipeline.py")
 #: Until something that has to come has come: the machine may be busy, and Spark is slow to start.
@@ -278,8 +277,9 @@ def campaign(kills: int, seed: int, folder: str) -> tuple[dict[str, int], bool]:
         stack.callback(kill_marked, folder)
         broker = Child(folder, "broker", f"{folder}/broker")
         namesrv = broker.wait_for_lines(1)
-        for topic in (SOURCE, TARGET):
-            assert cli.run(["topic", "create", topic, "--queues", "4", "-n", namesrv]) == 0
+        with rmqpy.Admin(namesrv) as admin:
+            for topic in (SOURCE, TARGET):
+                admin.create_topic(topic, read_queues=4, write_queues=4)
         feeder = Child(folder, "feed", namesrv)
         catalog = stack.enter_context(rmqpy.Catalog(rmqpy.ClientConfig(namesrv=namesrv, request_timeout=30)))
         cluster = Cluster(namesrv, folder, broker, Child(folder, "drive", namesrv, folder), catalog)

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 import rmqpy
 import rmqpy.testing
+from pyspark_rocketmq.cluster import Cluster
 from pyspark_rocketmq.offsets import Position, Queue, format_offsets
 from pyspark_rocketmq.schema import default_schema
 from pyspark_rocketmq.source import RocketMQSource
@@ -275,19 +277,50 @@ def until(look: Callable[[], Any], is_enough: Callable[[Any], bool]) -> Any:
     return seen
 
 
-def test_an_idle_stream_asks_no_more_often_than_it_was_told(
+def test_an_idle_stream_waits_for_a_message_but_no_longer_than_it_was_told(
+    server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[tuple[dict[int, int], float]] = []
+
+    def wait(self: Cluster, offsets: Mapping[Queue, int], timeout_s: float) -> None:
+        waited.append(({queue.queue_id: offset for queue, offset in offsets.items() if offset}, timeout_s))
+
+    monkeypatch.setattr(Cluster, "wait", wait)
+    send(producer, topic, 3)
+    reader = stream(server, topic, offsetPollIntervalMs="5000000")
+    at = reader.latestOffset(reader.initialOffset(), ALL)
+    assert waited == []
+    assert reader.latestOffset(at, ALL) is at
+    assert reader.latestOffset(at, ALL) is at
+    ((offsets, seconds),) = waited
+    assert offsets == {0: 3}
+    # What is left of the interval.
+    assert 4000 < seconds <= 5000
+
+
+def test_a_message_ends_the_rest_of_an_idle_stream(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    reader = stream(server, topic, offsetPollIntervalMs="5000000")
+    at = reader.latestOffset(reader.initialOffset(), ALL)
+    assert reader.latestOffset(at, ALL) is at
+    with ThreadPoolExecutor() as threads:
+        looking = threads.submit(reader.latestOffset, at, ALL)
+        send(producer, topic, 1, queue_id=2)
+        assert ends(looking.result(60)) == {2: 1}
+
+
+def test_messages_that_are_too_few_do_not_end_it(
     server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr("pyspark_rocketmq.stream.time.sleep", slept.append)
-    reader = stream(server, topic, offsetPollIntervalMs="5000000")
-    at = reader.latestOffset(reader.initialOffset(), ALL)
-    assert slept == []
-    assert reader.latestOffset(at, ALL) is at
-    assert reader.latestOffset(at, ALL) is at
-    assert len(slept) == 1
-    # What is left of the interval.
-    assert 4000 < slept[0] <= 5000
+    reader = stream(server, topic, offsetPollIntervalMs="5000000", minOffsetsPerTrigger="5")
+    at = reader.latestOffset(reader.initialOffset(), limit(reader))
+    send(producer, topic, 1)
+    assert reader.latestOffset(at, limit(reader)) is at
+    assert reader.latestOffset(at, limit(reader)) is at
+    assert [4000 < seconds <= 5000 for seconds in slept] == [True]
 
 
 def test_small_ranges_share_a_task(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:

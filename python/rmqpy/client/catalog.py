@@ -11,6 +11,7 @@ from typing import Any, Final, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call
+from rmqpy.client import arrivals
 from rmqpy.client.routes import Route
 from rmqpy.client.session import Session
 from rmqpy.config.client import Address, ClientConfig
@@ -50,6 +51,7 @@ class Catalog:
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
         self._session = Session.hold(ClientConfig.of(namesrv))
         self._caller = BlockingCaller(self._session.client)
+        self._arrivals = arrivals.Arrivals(self._session, self._caller)
         self._is_closed = False
 
     def topics(self) -> list[str]:
@@ -88,6 +90,14 @@ class Catalog:
         """The offset after the last message of each queue."""
         asks = {queue: GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id) for queue in queues}
         return self._offsets(asks, skip_unreachable)
+
+    def wait(self, offsets: Mapping[MessageQueue, int], timeout: float) -> bool:
+        """Until a queue has a message at its offset or later; False when `timeout` seconds passed first.
+
+        Brokers tell when something comes: waiting takes next to nothing, on either side. A queue whose broker cannot
+        be asked ends no wait.
+        """
+        return self._arrivals.wait(offsets, timeout)
 
     def since(self, moments: Mapping[MessageQueue, datetime]) -> dict[MessageQueue, int]:
         """The offset of the first message stored at or after a moment; the end where none is that new."""
@@ -129,7 +139,7 @@ class Catalog:
         """
         calls = {}
         for queue, offset in offsets.items():
-            ext = pulls.request("rmqpy-catalog", queue, offset, tags="*", messages_max=SAMPLE_COUNT)
+            ext = pulls.request(arrivals.GROUP, queue, offset, tags="*", messages_max=SAMPLE_COUNT)
             address = self._route(queue.topic).reader(queue.broker)
             timeout = self._session.config.request_timeout
             calls[queue] = (self._caller.start(address, pulls.PULL, ext, timeout=timeout), address)
@@ -146,6 +156,7 @@ class Catalog:
         """Give the connections back. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
+            self._arrivals.close()
             self._session.release()
 
     def __enter__(self) -> Self:

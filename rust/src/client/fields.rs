@@ -150,10 +150,21 @@ fn check_text(what: &'static str, text: &str) -> Result<(), FieldError> {
 impl Fields {
     /// Refuses what a broker would refuse, or what readers would lose without a word.
     pub fn check(&self) -> Result<(), FieldError> {
+        self.check_topic()?;
+        self.check_content()
+    }
+
+    /// The part of `check` that looks at the topic alone.
+    pub fn check_topic(&self) -> Result<(), FieldError> {
         check_topic(&self.topic)?;
         if BROKER_TOPICS.contains(&self.topic.as_str()) {
             return Err(FieldError::BrokerTopic(self.topic.clone()));
         }
+        Ok(())
+    }
+
+    /// The part of `check` that looks at everything else.
+    pub fn check_content(&self) -> Result<(), FieldError> {
         if let Some(tag) = &self.tag {
             check_text("tag", tag)?;
             if tag.contains("||") || tag.trim().len() != tag.len() {
@@ -181,7 +192,7 @@ impl Fields {
         {
             return Err(FieldError::Delay);
         }
-        let bytes = self.properties_text("").len();
+        let bytes = self.properties_bytes();
         if bytes > PROPERTIES_BYTES_MAX - BROKER_PROPERTIES_BYTES {
             return Err(FieldError::PropertiesTooLong(bytes));
         }
@@ -192,42 +203,61 @@ impl Fields {
     #[must_use]
     pub fn properties_text(&self, unique_id: &str) -> String {
         let mut text = String::with_capacity(96);
+        self.each_property(unique_id, |part| text.push_str(part));
+        text
+    }
+
+    /// Appends the properties string of this message under the id `unique_id`.
+    pub fn put_properties(&self, unique_id: &str, out: &mut Vec<u8>) {
+        self.each_property(unique_id, |part| out.extend_from_slice(part.as_bytes()));
+    }
+
+    /// Size of the properties string, but for the id.
+    fn properties_bytes(&self) -> usize {
+        let mut bytes = 0;
+        self.each_property("", |part| bytes += part.len());
+        bytes
+    }
+
+    /// The properties string, piece by piece.
+    fn each_property(&self, unique_id: &str, mut out: impl FnMut(&str)) {
+        let mut put = |name: &str, value: &str| {
+            [name, NAME_ENDS, value, ENTRY_ENDS].into_iter().for_each(&mut out);
+        };
         for (name, value) in &self.properties {
-            put(&mut text, name, value);
+            put(name, value);
         }
-        if !self.keys.is_empty() {
-            put(&mut text, "KEYS", &self.keys.join(" "));
+        match self.keys.as_slice() {
+            [] => {}
+            [key] => put("KEYS", key),
+            keys => put("KEYS", &keys.join(" ")),
         }
         if let Some(tag) = &self.tag {
-            put(&mut text, "TAGS", tag);
+            put("TAGS", tag);
         }
         if let Some(key) = &self.sharding_key {
-            put(&mut text, "__SHARDINGKEY", key);
+            put("__SHARDINGKEY", key);
         }
         match self.delivery {
-            Some(Delivery::At(ms)) => put(&mut text, "TIMER_DELIVER_MS", itoa::Buffer::new().format(ms)),
-            Some(Delivery::After(ms)) => put(&mut text, "TIMER_DELAY_MS", itoa::Buffer::new().format(ms)),
-            Some(Delivery::Level(level)) => put(&mut text, "DELAY", itoa::Buffer::new().format(level)),
+            Some(Delivery::At(ms)) => put("TIMER_DELIVER_MS", itoa::Buffer::new().format(ms)),
+            Some(Delivery::After(ms)) => put("TIMER_DELAY_MS", itoa::Buffer::new().format(ms)),
+            Some(Delivery::Level(level)) => put("DELAY", itoa::Buffer::new().format(level)),
             None => {}
         }
         if let Some(priority) = self.priority {
-            put(&mut text, "_SYS_MSG_PRIORITY_", itoa::Buffer::new().format(priority));
+            put("_SYS_MSG_PRIORITY_", itoa::Buffer::new().format(priority));
         }
-        put(&mut text, "WAIT", "true");
-        put(&mut text, "UNIQ_KEY", unique_id);
-        text
+        put("WAIT", "true");
+        put("UNIQ_KEY", unique_id);
     }
 }
 
+/// [`NAME_VALUE_SEPARATOR`] and [`ENTRY_SEPARATOR`] as text.
+const NAME_ENDS: &str = "\u{1}";
+const ENTRY_ENDS: &str = "\u{2}";
+
 /// Room left for what is added on the way: the id here, then region, trace switch and cluster by the broker.
 const BROKER_PROPERTIES_BYTES: usize = 512;
-
-fn put(text: &mut String, name: &str, value: &str) {
-    text.push_str(name);
-    text.push(char::from(NAME_VALUE_SEPARATOR));
-    text.push_str(value);
-    text.push(char::from(ENTRY_SEPARATOR));
-}
 
 #[cfg(test)]
 mod tests {

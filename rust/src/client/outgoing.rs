@@ -56,13 +56,26 @@ pub struct Outgoing {
 pub struct Packing {
     body: Vec<u8>,
     unique_ids: Vec<String>,
+    /// Of the message that is put in: a buffer to be used again.
+    properties: Vec<u8>,
 }
 
 impl Packing {
+    /// Room for so many messages of so many bytes together, roughly.
+    #[must_use]
+    pub fn with_capacity(messages: usize, bytes: usize) -> Self {
+        Self {
+            body: Vec::with_capacity(bytes),
+            unique_ids: Vec::with_capacity(messages),
+            properties: Vec::new(),
+        }
+    }
+
     /// Puts one more message into the batch.
     pub fn add(&mut self, fields: &Fields, content: &[u8], unique_id: String) {
-        let properties = fields.properties_text(&unique_id);
-        InnerMessage { flag: fields.flag, body: content, properties: properties.as_bytes() }
+        self.properties.clear();
+        fields.put_properties(&unique_id, &mut self.properties);
+        InnerMessage { flag: fields.flag, body: content, properties: &self.properties }
             .encode(&mut self.body);
         self.unique_ids.push(unique_id);
     }

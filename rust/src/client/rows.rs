@@ -13,6 +13,7 @@ use twox_hash::XxHash3_128;
 
 use super::fields::{Delivery, FieldError, Fields};
 use super::outgoing::{Letterhead, Outgoing, Packing};
+use crate::message::id::hashed_id;
 use crate::message::tag::java_hash;
 
 /// Why rows cannot become messages.
@@ -89,6 +90,7 @@ pub struct Parcel {
     /// Where they go.
     pub place: Place,
     rows: Vec<u32>,
+    bytes: usize,
     is_alone: bool,
 }
 
@@ -214,20 +216,20 @@ impl Rows {
             let (rows, size) = open.entry(place.clone()).or_default();
             let is_full = rows.len() >= limits.rows_max || *size + bytes > limits.bytes_max;
             if !rows.is_empty() && (is_alone || is_full) {
-                done.push(Parcel { place: place.clone(), rows: std::mem::take(rows), is_alone: false });
-                *size = 0;
+                let (rows, bytes) = (std::mem::take(rows), std::mem::take(size));
+                done.push(Parcel { place: place.clone(), rows, bytes, is_alone: false });
             }
             // Record batches of more rows than this do not come out of anything.
             let index = u32::try_from(row).map_err(|_| refused(row, "the batch is too long"))?;
             if is_alone {
-                done.push(Parcel { place, rows: vec![index], is_alone: true });
+                done.push(Parcel { place, rows: vec![index], bytes, is_alone: true });
             } else {
                 rows.push(index);
                 *size += bytes;
             }
         }
         let rest = open.into_iter().filter(|(_, (rows, _))| !rows.is_empty());
-        done.extend(rest.map(|(place, (rows, _))| Parcel { place, rows, is_alone: false }));
+        done.extend(rest.map(|(place, (rows, bytes))| Parcel { place, rows, bytes, is_alone: false }));
         Ok(done)
     }
 
@@ -242,7 +244,7 @@ impl Rows {
         now_ms: u64,
     ) -> Result<Outgoing, RowsError> {
         let mut fields = Fields::default();
-        let mut packing = Packing::default();
+        let mut packing = Packing::with_capacity(parcel.rows.len(), parcel.bytes);
         for row in parcel.rows.iter().map(|row| *row as usize) {
             self.fill(&mut fields, row)?;
             let body = self.body.value(row);
@@ -303,8 +305,11 @@ impl Rows {
             return Err(refused(row, "its body is null or empty, which no broker takes"));
         }
         let topic = self.topic(row)?;
-        if fields.topic != topic {
+        let wrong = |error: FieldError| refused(row, &error.to_string());
+        // The first row's is always looked at: an empty topic is what there was before.
+        if fields.topic.is_empty() || fields.topic != topic {
             topic.clone_into(&mut fields.topic);
+            fields.check_topic().map_err(wrong)?;
         }
         fields.tag = text(self.tags.as_ref(), row).map(str::to_owned);
         fields.keys.clear();
@@ -318,7 +323,7 @@ impl Rows {
             pairs.fill(&mut fields.properties, row);
         }
         fields.properties.extend(self.extra.iter().cloned());
-        fields.check().map_err(|error: FieldError| refused(row, &error.to_string()))
+        fields.check_content().map_err(wrong)
     }
 
     fn id(&self, letterhead: &Letterhead, row: usize, now_ms: u64) -> String {
@@ -334,7 +339,7 @@ impl Rows {
             Some(distinct) => hash.write(distinct.as_bytes()),
             None => hash.write(&(first + row as u64).to_be_bytes()),
         }
-        format!("{:032X}", hash.finish_128())
+        hashed_id(hash.finish_128()).as_str().to_owned()
     }
 }
 
@@ -483,5 +488,15 @@ mod tests {
         let error = rows.pack(&letterhead(), &parcels[0], 0).unwrap_err().to_string();
         assert!(error.starts_with("row 1: its body"), "{error}");
         assert!(rows.parcels("orders", 4, Placement::Column, LIMITS).is_err());
+    }
+
+    #[test]
+    fn a_topic_that_no_broker_takes_is_refused_with_its_row() {
+        for topic in ["", "has space", "SCHEDULE_TOPIC_XXXX"] {
+            let rows = Rows { fixed_topic: Some(topic.into()), ..rows(&["one"], &[None]) };
+            let parcels = rows.parcels(topic, 4, Placement::Turn, LIMITS).unwrap();
+            let error = rows.pack(&letterhead(), &parcels[0], 0).unwrap_err().to_string();
+            assert!(error.starts_with("row 0: topic"), "{error}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use arrow_array::builder::{
     BinaryBuilder, Int32Builder, Int64Builder, MapBuilder, MapFieldNames, StringBuilder,
     TimestampMicrosecondBuilder,
 };
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, Schema};
 
 use super::error::RowError;
@@ -109,7 +109,8 @@ impl Table {
         let before = self.rows;
         each_row(body, |_, row| {
             // Brokers filter by hash: what slipped through by a collision is dropped here.
-            let is_wanted = range.contains(&row.queue_offset()) && tags.matches_tag(row.property(name::TAGS));
+            let has_tag = || *tags == TagFilter::All || tags.matches_tag(row.property(name::TAGS));
+            let is_wanted = range.contains(&row.queue_offset()) && has_tag();
             if is_wanted { self.push(&row, origin) } else { Ok(()) }
         })?;
         Ok(self.rows - before)
@@ -220,10 +221,20 @@ impl Cells {
         Ok(())
     }
 
+    /// The column so far. Where cells vary in size the next one begins with as much room as this one took: growing to
+    /// it step by step would copy everything once more.
     fn finish(&mut self) -> ArrayRef {
         match self {
-            Self::Text(cells) => Arc::new(cells.finish()),
-            Self::Binary(cells) => Arc::new(cells.finish()),
+            Self::Text(cells) => {
+                let done = cells.finish();
+                *cells = StringBuilder::with_capacity(done.len(), done.value_data().len());
+                Arc::new(done)
+            }
+            Self::Binary(cells) => {
+                let done = cells.finish();
+                *cells = BinaryBuilder::with_capacity(done.len(), done.value_data().len());
+                Arc::new(done)
+            }
             Self::Int(cells) => Arc::new(cells.finish()),
             Self::BigInt(cells) => Arc::new(cells.finish()),
             Self::Timestamp(cells) => Arc::new(cells.finish()),

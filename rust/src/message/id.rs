@@ -113,6 +113,14 @@ impl UniqueIds {
     }
 }
 
+/// An id made of a hash: the same for the same content, wherever and whenever it is made.
+#[must_use]
+pub fn hashed_id(hash: u128) -> UniqueIdText {
+    let mut text = ArrayString::new();
+    push_hex(&mut text, &hash.to_be_bytes());
+    text
+}
+
 /// Milliseconds since the month began, where it begins last on earth: twelve hours after UTC.
 ///
 /// Java counts from local midnight, and its tools start to search for an id at the time they read from it in their

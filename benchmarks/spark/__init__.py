@@ -1,0 +1,1 @@
+"""The Spark connector beside Spark's Kafka connector: `make bench-spark`."""

@@ -1,0 +1,50 @@
+"""Processor time of Spark, read from /proc: hardly moved by whoever else is on the machine."""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks.processes import cpu_seconds
+
+
+def spark() -> dict[int, bool]:
+    """The processes of Spark below this one: whether each is a JVM; else it is a Python worker, or its parent."""
+    return {
+        pid: "java" in command.split()[0]
+        for pid, command in _below(os.getpid()).items()
+        if "pyspark" in command
+    }
+
+
+def spark_seconds() -> float:
+    """What they and this process have used so far, also those that have ended."""
+    return sum(seconds({os.getpid(), *spark()}, with_children=True).values())
+
+
+def seconds(pids: Iterable[int], *, with_children: bool = False) -> dict[int, float]:
+    """What each process has used so far; those that have ended meanwhile are left out."""
+    used = {}
+    for pid in pids:
+        with suppress(OSError):
+            used[pid] = cpu_seconds(pid, with_children=with_children)
+    return used
+
+
+def _below(pid: int) -> dict[int, str]:
+    """Processes that a process has started, and those they have started: their commands by process id."""
+    children: dict[int, list[int]] = defaultdict(list)
+    commands: dict[int, str] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            commands[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            children[parent].append(int(process.name))
+    found: dict[int, str] = {}
+    ahead = [pid]
+    while ahead:
+        for child in children[ahead.pop()]:
+            found[child] = commands[child]
+            ahead.append(child)
+    return found
