@@ -1,6 +1,9 @@
 """The pieces of a push consumer, each alone."""
 
 import json
+import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions, java_hash
 from rmqpy.client.push.owned import Limits, Owned
 from rmqpy.client.push.verdict import BatchResult, ConsumeResult, Retry, judge
+from rmqpy.client.push.workers import Worker
 from rmqpy.client.session import Session
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.remoting.client import BlockingCaller, run
@@ -44,13 +48,15 @@ def put(into: Owned, *offsets: int, size: int = 0) -> list[ReceivedMessage]:
 
 def test_progress_stays_before_the_oldest_unfinished_message() -> None:
     queue, _ = owned()
-    first, second, third = put(queue, 10, 11, 12)
-    queue.finish([second])
-    assert queue.progress == 10
-    queue.finish([first])
-    assert queue.progress == 12
-    queue.finish([third])
-    assert queue.progress == 13
+    fetched = put(queue, 10, 11, 12)
+    slow, quick = Worker[Owned](), Worker[Owned]()
+    assert queue.take(slow, 1) == (fetched[0],)
+    assert queue.take(quick, 1) == (fetched[1],)
+    assert queue.take(quick, 1) == (fetched[2],)
+    queue.leave(quick)
+    assert (queue.progress, queue.count) == (10, 1)
+    queue.leave(slow)
+    assert (queue.progress, queue.count) == (13, 0)
 
 
 def test_progress_follows_a_pull_that_found_nothing_but_other_tags() -> None:
@@ -59,36 +65,122 @@ def test_progress_follows_a_pull_that_found_nothing_but_other_tags() -> None:
     assert queue.progress == 50
 
 
+def test_a_message_on_its_way_back_is_not_finished_before_it_is_there() -> None:
+    queue, _ = owned()
+    failed, _ = put(queue, 10, 11)
+    worker = Worker[Owned]()
+    batch = queue.take(worker, 1)
+    assert batch
+    queue.hold(batch)
+    assert queue.take(worker, 1)
+    queue.leave(worker)
+    assert (queue.progress, queue.count) == (10, 1)
+    queue.release(failed)
+    assert (queue.progress, queue.count) == (12, 0)
+
+
+def test_an_overdue_message_is_taken_from_its_worker_once_and_does_not_wait_for_it() -> None:
+    queue, _ = owned()
+    [late] = put(queue, 10)
+    worker = Worker[Owned]()
+    batch = queue.take(worker, 1)
+    assert queue.overdue(worker, worker.began_at) is None
+    now = time.monotonic() + 1
+    assert queue.overdue(worker, now) == (late,)
+    assert worker.revoked is batch
+    assert queue.overdue(worker, now) is None
+    assert queue.progress == 10
+    queue.release(late)
+    assert queue.progress == 11
+    assert queue.is_busy
+
+
+def test_workers_of_one_queue_take_each_message_once_and_progress_passes_none_of_theirs() -> None:
+    queue, _ = owned(count=100_000, span=1_000_000)
+    expected = put(queue, *range(10, 20_010))
+    taken: list[list[ReceivedMessage]] = [[], [], [], []]
+    highest = 0
+    passed: list[tuple[int, int]] = []
+
+    def take(mine: list[ReceivedMessage]) -> None:
+        worker = Worker[Owned]()
+        while batch := queue.take(worker, 1):
+            # Not finished before `leave`: nobody may have seen progress beyond it.
+            if highest > batch[0].queue_offset:
+                passed.append((highest, batch[0].queue_offset))
+            mine += batch
+            queue.leave(worker)
+        queue.leave(worker)
+
+    def look() -> None:
+        nonlocal highest
+        while highest < 20_010:
+            highest = max(highest, queue.progress)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=take, args=(mine,)) for mine in taken]
+        threads += [threading.Thread(target=look)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert passed == []
+    assert sorted((one for mine in taken for one in mine), key=lambda one: one.queue_offset) == expected
+    assert (queue.progress, queue.is_busy) == (20_010, False)
+
+
 @pytest.mark.parametrize("limits", [{"count": 2}, {"size": 200}, {"span": 2}], ids=str)
 def test_reading_stops_at_each_limit_and_is_woken_once_there_is_room(limits: dict[str, int]) -> None:
     queue, woken = owned(**limits)
-    first, second = put(queue, 10, 11, size=200)
+    put(queue, 10, 11, size=200)
     assert not queue.has_room()
-    queue.finish([first])
-    queue.finish([second])
+    worker = Worker[Owned]()
+    while queue.take(worker, 1):
+        pass
+    queue.leave(worker)
     assert woken == [queue]
     assert queue.has_room()
 
 
+def test_a_batch_has_one_topic_though_a_queue_of_retries_has_several() -> None:
+    retries = MessageQueue("%RETRY%billing", "broker-a", 0)
+    queue = Owned(retries, 0, Limits(100, 1 << 20, 1000), lambda _: None)
+    fetched = [
+        ReceivedMessage(record(b"x", offset=offset, topic=topic), None, retries)
+        for offset, topic in enumerate(["orders", "orders", "refunds", "orders"])
+    ]
+    queue.put(fetched, 4, 0)
+    worker, batches = Worker[Owned](), []
+    while batch := queue.take(worker, 10):
+        batches.append([message.queue_offset for message in batch])
+    assert batches == [[0, 1], [2], [3]]
+
+
 def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
     queue, _ = owned()
-    put(queue, 10)
-    assert queue.begin()
+    put(queue, 10, 11)
+    worker = Worker[Owned]()
+    assert queue.take(worker, 1)
     queue.drop()
-    assert not queue.begin()
-    assert not queue.put(messages(11), 12, 0)
+    assert queue.take(worker, 1) is None
+    assert not queue.put(messages(12), 13, 0)
 
 
 def test_what_a_halted_queue_finishes_still_counts() -> None:
     queue, woken = owned()
-    fetched = put(queue, 10)
-    assert queue.begin()
+    put(queue, 10)
+    worker = Worker[Owned]()
+    assert queue.take(worker, 1)
     queue.halt()
-    queue.finish(fetched)
+    assert queue.is_busy
     assert not woken
-    queue.end()
+    queue.leave(worker)
     assert woken == [queue]
-    assert queue.progress == 11
+    assert (queue.progress, queue.is_busy) == (11, False)
 
 
 # --- order ---
@@ -96,25 +188,31 @@ def test_what_a_halted_queue_finishes_still_counts() -> None:
 
 def test_one_attends_to_a_line_until_it_is_empty() -> None:
     queue, _ = owned()
-    assert queue.line_up(put(queue, 10, 11))
-    assert not queue.line_up(put(queue, 12))
+    put(queue, 10, 11)
+    assert queue.attend()
+    put(queue, 12)
+    assert not queue.attend()
+    worker = Worker[Owned]()
     handled: list[int] = []
-    while front := queue.begin_front(1):
-        queue.end()
+    while front := queue.front(worker, 1):
+        assert (queue.progress, queue.count) == (front[0].queue_offset, 13 - front[0].queue_offset)
         queue.advance(front)
+        queue.leave(worker)
         handled += [message.queue_offset for message in front]
     assert handled == [10, 11, 12]
-    assert queue.line_up(put(queue, 13))
+    put(queue, 13)
+    assert queue.attend()
 
 
 def test_a_line_whose_lock_is_lost_waits_for_the_next_one() -> None:
     queue, _ = owned()
-    assert queue.line_up(put(queue, 10))
+    put(queue, 10)
+    assert queue.attend()
     queue.locked_until = 0.0
-    assert queue.begin_front(1) == []
+    assert not queue.front(Worker[Owned](), 1)
     queue.locked_until = float("inf")
-    assert queue.line_up()
-    assert len(queue.begin_front(1)) == 1
+    assert queue.attend()
+    assert len(queue.front(Worker[Owned](), 1)) == 1
 
 
 # --- verdicts ---

@@ -209,7 +209,7 @@ class Engine:
         async def give_back() -> None:
             for message in messages:
                 await self._send_back.send_back(message, level)
-                owned.finish((message,))
+                owned.release(message)
 
         self._loop.call_soon_threadsafe(self._keep, give_back)
 

@@ -7,13 +7,13 @@ thread.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, NamedTuple
 
-from rmqpy.client.push.meter import Meter
-from rmqpy.client.push.verdict import Verdict, judge
-from rmqpy.client.push.workers import Crew
+from rmqpy.client.push.meter import Meter, Tally
+from rmqpy.client.push.verdict import DONE, Verdict, judge
+from rmqpy.client.push.workers import Crew, Worker
 from rmqpy.message import ReceivedMessage
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class Handlers:
         self.batch_size = batch_size
         self.meter = Meter()
         self._crew = crew
+        self._books = {worker: self.meter.book() for worker in crew.workers}
         self._table: dict[str, Handler] = {}
 
     @property
@@ -56,43 +57,52 @@ class Handlers:
         """Forget the handler of a topic."""
         self._table = {name: handler for name, handler in self._table.items() if name != topic}
 
-    async def handle(self, messages: Sequence[ReceivedMessage]) -> Verdict:
-        """Call the handler. Raises only what no handler may raise, such as `SystemExit`."""
-        topic = messages[0].topic
+    async def handle(
+        self, worker: Worker[Any], topic: str, messages: Sequence[ReceivedMessage]
+    ) -> Verdict:
+        """Call the handler of `topic`; count what the worker has done since it began with these messages. Raises only
+        what no handler may raise, such as `KeyboardInterrupt`."""
         handler = self._table.get(topic)
-        began_at = time.monotonic()
         try:
             if handler is None:
                 # Given up a moment ago, or a retry of such a topic: for a member that still reads it.
                 verdict = Verdict(messages)
             else:
-                verdict = judge(await self._crew.invoke(handler, self._argument(messages)), messages)
+                answer = handler(messages[0] if self.batch_size == 1 else list(messages))
+                verdict = DONE if answer is None else judge(await self._crew.settle(answer), messages)
         except (Exception, SystemExit):
             log.exception(
                 "a handler failed with message %s of %s and will get it again", messages[0].message_id, topic
             )
             verdict = Verdict(messages)
-        self.meter.handled(
-            topic, time.monotonic() - began_at, len(messages), len(verdict.failed), verdict.is_discarded
-        )
+        tally = self._books[worker].get(topic) or self._open(worker, topic)
+        tally.calls += 1
+        tally.call_s += monotonic() - worker.began_at
+        if verdict is DONE:
+            tally.consumed += len(messages)
+        else:
+            self._count(tally, len(messages), verdict)
         return verdict
 
     async def try_out(self, message: ReceivedMessage) -> Verdict:
         """Call the handler of a topic that has one, without counting. Raises what it raises."""
         messages = (message,)
-        return judge(await self._crew.invoke(self._table[message.topic], self._argument(messages)), messages)
+        argument = message if self.batch_size == 1 else [message]
+        answer = self._table[message.topic](argument)
+        return judge(await self._crew.settle(answer), messages)
 
-    def _argument(self, messages: Sequence[ReceivedMessage]) -> Any:
-        return list(messages) if self.batch_size > 1 else messages[0]
+    def cut(self, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
+        """As many from the beginning as have one topic."""
+        topic = messages[0].topic
+        return messages[: next((at for at, one in enumerate(messages) if one.topic != topic), None)]
 
-    def cut(self, messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:
-        """Batches for `handle`: each of one topic, in order, none too long."""
-        if self.batch_size == 1:
-            return [(message,) for message in messages]
-        batches: list[list[ReceivedMessage]] = []
-        for message in messages:
-            if batches and len(batches[-1]) < self.batch_size and batches[-1][0].topic == message.topic:
-                batches[-1].append(message)
-            else:
-                batches.append([message])
-        return list(batches)
+    def _open(self, worker: Worker[Any], topic: str) -> Tally:
+        tally = self._books[worker][topic] = Tally()
+        return tally
+
+    def _count(self, tally: Tally, count: int, verdict: Verdict) -> None:
+        if verdict.is_discarded:
+            tally.discarded += count
+        else:
+            tally.consumed += count - len(verdict.failed)
+            tally.failed += len(verdict.failed)

@@ -86,7 +86,9 @@ class PushInsight:
 
 def _state(owned: Owned, *, is_locking: bool) -> QueueState:
     held = owned.held()
-    locked_s = time.time() - time.monotonic() + owned.locked_until - BELIEVED_S
+    # From the monotonic clock to the wall's.
+    since_epoch_s = time.time() - time.monotonic()
+    locked_s = since_epoch_s + owned.locked_until - BELIEVED_S
     return QueueState(
         commit_offset=held.progress,
         cached_msg_min_offset=held.oldest,
@@ -97,5 +99,5 @@ def _state(owned: Owned, *, is_locking: bool) -> QueueState:
         last_lock_timestamp=round(1000 * locked_s) if is_locking else 0,
         droped=owned.is_dropped,
         last_pull_timestamp=round(1000 * owned.pulled_at),
-        last_consume_timestamp=round(1000 * owned.finished_at),
+        last_consume_timestamp=round(1000 * (since_epoch_s + owned.begun_at)) if owned.begun_at else 0,
     )

@@ -1,14 +1,12 @@
 """How a consumer does with each topic: counted as it happens, judged over the last minute.
 
-Owns the counts of one consumer. Any thread; `sample` is called every `SAMPLE_S` by one of them.
+Owns the counts of one consumer. Reading is for any thread; `sample` is called every `SAMPLE_S` by one of them.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -33,42 +31,42 @@ class Tally:
     pulled: int = 0
     pull_s: float = 0.0
 
+    def add(self, other: Tally) -> None:
+        """Likewise of the same topic, elsewhere."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+Book = dict[str, Tally]
+
 
 class Meter:
-    """Tallies by topic."""
+    """Tallies by topic, in books: each has one writer, so that counting takes no lock."""
 
     def __init__(self) -> None:
-        self._tallies: dict[str, Tally] = {}
-        self._lock = threading.Lock()
+        self._books: list[Book] = []
+        self._pulls = self.book()
         self._samples: deque[tuple[float, Mapping[str, Tally]]] = deque(maxlen=int(WINDOW_S / SAMPLE_S))
         self.sample()
 
-    def handled(self, topic: str, seconds: float, count: int, failed: int, is_discarded: bool) -> None:
-        """A handler was called with so many messages, which took so long."""
-        with self._lock:
-            tally = self._tallies.get(topic) or self._add(topic)
-            tally.calls += 1
-            tally.call_s += seconds
-            if is_discarded:
-                tally.discarded += count
-            else:
-                tally.consumed += count - failed
-                tally.failed += failed
+    def book(self) -> Book:
+        """A new book for one writer."""
+        book: Book = {}
+        self._books.append(book)
+        return book
 
     def pulled(self, topic: str, seconds: float, count: int) -> None:
-        """A pull brought messages, after so long."""
-        with self._lock:
-            tally = self._tallies.get(topic) or self._add(topic)
-            tally.pulls += 1
-            tally.pulled += count
-            tally.pull_s += seconds
+        """A pull brought messages, after so long. From the event loop."""
+        tally = self._pulls.setdefault(topic, Tally())
+        tally.pulls += 1
+        tally.pulled += count
+        tally.pull_s += seconds
 
     def total(self) -> Tally:
         """Over all topics."""
         total = Tally()
         for tally in self._copy().values():
-            for field in dataclasses.fields(Tally):
-                setattr(total, field.name, getattr(total, field.name) + getattr(tally, field.name))
+            total.add(tally)
         return total
 
     def sample(self) -> None:
@@ -83,13 +81,12 @@ class Meter:
             topic: _rates(now, before.get(topic, Tally()), seconds) for topic, now in self._copy().items()
         }
 
-    def _add(self, topic: str) -> Tally:
-        tally = self._tallies[topic] = Tally()
-        return tally
-
     def _copy(self) -> dict[str, Tally]:
-        with self._lock:
-            return {topic: dataclasses.replace(tally) for topic, tally in self._tallies.items()}
+        sums: dict[str, Tally] = defaultdict(Tally)
+        for book in self._books:
+            for topic, tally in book.copy().items():
+                sums[topic].add(tally)
+        return dict(sums)
 
 
 def _rates(now: Tally, before: Tally, seconds: float) -> TopicRates:

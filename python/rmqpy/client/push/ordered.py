@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from rmqpy.client.push.handlers import Handlers
-from rmqpy.client.push.owned import Owned
+from rmqpy.client.push.owned import Batch, Owned
 from rmqpy.client.push.verdict import Verdict
-from rmqpy.client.push.workers import Crew
+from rmqpy.client.push.workers import Crew, Worker
 from rmqpy.message import ReceivedMessage
 
 log = logging.getLogger(__name__)
 
-#: After so long a worker turns to the next queue that waits.
+#: After so long a worker turns to the next queue that waits, if its turn has not ended before.
 TURN_S: Final = 60.0
 
 #: Call back on the event loop after so many seconds; from any thread.
@@ -56,25 +56,27 @@ class Ordered:
         """Let the crew begin."""
         self._crew.start(self.work)
 
-    def put(self, owned: Owned, messages: Sequence[ReceivedMessage]) -> None:
+    def put(self, owned: Owned) -> None:
         """Have messages handled that `owned` has."""
-        if owned.line_up(messages):
+        if owned.attend():
             self._crew.put(owned)
 
     def revive(self, owned: Owned) -> None:
         """Go on where a lost lock or a failure made it stop."""
-        self.put(owned, ())
+        self.put(owned)
 
     def expire(self, timeout_s: float) -> None:
         """A queue waits for its handler as long as it takes: going on would be out of order."""
 
-    async def work(self, owned: Owned) -> None:
-        """Do what lies in one queue, for a while."""
+    async def work(self, worker: Worker[Owned], owned: Owned) -> None:
+        """Do what lies in one queue, for what is left of the worker's turn."""
+        handlers = self._handlers
         until = time.monotonic() + TURN_S
-        while front := owned.begin_front(self._handlers.batch_size):
-            batch = self._handlers.cut(front)[0]
+        while front := owned.front(worker, handlers.batch_size):
+            worker.left -= 1
+            batch = front if owned.topic else handlers.cut(front)
             try:
-                verdict = await self._handlers.handle(batch)
+                verdict = await handlers.handle(worker, owned.topic or batch[0].topic, batch)
                 if owned.is_dropped:
                     return
                 if not verdict.failed:
@@ -83,12 +85,12 @@ class Ordered:
                     return
             finally:
                 # Last: whoever waits for the end commits what was finished.
-                owned.end()
-            if time.monotonic() > until:
-                self._crew.put(owned)
+                owned.leave(worker)
+            if worker.left <= 0 or time.monotonic() > until:
+                self._crew.put_back(owned)
                 return
 
-    def _fail(self, owned: Owned, batch: Sequence[ReceivedMessage], verdict: Verdict) -> bool:
+    def _fail(self, owned: Owned, batch: Batch, verdict: Verdict) -> bool:
         """Stop at the first message that failed. It is looked at again later: the line stays attended."""
         at = next((at for at, message in enumerate(batch) if message in verdict.failed), 0)
         if at:
@@ -105,7 +107,7 @@ class Ordered:
         return True
 
     def _again(self, owned: Owned) -> None:
-        owned.leave()
+        owned.unattend()
         self.revive(owned)
 
     def _buried(self, owned: Owned) -> None:

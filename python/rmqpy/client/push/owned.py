@@ -1,28 +1,38 @@
 """One queue this member owns: what was fetched and is not finished.
 
-Owns the order of a queue's messages, its progress, and how much of it lies here. Invariant: `progress` never
-passes a message that is not finished, and nothing of a queue that was given up is begun.
+Owns the order of a queue's messages, its progress, and how much of it lies here. A message that is not finished is in
+one of three places: it waits in line, a worker has it at hand, or it is on its way back to the broker. Progress is the
+oldest of them, looked for when somebody asks, so that finishing a message costs nothing.
 
-Any thread: the reader and the control plane on the event loop, handlers wherever they run. One lock per queue, never
-held while anything else is called.
+Invariant: `progress` never passes a message that is not finished, and nothing of a queue that was given up is begun.
+
+The reader and the control plane call from the event loop, workers from wherever they run. What happens for every
+message takes no lock, which workers would hand to each other: each step is one operation on a `deque` or a `dict`, and
+their order is such that who looks on sees a message in two places rather than in none.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from typing import NamedTuple
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple, TypeAlias
 
+from rmqpy.client.push.workers import Worker
 from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.protocol import names
+
+Batch: TypeAlias = Sequence[ReceivedMessage]
 
 
 class Limits(NamedTuple):
     """What may lie here of one queue before reading stops."""
 
     messages: int
+    #: A pull's bytes count until its last message is finished.
     bytes: int
     #: Offsets from the oldest unfinished message to the newest: bounds what a crash repeats.
     span: int
@@ -47,32 +57,40 @@ class Owned:
         """`wake` is called, from any thread, when a reader that found no room may look again, and when the last
         handler of a queue that was halted has returned."""
         self.queue = queue
+        #: Of all messages; `None` where each says its own, as messages that come again do.
+        self.topic = None if queue.topic.startswith(names.RETRY_PREFIX) else queue.topic
         #: Where to read on.
         self.fetch_at = position
         self.is_paused = False
         #: Until then, on the monotonic clock, the broker keeps the queue for this member.
         self.locked_until = float("inf")
-        #: On the wall clock, in seconds: when a pull brought something, and when something was finished.
-        self.pulled_at = self.finished_at = 0.0
+        #: In seconds: on the wall clock, when a pull brought something; on the monotonic clock, when something was
+        #: last given to a handler.
+        self.pulled_at = self.begun_at = 0.0
         #: Failures in a row of the message at the front; only ordered consumption counts here.
         self.failures = 0
         self._limits = limits
+        #: Reading goes on when the line is no longer than that.
+        self._low = limits.messages // 2
         self._wake = wake
-        self._lock = threading.Lock()
-        #: Offset → bytes, in order. Not a plain dict: that one is slow to find its first entry while many go.
-        self._unfinished: OrderedDict[int, int] = OrderedDict()
-        self._bytes = 0
-        self._begun = 0
-        #: Fetched, in order, not finished: the line of ordered consumption.
+        #: Fetched, in order, not begun; in ordered consumption, not finished.
         self._line: deque[ReceivedMessage] = deque()
-        #: Somebody works on the line, or is going to.
-        self._is_attended = False
+        self._at_hand: dict[Worker[Owned], Batch] = {}
+        #: Offsets of messages on their way back.
+        self._returning: set[int] = set()
+        #: Of each pull: the offset after its last message, and its bytes.
+        self._pulls: deque[tuple[int, int]] = deque()
         self._is_halted = False
         self._is_dropped = False
         self._is_starved = False
+        #: Somebody works on the line in order, or is going to. The lock is for this.
+        self._is_attended = False
+        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<Owned {self.queue}: {len(self._unfinished)} unfinished, progress {self.progress}>"
+        return f"<Owned {self.queue}: {self.count} unfinished, progress {self.progress}>"
+
+    # ---- the event loop ----------------------------------------------------------------------------------
 
     @property
     def is_dropped(self) -> bool:
@@ -82,135 +100,200 @@ class Owned:
     @property
     def is_locked(self) -> bool:
         """The broker still keeps it for us."""
-        return time.monotonic() < self.locked_until
+        return monotonic() < self.locked_until
 
     @property
     def is_busy(self) -> bool:
         """Some handler is at work on it."""
-        return self._begun > 0
+        return bool(self._at_hand)
 
     @property
     def count(self) -> int:
         """Messages that are not finished."""
-        return len(self._unfinished)
+        at_hand = 0
+        if not self._is_attended:
+            at_hand = sum(len(batch) for batch in self._handled())
+        return len(self._line) + at_hand + len(self._returning)
 
     @property
     def progress(self) -> int:
         """The offset of the oldest unfinished message, or where to read on."""
-        with self._lock:
-            return next(iter(self._unfinished), self.fetch_at)
+        oldest = self._oldest()
+        return self.fetch_at if oldest is None else oldest
 
     def held(self) -> Held:
-        """What is not finished, at one moment."""
-        with self._lock:
-            oldest, newest = next(iter(self._unfinished), -1), next(reversed(self._unfinished), -1)
-            progress = self.fetch_at if oldest < 0 else oldest
-            return Held(progress, len(self._unfinished), self._bytes, oldest, newest)
+        """What is not finished. From the event loop."""
+        oldest = self._oldest()
+        if oldest is None:
+            return Held(self.fetch_at, 0, 0, -1, -1)
+        return Held(oldest, self.count, self._bytes(oldest), oldest, self.fetch_at - 1)
 
     def has_room(self) -> bool:
         """Whether to read on. When not, `wake` is called as soon as there is room."""
-        with self._lock:
-            self._is_starved = self._is_full()
-            return not self._is_starved
+        # Before looking: what is finished meanwhile wakes us.
+        self._is_starved = True
+        self._is_starved = self._is_full()
+        return not self._is_starved
 
     def put(self, messages: Sequence[ReceivedMessage], fetch_at: int, size: int) -> bool:
         """Take what was fetched; False when the queue was given up meanwhile."""
-        with self._lock:
-            if self._is_dropped:
-                return False
-            self.fetch_at = fetch_at
-            if messages:
-                share = size // len(messages)
-                for message in messages:
-                    self._unfinished[message.queue_offset] = share
-                self._bytes += share * len(messages)
-                self.pulled_at = time.time()
-            return True
+        if self._is_dropped:
+            return False
+        self._line.extend(messages)
+        self.fetch_at = fetch_at
+        if messages:
+            self._pulls.append((fetch_at, size))
+            self.pulled_at = time.time()
+        return True
 
-    def begin(self) -> bool:
-        """A handler is about to be called; False when it must not. Pairs with `end`."""
-        with self._lock:
-            return self._begin()
+    def release(self, message: ReceivedMessage) -> None:
+        """A message that was on its way back is safe there."""
+        self._returning.discard(message.queue_offset)
+        self._look()
 
-    def end(self) -> None:
-        """The handler has returned."""
-        with self._lock:
-            self._begun -= 1
-            must_wake = self._is_halted and not self._begun
-        if must_wake:
-            self._wake(self)
-
-    def finish(self, messages: Iterable[ReceivedMessage]) -> None:
-        """These will not be delivered from here again."""
-        with self._lock:
-            for message in messages:
-                self._bytes -= self._unfinished.pop(message.queue_offset, 0)
-            self.finished_at = time.time()
-            must_wake = self._is_starved and not self._is_full()
-            if must_wake:
-                self._is_starved = False
-        if must_wake:
-            self._wake(self)
+    def overdue(self, worker: Worker[Owned], began_before: float) -> Batch | None:
+        """What this worker has been at for longer: it is the caller's now, and on its way back."""
+        batch = self._at_hand.get(worker)
+        # In this order: a worker says when it begins before it says with what.
+        if batch is None or worker.began_at >= began_before or worker.revoked is batch:
+            return None
+        self.hold(batch)
+        worker.revoked = batch
+        return batch
 
     def halt(self) -> None:
         """Begin nothing more; what handlers at work finish still counts."""
-        with self._lock:
-            self._is_halted = True
+        self._is_halted = True
 
     def drop(self) -> None:
         """It is given up: begin nothing more, and what handlers at work say is no longer asked for."""
-        with self._lock:
-            self._is_halted = self._is_dropped = True
+        self._is_halted = self._is_dropped = True
         self._wake(self)
 
-    # ---- in order: one at a time ------------------------------------------------------------------------
+    # ---- workers: in any order ----------------------------------------------------------------------------
 
-    def line_up(self, messages: Iterable[ReceivedMessage] = ()) -> bool:
-        """Put messages at the end of the line. True: somebody has to attend to it, from now on."""
+    @property
+    def has_more(self) -> bool:
+        """Whether messages wait here."""
+        return bool(self._line)
+
+    def take(self, worker: Worker[Owned], count: int) -> Batch | None:
+        """The next messages, for a handler to be called with. What this worker took before is finished, unless it
+        is held. `None`: there are none, or they must not be begun; `leave` then."""
+        line = self._line
+        self.begun_at = worker.began_at = monotonic()
+        try:
+            # First at hand, then out of the line. Should another worker be faster, ours come after it: that is safe.
+            batch: Batch = (line[0],)
+            self._at_hand[worker] = batch
+            if self._is_halted:
+                return None
+            message = line.popleft()
+        except IndexError:
+            return None
+        if message is not batch[0]:
+            self._at_hand[worker] = batch = (message,)
+        if count > 1:
+            self._at_hand[worker] = batch = self._fill(message, count)
+        self._look_when_low()
+        return batch
+
+    def hold(self, messages: Iterable[ReceivedMessage]) -> None:
+        """These are on their way back, and not finished before `release`."""
+        self._returning.update(message.queue_offset for message in messages)
+
+    def leave(self, worker: Worker[Owned]) -> None:
+        """This worker has nothing of it at hand any more."""
+        self._at_hand.pop(worker, None)
+        if self._is_halted and not self._at_hand:
+            self._wake(self)
+        self._look_when_low()
+
+    # ---- workers: in order, one at a time ------------------------------------------------------------------
+
+    def attend(self) -> bool:
+        """True: somebody has to attend to the line, from now on."""
         with self._lock:
-            self._line.extend(messages)
             if self._is_attended or not self._line:
                 return False
             self._is_attended = True
             return True
 
-    def begin_front(self, count: int) -> list[ReceivedMessage]:
-        """`begin` with the first messages of the line. None: there are none, or they must not be begun, and nobody
-        attends to the line any more."""
+    def front(self, worker: Worker[Owned], count: int) -> Batch:
+        """The first messages of the line, for a handler to be called with; `leave` after it has. None: there are
+        none, or they must not be begun, and nobody attends to the line any more."""
+        self.begun_at = worker.began_at = monotonic()
         with self._lock:
-            if not self._line or not self._begin():
-                self._is_attended = False
-                return []
-            return list(islice(self._line, count))
+            batch = [self._line[at] for at in range(min(count, len(self._line)))]
+            self._at_hand[worker] = batch
+            if batch and not self._is_halted and self.is_locked:
+                return batch
+            self._is_attended = False
+        self.leave(worker)
+        return ()
 
-    def first(self) -> list[ReceivedMessage]:
+    def first(self) -> Batch:
         """The message at the front of the line."""
-        with self._lock:
-            return list(islice(self._line, 1))
+        return (self._line[0],)
 
-    def advance(self, messages: Sequence[ReceivedMessage]) -> None:
-        """`finish` for the first messages of the line."""
-        with self._lock:
-            for _ in messages:
-                self._line.popleft()
-            self.failures = 0
-        self.finish(messages)
+    def advance(self, messages: Batch) -> None:
+        """The first messages of the line are finished."""
+        for _ in messages:
+            self._line.popleft()
+        self.failures = 0
 
-    def leave(self) -> None:
+    def unattend(self) -> None:
         """Nobody attends to the line for now."""
         with self._lock:
             self._is_attended = False
 
-    def _begin(self) -> bool:
-        if self._is_halted or not self.is_locked:
-            return False
-        self._begun += 1
-        return True
+    # ---- pieces ------------------------------------------------------------------------------------------
+
+    def _look_when_low(self) -> None:
+        if self._is_starved and len(self._line) <= self._low:
+            self._look()
+
+    def _look(self) -> None:
+        """Wake the reader, if it waits for room and there is some."""
+        if self._is_starved and not self._is_full():
+            self._is_starved = False
+            self._wake(self)
+
+    def _fill(self, first: ReceivedMessage, count: int) -> Batch:
+        """A batch of one topic."""
+        batch = [first]
+        topic = self.topic or first.topic
+        with suppress(IndexError):
+            while len(batch) < count:
+                message = self._line.popleft()
+                if self.topic is None and message.topic != topic:
+                    self._line.appendleft(message)
+                    break
+                batch.append(message)
+        return batch
+
+    def _oldest(self) -> int | None:
+        # The line first: what leaves it is at hand by then.
+        found = []
+        with suppress(IndexError):
+            found.append(self._line[0].queue_offset)
+        found += [batch[0].queue_offset for batch in self._handled() if batch]
+        found += self._returning.copy()
+        return min(found, default=None)
+
+    def _handled(self) -> list[Batch]:
+        """What workers have at hand, and may conclude."""
+        return [batch for worker, batch in self._at_hand.copy().items() if worker.revoked is not batch]
+
+    def _bytes(self, progress: int) -> int:
+        while self._pulls and self._pulls[0][0] <= progress:
+            self._pulls.popleft()
+        return sum(size for _, size in self._pulls.copy())
 
     def _is_full(self) -> bool:
-        oldest = next(iter(self._unfinished), self.fetch_at)
+        progress = self.progress
         return (
-            len(self._unfinished) >= self._limits.messages
-            or self._bytes >= self._limits.bytes
-            or self.fetch_at - oldest >= self._limits.span
+            self.count >= self._limits.messages
+            or self.fetch_at - progress >= self._limits.span
+            or self._bytes(progress) >= self._limits.bytes
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from rmqpy import errors
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 PAUSE_S: Final = 1.0
 PAUSE_WHEN_BUSY_S: Final = 0.05
 
-Deliver = Callable[[Owned, Sequence[ReceivedMessage]], None]
+Deliver = Callable[[Owned], None]
 
 
 class Moved(Exception):
@@ -94,7 +94,7 @@ class Reader:
                 messages = pulled.call.messages(owned.queue, tags=tags, begin=owned.fetch_at)
                 self._meter.pulled(owned.queue.topic, time.monotonic() - began_at, len(messages))
             if owned.put(messages, pulled.next_offset, pulled.call.body_size) and messages:
-                self._deliver(owned, messages)
+                self._deliver(owned)
 
     async def _pull(self, owned: Owned, tags: str, suggested: int) -> pulls.Pulled:
         queue = owned.queue

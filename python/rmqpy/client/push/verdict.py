@@ -67,14 +67,15 @@ class Verdict(NamedTuple):
     is_discarded: bool = False
 
 
-_DONE: Final = Verdict()
+#: Nothing is left to do.
+DONE: Final = Verdict()
 _DISCARDED: Final = Verdict(is_discarded=True)
 
 
 def judge(answer: Any, messages: Sequence[ReceivedMessage]) -> Verdict:
     """What a handler's answer says about `messages`. Raises `TypeError` for one that says nothing."""
     if answer is None or answer is True or answer is ConsumeResult.SUCCESS:
-        return _DONE
+        return DONE
     if answer is False or answer is ConsumeResult.RETRY:
         return Verdict(messages)
     if answer is ConsumeResult.DISCARD:

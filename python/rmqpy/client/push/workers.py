@@ -1,9 +1,9 @@
 """Who calls the handlers: a crew of threads, or of tasks.
 
-Owns the queue of work and those who take from it. What work is, a coroutine over an item, is written once: a
-thread drives it to its end without suspending, a task awaits it.
+Owns what waits for work, queues of messages, and those who do it. How an item is worked on, a coroutine for some of its
+messages, is written once: a thread drives it to its end without suspending, a task awaits it.
 
-`put` may be called from any thread for `ThreadCrew`, and from its loop for `TaskCrew`.
+What is not said to be a worker's belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import asyncio
 import inspect
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Coroutine
-from queue import SimpleQueue
+from contextlib import suppress
+from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from rmqpy.remoting.client import run
@@ -21,37 +23,77 @@ from rmqpy.remoting.client import run
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Items a task does before others get their turn, should its handler never wait for anything.
-TURN: Final = 16
+#: Messages of one turn of a thread. Long enough that one loss of the interpreter (5 ms) does not make it look slow.
+TURN: Final = 128
+#: Messages of one turn of a task: others get theirs after it, should its handler never wait for anything.
+TASK_TURN: Final = 16
+#: A turn that took no longer for each message is brisk: a second thread would only take the interpreter from the first.
+BRISK_S: Final = 100e-6
+#: A worker at one message for longer is taken to wait for something, so that another one can go on meanwhile.
+STUCK_S: Final = 1e-3
 
-Work = Callable[[T], Coroutine[Any, Any, None]]
+Work = Callable[["Worker[T]", T], Coroutine[Any, Any, None]]
+
+
+class Worker(Generic[T]):
+    """One of a crew, and what it is at. Others look; only `revoked` is theirs to write."""
+
+    def __init__(self) -> None:
+        #: What it works on now.
+        self.item: T | None = None
+        #: When it began what it is at, on the monotonic clock.
+        self.began_at = 0.0
+        #: What it had at hand when its time was up: not its to conclude any more.
+        self.revoked: object = None
+        #: What is left of its turn.
+        self.left = 0
+        self._turned_at = 0.0
+
+    def turn(self, count: int) -> None:
+        """Begin a turn of so many messages."""
+        self.left = count
+        self._turned_at = self.began_at = monotonic()
+
+    def pace(self, count: int) -> float | None:
+        """Seconds for each message of a turn that has ended; `None` where it was cut short for want of them."""
+        return None if self.left > 0 else (monotonic() - self._turned_at) / count
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether it waits for something, as far as can be told."""
+        return self.began_at < now - STUCK_S
 
 
 class Crew(ABC, Generic[T]):
-    """`size` workers, and the items that wait for them."""
+    """`size` workers, and the items that wait for them, each once."""
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.workers: tuple[Worker[T], ...] = tuple(Worker[T]() for _ in range(size))
+        self._items: dict[T, None] = {}
 
     @abstractmethod
     def start(self, work: Work[T]) -> None:
-        """Begin; `work` must not raise."""
+        """Begin; `work` must not raise. It is called with an item, and works on it for a turn at most."""
 
     @abstractmethod
     def put(self, item: T) -> None:
-        """Have it done, in turn."""
+        """Have it worked on, behind those that wait. From the event loop."""
+
+    @abstractmethod
+    def put_back(self, item: T) -> None:
+        """Likewise, by a worker: there is more to it than this worker will do now, or than one worker should."""
 
     @abstractmethod
     def dismiss(self) -> None:
-        """Let everybody go after the item at hand; items that wait are forgotten."""
+        """Let everybody go after what is at hand; items that wait are forgotten."""
 
     @abstractmethod
-    async def invoke(self, handler: Callable[[Any], Any], argument: Any) -> Any:
-        """Call a handler the way this crew does."""
+    async def settle(self, answer: Any) -> Any:
+        """What a handler has answered in the end."""
 
     @abstractmethod
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do this now, beside what waits for its turn. From the event loop."""
+        """Do this now, beside what waits for its turn."""
 
     @abstractmethod
     def has_caller(self) -> bool:
@@ -59,34 +101,57 @@ class Crew(ABC, Generic[T]):
 
 
 class ThreadCrew(Crew[T]):
-    """Handlers run in threads of their own. Not to be awaited: who waits for them watches what they finish."""
+    """Handlers run in threads of their own. Not to be awaited: who waits for them watches what they finish.
+
+    As few threads are up as it takes. Handlers that never wait for anything take the interpreter from each other,
+    which costs several times what a message does, and are called by one thread. Another one gets up when items wait
+    and all who are up seem to wait for something (`STUCK_S`), or when handlers turn out slow (`BRISK_S`), until all
+    are up. Who finds nothing to do, or is brisk and not alone, lies down.
+    """
 
     def __init__(self, size: int, name: str) -> None:
         super().__init__(size)
-        self._items: SimpleQueue[T | None] = SimpleQueue()
         self._name = name
         self._is_dismissed = False
         self._threads: list[threading.Thread] = []
+        # For the items, and for who is up. Taken for a turn, not for a message.
+        self._lock = threading.Lock()
+        #: Those who lie down, each with the bell that wakes it; the last one is the first to get up.
+        self._down: list[tuple[Worker[T], threading.Lock]] = []
+        self._up: set[Worker[T]] = set(self.workers)
+        self._watch: asyncio.TimerHandle | None = None
 
     def start(self, work: Work[T]) -> None:
-        for number in range(self.size):
+        self._loop = asyncio.get_running_loop()
+        for number, worker in enumerate(self.workers):
             # Daemons: a handler that never returns must not keep the process from ending.
             thread = threading.Thread(
-                target=self._serve, args=(work,), name=f"{self._name}-{number}", daemon=True
+                target=self._serve, args=(worker, work), name=f"{self._name}-{number}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
 
     def put(self, item: T) -> None:
-        self._items.put(item)
+        with self._lock:
+            self._items[item] = None
+            if not self._up:
+                self._get_up()
+        self._keep_watch()
+
+    def put_back(self, item: T) -> None:
+        with self._lock:
+            self._items[item] = None
 
     def dismiss(self) -> None:
-        self._is_dismissed = True
-        for _ in self._threads:
-            self._items.put(None)
+        if self._watch is not None:
+            self._watch.cancel()
+        with self._lock:
+            self._is_dismissed = True
+            self._items.clear()
+            while self._down:
+                self._get_up()
 
-    async def invoke(self, handler: Callable[[Any], Any], argument: Any) -> Any:
-        answer = handler(argument)
+    async def settle(self, answer: Any) -> Any:
         if inspect.iscoroutine(answer):
             answer.close()
             raise TypeError("the handler is a coroutine function: use AsyncPushConsumer")
@@ -98,9 +163,70 @@ class ThreadCrew(Crew[T]):
     def has_caller(self) -> bool:
         return threading.current_thread() in self._threads
 
-    def _serve(self, work: Work[T]) -> None:
-        while (item := self._items.get()) is not None and not self._is_dismissed:
-            run(work(item))
+    def _serve(self, worker: Worker[T], work: Work[T]) -> None:
+        bell = threading.Lock()
+        bell.acquire()
+        while not self._is_dismissed:
+            if self._may_lie_down(worker, bell):
+                bell.acquire()
+            worker.turn(TURN)
+            while worker.left > 0 and (item := self._next()) is not None:
+                worker.item = item
+                run(work(worker, item))
+            worker.item = None
+
+    def _next(self) -> T | None:
+        with self._lock:
+            item = next(iter(self._items), None)
+            if item is not None:
+                del self._items[item]
+            return item
+
+    def _may_lie_down(self, worker: Worker[T], bell: threading.Lock) -> bool:
+        """After a turn: whether this worker is not needed now. It is down then, and must wait for its bell."""
+        pace = worker.pace(TURN)
+        with self._lock:
+            if self._is_dismissed:
+                return False
+            if self._items:
+                if pace is not None and pace > BRISK_S:
+                    self._get_up()
+                now = monotonic()
+                if pace is None or pace > BRISK_S or all(
+                    other is worker or other.is_stuck(now) for other in self._up
+                ):
+                    return False
+                # Whoever stays may get stuck, which somebody has to notice.
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._keep_watch)
+            self._up.discard(worker)
+            self._down.append((worker, bell))
+            return True
+
+    def _get_up(self) -> None:
+        """Wake one who is down, if somebody is. Under the lock."""
+        if self._down:
+            worker, bell = self._down.pop()
+            # From now on: it may take a while until it runs.
+            worker.began_at = monotonic()
+            self._up.add(worker)
+            bell.release()
+
+    def _keep_watch(self) -> None:
+        """See to it that somebody gets up when all who are up are stuck. On the event loop."""
+        if self._watch is None and self._items and not self._is_dismissed:
+            self._watch = self._loop.call_later(STUCK_S, self._look_around)
+
+    def _look_around(self) -> None:
+        self._watch = None
+        now = monotonic()
+        with self._lock:
+            is_everybody_up = not self._down
+            if self._items and all(worker.is_stuck(now) for worker in self._up):
+                self._get_up()
+        # Nobody is left to wake: whoever lies down while items wait has the watch kept again.
+        if not is_everybody_up:
+            self._keep_watch()
 
 
 class TaskCrew(Crew[T]):
@@ -108,21 +234,28 @@ class TaskCrew(Crew[T]):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self._items: asyncio.Queue[T] = asyncio.Queue()
+        self._bells: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, work: Work[T]) -> None:
-        self._tasks = [asyncio.create_task(self._serve(work)) for _ in range(self.size)]
+        self._tasks = [asyncio.create_task(self._serve(worker, work)) for worker in self.workers]
 
     def put(self, item: T) -> None:
-        self._items.put_nowait(item)
+        self._items[item] = None
+        while self._bells:
+            bell = self._bells.popleft()
+            if not bell.done():
+                bell.set_result(None)
+                return
+
+    def put_back(self, item: T) -> None:
+        self.put(item)
 
     def dismiss(self) -> None:
         for task in self._tasks:
             task.cancel()
 
-    async def invoke(self, handler: Callable[[Any], Any], argument: Any) -> Any:
-        answer = handler(argument)
+    async def settle(self, answer: Any) -> Any:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
@@ -131,11 +264,16 @@ class TaskCrew(Crew[T]):
     def has_caller(self) -> bool:
         return asyncio.current_task() in self._tasks
 
-    async def _serve(self, work: Work[T]) -> None:
-        done = 0
+    async def _serve(self, worker: Worker[T], work: Work[T]) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            item = await self._items.get()
-            await work(item)
-            done += 1
-            if done % TURN == 0:
-                await asyncio.sleep(0)
+            while not self._items:
+                bell = loop.create_future()
+                self._bells.append(bell)
+                await bell
+            worker.item = item = next(iter(self._items))
+            del self._items[item]
+            worker.turn(TASK_TURN)
+            await work(worker, item)
+            worker.item = None
+            await asyncio.sleep(0)
