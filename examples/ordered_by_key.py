@@ -21,6 +21,8 @@ def main() -> None:
     balance: Counter[str] = Counter()
     booked_by: Counter[str] = Counter()
     all_booked = threading.Event()
+    # For what members share: the accounts of different queues are booked side by side.
+    lock = threading.Lock()
 
     def member(name: str, namesrv: str) -> rmqpy.PushConsumer:
         consumer = rmqpy.PushConsumer("ledger", namesrv, ordered=True, start_from="earliest")
@@ -30,10 +32,11 @@ def main() -> None:
             account = message.sharding_key or ""
             # No lock: nobody else has this account now.
             balance[account] += int(message.text())
-            booked_by[name] += 1
             assert balance[account] >= 0, f"{account} was drawn from before it was paid into"
-            if sum(booked_by.values()) == 2 * ROUNDS * len(ACCOUNTS):
-                all_booked.set()
+            with lock:
+                booked_by[name] += 1
+                if booked_by.total() == 2 * ROUNDS * len(ACCOUNTS):
+                    all_booked.set()
 
         return consumer
 
@@ -46,7 +49,7 @@ def main() -> None:
                     bank.send("movements", str(-amount), sharding_key=account)
         with member("one", server.namesrv), member("two", server.namesrv):
             assert all_booked.wait(60)
-    print(f"booked {sum(booked_by.values())} movements, every balance is {set(balance.values())}")
+    print(f"booked {booked_by.total()} movements {dict(booked_by)}, every balance is {set(balance.values())}")
 
 
 if __name__ == "__main__":
