@@ -16,12 +16,14 @@ from typing import Final, Protocol
 from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
+from rmqpy.control import kept
+from rmqpy.control.kept import Kept
 from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.declare import json_tree, read_json
+from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.groups import GroupTable, SubscriptionGroup
 from rmqpy.protocol.topics import DataVersion
 from rmqpy.remoting.server import Refused
@@ -81,13 +83,15 @@ class Groups:
         self._table = {name: SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
         self._version = first_version(clock)
+        self._kept = Kept()
         #: Groups in the table that are not in the file yet, and by how many callers.
         self._unsaved: Counter[str] = Counter()
 
     def load(self) -> None:
         """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
-        found = files.load(self._path, _parse)
-        if found is not None:
+        loaded = files.load(self._path, _parse)
+        if loaded is not None:
+            found, self._kept = loaded
             self._table |= found.subscription_group_table
             self._forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
             self._version = found.data_version
@@ -149,6 +153,7 @@ class Groups:
         """Forget a group and what it was forbidden; whether there was one."""
         if self._table.pop(name, None) is None:
             return False
+        self._kept = self._kept.without("subscriptionGroupTable", name)
         self._sink.remove_group(name)
         for topic in self._forbidden.pop(name, {}):
             self._sink.forbid(name, topic, False)
@@ -209,7 +214,8 @@ class Groups:
             subscription_group_table=dict(self._table),
             forbidden_table={group: dict(topics) for group, topics in self._forbidden.items()},
         )
-        return lambda: json_tree(table)
+        unknown = self._kept
+        return lambda: unknown.put_back(json_tree(table))
 
     def _publish(self, group: SubscriptionGroup) -> None:
         self._sink.put_group(
@@ -224,9 +230,9 @@ class Groups:
         )
 
 
-def _parse(text: str) -> GroupTable:
-    table = read_json(GroupTable, text)
+def _parse(text: str) -> tuple[GroupTable, Kept]:
+    table, unknown = kept.read(GroupTable, text)
     for name, group in table.subscription_group_table.items():
         if reason := fault(group):
             raise DecodeError(f"group {name}: {reason}")
-    return table
+    return table, unknown

@@ -11,16 +11,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config import files
+from rmqpy.control import kept
+from rmqpy.control.kept import Kept
 from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
-from rmqpy.protocol.declare import json_tree, read_json, record
+from rmqpy.protocol.declare import json_tree, record
 from rmqpy.protocol.topics import DataVersion
 
 log = logging.getLogger(__name__)
+
+#: Which topics a group has offsets in, as earlier releases wrote it beside them. It would soon say something else.
+_DERIVED: Final = "groupTopicMap"
 
 
 class OffsetTable(Protocol):
@@ -49,6 +54,7 @@ class OffsetFile:
         self._offsets = offsets
         self._saver = Saver(path, lambda: self._content)
         self._version = first_version(clock)
+        self._kept = Kept()
         self._saved_commits = offsets.commits
 
     def load(self, end_of: Callable[[str, int], int]) -> None:
@@ -56,9 +62,11 @@ class OffsetFile:
 
         Blocks; before the first send. Raises `ConfigError` naming the file.
         """
-        found = files.load(self._path, lambda text: read_json(OffsetContent, text))
-        if found is None:
+        loaded = files.load(self._path, lambda text: kept.read(OffsetContent, text))
+        if loaded is None:
             return
+        found, unknown = loaded
+        self._kept = unknown.without(_DERIVED)
         self._version = found.data_version
         table, cut = _cut(found.offset_table, end_of)
         self._offsets.load(table)
@@ -78,7 +86,8 @@ class OffsetFile:
     def _content(self) -> object:
         _, table = self._offsets.snapshot()
         self._version = next_version(self._version, self._clock)
-        return json_tree(OffsetContent(data_version=self._version, offset_table=table))
+        content = OffsetContent(data_version=self._version, offset_table=table)
+        return self._kept.put_back(json_tree(content))
 
 
 def _cut(

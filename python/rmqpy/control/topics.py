@@ -17,14 +17,16 @@ from typing import Final, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config import files
+from rmqpy.control import kept
 from rmqpy.control.attributes import MESSAGE_TYPE
+from rmqpy.control.kept import Kept
 from rmqpy.control.saver import Saver
 from rmqpy.control.versions import first_version, next_version
 from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.declare import json_tree, read_json
-from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicFilterType, TopicTable
+from rmqpy.protocol.declare import json_tree, record
+from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicFilterType
 from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,14 @@ def fault(topic: TopicConfig) -> str | None:
     if topic.topic_sys_flag not in _INT32:
         return f"The topicSysFlag {topic.topic_sys_flag} has more than 32 bits."
     return None
+
+
+@record
+class TopicContent:
+    """The content of the file."""
+
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = dataclasses.field(default_factory=dict)
 
 
 class TopicSink(Protocol):
@@ -78,6 +88,7 @@ class Topics:
         self._clock = clock
         self._table = {topic.topic_name: topic for topic in built_in}
         self._version = first_version(clock)
+        self._kept = Kept()
         #: Topics in the table that are not in the file yet, and by how many callers.
         self._unsaved: Counter[str] = Counter()
         #: Names the system keeps for itself.
@@ -90,8 +101,9 @@ class Topics:
 
         Blocks; for the start of the broker. Raises `ConfigError` naming the file.
         """
-        found = files.load(self._path, _parse)
-        if found is not None:
+        loaded = files.load(self._path, _parse)
+        if loaded is not None:
+            found, self._kept = loaded
             # What was stored wins over what is built in: an administrator may have changed it. The template for new
             # topics goes with its setting, or clients would still be told that they may send to any topic.
             has_template = names.AUTO_CREATE_TOPIC in self._table
@@ -168,8 +180,14 @@ class Topics:
         if removed:
             for topic in removed:
                 self._sink.remove_topic(topic.topic_name)
+                self._kept = self._kept.without("topicConfigTable", topic.topic_name)
             await self._save()
         return removed
+
+    async def mark_ordered(self, names: Iterable[str]) -> None:
+        """Make those that there are order topics; none ceases to be one by being left out. Raises `StoreError`."""
+        known = (self._table.get(name) for name in names)
+        await self.put(*(dataclasses.replace(topic, order=True) for topic in known if topic and not topic.order))
 
     def touch(self) -> None:
         """Move the version though no topic changed: what is registered did, as with the broker's permission."""
@@ -216,8 +234,9 @@ class Topics:
             self._table[topic.topic_name] = before
 
     def _snapshot(self) -> Callable[[], object]:
-        table = TopicTable(data_version=self._version, topic_config_table=dict(self._table))
-        return lambda: json_tree(table)
+        content = TopicContent(data_version=self._version, topic_config_table=dict(self._table))
+        unknown = self._kept
+        return lambda: unknown.put_back(json_tree(content))
 
     def _publish(self, topic: TopicConfig) -> None:
         self._sink.put_topic(
@@ -232,12 +251,12 @@ class Topics:
         )
 
 
-def _parse(text: str) -> TopicTable:
-    table = read_json(TopicTable, text)
-    for name, topic in table.topic_config_table.items():
+def _parse(text: str) -> tuple[TopicContent, Kept]:
+    content, unknown = kept.read(TopicContent, text)
+    for name, topic in content.topic_config_table.items():
         if reason := fault(topic):
             raise DecodeError(f"topic {name}: {reason}")
-    return table
+    return content, unknown
 
 
 def built_in_topics(
@@ -262,7 +281,7 @@ def built_in_topics(
         topic(cluster, 16, Permission.INHERIT | (Permission.READ_WRITE if is_cluster_open else 0)),
         topic(broker, 1, Permission.INHERIT | (Permission.READ_WRITE if is_broker_open else 0)),
         topic("OFFSET_MOVED_EVENT", 1),
-        topic("SCHEDULE_TOPIC_XXXX", 18),
+        topic(names.SCHEDULE_TOPIC, 18),
         topic(f"{cluster}_REPLY_TOPIC", 1),
         topic(f"rmq_sys_REVIVE_LOG_{cluster}", revive_queues),
         topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, Permission.INHERIT),

@@ -167,7 +167,12 @@ def decode_reply(ask: type[Request[T]], ext: Mapping[str, str], body: bytes | No
 
 def read_json(kind: type[T], text: str | bytes) -> T:
     """A declared record, or a list or map of them, from JSON text."""
-    return cast(T, _read(values.rule(kind), text, ""))
+    return read_tree(kind, fastjson.loads(text))
+
+
+def read_tree(kind: type[T], tree: object) -> T:
+    """The same from what `fastjson.loads` returned."""
+    return cast(T, _read(values.rule(kind), tree, ""))
 
 
 def json_tree(value: object) -> Any:
@@ -205,15 +210,14 @@ def _body(annotation: Any, has_default: bool) -> _Body:
         return _Body(_text_body, lambda content, strict: _bytes(content), has_default, "")
     rule = values.rule(annotation)
     return _Body(
-        lambda body: _read(rule, body, "body"),
+        lambda body: _read(rule, fastjson.loads(body), "body"),
         lambda content, strict: _bytes(fastjson.dumps(rule.write(content), strict=strict)),
         has_default,
         None,
     )
 
 
-def _read(rule: values.Rule, text: str | bytes, place: str) -> Any:
-    tree = fastjson.loads(text)
+def _read(rule: values.Rule, tree: object, place: str) -> Any:
     try:
         return rule.read(tree)
     except values.Misfit as misfit:

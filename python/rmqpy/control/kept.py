@@ -1,0 +1,84 @@
+"""What a file of the broker holds that this release has no name for.
+
+Owns the members that our own writing of a file would leave out, because another release or Apache's broker put them
+there. They are written back as they were, for as long as the topic, group or table they stand in exists: a folder
+that went through our hands has lost nothing when it goes on.
+
+Values of this type never change, so any thread may use one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from rmqpy.protocol import fastjson
+from rmqpy.protocol.declare import json_tree, read_tree
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The members of one JSON object that nothing here reads, and those of the objects in it."""
+
+    members: Mapping[str, object] = field(default_factory=dict)
+    #: Lists that hold more than we would write: as they were, and what we would write.
+    lists: Mapping[str, tuple[object, object]] = field(default_factory=dict)
+    below: Mapping[str, Kept] = field(default_factory=dict)
+
+    @classmethod
+    def between(cls, found: Mapping[str, Any], written: Mapping[Any, Any]) -> Kept:
+        """What is in `found` and would not be in `written`, which was made from it."""
+        ours = {str(name): value for name, value in written.items()}
+        folded: set[str] | None = None
+        members: dict[str, object] = {}
+        lists: dict[str, tuple[object, object]] = {}
+        below: dict[str, Kept] = {}
+        for name, value in found.items():
+            if name not in ours:
+                # Readers take names in any case: such a member has been read.
+                folded = {known.lower() for known in ours} if folded is None else folded
+                if value is not None and name.lower() not in folded:
+                    members[name] = value
+            elif isinstance(value, dict):
+                if inner := cls.between(value, ours[name]):
+                    below[name] = inner
+            elif isinstance(value, list) and value != ours[name]:
+                lists[name] = (value, ours[name])
+        return cls(members, lists, below)
+
+    def __bool__(self) -> bool:
+        return bool(self.members or self.lists or self.below)
+
+    def put_back(self, tree: dict[Any, Any]) -> dict[Any, Any]:
+        """Add what was kept to a tree that is about to be written; what the tree no longer has takes its own along."""
+        for name, value in self.members.items():
+            tree.setdefault(name, value)
+        if self.lists or self.below:
+            for name, value in tree.items():
+                found, written = self.lists.get(str(name), (None, None))
+                if found is not None and value == written:
+                    tree[name] = found
+                elif inner := self.below.get(str(name)):
+                    inner.put_back(value)
+        return tree
+
+    def without(self, name: str, *path: str) -> Kept:
+        """The same without a member, or without what was kept below it."""
+        if path:
+            inner = self.below.get(name)
+            return replace(self, below={**self.below, name: inner.without(*path)}) if inner else self
+        return Kept(_but(self.members, name), _but(self.lists, name), _but(self.below, name))
+
+
+def read(kind: type[T], text: str) -> tuple[T, Kept]:
+    """A declared record from the text of a file, and what its declaration does not know. Raises `DecodeError`."""
+    tree = fastjson.loads(text)
+    record = read_tree(kind, tree)
+    return record, Kept.between(tree, json_tree(record))
+
+
+def _but(table: Mapping[str, T], name: str) -> dict[str, T]:
+    return {key: value for key, value in table.items() if key != name}
