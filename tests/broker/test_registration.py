@@ -1,6 +1,7 @@
 """Registration: all name servers in parallel, complete first, changes at once, off at stop."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from rmqpy.control.registration import Identity, Registration
 from rmqpy.control.topics import Topics, built_in_topics
 from rmqpy.errors import BrokerError, ConnectError
 from rmqpy.protocol.requests.registration import (
+    KvTable,
     RegisterBroker,
     Registered,
     UnregisterBroker,
@@ -169,3 +171,21 @@ async def test_a_stop_takes_the_broker_off_the_name_servers_that_know_it(tmp_pat
     )
     asked = [gone.asked.get_nowait() for _ in range(gone.asked.qsize())]
     assert all(isinstance(ask, RegisterBroker) for ask in asked)
+
+
+async def test_order_topics_of_a_name_server_become_order_topics_here_and_are_announced(
+    tmp_path: Path,
+) -> None:
+    async def with_order(ask: Any) -> Any:
+        table = {"orders": "broker-a:4", "elsewhere": "broker-b:4"}
+        return Registered(body=KvTable(table=table)) if isinstance(ask, RegisterBroker) else None
+
+    topics, server = topics_in(tmp_path), NameServer(with_order)
+    await topics.put(orders())
+    async with running(topics, {"ns": server}):
+        assert not (await server.next_table()).topic_config_table["orders"].order
+        changed = await server.next_table()
+        assert [topic.order for topic in changed.topic_config_table.values()] == [True]
+        assert topics.table["orders"].order
+        assert "elsewhere" not in topics.table
+    assert json.loads((tmp_path / "topics.json").read_text())["topicConfigTable"]["orders"]["order"] is True

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from rmqpy.control.topics import Topics
-from rmqpy.errors import RocketMQError
+from rmqpy.errors import RocketMQError, StoreError
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.registration import PackedBody, RegisterBroker, UnregisterBroker, pack
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
@@ -126,6 +126,13 @@ class Registration:
         """A registration of changed topics only."""
         return self._ask(self._pack(self._topics.version, topics, self._permission()))
 
+    async def take_order(self, table: Mapping[str, str]) -> None:
+        """The order topics of a name server are ours as well: what tools keep there holds for every broker."""
+        try:
+            await self._topics.mark_ordered(table)
+        except StoreError as error:
+            log.warning("order topics of a name server could not be marked: %s", error)
+
     def leave(self) -> UnregisterBroker:
         """The request that ends a registration."""
         return UnregisterBroker(
@@ -224,13 +231,15 @@ class _Line:
                 if is_full
                 else self._registration.partial(list(news.values()))
             )
-            await self._peer.call(ask, timeout=self._timeout)
+            answer = await self._peer.call(ask, timeout=self._timeout)
         except (RocketMQError, OSError) as error:
             self._failed(str(error))
         else:
             if is_full and not self.is_known:
                 log.info("registered at name server %s", self.address)
             self.is_known, self.fault = True, None
+            if is_full and answer.body is not None:
+                await self._registration.take_order(answer.body.table)
         self.asked_once.set()
         return self.fault is None
 
