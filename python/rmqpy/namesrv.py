@@ -31,6 +31,7 @@ from rmqpy.routing.handlers import (
 )
 from rmqpy.routing.kv import KeyValues
 from rmqpy.routing.metrics import Metrics
+from rmqpy.routing.notices import Notices
 from rmqpy.routing.routes import Routes
 from rmqpy.routing.unserved import UNSERVED
 
@@ -52,6 +53,8 @@ class NameServer:
         self._config = config
         self._configuration = Configuration(config)
         self._routes = Routes(clock, self._configuration)
+        self._notices = Notices(self._configuration)
+        self._routes.on_smallest = self._notices.smallest_changed
         self._values = KeyValues(Path(config.kv_path) if config.kv_path else None)
         self._server = Server(idle_ms=config.idle_seconds * 1000)
         self._endpoint = Endpoint(
@@ -108,6 +111,7 @@ class NameServer:
             await self._http.stop()
             self._http, self._http_bound = None, None
         await self._endpoint.stop(grace_ms)
+        await asyncio.to_thread(self._notices.close)
 
     async def _serve_http(self) -> None:
         if self._config.http_port == NO_HTTP:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fakebroker import Connect, StartNameServer
+from fakebroker import BrokerMaker, Connect, StartNameServer
+from rmqpy.clock import HandClock
 from rmqpy.config import files, namesrv
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ConfigError
@@ -171,6 +172,19 @@ async def test_a_setting_changes_at_once_and_is_written_down(
     text = (tmp_path / "namesrv.properties").read_text()
     assert text == "# ours\nenableTopicList=false\nenableAllTopicList=false\n"
     assert "enableTopicList=false\n" in (await peer.ask(GetNameServerConfig())).body
+
+
+async def test_silent_brokers_are_looked_for_as_often_as_the_setting_says_from_then_on(
+    start: StartNameServer, connect: Connect, broker: BrokerMaker, clock: HandClock
+) -> None:
+    server = await start(scan_interval_ms=120_000)
+    peer, silent = await connect(server), await broker(server=server)
+    await silent.register()
+    await peer.ask(UpdateNameServerConfig(body="scanNotActiveBrokerInterval=10\n"))
+    assert (await peer.call(105, {"topic": "orders"})).code == 0
+    clock.advance(121)
+    assert await silent.peer.is_closed_by_server()
+    assert (await peer.call(105, {"topic": "orders"})).code == 17
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from golden import golden, golden_frame
 from rmqpy.clock import HandClock
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
+from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.registration import (
     BrokerHeartbeat,
     QueryDataVersion,
@@ -24,7 +25,8 @@ from rmqpy.protocol.requests.routes import GetAllTopics, GetBrokerMembers, GetCl
 from rmqpy.protocol.topics import DataVersion, TopicTable
 from rmqpy.routing import handlers
 from rmqpy.routing.configuration import Configuration
-from rmqpy.routing.routes import Newcomer, Routes
+from rmqpy.routing.departures import Departures
+from rmqpy.routing.routes import Address, Leaver, Newcomer, Routes
 from wire import BINARY, Frame, Peer, Refusal
 
 
@@ -253,6 +255,51 @@ async def test_a_broker_that_unregisters_takes_its_topics_along(broker: BrokerMa
     info = (await peer.ask(GetClusterInfo())).body
     assert info.cluster_addr_table == {"c2": ["broker-b"]}
     assert (await peer.ask(GetAllTopics())).body.topic_list == ["orders", "refunds"]
+
+
+async def test_brokers_that_leave_together_are_taken_out_in_one_pass(
+    clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goodbyes and ends of connections of one turn of the loop cost one look at the topics."""
+    routes = Routes(clock, Configuration(NameServerConfig()))
+    departures, passes = Departures(routes), []
+
+    def counted(leavers: list[Leaver]) -> None:
+        passes.append(len(leavers))
+        unregister(leavers)
+
+    unregister = routes.unregister
+    monkeypatch.setattr(routes, "unregister", counted)
+    for number in range(50):
+        newcomer = Newcomer("c1", f"broker-{number}", 0, f"10.0.0.{number}:10911", "", number)
+        routes.register(newcomer, TopicTable(topic_config_table=topics("orders", f"only-{number}")))
+    for number in range(1, 50):
+        if number % 2:
+            departures.disconnected(number)
+        else:
+            departures.unregistered(Leaver(Address("c1", f"10.0.0.{number}:10911"), f"broker-{number}"))
+    assert passes == [], "not one by one"
+    await asyncio.sleep(0)
+    assert passes == [49]
+    assert set(routes.topics()) == {"orders", "only-0"}
+    assert list(routes.cluster_info().broker_addr_table) == ["broker-0"]
+
+
+async def test_a_broker_that_says_goodbye_and_comes_back_at_once_stays(
+    broker: BrokerMaker, peer: Peer
+) -> None:
+    a = await broker()
+    await a.register()
+    sent = encode(a.registration())
+    goodbye = Frame(
+        104,
+        opaque=1,
+        ext={"clusterName": "c1", "brokerName": a.name, "brokerAddr": a.address, "brokerId": "0"},
+    )
+    hello = Frame(103, opaque=2, ext=sent.ext, body=sent.body or b"")
+    await a.peer.raw(goodbye.pack() + hello.pack())
+    assert [(await a.peer.receive()).code for _ in range(2)] == [0, 0]
+    assert await route_names(peer, "orders") == ["broker-a"]
 
 
 async def test_a_slave_that_unregisters_leaves_the_topics(broker: BrokerMaker, peer: Peer) -> None:

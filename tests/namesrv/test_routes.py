@@ -10,7 +10,7 @@ from golden import golden, golden_frame
 from rmqpy.clock import HandClock
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.requests.kv import PutKv
+from rmqpy.protocol.requests.kv import PutKv, UpdateNameServerConfig
 from rmqpy.protocol.requests.routes import (
     AddWritePermission,
     DeleteTopic,
@@ -133,6 +133,22 @@ async def test_routes_are_refused_until_brokers_had_time_to_register(
     assert (frame.code, frame.remark) == (1, "name server not ready")
     clock.advance(45)
     assert (await peer.call(105, {"topic": "orders"})).code == 0
+
+
+async def test_waiting_for_brokers_can_be_switched_on_and_off_while_it_runs(
+    start: StartNameServer, connect: Connect, broker: BrokerMaker
+) -> None:
+    server = await start()
+    peer = await connect(server)
+    await (await broker(server=server)).register()
+    for settings, code in (
+        ("needWaitForService=true\n", 1),
+        ("waitSecondsForService=0\n", 0),
+        ("waitSecondsForService=45\n", 1),
+        ("needWaitForService=false\n", 0),
+    ):
+        await peer.ask(UpdateNameServerConfig(body=settings))
+        assert (await peer.call(105, {"topic": "orders"})).code == code, settings
 
 
 async def test_a_zone_sees_its_own_brokers_and_groups_without_master(broker: BrokerMaker, peer: Peer) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from rmqpy.config import known, properties
-from rmqpy.config.keys import NO_HTTP, Settings, key, nearest
+from rmqpy.config.keys import NO_HTTP, Settings, key, nearest, protects
 from rmqpy.config.store import StoreConfig
 from rmqpy.errors import ConfigError
 
@@ -84,6 +84,12 @@ class BrokerConfig(Settings):
         low=0,
         high=7,
         changeable=True,
+    )
+
+    protected: str = key(
+        "configBlackList",
+        "configBlackList;brokerConfigPath",
+        "Keys that no administrator can change online.",
     )
 
     # Registration.
@@ -243,8 +249,10 @@ class BrokerConfig(Settings):
         return min(max(self.register_period_ms, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX)
 
     def change(self, given: Mapping[str, str]) -> Self:
-        """As `Settings.change`, for the keys of broker and store; any other key is refused."""
+        """As `Settings.change`, for the keys of broker and store; any other key and a protected one is refused."""
         for wire in given:
+            if protects(self.protected, wire):
+                raise ConfigError(f"Can not update config in black list: {wire}")
             if wire not in self.declared() and wire not in StoreConfig.declared():
                 raise ConfigError(f"{wire} is not a setting that can be changed here")
         return dataclasses.replace(super().change(given), store=self.store.change(given))

@@ -104,6 +104,12 @@ class Settings:
         }
 
 
+def protects(listed: str, wire: str) -> bool:
+    """Whether a `configBlackList` keeps administrators from changing this key online."""
+    # Apache protects the last one whatever the list says.
+    return wire in (*(part.strip() for part in listed.split(";")), "rocketmqHome")
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known key that a misspelt one was probably meant to be."""
     by_lower = {candidate.lower(): candidate for candidate in known}

@@ -156,7 +156,6 @@ _HARMLESS: Final = (
         "the index is kept in its files",
         """indexFileWriteEnable indexFileReadEnable indexRocksDBEnable useSeparateStorePathForRocksdbCQ""",
     ),
-    ("only listed keys can be changed online", "configBlackList"),
     ("the broker needs no home folder", "rocketmqHome brokerConfigPath"),
     ("names of topics may have 127 characters", "maxTopicLength"),
     ("statistics of deleted topics and groups are dropped", "autoDeleteUnusedStats enableCleanExpiredOffset"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from rmqpy.config import properties
-from rmqpy.config.keys import NO_HTTP, Settings, key, nearest
+from rmqpy.config.keys import NO_HTTP, Settings, key, nearest, protects
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's name server that tune its threads and buffers: we have none of them.
@@ -41,7 +41,6 @@ HARMLESS: Final = frozenset(
 DANGEROUS: Final[Mapping[str, str]] = {
     "clusterTest": "unknown topics are not looked up in another environment",
     "enableControllerInNamesrv": "there is no controller in this name server",
-    "notifyMinBrokerIdChanged": "brokers are not told when the smallest id of their group changes",
 }
 
 
@@ -99,6 +98,13 @@ class NameServerConfig(Settings):
         unit="ms",
         low=10,
         high=120_000,
+        changeable=True,
+    )
+    tells_smallest: bool = key(
+        "notifyMinBrokerIdChanged",
+        False,
+        "Brokers that may act for their master are told when the smallest id of their group changes.",
+        changeable=True,
     )
     acting_master: bool = key(
         "supportActingMaster",
@@ -128,7 +134,10 @@ class NameServerConfig(Settings):
     )
     lists_topics: bool = key("enableTopicList", True, "Other lists of topics are given out.", changeable=True)
     waits_for_brokers: bool = key(
-        "needWaitForService", False, "Routes are refused at first, until brokers had time to register."
+        "needWaitForService",
+        False,
+        "Routes are refused at first, until brokers had time to register.",
+        changeable=True,
     )
     wait_seconds: int = key(
         "waitSecondsForService", 45, "For how long.", unit="seconds", low=0, high=3_600, changeable=True
@@ -136,8 +145,7 @@ class NameServerConfig(Settings):
 
     def protects(self, wire: str) -> bool:
         """Whether an administrator may not change this key online."""
-        # Apache protects the last one whatever the list says.
-        return wire in (*self.protected.split(";"), "rocketmqHome")
+        return protects(self.protected, wire)
 
     def write(self) -> dict[str, str]:
         """Every key with its value, in alphabetical order."""

@@ -8,6 +8,7 @@ Threads: the event loop's; files are written in a worker.
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from rmqpy.config import files, properties
@@ -25,6 +26,7 @@ class Configuration:
     def __init__(self, config: NameServerConfig) -> None:
         self._current = config
         self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
 
     @property
     def current(self) -> NameServerConfig:
@@ -55,6 +57,13 @@ class Configuration:
             if given and fresh.store_path:
                 await asyncio.to_thread(_store, Path(fresh.store_path), given)
             self._current = fresh
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def wait_for_change(self, seconds: float) -> None:
+        """Return when a setting has changed, or after so many seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
 
 
 def _store(path: Path, changes: Mapping[str, str]) -> None:

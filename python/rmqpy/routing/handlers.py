@@ -56,8 +56,10 @@ from rmqpy.protocol.requests.routes import (
 from rmqpy.protocol.topics import TopicFlag
 from rmqpy.remoting.server import Caller, ConnectionClosed, Refused, handles
 from rmqpy.routing.configuration import Configuration, Protected
+from rmqpy.routing.departures import Departures
 from rmqpy.routing.kv import ORDER_TOPICS, KeyValues
-from rmqpy.routing.routes import Newcomer, Routes, SingleTopicTooEarly, in_zone
+from rmqpy.routing.routes import Address, Leaver, Newcomer, Routes, SingleTopicTooEarly
+from rmqpy.routing.views import in_zone
 
 #: Word for word what users search for when they meet it in a log.
 _NO_ROUTE: Final = (
@@ -71,11 +73,13 @@ class RegistrationHandlers:
 
     def __init__(self, routes: Routes, values: KeyValues, configuration: Configuration) -> None:
         self._routes = routes
+        self._departures = Departures(routes)
         self._values = values
         self._configuration = configuration
 
     @handles(RegisterBroker)
     def register(self, ask: RegisterBroker, caller: Caller) -> Registered:
+        self._departures.settle()
         if ask.body_crc32 not in (0, checksum(ask.body)):
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         newcomer = Newcomer(
@@ -109,7 +113,8 @@ class RegistrationHandlers:
 
     @handles(UnregisterBroker)
     def unregister(self, ask: UnregisterBroker) -> None:
-        self._routes.unregister(ask.cluster_name, ask.broker_name, ask.broker_addr)
+        who = Address(ask.cluster_name, ask.broker_addr)
+        self._departures.unregistered(Leaver(who, ask.broker_name))
 
     @handles(BrokerHeartbeat)
     def heartbeat(self, ask: BrokerHeartbeat) -> None:
@@ -123,7 +128,7 @@ class RegistrationHandlers:
 
     @handles(ConnectionClosed)
     def closed(self, event: ConnectionClosed) -> None:
-        self._routes.connection_closed(event.connection)
+        self._departures.disconnected(event.connection)
 
 
 class RouteHandlers:

@@ -11,18 +11,20 @@ Threads: the event loop's only; every method returns without waiting.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from rmqpy.clock import Clock
 from rmqpy.protocol.requests.routes import BrokerData, ClusterInfo, QueueData, TopicRoute
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
 from rmqpy.routing.configuration import Configuration
+from rmqpy.routing.views import MASTER_ID, with_acting_master
 
 log = logging.getLogger(__name__)
 
-MASTER_ID: Final = 0
+T = TypeVar("T")
+
 #: How long a broker is believed in that did not say how long.
 HEARTBEAT_TIMEOUT_MS: Final = 120_000
 #: Topics of brokers that synchronise the members of their group: they need the true ids.
@@ -45,6 +47,10 @@ class Group:
     addresses: dict[int, str] = field(default_factory=dict)
     may_act_for_master: bool = False
     zone: str | None = None
+
+    def drop(self, address: str) -> None:
+        """Forget an address, whatever its id."""
+        self.addresses = {known: where for known, where in self.addresses.items() if where != address}
 
     def data(self) -> BrokerData:
         """A copy for an answer."""
@@ -88,6 +94,25 @@ class Life:
         return now > self.heard + (given if given > 0 else HEARTBEAT_TIMEOUT_MS) / 1000
 
 
+class Leaver(NamedTuple):
+    """A broker that is gone."""
+
+    who: Address
+    name: str
+
+
+class SmallestChanged(NamedTuple):
+    """The smallest id of a group is another, as one left or one came."""
+
+    group: str
+    #: Of who is there now, by id.
+    addresses: dict[int, str]
+    #: The address of who left; `None` where somebody came.
+    gone: str | None = None
+    #: Where somebody came: the address its replicas are told.
+    replica_address: str | None = None
+
+
 class Welcome(NamedTuple):
     """The answer to a registration: to a slave, where its master is."""
 
@@ -109,6 +134,8 @@ class Routes:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._mappings: dict[str, dict[str, object]] = {}
         self._lives: dict[Address, Life] = {}
+        #: Told of every such change, once the tables are in order again.
+        self.on_smallest: Callable[[SmallestChanged], None] = lambda change: None
 
     # ---- brokers come and go ----
 
@@ -129,10 +156,15 @@ class Routes:
         if group is None:
             group = self._groups[newcomer.name] = Group(newcomer.cluster, newcomer.name)
             log.info("broker %s registered from %s", newcomer.name, newcomer.address)
+        smallest = min(group.addresses, default=MASTER_ID)
         self._join(group, newcomer)
         if newcomer.broker_id == MASTER_ID or self._is_prime_slave(group, newcomer):
             self._take_topics(group, newcomer, table, is_first=holder is None)
         self._lives[who] = Life(newcomer, table.data_version, fingerprint, self._clock.elapsed())
+        if newcomer.broker_id < smallest:
+            self.on_smallest(
+                SmallestChanged(group.name, group.addresses, replica_address=newcomer.replica_address)
+            )
         return self._welcome(group, newcomer)
 
     def renew(self, newcomer: Newcomer, fingerprint: bytes) -> Welcome | None:
@@ -149,30 +181,46 @@ class Routes:
         life.heard = self._clock.elapsed()
         return self._welcome(self._groups[newcomer.name], newcomer)
 
-    def unregister(self, cluster: str, name: str, address: str) -> None:
-        """A broker is gone; so are the topics that were nowhere else."""
-        self._lives.pop(Address(cluster, address), None)
-        group = self._groups.get(name)
-        if group is None or address not in group.addresses.values():
-            return
-        group.addresses = {known: where for known, where in group.addresses.items() if where != address}
-        self._doubt(name)
-        if not group.addresses:
-            del self._groups[name]
-            self._forget_queues(name)
-        elif group.may_act_for_master and MASTER_ID not in group.addresses:
-            # Clients may read from a slave that acts for its master, and nobody writes to it.
-            self._set_permission(name, lambda perm: perm & ~Permission.WRITE)
-        log.info("broker %s at %s is gone", name, address)
+    def unregister(self, leavers: Iterable[Leaver]) -> None:
+        """Brokers are gone; so are the topics that were nowhere else. However many they are, it is one pass."""
+        removed: set[str] = set()
+        #: Clients may read from a slave that acts for its master, and nobody writes to it.
+        read_only: set[str] = set()
+        #: Groups whose smallest id has gone, and its address.
+        outlived: dict[str, str] = {}
+        for leaver in leavers:
+            self._lives.pop(leaver.who, None)
+            group = self._groups.get(leaver.name)
+            if group is None or leaver.who.address not in group.addresses.values():
+                continue
+            log.info("broker %s at %s is gone", leaver.name, leaver.who.address)
+            smallest = min(group.addresses)
+            group.drop(leaver.who.address)
+            self._doubt(leaver.name)
+            if not group.addresses:
+                del self._groups[leaver.name]
+                removed.add(leaver.name)
+                continue
+            if group.may_act_for_master and MASTER_ID not in group.addresses:
+                read_only.add(leaver.name)
+            if smallest not in group.addresses and group.may_act_for_master:
+                outlived[leaver.name] = leaver.who.address
+        self._sweep(removed, read_only - removed)
+        for name, address in outlived.items():
+            if name not in removed:
+                self.on_smallest(SmallestChanged(name, self._groups[name].addresses, gone=address))
 
-    def connection_closed(self, connection: int) -> None:
-        """Every broker that was last heard on this connection is gone: at once, not after its timeout."""
-        self._remove_where(lambda life: life.newcomer.connection == connection)
+    def heard_on(self, connection: int) -> list[Leaver]:
+        """Every broker that was last heard on this connection."""
+        return self._living(lambda life: life.newcomer.connection == connection)
 
     def expire(self) -> list[int]:
         """Remove brokers that were silent for too long; the connections they used are the caller's to close."""
         now = self._clock.elapsed()
-        return self._remove_where(lambda life: life.is_over(now))
+        silent = self._living(lambda life: life.is_over(now))
+        connections = [self._lives[leaver.who].newcomer.connection for leaver in silent]
+        self.unregister(silent)
+        return connections
 
     def heartbeat(self, cluster: str, address: str) -> None:
         """A sign of life of a broker that is known; of another one it means nothing."""
@@ -222,7 +270,7 @@ class Routes:
         if not groups:
             return None
         if self._configuration.current.acting_master and not topic.startswith(_MEMBER_TOPIC_PREFIX):
-            groups = [_with_acting_master(group, queues[group.broker_name]) for group in groups]
+            groups = [with_acting_master(group, queues[group.broker_name]) for group in groups]
         return TopicRoute(
             queue_datas=list(queues.values()),
             broker_datas=groups,
@@ -275,9 +323,7 @@ class Routes:
             return
         self._doubt(group.name)
         # An address has one id: a slave that comes back as master leaves its old place.
-        group.addresses = {
-            known: address for known, address in group.addresses.items() if address != newcomer.address
-        }
+        group.drop(newcomer.address)
         group.addresses[newcomer.broker_id] = newcomer.address
 
     @staticmethod
@@ -308,15 +354,18 @@ class Routes:
         life = self._lives.get(Address(newcomer.cluster, master))
         return Welcome(master, life.newcomer.replica_address) if life else Welcome()
 
-    def _remove_where(self, predicate: Callable[[Life], bool]) -> list[int]:
-        gone = [(who, life) for who, life in self._lives.items() if predicate(life)]
-        for who, life in gone:
-            self.unregister(who.cluster, life.newcomer.name, who.address)
-        return [life.newcomer.connection for _, life in gone]
+    def _living(self, predicate: Callable[[Life], bool]) -> list[Leaver]:
+        return [Leaver(who, life.newcomer.name) for who, life in self._lives.items() if predicate(life)]
 
-    def _forget_queues(self, broker: str) -> None:
-        for topic in [topic for topic, queues in self._topics.items() if broker in queues]:
-            self._drop_queue(topic, broker)
+    def _sweep(self, removed: set[str], read_only: set[str]) -> None:
+        """Take the queues of removed brokers out of every topic, and the write bit from those of others."""
+        if not removed and not read_only:
+            return
+        self._topics = _without(self._topics, removed)
+        self._mappings = _without(self._mappings, removed)
+        for queues in self._topics.values():
+            for broker in read_only & queues.keys():
+                queues[broker] = replace(queues[broker], perm=queues[broker].perm & ~Permission.WRITE)
 
     def _doubt(self, broker: str) -> None:
         """Read the next registration of these brokers even if it equals the last one."""
@@ -338,6 +387,17 @@ class Routes:
         return len(topics)
 
 
+def _without(table: dict[str, dict[str, T]], brokers: set[str]) -> dict[str, dict[str, T]]:
+    """What a table says of other brokers; topics that were at these brokers only are left out."""
+    left: dict[str, dict[str, T]] = {}
+    for topic, by_broker in table.items():
+        if not brokers.isdisjoint(by_broker):
+            by_broker = {name: of for name, of in by_broker.items() if name not in brokers}
+        if by_broker:
+            left[topic] = by_broker
+    return left
+
+
 def _queue(broker: str, config: TopicConfig, read_only: bool) -> QueueData:
     return QueueData(
         broker_name=broker,
@@ -345,29 +405,4 @@ def _queue(broker: str, config: TopicConfig, read_only: bool) -> QueueData:
         write_queue_nums=config.write_queue_nums,
         perm=config.perm & ~Permission.WRITE if read_only else config.perm,
         topic_sys_flag=config.topic_sys_flag,
-    )
-
-
-def _with_acting_master(group: BrokerData, queue: QueueData) -> BrokerData:
-    """The group with its smallest slave shown as master, where it has lost its own and may not be written to."""
-    is_whole = MASTER_ID in group.broker_addrs
-    if is_whole or not group.enable_acting_master or queue.perm & Permission.WRITE:
-        return group
-    smallest = min(group.broker_addrs)
-    shown = {MASTER_ID if known == smallest else known: where for known, where in group.broker_addrs.items()}
-    return replace(group, broker_addrs=dict(sorted(shown.items())))
-
-
-def in_zone(route: TopicRoute, zone: str) -> TopicRoute:
-    """The route as seen from one zone. Groups without a master stay: slaves elsewhere may serve reads."""
-    brokers = [
-        group
-        for group in route.broker_datas
-        if MASTER_ID not in group.broker_addrs or group.zone_name == zone
-    ]
-    names = {group.broker_name for group in brokers}
-    return replace(
-        route,
-        broker_datas=brokers,
-        queue_datas=[queue for queue in route.queue_datas if queue.broker_name in names],
     )

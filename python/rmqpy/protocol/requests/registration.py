@@ -90,6 +90,18 @@ class QueryDataVersion(Request[VersionCompared]):
     body: DataVersion
 
 
+@request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE)
+class NotifyMinBrokerIdChange(Request[None]):
+    """From a name server to the brokers of a group: the smallest id among them is another. One-way."""
+
+    min_broker_id: int
+    broker_name: str
+    min_broker_addr: str
+    #: Of who left; absent where somebody came.
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
 @record
 class Registration:
     """The body of `RegisterBroker`."""
