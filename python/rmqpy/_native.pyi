@@ -91,6 +91,8 @@ class Store:
         """Store timestamp of the message at `offset`; -1 when it is not there."""
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
         """Store timestamp of the oldest message of the queue; -1 when it has none."""
+    def log_begin_time(self) -> int:
+        """Store timestamp of the oldest message of the log, whatever its topic; -1 when there is none."""
     def message(self, physical: int) -> bytes | None:
         """The record that starts at this position of the log."""
     def query(self, topic: str, key: str, maximum: int, begin_ms: int, end_ms: int) -> tuple[list[bytes], int, int]:
@@ -361,6 +363,8 @@ class Server:
 
         Raises `StoreError` when that fails.
         """
+    def delivered(self) -> dict[int, int]:
+        """The same for those who only look: nothing is flushed."""
     def forget_heartbeats(self) -> None:
         """Make every client's next heartbeat come up again."""
     def heartbeat_age_ms(self, connection: int) -> int | None:

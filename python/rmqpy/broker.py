@@ -211,7 +211,7 @@ class Broker:
         relay = Relay(server)
         progress = Progress(config.name, store, offsets)
         locks = QueueLocks(self._clock, metadata.put_in_order)
-        runtime = Runtime(config.store.folder, store.statistics, server.statistics, self._clock)
+        runtime = Runtime(config.store.folder, store, server, self._clock)
         statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)
         self._endpoint = Endpoint(
             server,
@@ -220,7 +220,9 @@ class Broker:
                 CreationHandlers(self._config, topics, groups, server),
                 TopicHandlers(self._config, topics, store, offsets, offset_file, statistics),
                 GroupHandlers(self._config, groups, offsets, offset_file, server, statistics),
-                OffsetHandlers(self._config, server, self.address, progress, topics, groups, consumers),
+                OffsetHandlers(
+                    self._config, server, self.address, progress, topics, groups, consumers, statistics
+                ),
                 ProgressHandlers(self.address, progress, topics, groups, consumers, self._clock),
                 IntrospectionHandlers(config.name, store, topics, groups, consumers, relay),
                 relay,

@@ -359,6 +359,7 @@ fn an_offset_is_found_by_time_at_either_end_of_equal_times() {
     let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
     let queue = store.queue_or_create("orders", 0).expect("a queue");
     assert_eq!(store.offset_by_time(&queue, 5, Boundary::Lower), QueueOffset(0));
+    assert_eq!(store.log_begin_time(), None);
     let begin = clock.wall_ms() as i64;
     // Times 0, 10, 10, 10, 20.
     for pause in [0, 10, 0, 0, 10] {
@@ -372,6 +373,7 @@ fn an_offset_is_found_by_time_at_either_end_of_equal_times() {
     }
     assert_eq!(store.store_time(&queue, QueueOffset(4)), Some(begin + 20));
     assert_eq!(store.earliest_store_time(&queue), Some(begin));
+    assert_eq!(store.log_begin_time(), Some(begin));
 }
 
 #[test]

@@ -25,9 +25,11 @@ from rmqpy.protocol.requests.groups import (
 )
 from rmqpy.protocol.requests.messages import QueryMessage, ViewMessageById
 from rmqpy.protocol.requests.offsets import (
+    GetConsumeStats,
     GetEarliestMsgStoreTime,
     GetMaxOffset,
     GetMinOffset,
+    GetTopicStatsInfo,
     InvokeBrokerToResetOffset,
     QueryConsumerOffset,
     QueryTopicConsumeByWho,
@@ -384,6 +386,34 @@ async def test_runtime_figures_are_complete_and_as_tools_parse_them(cluster: Clu
     assert len(table["putMessageDistributeTime"].split()) == 13
 
 
+async def test_runtime_figures_tell_the_oldest_message_and_every_delay_level_in_use(cluster: Cluster) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        empty = (await peer.ask(GetBrokerRuntimeInfo())).body.table
+        assert empty["earliestMessageTimeStamp"] == "-1"
+        assert not any(key.startswith("scheduleMessageOffset") for key in empty)
+        await send(peer, "orders")
+        await send(peer, "orders", i="DELAY\x0118\x02")
+        stored = await peer.ask(GetEarliestMsgStoreTime(topic="orders", queue_id=0))
+        table = (await peer.ask(GetBrokerRuntimeInfo())).body.table
+        assert table["earliestMessageTimeStamp"] == str(stored.timestamp)
+        delays = {key: text for key, text in table.items() if key.startswith("scheduleMessageOffset")}
+        assert delays == {"scheduleMessageOffset_18": "0,1"}
+
+
+async def test_rates_of_a_topic_and_of_a_group_in_it_are_among_their_figures(cluster: Cluster) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        for _ in range(3):
+            await send(peer, "orders")
+        await peer.ask(heartbeat("one", "orders"))
+        await pull(peer, "billing", "orders")
+        where = {"consumer_group": "billing", "topic": "orders", "queue_id": 0}
+        await peer.ask(UpdateConsumerOffset(**where, commit_offset=3))
+        assert (await peer.ask(GetTopicStatsInfo(topic="orders"))).body.topic_put_tps > 0
+        assert (await peer.ask(GetTopicStatsInfo(topic="BenchmarkTest"))).body.topic_put_tps == 0
+        assert (await peer.ask(GetConsumeStats(consumer_group="billing"))).body.consume_tps > 0
+        assert (await peer.ask(GetConsumeStats(consumer_group="nobody"))).body.consume_tps == 0
+
+
 async def test_settings_are_read_and_the_listed_ones_changed(cluster: Cluster) -> None:
     async with (
         await Peer.connect(cluster.broker.address) as peer,
@@ -398,6 +428,18 @@ async def test_settings_are_read_and_the_listed_ones_changed(cluster: Cluster) -
         await route_once(names, "orders", perm=4)
         for refused in ("brokerPermission=9", "storePathRootDir=/tmp", "rocketmqHome=/", "listenPort=1"):
             assert (await peer.call(25, {}, refused.encode())).code == 16
+
+
+async def test_keys_of_the_block_list_are_changed_by_nobody_online(start: Start) -> None:
+    cluster = await start(configBlackList="configBlackList; fileReservedTime")
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await peer.ask(UpdateBrokerConfig(body="deleteWhen=05\n"))
+        for refused in ("fileReservedTime=1", "configBlackList=", "deleteWhen=06\nfileReservedTime=1"):
+            answer = await peer.call(25, {}, refused.encode())
+            assert answer.code == 16
+            assert "black list" in (answer.remark or "")
+        lines = (await peer.ask(GetBrokerConfig())).body.splitlines()
+        assert {"deleteWhen=05", "fileReservedTime=72"} <= set(lines)
 
 
 async def test_changed_settings_are_written_into_the_file(start: Start, tmp_path: Path) -> None:

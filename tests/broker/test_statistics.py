@@ -79,7 +79,7 @@ def test_a_rate_is_what_was_counted_by_the_seconds_of_its_window() -> None:
     minute, size = day.orders().stats_minute, day.orders("TOPIC_PUT_SIZE").stats_minute
     assert (minute.sum, minute.tps, minute.avgpt) == (300, 5.0, 1.0)
     assert (size.sum, size.tps, size.avgpt) == (30_000, 500.0, 100.0)
-    assert day.statistics.per_second("TOPIC_PUT_NUMS", "orders") == 5.0
+    assert day.statistics.topic_put_tps("orders") == 5.0
 
 
 def test_the_first_messages_of_a_topic_are_no_storm() -> None:

@@ -6,15 +6,18 @@ for what this broker does not have. Threads: the event loop's; one sample every 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
 
 from rmqpy.clock import Clock
+from rmqpy.config.store import DELAY_LEVELS_MAX
 from rmqpy.control.rates import Rates
 from rmqpy.protocol.codes import VERSION
+from rmqpy.protocol.names import SCHEDULE_TOPIC
 
 #: The release whose protocol this is, as tools print it.
 _VERSION_TEXT: Final = "V5_5_0"
@@ -33,7 +36,20 @@ _NOTHING: Final = (
     "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
 )  # fmt: skip
 
-Counters = Callable[[], Mapping[str, int]]
+
+class Store(Protocol):
+    """What the store knows of itself."""
+
+    def statistics(self) -> Mapping[str, int]: ...
+    def log_begin_time(self) -> int: ...
+    def max_offset(self, topic: str, queue_id: int) -> int: ...
+
+
+class Server(Protocol):
+    """What the data plane knows of itself."""
+
+    def statistics(self) -> Mapping[str, int]: ...
+    def delivered(self) -> Mapping[int, int]: ...
 
 
 class DayTotals(NamedTuple):
@@ -47,7 +63,7 @@ class DayTotals(NamedTuple):
 class Runtime:
     """Counters of store and server, and what follows from them."""
 
-    def __init__(self, root: str, store: Counters, server: Counters, clock: Clock) -> None:
+    def __init__(self, root: str, store: Store, server: Server, clock: Clock) -> None:
         self._clock = clock
         self._root = root
         self._store = store
@@ -62,8 +78,10 @@ class Runtime:
         if self._day() != self._totals.day:
             self._totals = DayTotals(self._day(), self._totals.today, self._passed())
 
-    def table(self) -> dict[str, str]:
+    async def table(self) -> dict[str, str]:
         """Every key with its value as text."""
+        # The oldest message may have to come from the disk.
+        oldest_ms = await asyncio.to_thread(self._store.log_begin_time)
         return {
             "brokerVersionDesc": _VERSION_TEXT,
             "brokerVersion": str(VERSION),
@@ -71,7 +89,9 @@ class Runtime:
             "bootTimestamp": str(self._booted_ms),
             "runtime": _duration((self._clock.wall_ms() - self._booted_ms) // 1_000),
             **self._messages(),
+            "earliestMessageTimeStamp": str(oldest_ms),
             **self._log(),
+            **self._delays(),
             **self._disk(),
             **_pools(),
             **dict.fromkeys(_NOTHING, "0"),
@@ -84,7 +104,7 @@ class Runtime:
         return time.localtime(self._clock.wall_ms() / 1_000).tm_yday
 
     def _counters(self) -> dict[str, int]:
-        return {**self._server(), **self._store()}
+        return {**self._server.statistics(), **self._store.statistics()}
 
     def _passed(self) -> tuple[int, int]:
         counters = self._counters()
@@ -121,16 +141,25 @@ class Runtime:
         }
 
     def _log(self) -> dict[str, str]:
-        store = self._store()
+        store = self._store.statistics()
         end = store.get("max_physical", 0)
         return {
             "commitLogMinOffset": str(store.get("min_physical", 0)),
             "commitLogMaxOffset": str(end),
-            "dispatchBehindBytes": str(max(0, end - store.get("dispatched", end))),
+            "dispatchBehindBytes": str(max(0, end - store.get("visible", end))),
             "remainHowManyDataToCommit": "0 B",
             "remainHowManyDataToFlush": f"{max(0, end - store.get('durable', end))} B",
-            "earliestMessageTimeStamp": str(store.get("earliest_store_time", -1)),
-            "scheduleMessageOffset_1": "0,0",
+        }
+
+    def _delays(self) -> dict[str, str]:
+        """Of every delay level with messages: where delivery is, and where they end."""
+        delivered = self._server.delivered()
+        levels = range(1, DELAY_LEVELS_MAX + 1)
+        ends = {level: self._store.max_offset(SCHEDULE_TOPIC, level - 1) for level in levels}
+        return {
+            f"scheduleMessageOffset_{level}": f"{delivered.get(level, 0)},{end}"
+            for level, end in ends.items()
+            if end > 0
         }
 
     def _disk(self) -> dict[str, str]:

@@ -155,10 +155,18 @@ class Statistics:
         )
         return BrokerStats(stats_minute=minute, stats_hour=hour, stats_day=day)
 
-    def per_second(self, name: str, key: str) -> float:
+    def _per_second(self, name: str, key: str) -> float:
         """The rate of one figure over the last minute; 0 where nothing was counted."""
         found = self.view(name, key)
         return found.stats_minute.tps if found else 0.0
+
+    def topic_put_tps(self, topic: str) -> float:
+        """Messages a second that came into a topic within the last minute."""
+        return self._per_second("TOPIC_PUT_NUMS", topic)
+
+    def group_get_tps(self, group: str, topic: str) -> float:
+        """Messages a second of a topic that a group took within the last minute."""
+        return self._per_second("GROUP_GET_NUMS", f"{topic}@{group}")
 
     def total(self, name: str) -> int:
         """A figure of the whole broker since the start."""

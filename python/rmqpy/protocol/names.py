@@ -15,6 +15,8 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 #: The template that topics are created from when a send names one that does not exist.
 AUTO_CREATE_TOPIC: Final = "TBW102"
+#: Where messages wait that are to be delivered later, one queue for each delay level.
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 TOPIC_CHARS_MAX: Final = 127
 #: Retry and DLQ topics hold a group's name behind their prefix.
@@ -27,7 +29,7 @@ _VALID: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,
-        "SCHEDULE_TOPIC_XXXX",
+        SCHEDULE_TOPIC,
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",

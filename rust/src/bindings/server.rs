@@ -312,6 +312,10 @@ impl PyServer {
         })
     }
 
+    fn delivered(&self) -> BTreeMap<u32, u64> {
+        self.plane.delay_offsets()
+    }
+
     fn forget_heartbeats(&self) {
         self.plane.forget_heartbeats();
     }

@@ -169,6 +169,11 @@ impl PyStore {
         })
     }
 
+    fn log_begin_time(&self, py: Python<'_>) -> PyResult<i64> {
+        let store = self.opened()?;
+        Ok(py.detach(|| store.log_begin_time()).unwrap_or(-1))
+    }
+
     fn message<'py>(&self, py: Python<'py>, physical: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let store = self.opened()?;
         let record = py.detach(|| store.lookup(PhysicalOffset(physical)));

@@ -13,6 +13,7 @@ use super::Store;
 use super::consume_queue::ConsumeQueue;
 use super::error::StoreError;
 use super::lookup::{Boundary, Get, GetResult, QueryResult, Reader};
+use super::scan::record_at;
 
 impl Store {
     fn reader(&self) -> Reader<'_> {
@@ -49,7 +50,10 @@ impl Store {
 
     fn count(&self, got: &GetResult) {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.got_messages.fetch_add(u64::from(got.count), Ordering::Relaxed);
+        match got.count {
+            0 => self.counters.gets_missed.fetch_add(1, Ordering::Relaxed),
+            count => self.counters.got_messages.fetch_add(u64::from(count), Ordering::Relaxed),
+        };
     }
 
     /// Whether reading at a position of the log will not wait for the disk.
@@ -112,5 +116,14 @@ impl Store {
     #[must_use]
     pub fn earliest_store_time(&self, queue: &ConsumeQueue) -> Option<i64> {
         self.store_time(queue, queue.min())
+    }
+
+    /// Store time of the oldest message of the log, which may belong to a topic that was deleted.
+    #[must_use]
+    pub fn log_begin_time(&self) -> Option<i64> {
+        let (begin, _) = self.range();
+        (begin < self.visible())
+            .then(|| record_at(self.log.segments(), begin.0, |record| record.store_timestamp_ms()))
+            .flatten()
     }
 }

@@ -18,7 +18,9 @@ pub struct Counters {
     pub put_failures: AtomicU64,
     /// Reads of queues.
     pub gets: AtomicU64,
-    /// Messages they returned.
+    /// Those that found none.
+    pub gets_missed: AtomicU64,
+    /// Messages the others returned.
     pub got_messages: AtomicU64,
 }
 
@@ -39,6 +41,7 @@ impl Store {
             ("put_bytes", count(&self.counters.put_bytes)),
             ("put_failures", count(&self.counters.put_failures)),
             ("gets", count(&self.counters.gets)),
+            ("gets_missed", count(&self.counters.gets_missed)),
             ("got_messages", count(&self.counters.got_messages)),
         ])
     }

@@ -28,8 +28,8 @@ class BrokerHandlers:
         self._runtime = runtime
 
     @handles(GetBrokerRuntimeInfo)
-    def runtime_info(self, ask: GetBrokerRuntimeInfo) -> BrokerRuntimeInfo:
-        return BrokerRuntimeInfo(body=StringTable(table=self._runtime.table()))
+    async def runtime_info(self, ask: GetBrokerRuntimeInfo) -> BrokerRuntimeInfo:
+        return BrokerRuntimeInfo(body=StringTable(table=await self._runtime.table()))
 
     @handles(GetBrokerConfig)
     def config(self, ask: GetBrokerConfig) -> BrokerConfigReply:

@@ -10,6 +10,7 @@ from rmqpy.control.groups import Groups
 from rmqpy.control.notices import Push
 from rmqpy.control.progress import Progress
 from rmqpy.control.settings import LiveConfig
+from rmqpy.control.statistics import Statistics
 from rmqpy.control.topics import Topics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import encode
@@ -55,6 +56,7 @@ class OffsetHandlers:
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
+        statistics: Statistics,
     ) -> None:
         self._config = config
         self._server = server
@@ -65,6 +67,7 @@ class OffsetHandlers:
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
+        self._statistics = statistics
 
     # ---- queues ----
 
@@ -94,9 +97,10 @@ class OffsetHandlers:
     async def topic_stats(self, ask: GetTopicStatsInfo) -> TopicStatsReply:
         topic = self._topics.existing(ask.topic)
         count = max(topic.read_queue_nums, topic.write_queue_nums)
-        return TopicStatsReply(body=await asyncio.to_thread(self._topic_stats, ask.topic, count))
+        tps = self._statistics.topic_put_tps(ask.topic)
+        return TopicStatsReply(body=await asyncio.to_thread(self._topic_stats, ask.topic, count, tps))
 
-    def _topic_stats(self, topic: str, count: int) -> TopicStats:
+    def _topic_stats(self, topic: str, count: int, tps: float) -> TopicStats:
         table = {}
         for queue_id in range(count):
             end = self._progress.end(topic, queue_id)
@@ -105,7 +109,7 @@ class OffsetHandlers:
                 max_offset=end,
                 last_update_timestamp=self._progress.time_before(topic, queue_id, end),
             )
-        return TopicStats(offset_table=table)
+        return TopicStats(offset_table=table, topic_put_tps=tps)
 
     # ---- groups ----
 
@@ -121,16 +125,17 @@ class OffsetHandlers:
             if (topic := self._topics.table.get(name))
             and (online is None or not online.subscriptions or name in online.subscriptions)
         ]
-        return ConsumeStatsReply(body=await asyncio.to_thread(self._consume_stats, group, topics))
+        tps = sum(self._statistics.group_get_tps(group, topic.topic_name) for topic in topics)
+        return ConsumeStatsReply(body=await asyncio.to_thread(self._consume_stats, group, topics, tps))
 
-    def _consume_stats(self, group: str, topics: Iterable[TopicConfig]) -> ConsumeStats:
+    def _consume_stats(self, group: str, topics: Iterable[TopicConfig], tps: float) -> ConsumeStats:
         table = {}
         for topic in topics:
             name = topic.topic_name
             for queue_id in range(topic.read_queue_nums):
                 position = max(0, self._offsets.query(group, name, queue_id) or 0)
                 table[self._progress.named(name, queue_id)] = self._progress.at(name, queue_id, position)
-        return ConsumeStats(offset_table=table)
+        return ConsumeStats(offset_table=table, consume_tps=tps)
 
     @handles(QueryTopicConsumeByWho)
     def groups_of(self, ask: QueryTopicConsumeByWho) -> GroupNamesReply:
