@@ -50,7 +50,7 @@ class Peer(ABC):
 
     def __exit__(self, *_: object) -> None:
         if self._child is not None:
-            self._child.stop()
+            self._child.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Kafka(Peer):
             "format", java.command(lib, self.folder, "kafka.tools.StorageTool", *formatting), self.folder
         ) as child:
             child.wait_until(lambda: "Formatting" in child.printed(), _READY_SECONDS_MAX)
-            child.process.wait(_READY_SECONDS_MAX)
+            child.wait(_READY_SECONDS_MAX)
         return java.command(
             lib, self.folder, "kafka.Kafka", str(file), options=("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
         )

@@ -1,4 +1,9 @@
-"""Child processes of a comparison: started in folders of their own, ended by their process id; and ports for them."""
+"""Child processes of comparisons and of tests with other brokers: started in a folder of their own, watched, and ended
+by their process id; and ports for them.
+
+Owns the children and their log files. A child that still runs when its owner is done with it is ended; one that ends
+early is reported with the end of its log. Called from one thread.
+"""
 
 import os
 import random
@@ -6,52 +11,118 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
+from typing import IO, Self
 
+from rmqpy.load import machine
+
+STOP_SECONDS_MAX = 10.0
 _POLL_SECONDS = 0.02
+_LOG_CHARS_SHOWN = 3_000
 _PORTS = (15_000, 32_000)
 
 
-class Child:
-    """One child process; what it prints goes to a file."""
+@dataclass(frozen=True)
+class Usage:
+    """What a process had used when it was last looked at."""
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+    cpu_seconds: float
+    private_bytes: int
+
+
+class Child:
+    """One child process; what it prints goes to a file, or its output to a pipe and its errors to the file.
+
+    It sees nothing of the user's own servers; logs of Java programs go below `folder`. `env` wins.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        env: Mapping[str, str] = MappingProxyType({}),
+        is_piped: bool = False,
+    ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
+        #: As it was just before the end.
+        self.usage: Usage | None = None
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=_environment(folder),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
+                env={**_environment(folder), **env},
+                stdin=subprocess.PIPE if is_piped else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if is_piped else log,
                 stderr=log,
             )
-        self.pid = self.process.pid
+        self.pid = self._process.pid
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self._process.stdin is not None, "the child has pipes"
+        return self._process.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self._process.stdout is not None, "the child has pipes"
+        return self._process.stdout
 
     def wait_until(self, is_ready: Callable[[], bool], seconds: float) -> None:
         """Ask again and again; raise with the end of the log when the child ends or time is up."""
         deadline = time.monotonic() + seconds
         while not is_ready():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{self.name} did not become ready:\n{self.printed()[-2000:]}")
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended with code {self._process.returncode}:\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} was not ready after {seconds:.0f} s:\n{self.log_tail()}")
             time.sleep(_POLL_SECONDS)
 
     def printed(self) -> str:
         """What it has printed so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def stop(self) -> None:
-        """SIGKILL: what it leaves is thrown away, and an orderly stop of Java takes seconds."""
-        self.process.kill()
-        self.process.wait()
+    def log_tail(self) -> str:
+        """The end of that."""
+        return self.printed()[-_LOG_CHARS_SHOWN:]
+
+    def wait(self, seconds: float) -> int:
+        """Until it ends by itself; the exit code. Raises `subprocess.TimeoutExpired`."""
+        return self._process.wait(seconds)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would. The quick way, too: an orderly stop of Java takes seconds."""
+        self._look()
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self, seconds: float = STOP_SECONDS_MAX) -> int:
+        """SIGTERM, and SIGKILL when that does not end it in time. The exit code."""
+        self._look()
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        return self._process.wait()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _look(self) -> None:
+        # It may be just gone: the figure is for the report only.
+        if self._process.poll() is None:
+            with suppress(OSError):
+                self.usage = Usage(cpu_seconds(self.pid), machine.private_bytes(self.pid) or 0)
 
 
 def _environment(home: Path) -> Mapping[str, str]:

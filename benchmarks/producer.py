@@ -25,6 +25,7 @@ def java_producer(side: Side, topic: str, options: tuple[str, ...], *, seconds: 
         time.sleep(seconds)
         elapsed, spent = time.monotonic() - began, cpu_seconds(side.pid) - used
         reports = _REPORT.findall(child.printed())
+        child.kill()
     rate, average_ms, failed = reports[-1]
     return {
         "throughput": float(rate),

@@ -82,14 +82,14 @@ class Side(ABC):
     def stop_broker(self) -> None:
         """The broker alone; whatever it stored is of no more use."""
         if self._broker is not None:
-            self._broker.stop()
+            self._broker.kill()
             self._broker = None
 
     def stop(self) -> None:
         """Everything; the folder goes with it."""
         self.stop_broker()
         if self._namesrv is not None:
-            self._namesrv.stop()
+            self._namesrv.kill()
             self._namesrv = None
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -8,7 +8,6 @@ so the load is printed beside the figures.
 
 import json
 import os
-import signal
 import socket
 import statistics
 import subprocess
@@ -26,7 +25,7 @@ import click
 
 import rmqpy
 from benchmarks import java, wire
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import Child, cpu_seconds
 from benchmarks.servers import Apache, Rmqpy, Side
 from rmqpy._native import Call, Client
 from rmqpy.protocol.codes import ResponseCode
@@ -100,13 +99,10 @@ class _Many(Side):
         """Both servers; the store stays."""
         for child in (self._broker, self._namesrv):
             assert child is not None
-            child.process.send_signal(signal.SIGTERM)
-            child.process.wait(WAIT_S)
+            child.stop(WAIT_S)
 
     def start_again(self) -> None:
         """Both servers, with the store there is; returns as soon as the broker's process runs."""
-        from benchmarks.processes import Child
-
         self._namesrv = Child("namesrv", self._namesrv_command(), self.folder)
         self._namesrv.wait_until(lambda: wire.is_listening(self.namesrv), WAIT_S)
         self._broker = Child("broker", self._broker_command(), self.folder)

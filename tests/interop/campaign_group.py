@@ -19,12 +19,11 @@ from typing import Protocol
 import pytest
 
 import rmqpy
+from benchmarks.processes import Child
 
 from . import servers, wire
 from .ledger import Ledger
 from .peers import ProcessPeer, java_peer
-from .processes import Child
-from .servers import environment
 
 SECONDS = float(os.environ.get("CAMPAIGN_SECONDS") or 600)
 RATE = int(os.environ.get("CAMPAIGN_RATE") or 5000)
@@ -56,7 +55,7 @@ class OurMember:
         self.name = name
         script = str(Path(__file__).with_name("member.py"))
         command = [sys.executable, script, namesrv, group, group, mode]
-        self._child = Child(name, command, folder, env=environment(folder), is_piped=True)
+        self._child = Child(name, command, folder, is_piped=True)
         self._ledger = ledger
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

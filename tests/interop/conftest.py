@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import Child
+
 from . import servers, wire
 from .exchange import QUEUES, Exchange
 from .peers import Peer, ProcessPeer, go_peer, java_peer
-from .processes import Child
 from .servers import Cluster
 from .toolchain import JAVA_CLIENTS, Missing, Originals
 

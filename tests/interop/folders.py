@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.processes import Child
 from rmqpy import cli
 
 from . import servers, wire
-from .processes import Child
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -110,7 +110,7 @@ class Folder:
             command = servers.apache_broker_command(self.jars, self.home)
         else:
             command = servers.rmqpy_broker_command()
-        with Child(name, command, self.home, env=servers.environment(self.home)) as child:
+        with Child(name, command, self.home) as child:
             child.wait_until(self._is_serving, 3 * servers.APACHE_SECONDS_MAX)
             yield child
             child.stop(servers.APACHE_SECONDS_MAX)

@@ -30,9 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarks.processes import Child
+
 from .messages import Outgoing, Received, Sent
-from .processes import Child
-from .servers import SMALL_JVM, environment
+from .servers import SMALL_JVM
 
 ANSWER_SECONDS_MAX = 45.0
 MQADMIN_SECONDS_MAX = 120.0
@@ -243,7 +244,7 @@ def java_peer(build: Path, version: str, folder: Path, name: str, *options: str)
     (home / "conf" / "logback_tools.xml").write_text("<configuration/>\n")  # mqadmin 4.9 does not do without.
     classes = f"{build / 'classes'}:{build / 'lib'}/*"
     command = ["java", *SMALL_JVM, "-Xmx192m", *options, f"-Duser.home={home}", "-cp", classes, "interop.Peer"]
-    child = Child(name, command, home, env=environment(home), is_piped=True)
+    child = Child(name, command, home, is_piped=True)
     compressions = ("zlib",) if version.startswith("4.") else ("zlib", "lz4", "zstd")
     return ProcessPeer(name, child, pulls=("old", "lite", "assign"), compressions=compressions)
 
@@ -252,7 +253,7 @@ def go_peer(build: Path, folder: Path) -> ProcessPeer:
     """A process with the Go client."""
     home = folder / "go"
     home.mkdir()
-    env = environment(home) | {"ROCKETMQ_GO_LOG_LEVEL": "warn"}
+    env = {"ROCKETMQ_GO_LOG_LEVEL": "warn"}
     return ProcessPeer("go", Child("go", [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",))
 
 

@@ -4,17 +4,15 @@ Owns the way each is started and how one knows that it serves. A `Cluster` is wh
 server, one broker. The folders given in are temporary; nothing is left outside them.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.processes import free_ports
+from benchmarks.processes import Child, free_ports
 
 from . import wire
-from .processes import Child
 
 CLUSTER_NAME = "interop"
 BROKER_NAME = "broker-a"
@@ -53,7 +51,7 @@ def apache_name_server(jars: Path, folder: Path) -> Iterator[tuple[str, Child]]:
     port = free_ports(1)
     (home / "namesrv.conf").write_text(f"listenPort={port}\n")
     command = _java(jars, home, "org.apache.rocketmq.namesrv.NamesrvStartup", "namesrv.conf", "-Xmx128m")
-    with Child("apache-namesrv", command, home, env=environment(home)) as child:
+    with Child("apache-namesrv", command, home) as child:
         address = f"127.0.0.1:{port}"
         child.wait_until(lambda: wire.is_serving(address), APACHE_SECONDS_MAX)
         yield address, child
@@ -61,14 +59,16 @@ def apache_name_server(jars: Path, folder: Path) -> Iterator[tuple[str, Child]]:
 
 
 @contextmanager
-def apache_broker(jars: Path, folder: Path, namesrv: str) -> Iterator[tuple[str, Child]]:
-    """Apache's broker, registered at `namesrv`; its address and its process."""
+def apache_broker(
+    jars: Path, folder: Path, namesrv: str, name: str = BROKER_NAME
+) -> Iterator[tuple[str, Child]]:
+    """Apache's broker, registered at every name server of `namesrv`; its address and its process."""
     home = _home(folder, "apache-broker")
     port = broker_port()
     # On a busy machine a cold JVM would refuse sends that waited for 200 ms; Java's asynchronous sends do not retry.
-    write_broker_conf(home / "broker.conf", port, namesrv, waitTimeMillsInSendQueue=5000)
-    with Child("apache-broker", apache_broker_command(jars, home), home, env=environment(home)) as child:
-        child.wait_until(lambda: _is_registered(namesrv), APACHE_SECONDS_MAX)
+    write_broker_conf(home / "broker.conf", port, namesrv, brokerName=name, waitTimeMillsInSendQueue=5000)
+    with Child("apache-broker", apache_broker_command(jars, home), home) as child:
+        child.wait_until(lambda: _is_registered(namesrv, name), APACHE_SECONDS_MAX)
         yield f"127.0.0.1:{port}", child
         child.kill()  # It takes its time to stop, and nobody will read its store again.
 
@@ -79,20 +79,20 @@ def rmqpy_name_server(folder: Path) -> Iterator[tuple[str, Child]]:
     home = _home(folder, "rmqpy-namesrv")
     port = free_ports(1)
     (home / "namesrv.conf").write_text(f"listenPort={port}\n")
-    with Child("rmqpy-namesrv", _rmqpy("namesrv", "-c", "namesrv.conf"), home, env=environment(home)) as child:
+    with Child("rmqpy-namesrv", _rmqpy("namesrv", "-c", "namesrv.conf"), home) as child:
         address = f"127.0.0.1:{port}"
         child.wait_until(lambda: wire.is_serving(address), RMQPY_SECONDS_MAX)
         yield address, child
 
 
 @contextmanager
-def rmqpy_broker(folder: Path, namesrv: str) -> Iterator[tuple[str, Child]]:
+def rmqpy_broker(folder: Path, namesrv: str, name: str = BROKER_NAME) -> Iterator[tuple[str, Child]]:
     """Our broker alone, with the configuration file Apache's would get."""
     home = _home(folder, "rmqpy-broker")
     port = broker_port()
-    write_broker_conf(home / "broker.conf", port, namesrv)
-    with Child("rmqpy-broker", rmqpy_broker_command(), home, env=environment(home)) as child:
-        child.wait_until(lambda: _is_registered(namesrv), RMQPY_SECONDS_MAX)
+    write_broker_conf(home / "broker.conf", port, namesrv, brokerName=name)
+    with Child("rmqpy-broker", rmqpy_broker_command(), home) as child:
+        child.wait_until(lambda: _is_registered(namesrv, name), RMQPY_SECONDS_MAX)
         yield f"127.0.0.1:{port}", child
 
 
@@ -107,9 +107,9 @@ def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
         f"brokerClusterName={CLUSTER_NAME}", f"brokerName={BROKER_NAME}", f"messageDelayLevel={DELAY_LEVELS}",
         "traceTopicEnable=true",
     )  # fmt: skip
-    with Child("rmqpy-standalone", command, home, env=environment(home)) as child:
+    with Child("rmqpy-standalone", command, home) as child:
         namesrv = f"127.0.0.1:{namesrv_port}"
-        child.wait_until(lambda: _is_registered(namesrv), RMQPY_SECONDS_MAX)
+        child.wait_until(lambda: _is_registered(namesrv, BROKER_NAME), RMQPY_SECONDS_MAX)
         yield Cluster(namesrv, f"127.0.0.1:{port}", (child,))
 
 
@@ -130,8 +130,8 @@ def rmqpy_broker_command() -> list[str]:
     return _rmqpy("broker", "-c", "broker.conf")
 
 
-def _is_registered(namesrv: str) -> bool:
-    return wire.has_route(namesrv, "TBW102")
+def _is_registered(namesrv: str, name: str) -> bool:
+    return all(wire.knows(address, name) for address in namesrv.split(";"))
 
 
 def broker_port() -> int:
@@ -170,10 +170,5 @@ def _rmqpy(*arguments: str) -> list[str]:
 
 def _home(folder: Path, name: str) -> Path:
     home = folder / name
-    home.mkdir()
+    home.mkdir(parents=True)
     return home
-
-
-def environment(home: Path) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in ("NAMESRV_ADDR", "ROCKETMQ_HOME")}
-    return inherited | {"HOME": str(home), "ROCKETMQ_HOME": str(home)}

@@ -83,6 +83,15 @@ def has_route(namesrv: str, topic: str) -> bool:
     return True
 
 
+def knows(namesrv: str, broker: str) -> bool:
+    """Whether a broker of this name is registered; False as well when there is no name server."""
+    try:
+        _, info = request(namesrv, _CLUSTER, {})
+    except (Refused, OSError):
+        return False
+    return f'"{broker}"'.encode() in info
+
+
 def is_serving(namesrv: str) -> bool:
     """Whether a name server answers at this address."""
     try:

@@ -1,0 +1,168 @@
+"""Two brokers of ours and one of Apache's in one cluster, under two name servers of ours, with Java's tool and clients.
+
+Every client is told of both name servers. What the last test ends stays ended: it comes last.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from benchmarks.processes import Child
+
+from . import servers, wire
+from .messages import Outgoing, Received, Sent, bodies, numbered
+from .peers import Peer, ProcessPeer
+
+pytestmark = pytest.mark.timeout(200, func_only=True)
+
+OURS = ("broker-a", "broker-b")
+THEIRS = "broker-c"
+EVERYWHERE = frozenset({*OURS, THEIRS})
+QUEUES = 2
+ROUTE_SECONDS_MAX = 30.0
+
+_ROUTE = 105
+
+
+@dataclass(frozen=True)
+class Three:
+    """The cluster."""
+
+    name_servers: tuple[str, str]
+    #: By name.
+    brokers: dict[str, str]
+    #: By name of broker; a name server's is its address.
+    processes: dict[str, Child]
+
+    @property
+    def namesrv(self) -> str:
+        """As clients are told."""
+        return ";".join(self.name_servers)
+
+    def wait_for_route(self, topic: str, brokers: frozenset[str], queues: int = QUEUES) -> None:
+        """Until both name servers name exactly these brokers, with so many queues each."""
+        deadline = time.monotonic() + ROUTE_SECONDS_MAX
+        expected = dict.fromkeys(brokers, (queues, queues))
+        for namesrv in self.name_servers:
+            while (found := _route(namesrv, topic)) != expected:
+                assert time.monotonic() < deadline, f"{namesrv} says {topic} is at {found}"
+                time.sleep(0.05)
+
+
+def _route(namesrv: str, topic: str) -> dict[str, tuple[int, int]]:
+    """Queues to read and to write by broker."""
+    try:
+        _, body = wire.request(namesrv, _ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"})
+    except wire.Refused:
+        return {}
+    route = json.loads(body)
+    assert {broker["brokerName"] for broker in route["brokerDatas"]} == {
+        queue["brokerName"] for queue in route["queueDatas"]
+    }
+    return {
+        queue["brokerName"]: (queue["readQueueNums"], queue["writeQueueNums"]) for queue in route["queueDatas"]
+    }
+
+
+@pytest.fixture(scope="module")
+def three(
+    originals: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Three]:
+    folder = tmp_path_factory.mktemp("three")
+    jars = originals("apache")
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(servers.rmqpy_name_server(folder / name)) for name in ("one", "two"))
+        namesrv = f"{first[0]};{second[0]}"
+        started = {name: stack.enter_context(servers.rmqpy_broker(folder / name, namesrv, name)) for name in OURS}
+        started[THEIRS] = stack.enter_context(servers.apache_broker(jars, folder / THEIRS, namesrv, THEIRS))
+        yield Three(
+            (first[0], second[0]),
+            {name: address for name, (address, _) in started.items()},
+            {name: child for name, (_, child) in started.items()} | dict([first, second]),
+        )
+
+
+@pytest.fixture
+def admin(peer_of: Callable[[str], Peer]) -> ProcessPeer:
+    peer = peer_of("java-5.5.0")
+    assert isinstance(peer, ProcessPeer)
+    return peer
+
+
+def make_everywhere(three: Three, admin: ProcessPeer, topic: str) -> None:
+    """Create a topic in cluster mode."""
+    options = f"-c {servers.CLUSTER_NAME} -t {topic} -r {QUEUES} -w {QUEUES}"
+    printed = admin.mqadmin("updateTopic", "-n", three.namesrv, *options.split())
+    for address in three.brokers.values():
+        assert f"create topic to {address} success" in printed
+    three.wait_for_route(topic, EVERYWHERE)
+
+
+def consume(three: Three, peer: Peer, topic: str, count: int) -> list[Received]:
+    """Everything there is of a topic, by a new group."""
+    if not isinstance(peer, ProcessPeer):
+        return peer.pull(three.namesrv, topic, f"{topic}-group", api="poll", count=count)
+    listener = peer.listen(three.namesrv, topic, f"{topic}-group")
+    listener.wait_for(count, 60.0)
+    return listener.stop()
+
+
+def ports_of(messages: Sequence[Sent]) -> set[int]:
+    """The ports of the brokers that took them: part of each message's id."""
+    return {int(message.offset_id[8:16], 16) for message in messages}
+
+
+def port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def test_the_tool_sees_one_cluster_at_either_name_server(three: Three, admin: ProcessPeer) -> None:
+    for namesrv in three.name_servers:
+        printed = admin.mqadmin("clusterList", "-n", namesrv)
+        lines = [line.split() for line in printed.splitlines()]
+        assert {line[1]: line[3] for line in lines if line[:1] == [servers.CLUSTER_NAME]} == three.brokers, printed
+
+
+@pytest.mark.parametrize("client", ["java-5.5.0", "java-4.9.8", "rmqpy"])
+def test_a_topic_made_in_cluster_mode_takes_and_gives_messages_at_all_three(
+    three: Three, client: str, admin: ProcessPeer, peer_of: Callable[[str], Peer]
+) -> None:
+    peer, topic = peer_of(client), f"everywhere-{client}".replace(".", "_")
+    make_everywhere(three, admin, topic)
+    messages = numbered(90)
+    sent = peer.send(three.namesrv, topic, messages)
+    assert ports_of(sent) == {port(address) for address in three.brokers.values()}
+    assert bodies(consume(three, peer, topic, 90)) == [message.body for message in messages]
+
+
+def test_a_topic_made_in_broker_mode_is_at_that_broker_only(three: Three, admin: ProcessPeer) -> None:
+    for name, address in three.brokers.items():
+        topic = f"only-at-{name}"
+        options = f"-b {address} -t {topic} -r 3 -w 3"
+        printed = admin.mqadmin("updateTopic", "-n", three.namesrv, *options.split())
+        assert f"create topic to {address} success" in printed
+        three.wait_for_route(topic, frozenset({name}), queues=3)
+        [sent] = admin.send(three.namesrv, topic, [Outgoing(b"here")])
+        assert ports_of([sent]) == {port(address)}
+        assert bodies(admin.pull(three.namesrv, topic, f"{topic}-group", api="assign", count=1)) == [b"here"]
+
+
+def test_clients_go_on_without_one_broker_and_one_name_server(three: Three, admin: ProcessPeer) -> None:
+    topic, gone = "outlives", OURS[0]
+    make_everywhere(three, admin, topic)
+    listener = admin.listen(three.namesrv, topic, f"{topic}-group")
+    messages = numbered(90)
+    admin.send(three.namesrv, topic, messages[:30])
+    listener.wait_for(30, 60.0)
+    three.processes[gone].kill()
+    three.wait_for_route(topic, EVERYWHERE - {gone})
+    three.processes[three.name_servers[0]].kill()
+    sent = admin.send(three.namesrv, topic, messages[30:])
+    assert ports_of(sent) == {port(address) for name, address in three.brokers.items() if name != gone}
+    listener.wait_for(90, 60.0)
+    assert {message.body for message in listener.stop()} == {message.body for message in messages}
