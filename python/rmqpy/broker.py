@@ -56,6 +56,7 @@ from rmqpy.control.statistics import Statistics
 from rmqpy.control.timers import Timers
 from rmqpy.control.topics import Topics, built_in_topics
 from rmqpy.control.unserved import UNSERVED
+from rmqpy.control.unserved_files import warn_of_static_topics
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
@@ -198,6 +199,7 @@ class Broker:
         await asyncio.to_thread(groups.load)
         await asyncio.to_thread(offset_file.load, store.max_offset)
         await asyncio.to_thread(delay_file.load)
+        await asyncio.to_thread(warn_of_static_topics, folder)
         self._started.push_async_callback(offset_file.save)
         return _Parts(store, metadata, offsets, topics, groups, offset_file, delay_file)
 

@@ -13,6 +13,7 @@ from rmqpy.control.groups import Groups
 from rmqpy.control.kept import Kept
 from rmqpy.control.offsets import OffsetFile
 from rmqpy.control.topics import Topics
+from rmqpy.control.unserved_files import warn_of_static_topics
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
 from rmqpy.protocol.requests.topics import DeleteTopicInBroker, UpdateAndCreateTopic
@@ -158,3 +159,21 @@ async def test_files_of_what_is_not_served_are_left_alone(tmp_path: Path) -> Non
         )
         await peer.ask(DeleteTopicInBroker(topic="orders"))
     assert {name: (config / name).read_text() for name in OTHERS} == texts
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"topicQueueMappingInfoMap":{"st":{"bname":"broker-a","currIdMap":{0:0}},"tt":{}}}', "st, tt"),
+        ('{"topicQueueMappingInfoMap":{}}', None),
+        ("{", "could not be read"),
+    ],
+)
+def test_static_topics_of_apaches_broker_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, said: str | None
+) -> None:
+    warn_of_static_topics(tmp_path)
+    (tmp_path / "topicQueueMapping.json").write_text(text)
+    warn_of_static_topics(tmp_path)
+    assert [said in record.message for record in caplog.records if said] == [True] * (said is not None)
+    assert len(caplog.records) == (said is not None)

@@ -1,8 +1,8 @@
 """A store folder goes from Apache's broker to ours and back, in order and after SIGKILL, and nobody misses a byte.
 
 Whatever one broker serves the next one has to serve: every queue byte for byte, delayed messages that still wait,
-every message by key, unique key, position and time, and the progress of groups. Then it writes more. Between two
-brokers `rmqpy store verify` finds nothing wrong with the folder.
+every message by key, unique key, position and time, the progress of groups, and the configuration with all that ours
+has no name for. Then it writes more. Between two brokers `rmqpy store verify` finds nothing wrong with the folder.
 
 RMQPY_ROUND_TRIP=100000 writes that many messages first; the default is a few thousand, in files small enough that
 all kinds of them roll.
@@ -17,8 +17,9 @@ import pytest
 
 import rmqpy
 
-from . import servers, wire
+from . import metadata, servers, wire
 from .folders import SCHEDULE_TOPIC, SMALL_FILES, Folder, Record
+from .peers import Peer, ProcessPeer
 
 TOPIC = "round-trip"
 QUEUES = 4
@@ -104,8 +105,10 @@ def count(everything: Served) -> int:
 
 @pytest.mark.timeout(300 + MESSAGES // 50)
 def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
-    originals: Callable[[str], Path], namesrv: str, tmp_path: Path
+    originals: Callable[[str], Path], peer_of: Callable[[str], Peer], namesrv: str, tmp_path: Path
 ) -> None:
+    admin = peer_of("java-5.5.0")
+    assert isinstance(admin, ProcessPeer)
     settings = SMALL_FILES | {"messageDelayLevel": servers.APACHE_DELAY_LEVELS}
     folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **settings)
     with folder.served_by("apache"):
@@ -116,17 +119,25 @@ def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
         wire.commit(folder.broker, wire.READER, TOPIC, 0, 7)
         assert count(expected) == MESSAGES + 10
         check(folder, expected)
+        metadata.fill(folder, admin)
+        configured = metadata.described(folder)
     folder.verify()
 
+    metadata.add_members(folder)
+    before = metadata.contents(folder)
     with folder.served_by("rmqpy"):
         check(folder, expected)
+        assert not metadata.lost(configured, metadata.described(folder))
+        metadata.change(folder, admin)
         write(folder, "second", MORE)
         expected = served(folder)
         assert count(expected) == MESSAGES + MORE + 10
     folder.verify()
+    metadata.check(before, metadata.contents(folder))
 
     with folder.served_by("apache") as broker:
         check(folder, expected)
+        assert not metadata.lost(configured, metadata.described(folder))
         write(folder, "third", MORE)
         expected = served(folder)
         broker.kill()

@@ -60,7 +60,7 @@ class DelayFile:
             found, self._kept = loaded
             self._version = found.data_version
             self._offsets = {
-                level: offset for level, offset in found.offset_table.items() if level > 0 and offset >= 0
+                level: offset for level, offset in found.offset_table.items() if level > 0 and offset > 0
             }
 
     def follow(self, delivery: Delivery) -> None:
