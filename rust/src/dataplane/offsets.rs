@@ -210,8 +210,9 @@ impl Broker {
         let is_zero_allowed = header.get("setZeroIfNotFound").is_none_or(|flag| flag != "false");
         let offset = committed.or_else(|| {
             let queue = self.store.queue(topic, queue_id?)?;
-            let is_young =
-                is_zero_allowed && queue.min() == QUEUE_START && self.store.may_be_in_memory(&queue, QUEUE_START);
+            let is_young = is_zero_allowed
+                && queue.min() == QUEUE_START
+                && self.store.may_be_in_memory(&queue, QUEUE_START);
             is_young.then_some(QUEUE_START.0)
         });
         let Some(offset) = offset else {
