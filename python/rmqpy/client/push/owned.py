@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
@@ -262,11 +262,11 @@ class Owned:
     def _fill(self, first: ReceivedMessage, count: int) -> Batch:
         """A batch of one topic."""
         batch = [first]
-        topic = self.topic or first.topic
-        with suppress(IndexError):
+        # Only where topics mix is one put back; two at once could be put back in the wrong order.
+        with suppress(IndexError), nullcontext() if self.topic is not None else self._lock:
             while len(batch) < count:
                 message = self._line.popleft()
-                if self.topic is None and message.topic != topic:
+                if self.topic is None and message.topic != first.topic:
                     self._line.appendleft(message)
                     break
                 batch.append(message)
