@@ -6,10 +6,10 @@ mod store_model;
 use std::path::Path;
 
 use hashbrown::HashSet;
-use rmqpy::store::Options;
 use rmqpy::store::disk::{Disk, Open};
 use rmqpy::store::inspect::{Kind, Report, Severity, Shape, StoppedStore};
 use rmqpy::store::simdisk::{SimDisk, Survival};
+use rmqpy::store::{Get, GetResult, Options};
 use store_model::{SEGMENT_BYTES, Sample, clock, open, options, put, read_all, sample};
 
 const A: Sample = sample("orders", 0, 100);
@@ -17,6 +17,7 @@ const B: Sample = sample("orders", 1, 50);
 const BIG: Sample = sample("bulk", 0, 20_000);
 const SHAPE: Shape = Shape { slots: 16, entries: 64 };
 const FIRST_FILE: &str = "/store/commitlog/00000000000000000000";
+const SECOND_FILE: &str = "/store/commitlog/00000000000000065536";
 
 /// Ten messages in three queues, over two files of the log; returns the positions of the records.
 fn fill(disk: &SimDisk) -> Vec<u64> {
@@ -288,6 +289,34 @@ fn a_copy_has_every_whole_record_in_its_queue_at_its_offset() {
     let topics = HashSet::from(["orders".to_owned()]);
     let copied = hold(&disk).copy(options("/some", false), Some(&topics), clock()).expect("copies");
     assert_eq!((copied.records, copied.gaps, copied.left_out), (5, 1, 4));
+}
+
+/// Method: each message in turn is damaged, the newest of its queue and the one before it among them.
+#[test]
+fn in_a_copy_of_a_damaged_store_every_other_message_keeps_its_place() {
+    let count = filled().1.len();
+    for damaged in 0..count {
+        let (disk, positions) = filled();
+        let path = if positions[damaged] < SEGMENT_BYTES { FIRST_FILE } else { SECOND_FILE };
+        overwrite(&disk, path, positions[damaged] % SEGMENT_BYTES + 28, &[0xFF; 8]);
+        let target = options("/copy", false);
+        let copied = hold(&disk).copy(target.clone(), None, clock()).expect("copies");
+        assert_eq!(copied.records as usize, count - 1);
+        let store = open(disk.shared(), target, clock()).expect("opens");
+        let mut found = 0;
+        for (topic, id) in [("orders", 0), ("orders", 1), ("bulk", 0)] {
+            let Some(queue) = store.queue(topic, id) else { continue };
+            let (min, max) = (queue.min(), queue.max());
+            let (mut at, mut result) = (min, GetResult::default());
+            while at < max {
+                let ask = Get { offset: at, messages_max: 1, bytes_max: 1 << 20 };
+                store.get(&queue, &ask, &mut |_| true, &mut result);
+                found += result.count as usize;
+                at = result.next_begin;
+            }
+        }
+        assert_eq!(found, count - 1, "message {damaged}");
+    }
 }
 
 #[test]

@@ -38,6 +38,19 @@ impl Unit {
     /// Stands before the first unit of a queue whose beginning is lost, so that offsets keep their places.
     pub const FILLER: Self = Self { physical: 0, size: i32::MAX as u32, tags_code: 0 };
 
+    /// Stands in the place of a message that is lost, so that those behind it keep theirs: it leads to `at`, between its
+    /// neighbours in the log, where no record of one byte can be.
+    #[must_use]
+    pub const fn lost(at: u64) -> Self {
+        Self { physical: at, size: 1, tags_code: 0 }
+    }
+
+    /// Whether this stands in the place of a lost message.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        self.size == 1
+    }
+
     /// The unit's bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; UNIT_BYTES] {

@@ -3,16 +3,22 @@
 //! Owns what becomes of each record that recovery walks over: which queue takes its unit, whether the index takes its
 //! keys, and which queues have to be fed from further back because older records are missing.
 //!
-//! Invariant: a queue gets its records in log order, each once, or none at all.
+//! The offsets of a queue follow each other in the log. A record that is *out of turn* is judged by the next one of its
+//! queue, for no checksum of Apache's covers the offset it claims: where that one goes on from it, the queue was made again,
+//! or part of the log is gone; else the record is damaged. What is lost keeps its place in the queue.
+//!
+//! Invariants: a queue gets its records in log order, each once, or none at all; no offset is further on than the log
+//! explains.
 //! Threads: recovery.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::message::{sysflag, tag};
 use crate::positions::{QueueKey, QueueOffset};
 
-use super::consume_queue::Unit;
+use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
 use super::deleted::DeletedTopics;
 use super::derived::{Derived, DerivedFiles};
 use super::dispatch::{Dispatch, LastRecord};
@@ -25,23 +31,40 @@ use super::segments::Segments;
 
 /// Bytes of the smallest record.
 const RECORD_BYTES_MIN: u64 = 90;
+/// The largest offset that has a place in the files of a queue, whose positions are signed.
+const QUEUE_OFFSET_MAX: u64 = i64::MAX as u64 / UNIT_BYTES as u64 - 1;
 /// Records between two writes of what was rebuilt, which bounds the memory it takes.
 const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
+
+/// What the queues hold of records before those that are fed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Past {
+    /// All of them: offsets go on from there.
+    Held,
+    /// There are none in the log any more: a queue may begin at any offset.
+    Expired,
+    /// Nobody knows: a queue whose offsets do not follow has to be fed from the begin of the log.
+    InDoubt,
+}
 
 /// Gives records of the log to the derived files.
 pub struct Feed<'a> {
     derived: &'a DerivedFiles,
     progress: &'a Progress,
     deleted: &'a DeletedTopics,
+    log_begin: u64,
     from: u64,
     /// The only queues to feed; `None` feeds all.
     pub only: Option<HashSet<QueueKey>>,
-    /// Whether a queue starts over where its offsets do not follow. It must not while older records may be missing.
-    pub restarts: bool,
+    past: Past,
     /// Queues that cannot be fed, because older records are missing.
     pub skips: HashSet<QueueKey>,
+    /// Records out of turn that no other of their queue has followed yet.
+    suspects: HashMap<QueueKey, Entry>,
     /// Whether the index is fed.
     pub feeds_index: bool,
+    /// Bytes of damage that are not in the log any more.
+    pub lost_bytes: u64,
     /// What is damaged in the log, in order.
     pub damage: Vec<Range<u64>>,
     /// Position of the newest record.
@@ -49,23 +72,41 @@ pub struct Feed<'a> {
     records: usize,
 }
 
+/// A unit, and the place in its queue that its record claims.
+struct Entry {
+    queue: Arc<ConsumeQueue>,
+    offset: QueueOffset,
+    unit: Unit,
+}
+
+impl Entry {
+    /// Whether the files of a queue can hold an entry at this offset.
+    fn has_a_place(&self) -> bool {
+        self.offset.0 <= QUEUE_OFFSET_MAX
+    }
+}
+
 impl<'a> Feed<'a> {
-    /// A feed of everything from `from` on.
+    /// A feed of everything from `from` on, of a log that begins at `log_begin`.
     pub fn new(
         derived: &'a DerivedFiles,
         progress: &'a Progress,
         deleted: &'a DeletedTopics,
-        from: u64,
+        log_begin: u64,
+        (from, past): (u64, Past),
     ) -> Self {
         Self {
             derived,
             progress,
             deleted,
+            log_begin,
             from,
+            past,
             only: None,
-            restarts: false,
             skips: HashSet::new(),
+            suspects: HashMap::new(),
             feeds_index: true,
+            lost_bytes: 0,
             damage: Vec::new(),
             last: None,
             records: 0,
@@ -109,7 +150,9 @@ impl<'a> Feed<'a> {
             queue,
         };
         if dispatch.is_queued() {
-            self.take_into_queue(&dispatch)?;
+            let unit = Unit { physical: at, size: dispatch.size, tags_code: dispatch.tags_code };
+            let queue = Arc::clone(&dispatch.queue);
+            self.take_into_queue(Entry { queue, offset: dispatch.queue_offset, unit })?;
         }
         if let Some(index) = self.derived.index.as_ref().filter(|_| self.feeds_index) {
             index.take(&dispatch);
@@ -122,51 +165,107 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    fn take_into_queue(&mut self, record: &Dispatch) -> Result<(), StoreError> {
-        let queues = &self.derived.queues;
-        let key = record.queue.key();
+    /// Settles what the next record of a queue would have settled. `ends` are the offsets that queues had reached before they
+    /// were emptied: one whose newest records are damaged does not give their offsets out again.
+    pub fn finish(&mut self, ends: &HashMap<QueueKey, u64>) -> Result<(), StoreError> {
+        for suspect in std::mem::take(&mut self.suspects).into_values() {
+            let Entry { queue, offset, unit } = &suspect;
+            // Two that do not agree, and nothing else: rot makes large numbers rather than small ones.
+            let first = self.newest(queue)?.filter(|_| queue.max() == queue.min().advanced(1));
+            let wrong = first.filter(|_| self.past == Past::Expired && *offset < queue.min());
+            if let Some(wrong) = wrong {
+                self.note_damage(&wrong);
+            }
+            // What was made again begins at 0; of what we deleted ourselves nothing older is here.
+            if wrong.is_some() || (offset.0 == 0 && self.past == Past::Expired) {
+                self.start_over(&suspect)?;
+            } else {
+                self.note_damage(unit);
+                self.fill(queue, queue.max().0 + 1, unit.physical, u64::from(unit.size));
+            }
+        }
+        for (key, end) in ends {
+            if let Some(queue) = self.derived.queues.get(&key.topic, key.queue_id) {
+                self.bridge(&queue, *end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_into_queue(&mut self, entry: Entry) -> Result<(), StoreError> {
+        let key = entry.queue.key();
         if self.only.as_ref().is_some_and(|only| !only.contains(key)) || self.skips.contains(key) {
             return Ok(());
         }
-        let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
-        if queues.restore(&record.queue, record.queue_offset, unit) {
+        if let Some(suspect) = self.suspects.remove(key) {
+            match suspect.has_a_place() && entry.offset == suspect.offset.advanced(1) {
+                true => self.start_over(&suspect)?,
+                false => self.note_damage(&suspect.unit),
+            }
+        }
+        if self.enter(&entry) || (self.bridge(&entry.queue, entry.offset.0)? && self.enter(&entry)) {
             return Ok(());
         }
-        if self.bridge(record)? && queues.restore(&record.queue, record.queue_offset, unit) {
-            return Ok(());
+        let begins = entry.has_a_place() && self.newest(&entry.queue)?.is_none();
+        match self.past {
+            Past::InDoubt => drop(self.skips.insert(key.clone())),
+            Past::Expired if begins => self.start_over(&entry)?,
+            Past::Expired | Past::Held => drop(self.suspects.insert(key.clone(), entry)),
         }
-        if !self.restarts {
-            self.skips.insert(key.clone());
-            return Ok(());
-        }
-        // The topic was deleted and made again, or part of the log is gone: older messages of the queue cannot keep
-        // their places, newer ones must.
-        queues.restart(&record.queue, record.queue_offset.0)?;
-        queues.restore(&record.queue, record.queue_offset, unit);
         Ok(())
     }
-}
 
-impl Feed<'_> {
-    /// Puts units that lead nowhere in the places of messages that lie in damage between a queue's last record and this
-    /// one, so that the others keep their offsets; `false` where no damage explains the gap.
-    fn bridge(&self, record: &Dispatch) -> Result<bool, StoreError> {
-        let (queues, queue) = (&self.derived.queues, &record.queue);
-        let next = queue.max().0;
-        if next == queue.min().0 || record.queue_offset.0 <= next {
-            return Ok(false);
+    /// Gives a queue its next unit; `false`, and nothing done, where it is not the next.
+    fn enter(&self, entry: &Entry) -> bool {
+        self.derived.queues.restore(&entry.queue, entry.offset, entry.unit)
+    }
+
+    /// Lets a queue go on at an entry that does not follow, and keeps what is before it if the log between has room for what
+    /// is missing: older messages of a topic that was made again cannot keep their places, newer ones must.
+    fn start_over(&self, entry: &Entry) -> Result<(), StoreError> {
+        let Entry { queue, offset, unit } = entry;
+        let after = self.newest(queue)?.map(|newest| newest.end());
+        let is_filled =
+            after.is_some_and(|at| self.fill(queue, offset.0, at, unit.physical.saturating_sub(at)));
+        if !is_filled {
+            self.derived.queues.restart(queue, offset.0)?;
         }
-        let missing = record.queue_offset.0 - next;
-        let last = queues.unit(queue, next - 1).map_err(StoreError::io(queues.files().root(), "read"))?;
-        let after = last.map_or(0, |last| last.end());
-        let between = || self.damage.iter().filter(|damage| damage.start >= after);
-        let bytes: u64 = between().map(|damage| damage.end - damage.start).sum();
-        let Some(first) = between().next().filter(|_| missing <= bytes / RECORD_BYTES_MIN) else {
-            return Ok(false);
-        };
-        // One byte each, so that positions grow from unit to unit.
-        let lost = |index| Unit { physical: first.start + index, size: 1, tags_code: 0 };
-        Ok((0..missing).all(|index| queues.restore(queue, QueueOffset(next + index), lost(index))))
+        self.enter(entry);
+        Ok(())
+    }
+
+    /// The newest unit of a queue, if its record may be in the log.
+    fn newest(&self, queue: &ConsumeQueue) -> Result<Option<Unit>, StoreError> {
+        let (queues, max) = (&self.derived.queues, queue.max().0);
+        if max == queue.min().0 {
+            return Ok(None);
+        }
+        let newest = queues.unit(queue, max - 1).map_err(StoreError::io(queues.files().root(), "read"))?;
+        Ok(newest.filter(|unit| *unit != Unit::FILLER && unit.physical >= self.log_begin))
+    }
+
+    /// Fills the places up to `until` where damage behind the queue's newest record explains the gap, so that the others keep
+    /// their offsets; `false` where it does not.
+    fn bridge(&self, queue: &Arc<ConsumeQueue>, until: u64) -> Result<bool, StoreError> {
+        let Some(newest) = self.newest(queue)? else { return Ok(false) };
+        let between = || self.damage.iter().filter(|damage| damage.start >= newest.end());
+        let bytes = between().map(|damage| damage.end - damage.start).sum::<u64>() + self.lost_bytes;
+        let at = between().next().map_or(newest.end() - 1, |damage| damage.start);
+        Ok(self.fill(queue, until, at, bytes))
+    }
+
+    /// Puts units that lead nowhere, but to `at`, in the places of a queue up to `until`; `false`, and nothing done, unless so
+    /// many records may have been in `bytes`.
+    fn fill(&self, queue: &Arc<ConsumeQueue>, until: u64, at: u64, bytes: u64) -> bool {
+        let (next, queues) = (queue.max().0, &self.derived.queues);
+        let is_explained = until > next && until - next <= bytes / RECORD_BYTES_MIN;
+        is_explained && (next..until).all(|offset| queues.restore(queue, QueueOffset(offset), Unit::lost(at)))
+    }
+
+    /// Remembers that a record is not what it was, though its lengths and its body say so.
+    fn note_damage(&mut self, unit: &Unit) {
+        let place = self.damage.partition_point(|damage| damage.start < unit.physical);
+        self.damage.insert(place, unit.physical..unit.end());
     }
 }
 

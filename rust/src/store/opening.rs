@@ -39,6 +39,18 @@ impl Store {
         clock: SharedClock,
         progress: &Progress,
     ) -> Result<Arc<Self>, StoreError> {
+        Self::open_copy(options, disk, clock, progress, 0)
+    }
+
+    /// Opens a store whose log was copied from one that had `lost_bytes` more: what was in them keeps its places in the
+    /// queues.
+    pub(super) fn open_copy(
+        options: Options,
+        disk: Arc<dyn Disk>,
+        clock: SharedClock,
+        progress: &Progress,
+        lost_bytes: u64,
+    ) -> Result<Arc<Self>, StoreError> {
         options.check()?;
         progress.enter(Phase::Locking, 0);
         let root = &options.root;
@@ -50,7 +62,7 @@ impl Store {
 
         let marks = Marks::open(Arc::clone(&disk), root)?;
         let events = Arc::new(Events::default());
-        let recovered = recovery::recover(&options, &disk, &clock, &marks, progress, &events)?;
+        let recovered = recovery::recover(&options, &disk, &clock, &marks, progress, &events, lost_bytes)?;
         let store_timestamp_ms = recovered.last.map_or(0, |last| last.store_timestamp_ms);
         let log =
             CommitLog::new(recovered.segments, recovered.sums, clock, recovered.active, store_timestamp_ms);

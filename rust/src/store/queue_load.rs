@@ -41,7 +41,8 @@ pub fn folder_file_bytes(disk: &dyn Disk, root: &std::path::Path, wanted: u64) -
     Ok(sizes.into_iter().max_by_key(|(size, count)| (*count, *size)).map_or(wanted, |(size, _)| size))
 }
 
-/// Puts every queue that has files into the table. Returns those that are damaged, which are in it, too, as empty.
+/// Puts every queue that has files into the table. Returns those that are damaged, which are in it, too, as empty, and the
+/// offset that each had reached as far as its files say.
 ///
 /// `cut` is the position from which on the log is read again; `None` after an orderly stop.
 pub fn load(
@@ -49,9 +50,9 @@ pub fn load(
     disk: &dyn Disk,
     log: &Segments,
     cut: Option<u64>,
-) -> Result<Vec<QueueKey>, StoreError> {
+) -> Result<HashMap<QueueKey, u64>, StoreError> {
     let root = queues.files().root().to_owned();
-    let mut damaged = Vec::new();
+    let mut damaged = HashMap::new();
     for topic in disk.list(&root).map_err(StoreError::io(&root, "list"))? {
         let dir = root.join(&topic.name);
         for entry in disk.list(&dir).map_err(StoreError::io(&dir, "list"))? {
@@ -60,12 +61,12 @@ pub fn load(
             };
             let key = QueueKey::new(&topic.name, queue_id);
             match measure(queues.files(), disk, log, &key, cut)? {
-                Some((first, max)) => {
+                Measured::Sound { first, max } => {
                     queues.insert(&key.topic, queue_id, first, max)?;
                 }
-                None => {
+                Measured::Damaged { max } => {
                     queues.insert(&key.topic, queue_id, 0, 0)?;
-                    damaged.push(key);
+                    damaged.insert(key, max);
                 }
             }
         }
@@ -73,14 +74,21 @@ pub fn load(
     Ok(damaged)
 }
 
-/// First offset and offset after the last of a queue's files; `None` when they are damaged.
+/// What the files of a queue hold.
+enum Measured {
+    /// Units from `first` up to `max`.
+    Sound { first: u64, max: u64 },
+    /// Something else. As far as they say at all, the offset after the last unit is `max`.
+    Damaged { max: u64 },
+}
+
 fn measure(
     files: &QueueFiles,
     disk: &dyn Disk,
     log: &Segments,
     key: &QueueKey,
     cut: Option<u64>,
-) -> Result<Option<(u64, u64)>, StoreError> {
+) -> Result<Measured, StoreError> {
     let dir = files.dir(&key.topic, key.queue_id);
     let mut found = Vec::new();
     for entry in disk.list(&dir).map_err(StoreError::io(&dir, "list"))? {
@@ -95,14 +103,14 @@ fn measure(
         disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
         found.pop();
     }
-    let Some((first, _)) = found.first().copied() else { return Ok(Some((0, 0))) };
+    let Some((first, _)) = found.first().copied() else { return Ok(Measured::Sound { first: 0, max: 0 }) };
     let is_sound = found.iter().zip(0..).all(|((base, size), index)| {
         *size == files.file_bytes()
             && base.is_multiple_of(files.file_bytes())
             && *base == first + index * files.file_bytes()
     });
     if !is_sound {
-        return Ok(None);
+        return Ok(Measured::Damaged { max: 0 });
     }
     let offset_of = |base: u64| base / UNIT_BYTES as u64;
     while let Some((base, _)) = found.pop() {
@@ -114,17 +122,19 @@ fn measure(
             file.zero(rest).and_then(|()| file.sync()).map_err(StoreError::io(&path, "zero the rest"))?;
         }
         let max = offset_of(base) + units.count;
+        let leads_nowhere = |last: &Unit| *last == Unit::FILLER || last.is_lost();
         match units.last {
-            Some(last) if last == Unit::FILLER || points_at_its_record(log, key, max - 1, &last) => {
-                return Ok(Some((offset_of(first), max)));
+            Some(last) if !leads_nowhere(&last) && !points_at_its_record(log, key, max - 1, &last) => {
+                return Ok(Measured::Damaged { max });
             }
-            Some(_) => return Ok(None),
             // Nothing in this file: a queue made and not yet written, or one whose end was cut.
-            None if found.is_empty() => return Ok(Some((offset_of(first), max))),
-            None => disk.remove(&path).map_err(StoreError::io(&path, "remove"))?,
+            last if last.is_some() || found.is_empty() => {
+                return Ok(Measured::Sound { first: offset_of(first), max });
+            }
+            _ => disk.remove(&path).map_err(StoreError::io(&path, "remove"))?,
         }
     }
-    Ok(Some((0, 0)))
+    Ok(Measured::Sound { first: 0, max: 0 })
 }
 
 struct Units {
@@ -143,7 +153,7 @@ fn units_before(file: &dyn DiskFile, file_units: u64, cut: Option<u64>) -> std::
             let unit = Unit::decode(bytes);
             let follows = match units.last {
                 Some(Unit::FILLER) | None => true,
-                Some(last) => unit.physical >= last.end(),
+                Some(last) => unit.physical >= last.end() || (unit.is_lost() && unit.end() >= last.end()),
             };
             if !(unit.is_plausible() && follows && (unit.physical < limit || unit == Unit::FILLER)) {
                 return Ok(units);

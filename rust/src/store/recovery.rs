@@ -10,7 +10,7 @@
 //! before its end is ever changed; when it returns, all that it found is durable.
 //! Threads: whoever opens the store; `Progress` may be read from any.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::disk::Disk;
 use super::dispatch::LastRecord;
 use super::error::StoreError;
 use super::events::{Event, Events};
-use super::feed::{Feed, empty};
+use super::feed::{Feed, Past, empty};
 use super::index::Index;
 use super::options::Options;
 use super::progress::{Phase, Progress};
@@ -54,7 +54,8 @@ pub struct Recovered {
     pub checkpoint: Checkpoint,
 }
 
-/// Opens log, queues and index of the store in `options.root`, which this process has locked.
+/// Opens log, queues and index of the store in `options.root`, which this process has locked. Of its log `lost_bytes` were
+/// left out when it was copied.
 pub fn recover(
     options: &Options,
     disk: &Arc<dyn Disk>,
@@ -62,6 +63,7 @@ pub fn recover(
     marks: &Marks,
     progress: &Progress,
     events: &Arc<Events>,
+    lost_bytes: u64,
 ) -> Result<Recovered, StoreError> {
     progress.enter(Phase::Loading, 0);
     for name in ["commitlog", "consumequeue", "index"] {
@@ -90,6 +92,7 @@ pub fn recover(
         durable,
         deleted,
         checkpoint,
+        lost_bytes,
     };
     match (stop, mark) {
         (Some(stop), _) => recovery.after_clean_stop(stop),
@@ -110,6 +113,7 @@ struct Recovery<'a> {
     durable: u64,
     deleted: DeletedTopics,
     checkpoint: Checkpoint,
+    lost_bytes: u64,
 }
 
 impl Recovery<'_> {
@@ -142,7 +146,7 @@ impl Recovery<'_> {
         if !damaged.is_empty() || derived.digest() != stop.derived {
             drop(derived);
             let begin = self.segments.begin();
-            return self.from(begin, None);
+            return self.from(begin, None, damaged);
         }
         queue_load::correct_min_offsets(&derived.queues, self.segments.begin())?;
         let active = match self.segments.resume(stop.log_end)? {
@@ -182,10 +186,10 @@ impl Recovery<'_> {
         let record = self.checkpoint.record.max(0) as u64;
         let is_whole_there = record_at(&self.segments, record, |found| is_whole(found, record)) == Some(true);
         match queues.filter(|_| is_whole_there) {
-            Some(queues) => self.from(record, Some(queues)),
+            Some(queues) => self.from(record, Some(queues), HashMap::new()),
             None => {
                 let from = self.file_of_checkpoint().max(self.segments.begin());
-                self.from(from, None)
+                self.from(from, None, HashMap::new())
             }
         }
     }
@@ -208,40 +212,55 @@ impl Recovery<'_> {
         candidate.map_or(0, |segment| segment.base())
     }
 
-    /// Cuts queues and index at `from`, feeds them from there, and ends the log where it stops making sense.
-    fn from(self, from: u64, queues: Option<u64>) -> Result<Recovered, StoreError> {
+    /// Cuts queues and index at `from`, feeds them from there, and ends the log where it stops making sense. `ends` are the
+    /// offsets that queues known to be damaged had reached.
+    fn from(
+        self,
+        from: u64,
+        queues: Option<u64>,
+        mut ends: HashMap<QueueKey, u64>,
+    ) -> Result<Recovered, StoreError> {
         let begin = self.segments.begin();
         let derived = self.derived()?;
-        let loaded = queue_load::load(&derived.queues, &**self.disk, &self.segments, Some(from))?;
-        let mut damaged: HashSet<QueueKey> = loaded.into_iter().collect();
+        let damaged = queue_load::load(&derived.queues, &**self.disk, &self.segments, Some(from))?;
         derived.queues.recount();
         if damaged.is_empty() && queues.is_some_and(|queues| queues != derived.queues.digest()) {
             // Somebody deleted files: which queues are missing, only the log knows.
             drop(derived);
-            return self.from(begin, None);
+            return self.from(begin, None, ends);
         }
+        let mut skips: HashSet<QueueKey> = damaged.keys().cloned().collect();
+        ends.extend(damaged);
         let is_index_lost = match &derived.index {
             Some(index) => index.load_cut(from)? && from > begin,
             None => false,
         };
         let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
         self.progress.enter(Phase::Scanning, limit - from.min(limit));
-        let mut feed = Feed::new(&derived, self.progress, &self.deleted, from);
-        feed.feeds_index = !is_index_lost;
-        feed.restarts = from == begin;
-        if feed.restarts {
-            empty(&derived.queues, damaged.drain())?;
-        } else {
-            feed.skips = damaged;
+        let past = match queues.filter(|_| skips.is_empty()) {
+            // The digest was compared.
+            Some(_) => Past::Held,
+            None if from == begin => Past::Expired,
+            None => Past::InDoubt,
+        };
+        if past == Past::Expired {
+            empty(&derived.queues, skips.drain())?;
         }
+        let mut feed = Feed::new(&derived, self.progress, &self.deleted, begin, (from, past));
+        feed.lost_bytes = self.lost_bytes;
+        feed.feeds_index = !is_index_lost;
+        feed.skips = skips;
         let (end, ending) =
             walk(&self.segments, from, limit, self.faith(), |at, found| feed.take(at, found))?;
+        if past != Past::InDoubt {
+            feed.finish(&ends)?;
+        }
         if ending == WalkEnd::Torn {
             self.report_torn_tail(end);
         }
         let (mut last, mut damage, damaged) = (feed.last(&self.segments), feed.damage, feed.skips);
         if !damaged.is_empty() || is_index_lost {
-            let rebuilt = self.rebuild(&derived, damaged, is_index_lost, begin..end)?;
+            let rebuilt = self.rebuild(&derived, damaged, &ends, is_index_lost, begin..end)?;
             (last, damage) = (rebuilt.0.or(last), rebuilt.1);
         }
         self.report_damage(&damage);
@@ -254,16 +273,19 @@ impl Recovery<'_> {
         &self,
         derived: &DerivedFiles,
         damaged: HashSet<QueueKey>,
+        ends: &HashMap<QueueKey, u64>,
         is_index_lost: bool,
         range: Range<u64>,
     ) -> Result<(Option<LastRecord>, Vec<Range<u64>>), StoreError> {
         empty(&derived.queues, damaged.iter().cloned())?;
         self.progress.enter(Phase::Rebuilding, range.end - range.start);
-        let mut feed = Feed::new(derived, self.progress, &self.deleted, range.start);
+        let from = (range.start, Past::Expired);
+        let mut feed = Feed::new(derived, self.progress, &self.deleted, range.start, from);
         feed.only = Some(damaged);
+        feed.lost_bytes = self.lost_bytes;
         feed.feeds_index = is_index_lost;
-        feed.restarts = true;
         walk(&self.segments, range.start, range.end, self.faith(), |at, found| feed.take(at, found))?;
+        feed.finish(ends)?;
         Ok((feed.last(&self.segments), feed.damage))
     }
 

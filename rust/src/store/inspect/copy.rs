@@ -1,8 +1,8 @@
 //! The whole records of a store, in a store of their own.
 //!
 //! The copy has a log without gaps, from position 0 on. A record keeps every byte but its position, so its queue,
-//! its offset there, its times, keys, tag and body stay, and a group goes on where it stood; the ids that clients make
-//! of positions change. Queues and index are made from the copied log by opening it once.
+//! its offset there, its times, keys, tag and body stay, and a group goes on where it stood, though messages before it
+//! were damaged and left out; the ids that clients make of positions change. Queues and index are made from the copied log by opening it once.
 //!
 //! Invariant: nothing of the source is written; a target that holds anything is refused.
 //! Threads: whoever copies.
@@ -91,7 +91,8 @@ impl StoppedStore {
         log.finish()?;
         self.copy_folder(Path::new("config"), &root)?;
         options.threads = false;
-        Store::open(options, Arc::clone(disk), clock, &Progress::default())?.close()?;
+        let (disk, lost_bytes) = (Arc::clone(disk), copied.gap_bytes);
+        Store::open_copy(options, disk, clock, &Progress::default(), lost_bytes)?.close()?;
         Ok(copied)
     }
 
