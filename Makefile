@@ -14,6 +14,7 @@ SPARK_KILLS ?= 30
 ROUNDS  ?= 200
 GB      ?= 5
 OUTAGE_SECONDS ?= 120
+MODEL_PREEMPTIONS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
@@ -23,7 +24,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start bench bench-compare bench-topics bench-spark fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model bench bench-compare bench-sync bench-topics bench-spark fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,11 +118,17 @@ failed-flush: build ## sends that rmqpy and Apache's broker acknowledge with SYN
 unclean-start: build ## seconds to start after a kill on GB (5) of messages, beside Apache's broker; takes GB + 3 gigabytes of disk
 	UNCLEAN_START_GB=$(GB) $(BIN)/pytest tests/interop/unclean_start.py -s
 
+model: ## every order of the steps of threads that meet in the store (loom), with MODEL_PREEMPTIONS (2) preemptions at most
+	LOOM_MAX_PREEMPTIONS=$(MODEL_PREEMPTIONS) cargo test --locked --features loom --lib store::models
+
 bench: ## what the hot pieces cost; numbers to look at, no gate
 	cargo bench --locked
 
 bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 min); BENCH=quick: 5 min; CELLS=a,b: only these
 	$(BIN)/python -m benchmarks $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),) $(if $(RESUME),--resume,)
+
+bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both media beside Apache's broker, in turn (7 min); BENCH=quick: 2 min
+	$(BIN)/python -m benchmarks.sync $(if $(filter quick,$(BENCH)),--quick,)
 
 bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registration, memory, listing; TOPICS (10000)
 	$(BIN)/python -m benchmarks.topics --topics $(or $(TOPICS),10000)

@@ -9,11 +9,9 @@
 //! holds exactly the records between *visible* and *published*, in log order.
 //! Threads: `append` from any connection; `take_ring` from whoever advances *visible*.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::SharedClock;
 use crate::message::record::{RecordFields, Stamp};
@@ -27,6 +25,7 @@ use super::key_hashes::KeyHashes;
 use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
 use super::segments::{Active, Segment, Segments};
 use super::sums::Sums;
+use super::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 
 /// Records that may be published and not yet visible. A burst beyond waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;

@@ -9,11 +9,11 @@
 //! Threads: `next` under the put lock; `push` under the dispatch lock; the rest from any.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use crate::positions::{QueueKey, QueueOffset};
+
+use super::sync::{AtomicBool, AtomicU64, Mutex, fence};
 
 pub use super::options::UNIT_BYTES;
 

@@ -7,10 +7,8 @@
 //! Invariant: a record is in its queue before `visible` passes it, and records arrive in log order.
 //! Threads: any, one at a time under the dispatch lock; never while holding the put lock.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
 
 use crate::message::record::RecordView;
 use crate::message::sysflag;
@@ -23,6 +21,7 @@ use super::derived::{Derived, DerivedFiles};
 use super::error::StoreError;
 use super::key_hashes::KeyHashes;
 use super::medium::Unwritten;
+use super::sync::{AtomicU64, Mutex, fence};
 
 /// What the derived files need to know of one record.
 pub struct Dispatch {

@@ -11,10 +11,8 @@
 //! Threads: `release_after` from any connection, without blocking it; never while holding the put lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::positions::PhysicalOffset;
 
@@ -22,6 +20,7 @@ use super::commit_log::CommitLog;
 use super::dispatch::{Arrivals, Dispatcher};
 use super::error::StoreError;
 use super::medium::Unwritten;
+use super::sync::{AtomicU64, Condvar, Mutex};
 
 /// Flushes the log.
 pub struct Flush {

@@ -45,6 +45,8 @@ mod keeper;
 mod key_hashes;
 mod lookup;
 mod medium;
+#[cfg(all(test, feature = "loom"))]
+mod models;
 mod opening;
 mod options;
 mod progress;
@@ -60,6 +62,7 @@ mod segments;
 pub mod simdisk;
 mod statistics;
 mod sums;
+mod sync;
 
 use std::fmt;
 use std::sync::Arc;

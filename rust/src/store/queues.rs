@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use crate::positions::{QueueKey, QueueOffset};
 
@@ -20,6 +20,7 @@ use super::derived::Derived;
 use super::dispatch::Dispatch;
 use super::error::StoreError;
 use super::queue_files::QueueFiles;
+use super::sync::{AtomicU64, Mutex};
 
 /// Units of one queue in memory alone, at most; then the dispatching thread writes them itself.
 const UNWRITTEN_UNITS_MAX: usize = 1 << 16;

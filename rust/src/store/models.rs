@@ -1,0 +1,276 @@
+//! Every order of the steps of threads that meet in the store, by loom: `make model`.
+//!
+//! Goal: what the positions promise each other, the ring between append and dispatch, the list of queues to write, and those
+//! who wait, for a message or for the disk, hold whichever thread comes first and whatever a processor reorders.
+//! Method: the real log, dispatcher and flush on a disk in memory; each model is run again and again until all orders with so
+//! many preemptions have been seen. A thread that nobody wakes is a deadlock, and fails.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use loom::thread::spawn;
+
+use super::commit_log::{CommitLog, Put, Stored};
+use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
+use super::derived::{Derived, DerivedFiles};
+use super::dispatch::{Arrivals, Dispatcher};
+use super::error::PutError;
+use super::events::Events;
+use super::flush::Flush;
+use super::key_hashes::KeyHashes;
+use super::medium::MediumKind;
+use super::queue_files::QueueFiles;
+use super::queues::Queues;
+use super::segments::Segments;
+use super::simdisk::SimDisk;
+use super::sums::Sums;
+use super::sync::{AtomicU64, Condvar, Mutex};
+use crate::clock::ManualClock;
+use crate::message::record::RecordFields;
+use crate::positions::{PhysicalOffset, QueueOffset};
+
+const SEGMENT_BYTES: u64 = 1 << 13;
+/// Bugs of this kind need two preemptions, rarely three; each more multiplies the orders by some ten.
+const PREEMPTIONS_MAX: usize = 2;
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(PREEMPTIONS_MAX);
+    builder.check(model);
+}
+
+/// A log with one queue, and who moves its positions.
+struct World {
+    log: Arc<CommitLog>,
+    dispatcher: Arc<Dispatcher>,
+    flush: Arc<Flush>,
+    queue: Arc<ConsumeQueue>,
+}
+
+impl World {
+    fn new(medium: MediumKind, is_sync: bool) -> Arc<Self> {
+        let disk = SimDisk::new().shared();
+        let dir = PathBuf::from("/commitlog");
+        disk.create_dir(&dir).expect("a directory");
+        let scratch = PathBuf::from("/scratch");
+        let segments =
+            Segments::load(Arc::clone(&disk), dir, scratch, SEGMENT_BYTES, medium).expect("no files");
+        let active = segments.create().expect("a file");
+        let sums = Sums::load(&disk, Path::new("/"), &segments, 0, true, &Arc::new(Events::default()));
+        let sums = sums.expect("no checksums");
+        let log = Arc::new(CommitLog::new(segments, sums, ManualClock::at(0), active, 0));
+        let files = QueueFiles::new(disk, PathBuf::from("/consumequeue"), 8 * UNIT_BYTES as u64);
+        let queues = Queues::new(files, &[]);
+        let queue = queues.get_or_create("t", 0).expect("a good name");
+        let derived = DerivedFiles { queues, index: None };
+        let dispatcher = Arc::new(Dispatcher::new(derived, PhysicalOffset(0), None));
+        let (flushed, seen) = (Arc::clone(&log), Arc::clone(&dispatcher));
+        let flush = Arc::new(Flush::new(flushed, seen, is_sync, Duration::MAX, PhysicalOffset(0)));
+        Arc::new(Self { log, dispatcher, flush, queue })
+    }
+
+    fn append(&self) -> Result<Stored, PutError> {
+        let host = std::net::SocketAddr::from(([127, 0, 0, 1], 10911));
+        let record = RecordFields {
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: b"body",
+            body_crc: RecordFields::body_crc(b"body"),
+            topic: b"t",
+            properties: b"",
+        };
+        let (queue, keys) = (Arc::clone(&self.queue), KeyHashes::default());
+        let mut puts =
+            [Put { queue, record, tags_code: 0, keys, joined: false, outcome: Err(PutError::Pending) }];
+        self.log.append(&mut puts, || false);
+        let [put] = puts;
+        put.outcome
+    }
+
+    fn show(&self) {
+        self.dispatcher.advance(&self.log, |_, _| Ok(())).expect("nothing has to be ready");
+    }
+
+    /// What a reader sees that comes by at any time.
+    fn look(&self, is_sync: bool) {
+        let visible = self.dispatcher.visible();
+        let units = self.queue.max().0;
+        let durable = self.flush.durable();
+        let published = self.log.published();
+        assert!(visible <= published && durable <= published);
+        assert!(
+            !is_sync || visible <= durable,
+            "{visible:?} can be seen and only {durable:?} is on the disk"
+        );
+        let (mut last, mut end) = ([[0; UNIT_BYTES]], 0);
+        if units > 0 {
+            assert_eq!(self.queue.read_tail(units - 1, &mut last), Some(1));
+            end = Unit::decode(&last[0]).end();
+        }
+        assert!(end >= visible.0, "a queue has its units before its messages are visible");
+    }
+}
+
+/// Remembers what it was told, and lets threads wait for it.
+#[derive(Default)]
+struct Listener {
+    told: Mutex<(u64, bool)>,
+    changed: Condvar,
+}
+
+impl Listener {
+    fn wait_until(&self, holds: impl Fn(&(u64, bool)) -> bool) {
+        let mut told = self.told.lock();
+        while !holds(&told) {
+            self.changed.wait_for(&mut told, Duration::MAX);
+        }
+    }
+}
+
+impl Arrivals for Listener {
+    fn arrived(&self, _: &ConsumeQueue, _: QueueOffset, _: i64) {
+        self.told.lock().1 = true;
+        self.changed.notify_all();
+    }
+
+    fn durable(&self, position: PhysicalOffset) {
+        let mut told = self.told.lock();
+        told.0 = told.0.max(position.0);
+        self.changed.notify_all();
+    }
+
+    fn latched(&self) {}
+}
+
+#[test]
+fn in_sync_mode_visible_is_never_ahead_of_durable_nor_durable_of_published() {
+    for medium in [MediumKind::Tail, MediumKind::Mapping] {
+        check(move || {
+            let world = World::new(medium, true);
+            let sender = Arc::clone(&world);
+            let sending = spawn(move || {
+                sender.append().expect("stored");
+                sender.flush.flush().expect("a working disk");
+            });
+            let reader = Arc::clone(&world);
+            let reading = spawn(move || reader.look(true));
+            world.append().expect("stored");
+            sending.join().expect("no panic");
+            reading.join().expect("no panic");
+            world.flush.flush().expect("a working disk");
+            assert_eq!(world.dispatcher.visible(), world.log.published());
+        });
+    }
+}
+
+#[test]
+fn the_ring_hands_over_every_record_once_and_in_order_whoever_drains_it() {
+    check(|| {
+        let world = World::new(MediumKind::Mapping, false);
+        let other = Arc::clone(&world);
+        let sending = spawn(move || {
+            let stored = other.append().expect("stored");
+            other.show();
+            assert!(
+                other.dispatcher.visible() >= stored.end,
+                "what was appended is visible to who appended it"
+            );
+            other.look(false);
+        });
+        world.append().expect("stored");
+        world.show();
+        sending.join().expect("no panic");
+        let mut units = [[0; UNIT_BYTES]; 3];
+        assert_eq!(world.queue.read_tail(0, &mut units), Some(2));
+        let [first, second, _] = units.map(|unit| Unit::decode(&unit));
+        assert_eq!((first.end(), PhysicalOffset(second.end())), (second.physical, world.log.published()));
+        assert_eq!(world.dispatcher.visible(), world.log.published());
+    });
+}
+
+#[test]
+fn who_waits_at_a_queue_sees_the_message_or_is_told() {
+    check(|| {
+        let world = World::new(MediumKind::Mapping, false);
+        let listener = Arc::new(Listener::default());
+        world.dispatcher.set_arrivals(listener.clone());
+        let sender = Arc::clone(&world);
+        let sending = spawn(move || {
+            sender.append().expect("stored");
+            sender.show();
+        });
+        world.queue.set_awaited(true);
+        if world.queue.max() == QueueOffset(0) {
+            listener.wait_until(|told| told.1);
+        }
+        sending.join().expect("no panic");
+    });
+}
+
+#[test]
+fn everybody_who_waits_for_the_disk_is_released() {
+    check(|| {
+        let world = World::new(MediumKind::Tail, true);
+        let listener = Arc::new(Listener::default());
+        world.dispatcher.set_arrivals(listener.clone());
+        let flush = Arc::clone(&world.flush);
+        let flushing = spawn(move || flush.run());
+        let (other, told) = (Arc::clone(&world), Arc::clone(&listener));
+        let send = |world: &World, listener: &Listener| {
+            let end = world.append().expect("stored").end;
+            world.flush.release_after(end);
+            listener.wait_until(|told| told.0 >= end.0);
+            assert!(world.flush.durable() >= end && world.dispatcher.visible() >= end);
+        };
+        let sending = spawn(move || send(&other, &told));
+        send(&world, &listener);
+        sending.join().expect("no panic");
+        world.flush.stop();
+        flushing.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_queue_with_units_in_memory_alone_is_on_the_list_of_those_to_write() {
+    check(|| {
+        let world = World::new(MediumKind::Mapping, false);
+        world.append().expect("stored");
+        world.show();
+        let keeper = Arc::clone(&world);
+        let keeping = spawn(move || keeper.dispatcher.derived().queues.write().expect("a working disk"));
+        world.append().expect("stored");
+        world.show();
+        keeping.join().expect("no panic");
+        world.dispatcher.derived().queues.write().expect("a working disk");
+        assert_eq!((world.queue.unwritten(), world.queue.written()), (0, 2));
+    });
+}
+
+#[test]
+fn after_the_log_has_latched_nothing_is_stored_any_more() {
+    check(|| {
+        let world = World::new(MediumKind::Tail, true);
+        let sender = Arc::clone(&world);
+        let stored = Arc::new(AtomicU64::new(0));
+        let end = Arc::clone(&stored);
+        let sending = spawn(move || {
+            if let Ok(put) = sender.append() {
+                end.store(put.end.0, Ordering::Relaxed);
+            }
+        });
+        world.flush.fail("the disk is broken".to_owned());
+        let published = world.log.published();
+        sending.join().expect("no panic");
+        assert_eq!(world.log.published(), published);
+        assert_eq!(stored.load(Ordering::Relaxed), published.0);
+        assert_eq!(world.append(), Err(PutError::ReadOnly));
+    });
+}

@@ -1,0 +1,88 @@
+//! Locks and atomics of the parts of the store that are lock-free in places: parking_lot's and the standard library's.
+//!
+//! With the feature `loom` they are loom's under the same names, so that `models` can run the real code through every order
+//! of its steps. A wait has no time-out there: who is not woken waits for good, and the model says so.
+
+#[cfg(not(feature = "loom"))]
+pub use parking_lot::{Condvar, Mutex, MutexGuard};
+#[cfg(not(feature = "loom"))]
+pub use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+
+#[cfg(feature = "loom")]
+pub use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
+#[cfg(feature = "loom")]
+pub use modelled::{Condvar, Mutex, MutexGuard};
+
+#[cfg(feature = "loom")]
+mod modelled {
+    use std::fmt;
+    use std::ops::{Deref, DerefMut};
+    use std::sync::PoisonError;
+    use std::time::Duration;
+
+    /// A lock of loom's, as parking_lot's looks.
+    #[derive(Debug, Default)]
+    pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+    /// What holds it. Empty only within [`Condvar::wait_for`].
+    pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+
+    impl<T> Mutex<T> {
+        /// An open lock.
+        pub fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        /// Takes the lock.
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().unwrap_or_else(|| unreachable!("nobody looks while it waits"))
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().unwrap_or_else(|| unreachable!("nobody looks while it waits"))
+        }
+    }
+
+    impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+        fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            (**self).fmt(out)
+        }
+    }
+
+    /// A condition of loom's, as parking_lot's looks.
+    #[derive(Debug, Default)]
+    pub struct Condvar(loom::sync::Condvar);
+
+    impl Condvar {
+        /// A condition nobody waits for.
+        pub fn new() -> Self {
+            Self::default()
+        }
+
+        /// Wakes one who waits.
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        /// Wakes all who wait.
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+
+        /// Waits to be woken, however long that takes.
+        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
+            let held = guard.0.take();
+            guard.0 = held.map(|held| self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+}
