@@ -62,6 +62,13 @@ def run_cell(
     cell: Cell, sides: tuple[Rmqpy, Apache], pace: Pace, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     """All pairs of a cell, for the report."""
+    return record([Pair(*runs) for runs in run_in_turn(cell, sides, pace, tell)])
+
+
+def run_in_turn(
+    cell: Cell, sides: Sequence[Side], pace: Pace, tell: Callable[[str], None]
+) -> list[list[Figures]]:
+    """Every round of a cell: one run of each side, in their order."""
     measure = {"start": _start, "java-producer": _java_producer}.get(cell.kind, _load)
     try:
         if cell.kind == "start":
@@ -71,7 +78,7 @@ def run_cell(
             for side in sides:
                 side.start(is_sync_flush=cell.is_sync_flush)
                 _prepare(side, cell, pace, tell)
-        pairs = []
+        rounds = []
         for number in range(pace.pairs):
             runs = []
             for side in sides:
@@ -79,11 +86,11 @@ def run_cell(
                 runs.append(figures)
                 tell(f"  {number + 1}/{pace.pairs} {side.name:7} {_line(figures)}")
                 os.sync()
-            pairs.append(Pair(*runs))
+            rounds.append(runs)
     finally:
         for side in sides:
             side.stop()
-    return record(pairs)
+    return rounds
 
 
 def record(pairs: Sequence[Pair]) -> dict[str, Any]:

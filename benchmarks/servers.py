@@ -112,6 +112,15 @@ class Rmqpy(Side):
         return [sys.executable, "-m", "rmqpy", "broker", "-c", "broker.conf"]
 
 
+class MappedRmqpy(Rmqpy):
+    """Ours, writing through a mapping under SYNC_FLUSH, too."""
+
+    name = "rmqpy-mapped"
+
+    def settings(self, is_sync_flush: bool) -> str:
+        return super().settings(is_sync_flush) + "syncFlushMapped=true\n"
+
+
 class Apache(Side):
     """Apache's."""
 

@@ -68,6 +68,7 @@ class Store:
         index_enabled: bool = True,
         delay_levels_ms: Sequence[int] | None = None,
         transient_pool: bool = False,
+        sync_mapped: bool = False,
         in_memory_percent: int = 40,
     ) -> Self: ...
     def open(self) -> None:

@@ -352,6 +352,7 @@ def _store(config: BrokerConfig) -> Store:
         index_enabled=store.is_indexed,
         delay_levels_ms=store.delays_ms,
         transient_pool=store.has_transient_pool,
+        sync_mapped=store.is_sync_mapped,
         in_memory_percent=store.in_memory_percent,
     )
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import report
+from benchmarks import report, sync
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
 from benchmarks.measure import Figures, Pair, record
@@ -74,6 +74,14 @@ def test_the_report_judges_every_bar_and_shows_every_cell(whole: dict[str, Any])
     assert document.count("| held |") == held
     assert document.count("**missed**") == total - held
     assert report.verdicts(whole).startswith(f"{held} of {total} bars hold")
+
+
+def test_the_table_of_sync_flush_has_a_row_for_each_medium_and_window() -> None:
+    sides = {name: [figures(1), figures(3), figures(2)] for name in sync.NAMES}
+    rows = sync.table({"1 × 1": sides, "64 × 1": sides}).splitlines()[2:]
+    assert [row.split(" | ")[1] for row in rows] == [*sync.NAMES.values()] * 2
+    assert rows[0].startswith("| 1 × 1 | ")
+    assert "200 (100 – 300)" in rows[0]
 
 
 def test_cells_that_have_not_run_are_named_as_such(whole: dict[str, Any]) -> None:

@@ -48,6 +48,11 @@ class StoreConfig(Settings):
         "ASYNC_FLUSH writes through memory of the broker; consumers see a message when it is on the disk. "
         "SYNC_FLUSH always does.",
     )
+    is_sync_mapped: bool = key(
+        "syncFlushMapped",
+        False,
+        "SYNC_FLUSH writes through a mapping of the file, as Apache's broker does, and takes longer for it.",
+    )
     segment_bytes: int = key(
         "mappedFileSizeCommitLog",
         1 << 30,

@@ -47,7 +47,7 @@ impl PyStore {
     #[new]
     #[pyo3(signature = (root, *, segment_bytes=1 << 30, queue_file_bytes=6_000_000, index_slots=5_000_000,
         index_entries=20_000_000, sync_flush=false, flush_interval_ms=50, index_enabled=true, delay_levels_ms=None,
-        transient_pool=false, in_memory_percent=40))]
+        transient_pool=false, sync_mapped=false, in_memory_percent=40))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
         root: &str,
@@ -60,6 +60,7 @@ impl PyStore {
         index_enabled: bool,
         delay_levels_ms: Option<Vec<u64>>,
         transient_pool: bool,
+        sync_mapped: bool,
         in_memory_percent: u64,
     ) -> Self {
         let mut options = Options::new(root);
@@ -75,7 +76,8 @@ impl PyStore {
             options.delay_levels_ms = levels;
         }
         // A sync of a mapping costs three times as much, and what is not durable is not read.
-        options.medium = if sync_flush || transient_pool { MediumKind::Tail } else { MediumKind::Mapping };
+        let has_tail = transient_pool || (sync_flush && !sync_mapped);
+        options.medium = if has_tail { MediumKind::Tail } else { MediumKind::Mapping };
         Self { options, progress: Progress::default(), store: Mutex::new(None) }
     }
 
