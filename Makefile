@@ -19,12 +19,13 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
 STAGE   := scripts/stage
+INTEROP_SERVERS := $(patsubst %,tests/interop/test_%.py,allocation rebalance round_trip shrink three_brokers)
 MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model bench bench-compare bench-sync bench-topics bench-spark fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model bench bench-compare bench-sync bench-topics bench-spark fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,7 +65,14 @@ test-python: build ## everything seen from Python, without Spark and foreign cli
 	$(BIN)/pytest tests --ignore tests/interop --ignore tests/spark
 
 test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's broker (skipped where java, mvn or go is missing)
-	$(BIN)/pytest tests/interop
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target interop-servers interop-clients
+
+# Half of them wait for servers that start and stop, the others for clients: side by side they take little longer.
+interop-servers:
+	$(BIN)/pytest $(INTEROP_SERVERS)
+
+interop-clients:
+	$(BIN)/pytest tests/interop $(INTEROP_SERVERS:%=--ignore=%)
 
 interop-all: build ## the same with each foreign client at either broker in every scenario, and the originals among themselves
 	RMQPY_INTEROP_ALL=1 RMQPY_INTEROP_CONTROL=1 $(BIN)/pytest tests/interop

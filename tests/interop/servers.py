@@ -86,11 +86,13 @@ def rmqpy_name_server(folder: Path) -> Iterator[tuple[str, Child]]:
 
 
 @contextmanager
-def rmqpy_broker(folder: Path, namesrv: str, name: str = BROKER_NAME) -> Iterator[tuple[str, Child]]:
+def rmqpy_broker(
+    folder: Path, namesrv: str, name: str = BROKER_NAME, cluster: str = CLUSTER_NAME
+) -> Iterator[tuple[str, Child]]:
     """Our broker alone, with the configuration file Apache's would get."""
     home = _home(folder, "rmqpy-broker")
     port = broker_port()
-    write_broker_conf(home / "broker.conf", port, namesrv, brokerName=name)
+    write_broker_conf(home / "broker.conf", port, namesrv, brokerName=name, brokerClusterName=cluster)
     with Child("rmqpy-broker", rmqpy_broker_command(), home) as child:
         child.wait_until(lambda: _is_registered(namesrv, name), RMQPY_SECONDS_MAX)
         yield f"127.0.0.1:{port}", child

@@ -1,7 +1,9 @@
-"""An Apache broker at our name server, and our broker at Apache's: routes, sends and consumption go through."""
+"""Our broker at Apache's name server: routes, sends and consumption go through.
+
+Beside it, in a cluster of its own, is Apache's broker; the other way round is in `test_three_brokers`.
+"""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,27 +12,18 @@ from .messages import bodies, numbered
 from .peers import Peer, ProcessPeer
 from .servers import Cluster
 
+NAME, CLUSTER = "broker-ours", "mixed"
+
 pytestmark = pytest.mark.timeout(100, func_only=True)
 
 
-@pytest.fixture(scope="module", params=["apache-broker-at-rmqpy-namesrv", "rmqpy-broker-at-apache-namesrv"])
+@pytest.fixture(scope="module")
 def mixed(
-    request: pytest.FixtureRequest, originals: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+    cluster_of: Callable[[str], Cluster], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    folder = tmp_path_factory.mktemp("mixed")
-    jars = originals("apache")
-    if request.param == "apache-broker-at-rmqpy-namesrv":
-        with (
-            servers.rmqpy_name_server(folder) as (namesrv, first),
-            servers.apache_broker(jars, folder, namesrv) as (broker, second),
-        ):
-            yield Cluster(namesrv, broker, (first, second))
-    else:
-        with (
-            servers.apache_name_server(jars, folder) as (namesrv, first),
-            servers.rmqpy_broker(folder, namesrv) as (broker, second),
-        ):
-            yield Cluster(namesrv, broker, (first, second))
+    namesrv = cluster_of("apache").namesrv
+    with servers.rmqpy_broker(tmp_path_factory.mktemp("mixed"), namesrv, NAME, CLUSTER) as (broker, child):
+        yield Cluster(namesrv, broker, (child,))
 
 
 @pytest.mark.parametrize("client", ["java-5.5.0", "java-4.9.8", "go", "rmqpy"])
@@ -55,5 +48,5 @@ def test_a_topic_deleted_at_the_broker_leaves_the_name_server(mixed: Cluster, pe
     admin = peer_of("java-5.5.0")
     assert isinstance(admin, ProcessPeer)
     wire.create_topic(mixed.namesrv, mixed.broker, "mixed-short-lived", queues=4)
-    admin.mqadmin("deleteTopic", "-n", mixed.namesrv, "-c", servers.CLUSTER_NAME, "-t", "mixed-short-lived")
+    admin.mqadmin("deleteTopic", "-n", mixed.namesrv, "-c", CLUSTER, "-t", "mixed-short-lived")
     assert not wire.has_route(mixed.namesrv, "mixed-short-lived")

@@ -1,6 +1,6 @@
 """Two brokers of ours and one of Apache's in one cluster, under two name servers of ours, with Java's tool and clients.
 
-Every client is told of both name servers. What the last test ends stays ended: it comes last.
+Every client but Go's is told of both name servers. What the last test ends stays ended: it comes last.
 """
 
 import json
@@ -24,9 +24,10 @@ OURS = ("broker-a", "broker-b")
 THEIRS = "broker-c"
 EVERYWHERE = frozenset({*OURS, THEIRS})
 QUEUES = 2
-ROUTE_SECONDS_MAX = 30.0
+READY_SECONDS_MAX = 30.0
 
 _ROUTE = 105
+_TOPIC_CONFIG = 351
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,13 @@ class Three:
         """As clients are told."""
         return ";".join(self.name_servers)
 
+    def told(self, client: str) -> str:
+        """The same for this client: Go's takes one only."""
+        return self.name_servers[1] if client == "go" else self.namesrv
+
     def wait_for_route(self, topic: str, brokers: frozenset[str], queues: int = QUEUES) -> None:
         """Until both name servers name exactly these brokers, with so many queues each."""
-        deadline = time.monotonic() + ROUTE_SECONDS_MAX
+        deadline = time.monotonic() + READY_SECONDS_MAX
         expected = dict.fromkeys(brokers, (queues, queues))
         for namesrv in self.name_servers:
             while (found := _route(namesrv, topic)) != expected:
@@ -103,11 +108,11 @@ def make_everywhere(three: Three, admin: ProcessPeer, topic: str) -> None:
     three.wait_for_route(topic, EVERYWHERE)
 
 
-def consume(three: Three, peer: Peer, topic: str, count: int) -> list[Received]:
+def consume(namesrv: str, peer: Peer, topic: str, count: int) -> list[Received]:
     """Everything there is of a topic, by a new group."""
     if not isinstance(peer, ProcessPeer):
-        return peer.pull(three.namesrv, topic, f"{topic}-group", api="poll", count=count)
-    listener = peer.listen(three.namesrv, topic, f"{topic}-group")
+        return peer.pull(namesrv, topic, f"{topic}-group", api="poll", count=count)
+    listener = peer.listen(namesrv, topic, f"{topic}-group")
     listener.wait_for(count, 60.0)
     return listener.stop()
 
@@ -123,21 +128,29 @@ def port(address: str) -> int:
 
 def test_the_tool_sees_one_cluster_at_either_name_server(three: Three, admin: ProcessPeer) -> None:
     for namesrv in three.name_servers:
-        printed = admin.mqadmin("clusterList", "-n", namesrv)
-        lines = [line.split() for line in printed.splitlines()]
-        assert {line[1]: line[3] for line in lines if line[:1] == [servers.CLUSTER_NAME]} == three.brokers, printed
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        # Apache's broker cannot say how it is doing before it has sampled its figures once.
+        while (found := _listed(admin, namesrv)) != three.brokers:
+            assert time.monotonic() < deadline, f"{namesrv} lists {found}"
 
 
-@pytest.mark.parametrize("client", ["java-5.5.0", "java-4.9.8", "rmqpy"])
+def _listed(admin: ProcessPeer, namesrv: str) -> dict[str, str]:
+    """What the tool shows of the cluster: addresses of brokers by name."""
+    [printed] = admin.mqadmin_all([("clusterList", "-n", namesrv)])
+    lines = [line.split() for line in printed.out.splitlines()]
+    return {line[1]: line[3] for line in lines if line[:1] == [servers.CLUSTER_NAME]}
+
+
+@pytest.mark.parametrize("client", ["java-5.5.0", "java-4.9.8", "go", "rmqpy"])
 def test_a_topic_made_in_cluster_mode_takes_and_gives_messages_at_all_three(
     three: Three, client: str, admin: ProcessPeer, peer_of: Callable[[str], Peer]
 ) -> None:
     peer, topic = peer_of(client), f"everywhere-{client}".replace(".", "_")
     make_everywhere(three, admin, topic)
     messages = numbered(90)
-    sent = peer.send(three.namesrv, topic, messages)
+    sent = peer.send(three.told(client), topic, messages)
     assert ports_of(sent) == {port(address) for address in three.brokers.values()}
-    assert bodies(consume(three, peer, topic, 90)) == [message.body for message in messages]
+    assert bodies(consume(three.told(client), peer, topic, 90)) == [message.body for message in messages]
 
 
 def test_a_topic_made_in_broker_mode_is_at_that_broker_only(three: Three, admin: ProcessPeer) -> None:
@@ -150,6 +163,15 @@ def test_a_topic_made_in_broker_mode_is_at_that_broker_only(three: Three, admin:
         [sent] = admin.send(three.namesrv, topic, [Outgoing(b"here")])
         assert ports_of([sent]) == {port(address)}
         assert bodies(admin.pull(three.namesrv, topic, f"{topic}-group", api="assign", count=1)) == [b"here"]
+
+
+def test_a_topic_deleted_in_the_cluster_is_gone_at_brokers_and_name_servers(three: Three, admin: ProcessPeer) -> None:
+    make_everywhere(three, admin, "short-lived")
+    admin.mqadmin("deleteTopic", "-n", three.namesrv, "-c", servers.CLUSTER_NAME, "-t", "short-lived")
+    three.wait_for_route("short-lived", frozenset())
+    for address in three.brokers.values():
+        with pytest.raises(wire.Refused, match="code 17"):
+            wire.request(address, _TOPIC_CONFIG, {"topic": "short-lived"})
 
 
 def test_clients_go_on_without_one_broker_and_one_name_server(three: Three, admin: ProcessPeer) -> None:

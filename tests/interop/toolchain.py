@@ -1,11 +1,12 @@
 """The originals, resolved by their own package managers and compiled once.
 
 Owns `.tools/interop/`: one folder per original with its jars or binary and a stamp of the sources it was built
-from. A stamp that matches means nothing is run. Several originals are built at the same time.
+from. A stamp that matches means nothing is run. Several originals are built at the same time, each by one process only.
 
 Called from the session's fixtures only; a missing tool is reported as `Missing`, which the fixtures turn into a skip.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -98,6 +99,13 @@ def _copy_jars(target: Path, *goals: str) -> list[str]:
 
 
 def _built(target: Path, sources: Path, command: Sequence[str]) -> Path:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f"{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _built_alone(target, sources, command)
+
+
+def _built_alone(target: Path, sources: Path, command: Sequence[str]) -> Path:
     stamp = target / "stamp"
     wanted = _digest(sources, command)
     if stamp.exists() and stamp.read_text() == wanted:
