@@ -67,11 +67,10 @@ test-python: build ## everything seen from Python, without Spark and foreign cli
 test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's broker (skipped where java, mvn or go is missing)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target interop-servers interop-clients
 
-# Half of them wait for servers that start and stop, the others for clients: side by side they take little longer.
-interop-servers:
+interop-servers: build ## the half of these that waits for servers to start and stop
 	$(BIN)/pytest $(INTEROP_SERVERS)
 
-interop-clients:
+interop-clients: build ## the half that waits for clients; side by side both take little longer than one
 	$(BIN)/pytest tests/interop $(INTEROP_SERVERS:%=--ignore=%)
 
 interop-all: build ## the same with each foreign client at either broker in every scenario, and the originals among themselves

@@ -8,6 +8,7 @@ time: here every account is paid into before it is drawn from, and two members s
 
 import random
 import threading
+import time
 from collections import Counter
 
 import rmqpy
@@ -40,16 +41,24 @@ def main() -> None:
 
         return consumer
 
-    with testing.broker() as server:
-        with rmqpy.Producer(server.namesrv) as bank:
-            for _ in range(ROUNDS):
+    with testing.broker() as server, rmqpy.Producer(server.namesrv) as bank:
+
+        def move_money(rounds: int) -> None:
+            for _ in range(rounds):
                 for account in ACCOUNTS:
                     amount = random.randint(1, 100)
                     bank.send("movements", str(amount), sharding_key=account)
                     bank.send("movements", str(-amount), sharding_key=account)
-        with member("one", server.namesrv), member("two", server.namesrv):
+
+        move_money(1)
+        with member("one", server.namesrv) as one, member("two", server.namesrv) as two:
+            while not (one.queues() and two.queues()):
+                time.sleep(0.1)
+            move_money(ROUNDS - 1)
             assert all_booked.wait(60)
-    print(f"booked {booked_by.total()} movements {dict(booked_by)}, every balance is {set(balance.values())}")
+    for name, count in sorted(booked_by.items()):
+        print(f"{name} booked {count}")
+    print(f"booked {booked_by.total()} movements, every balance is {set(balance.values())}")
 
 
 if __name__ == "__main__":
