@@ -9,8 +9,10 @@ import pytest
 
 from broker.fakes import Plane
 from rmqpy.clock import HandClock
+from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.groups import Groups
+from rmqpy.errors import StoreError
 from rmqpy.protocol.requests.groups import SubscriptionGroup
 
 
@@ -52,6 +54,30 @@ async def test_a_group_made_by_two_uses_at_once_is_usable_for_both(tmp_path: Pat
         return "billing" in plane.groups
 
     assert await asyncio.gather(use(), use()) == [True, True]
+
+
+async def test_on_a_full_disk_a_new_group_is_used_and_a_configured_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane = Plane()
+    groups = made(tmp_path, plane)
+    config = BrokerConfig(name="broker-a")
+    save = files.save
+
+    def full(path: Path, text: str) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(files, "save", full)
+    first, second = await asyncio.gather(groups.ensure("billing", config), groups.ensure("billing", config))
+    assert first == second == SubscriptionGroup(group_name="billing")
+    assert "billing" in plane.groups
+    with pytest.raises(StoreError, match="No space left"):
+        await groups.put(SubscriptionGroup(group_name="audit", retry_max_times=3))
+    assert "audit" not in groups.table
+
+    monkeypatch.setattr(files, "save", save)
+    await groups.put(SubscriptionGroup(group_name="audit", retry_max_times=3))
+    assert {"billing", "audit"} <= set(made(tmp_path).table)
 
 
 async def test_groups_survive_a_restart(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The group table: `subscriptionGroup.json`, and what the data plane knows of groups.
 
-Owns the configuration of every consumer group and which topics a group may not read. Invariant: a group is in its
-file before it is used. Threads: the event loop's; the file is written in a worker.
+Owns the configuration of every consumer group and which topics a group may not read. Invariant: what somebody has
+configured is in the file before it is used. Threads: the event loop's; the file is written in a worker.
 """
 
 from __future__ import annotations
@@ -172,12 +172,24 @@ class Groups:
         )
 
     async def ensure(self, name: str, config: BrokerConfig) -> SubscriptionGroup | None:
-        """The group, created on first use where that is allowed; None where it is not. Raises `StoreError`."""
-        if name in self._table:
-            await self.put(self._table[name])
-        elif self.may_exist(name, config):
+        """The group, created on first use where that is allowed; None where it is not.
+
+        One that nobody has configured is used though it cannot be written: a full disk can be read, and after a restart
+        the next use makes the same group again. Raises `StoreError` for any other that cannot be written.
+        """
+        if not self.may_exist(name, config):
+            return None
+        if name not in self._table:
             log.info("group %s created on first use", name)
-            await self.put(SubscriptionGroup(group_name=name))
+        made = SubscriptionGroup(group_name=name)
+        group = self._table.get(name, made)
+        try:
+            await self.put(group)
+        except StoreError as error:
+            if group != made:
+                raise
+            log.warning("group %s is in memory alone until the next change of a group: %s", name, error)
+            self._publish(self._table.setdefault(name, made))
         return self._table.get(name)
 
     def is_readable(self, group: str, topic: str) -> bool:
