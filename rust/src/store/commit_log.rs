@@ -23,7 +23,8 @@ use super::dispatch::Dispatch;
 use super::error::PutError;
 use super::key_hashes::KeyHashes;
 use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
-use super::segments::{Active, Segment, Segments};
+use super::segment::Segment;
+use super::segments::{Active, Segments};
 use super::sums::Sums;
 use super::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 

@@ -22,7 +22,7 @@ use super::error::StoreError;
 use super::events::{Event, Events};
 use super::retention::{Deletable, Retention};
 use super::scan::record_at;
-use super::segments::Segment;
+use super::segment::Segment;
 
 /// How often the space of the disk is looked at.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
 use super::derived::DerivedFiles;
 use super::error::StoreError;
 use super::scan::{is_entry_of, record_at};
-use super::segments::Segment;
+use super::segment::Segment;
 
 /// Units examined by one read at least, however few messages are asked for: a filter may refuse most.
 const EXAMINED_UNITS_MIN: u64 = 800;

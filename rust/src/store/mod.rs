@@ -58,6 +58,7 @@ mod recovery;
 mod region;
 mod retention;
 mod scan;
+mod segment;
 mod segments;
 pub mod simdisk;
 mod statistics;

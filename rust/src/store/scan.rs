@@ -11,7 +11,8 @@ use std::sync::Arc;
 use crate::message::record::{MAGIC_V1, MAGIC_V2, RecordView, Scanned, scan};
 
 use super::consume_queue::Unit;
-use super::segments::{Segment, Segments};
+use super::segment::Segment;
+use super::segments::Segments;
 use super::sums::Sums;
 
 /// What both kinds of records have in common at the front of their magic.

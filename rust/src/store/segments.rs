@@ -7,118 +7,24 @@
 //! Invariants: all files have one size, which the folder remembers; only the last file that has any bytes is written.
 //! Threads: reading from any; `create` and `cut` from one at a time (recovery, then the keeper).
 
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskFile, Open, Space};
 use super::error::StoreError;
 use super::medium::{MediumKind, Unwritten};
-use super::region::{Appender, Reader, Region};
+use super::region::Appender;
+use super::segment::Segment;
 
 /// Smallest file that is believed to be a CommitLog file at all.
 const SEGMENT_BYTES_MIN: u64 = 4096;
 
-/// Bytes written in one piece when recovery writes them again.
-const REWRITE_BYTES: usize = 1 << 20;
-
 /// The file that is written next, and the right to write to its mapping where that is the medium.
 pub type Active = (Arc<Segment>, Option<Appender>);
-
-/// One file of the log, mapped.
-pub struct Segment {
-    base: u64,
-    path: PathBuf,
-    file: Arc<dyn DiskFile>,
-    region: Region,
-    reader: Reader,
-    /// The readable bytes as they were when somebody last needed more of them.
-    view: Mutex<Bytes>,
-}
-
-impl Segment {
-    /// Position of the first byte.
-    pub fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// Size of the file.
-    pub fn size(&self) -> usize {
-        self.region.len()
-    }
-
-    /// Position after the last byte that the file can hold.
-    pub fn limit(&self) -> u64 {
-        self.base + self.size() as u64
-    }
-
-    /// Position after the last readable byte.
-    pub fn published(&self) -> u64 {
-        self.base + self.reader.published() as u64
-    }
-
-    /// Path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Readable bytes from `at` to the end of what the file holds.
-    pub fn bytes_from(&self, at: u64) -> &[u8] {
-        let start = at.saturating_sub(self.base) as usize;
-        self.reader.bytes(start..self.reader.published()).unwrap_or_default()
-    }
-
-    /// Readable bytes from the start of the file, at least up to position `end` if those are readable.
-    ///
-    /// Slices of a view share its hold on the mapping: each costs a count, and no allocation.
-    pub fn view(&self, end: u64) -> Bytes {
-        let mut view = self.view.lock();
-        if self.base + (view.len() as u64) < end {
-            *view = self.reader.slice(0..self.reader.published()).map(Bytes::from_owner).unwrap_or_default();
-        }
-        view.clone()
-    }
-
-    /// Makes the bytes of `range`, clipped to this segment, durable.
-    pub fn sync(&self, range: Range<u64>) -> io::Result<()> {
-        let range = self.clip(range);
-        match self.region.is_writable() {
-            _ if range.is_empty() => Ok(()),
-            true => self.file.sync_map(&self.region, range),
-            false => self.file.sync(),
-        }
-    }
-
-    /// Writes bytes behind the readable ones, and makes them readable.
-    fn write(&self, unwritten: &Unwritten) -> io::Result<()> {
-        let start = unwritten.at - self.base;
-        self.file.write_at(&unwritten.bytes, start)?;
-        self.reader.reveal(start as usize + unwritten.bytes.len());
-        Ok(())
-    }
-
-    /// Makes the bytes of `range` that nobody has written yet quick to write: present in memory, or known to the file
-    /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written
-    /// to the file.
-    pub fn prepare(&self, range: Range<u64>) -> io::Result<()> {
-        let range = self.clip(range.start.max(self.published())..range.end);
-        match self.region.is_writable() {
-            _ if range.is_empty() => Ok(()),
-            true => self.region.populate(range),
-            false => self.file.write_zeros(range.start as u64..range.end as u64),
-        }
-    }
-
-    fn clip(&self, range: Range<u64>) -> Range<usize> {
-        let inside = |at: u64| at.clamp(self.base, self.limit()).saturating_sub(self.base) as usize;
-        inside(range.start)..inside(range.end)
-    }
-}
 
 /// The log's files, oldest first.
 pub struct Segments {
@@ -209,17 +115,7 @@ impl Segments {
         published: u64,
     ) -> Result<(Segment, Option<Appender>), StoreError> {
         let is_written = published < self.size && self.medium == MediumKind::Mapping;
-        let region =
-            file.map(self.size as usize, is_written).map_err(StoreError::io(&path, "map into memory"))?;
-        let claimed = match is_written {
-            true => region.claim_log(published as usize).map(|(appender, reader)| (Some(appender), reader)),
-            false => region.claim_file(published as usize).map(|reader| (None, reader)),
-        };
-        let Some((appender, reader)) = claimed else {
-            let expected = "expected a mapping that nobody else has claimed".to_owned();
-            return Err(StoreError::Layout { path, expected });
-        };
-        Ok((Segment { base, path, file, region, reader, view: Mutex::default() }, appender))
+        Segment::map(file, base, path, self.size, (published, is_written))
     }
 
     /// Size of every file.
@@ -303,23 +199,9 @@ impl Segments {
     /// After a flush that failed the page cache may hold bytes that it believes to be on disk and that are not. They can
     /// be read, so recovery finds them; a sync alone would leave a hole for the next power loss to find.
     pub fn rewrite(&self, range: Range<u64>) -> Result<(), StoreError> {
-        for segment in self.all().iter() {
-            let inside = segment.clip(range.clone());
-            let mut at = inside.start;
-            while at < inside.end {
-                let end = inside.end.min(at + REWRITE_BYTES);
-                let bytes = segment.reader.bytes(at..end).unwrap_or_default().to_vec();
-                segment
-                    .file
-                    .write_at(&bytes, at as u64)
-                    .map_err(StoreError::io(segment.path(), "write again"))?;
-                at = end;
-            }
-            if !inside.is_empty() {
-                segment.file.sync().map_err(StoreError::io(segment.path(), "sync"))?;
-            }
-        }
-        Ok(())
+        self.all().iter().try_for_each(|segment| {
+            segment.rewrite(range.clone()).map_err(StoreError::io(segment.path(), "write again"))
+        })
     }
 
     /// Makes the file after the last one: allocated whole, durable, empty, and already in the list.
@@ -360,9 +242,8 @@ impl Segments {
         let Some(last) = kept.last().filter(|last| last.limit() > end) else { return Ok(None) };
         let path = last.path().to_owned();
         let used = end - last.base();
-        last.file.zero(used..self.size).map_err(StoreError::io(&path, "zero the tail"))?;
-        last.file.sync().map_err(StoreError::io(&path, "sync"))?;
-        let (segment, appender) = self.map(Arc::clone(&last.file), last.base(), path, used)?;
+        last.zero_from(used).map_err(StoreError::io(&path, "zero the tail"))?;
+        let (segment, appender) = self.map(Arc::clone(last.file()), last.base(), path, used)?;
         let segment = Arc::new(segment);
         let mut list = kept;
         list.pop();
@@ -379,7 +260,7 @@ impl Segments {
         };
         let used = end - last.base();
         let (segment, appender) =
-            self.map(Arc::clone(&last.file), last.base(), last.path().to_owned(), used)?;
+            self.map(Arc::clone(last.file()), last.base(), last.path().to_owned(), used)?;
         let segment = Arc::new(segment);
         list.push(Arc::clone(&segment));
         self.list.store(Arc::new(list));

@@ -21,7 +21,8 @@ use parking_lot::Mutex;
 use super::disk::{Disk, DiskFile, Open};
 use super::error::StoreError;
 use super::events::{Event, Events};
-use super::segments::{Segment, Segments, name_of, position_of};
+use super::segment::Segment;
+use super::segments::{Segments, name_of, position_of};
 
 /// Bytes of a block: a page, which is also what a disk loses at least.
 pub const BLOCK_BYTES: u64 = 4096;
