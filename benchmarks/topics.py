@@ -146,6 +146,7 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
         "create_s": created,
         "start_to_listening_s": listening,
         "start_to_registered_s": registered,
+        "registration_s": registered - listening,
         "start_to_registered_processor_s": used,
         "registration_bytes": side.relay.sent,
         "private_bytes_per_queue": (full - empty) / (topics * queues),
