@@ -51,7 +51,8 @@ def main(quick: bool, folder: Path | None) -> None:
         place = Path(name)
         for cell in (cell for cell in CELLS if cell.is_sync_flush):
             click.echo(f"{cell.name}: {cell.title}")
-            memory.fill(place)
+            if not quick:
+                memory.fill(place)
             sides = Rmqpy(place), MappedRmqpy(place), Apache(place, lib)
             rounds = run_in_turn(cell, sides, QUICK if quick else FULL, click.echo)
             results[cell.title] = {
