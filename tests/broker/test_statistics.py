@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from broker.conftest import Cluster
+from broker.conftest import Cluster, Start
 from broker.talk import pull, send
 from rmqpy.clock import HandClock
 from rmqpy.control import statistics
@@ -165,6 +165,20 @@ async def test_messages_that_a_group_gives_back_are_counted_for_their_topic(clus
         await exchange(peer)
         await peer.ask(ConsumerSendMessageBack(offset=0, group="billing", delay_level=3))
         assert await view(peer, "SNDBCK_PUT_NUMS", "orders@billing") == 1
+
+
+async def test_a_message_whose_copy_does_not_fit_is_not_counted_as_given_back(start: Start) -> None:
+    # A record that just fits a segment of the log; its copy, which says more about itself, does not.
+    segment = 1 << 20
+    cluster = await start(mappedFileSizeCommitLog=str(segment), maxMessageSize=str(segment))
+    async with await Peer.connect(cluster.broker.address) as peer:
+        body = segment - 1
+        while (await send(peer, "orders", b"x" * body)).code != 0:
+            body -= 50
+        with pytest.raises(Refusal, match="does not fit"):
+            await peer.ask(ConsumerSendMessageBack(offset=0, group="billing", delay_level=3))
+        with pytest.raises(Refusal, match="not exist"):
+            await view(peer, "SNDBCK_PUT_NUMS", "orders@billing")
 
 
 async def test_figures_of_deleted_topics_and_groups_are_gone(cluster: Cluster) -> None:

@@ -116,11 +116,12 @@ impl Broker {
             let traits = copy(&mut session.arena, &original, SCHEDULE_TOPIC, &wait.properties())?;
             Returned { queue: wait.queue, traits }
         };
+        self.store_returned(session, &original, returned, frame, out)?;
         let origin = properties::get(original.properties(), name::RETRY_TOPIC).unwrap_or(original.topic());
-        if let Ok(origin) = std::str::from_utf8(origin) {
-            self.deliveries.returned(fields.group, origin, original.queue_id());
+        if let (Some(group), Ok(origin)) = (session.header.get("group"), std::str::from_utf8(origin)) {
+            self.deliveries.returned(group, origin, original.queue_id());
         }
-        self.store_returned(session, &original, returned, frame, out)
+        Ok(())
     }
 
     /// Appends the copy and answers. The answer waits for the disk where sends do: the consumer's progress is about
