@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, final
 
-from rmqpy.message import MessageQueue, SendResult
+from rmqpy.message import Body, MessageQueue, SendResult
 
 __all__ = [
     "ArrowBatch",
@@ -643,8 +643,29 @@ class Sender:
         max_in_flight: int = 1024,
         max_buffered_bytes: int = 67108864,
         retry_not_safe: bool = False,
+        timeout: float = 3.0,
+        room_timeout: float = 3.0,
+        body_bytes_max: int = 4194304,
     ) -> Self:
-        """`retry_not_safe`: stored, but not as safely as asked, counts as a failed attempt."""
+        """`retry_not_safe`: stored, but not as safely as asked, counts as a failed attempt. The last three hold for
+        `post` and `cut`."""
+    def learn(self, topic: str, queues: Sequence[tuple[str, str, int]], fresh: float) -> None:
+        """For so many seconds, these queues take the topic's messages: address, name of the broker, queue id."""
+    def forget(self, topic: str) -> None:
+        """What was learnt of a topic is in doubt."""
+    def post(
+        self,
+        message: Message | str,
+        body: Body | None = None,
+        *,
+        announce: Literal["never", "failures", "always"] = "failures",
+    ) -> SendFuture | None:
+        """Start sending a message, or a body to a topic, to the queue whose turn it is. All that a message takes, in
+        one call. `None` when there is something about it that takes a closer look: nothing was done then. Raises
+        `BufferFull`."""
+    def cut(self, messages: list[Message], member_bytes: int) -> list[int] | None:
+        """Where to cut messages into batches that brokers take: the end of each. A message takes `member_bytes` beside
+        body and properties. `None` when some message does not belong into a batch with the first one."""
     def send(
         self,
         message: Message,

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rmqpy::remoting::codes::flag;
 use rmqpy::remoting::frame::{self, Encoding, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
-use rmqpy::remoting::{CallError, Client, ClientOptions, FrameError, Peer, Requests, ServerOptions};
+use rmqpy::remoting::{CallError, Client, ClientOptions, FrameError, Haste, Peer, Requests, ServerOptions};
 
 type Outcome = Result<(i32, Vec<u8>), CallError>;
 
@@ -34,6 +34,16 @@ fn call(peer: &Peer, code: i32, body: &[u8], timeout: Duration, to: &Sender<Outc
     let to = to.clone();
     peer.call(
         timeout,
+        |opaque, out| write(out, code, opaque, 0, body),
+        move |reply| to.send(reply.map(|reply| (reply.header.opaque, reply.body.to_vec()))).unwrap(),
+    );
+}
+
+fn call_in_company(peer: &Peer, code: i32, body: &[u8], to: &Sender<Outcome>) {
+    let to = to.clone();
+    peer.call_with(
+        Haste::InCompany,
+        PATIENCE,
         |opaque, out| write(out, code, opaque, 0, body),
         move |reply| to.send(reply.map(|reply| (reply.header.opaque, reply.body.to_vec()))).unwrap(),
     );
@@ -398,4 +408,50 @@ fn a_stop_without_grace_fails_what_is_in_flight() {
     eventually("parked", || !echo.parked.lock().is_empty());
     drop(client);
     assert_eq!(next(&outcomes), Err(CallError::Stopped));
+}
+
+#[test]
+fn a_request_that_waits_for_company_leaves_though_no_reply_comes() {
+    let (listener, address) = listener();
+    let client = client();
+    let peer = client.peer(&address);
+    let (to, _outcomes) = channel();
+    call_in_company(&peer, ECHO, b"first", &to);
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.set_read_timeout(Some(PATIENCE / 3)).unwrap();
+    let first = read_frame(&mut socket).0;
+    for _ in 0..3 {
+        call_in_company(&peer, ECHO, b"another", &to);
+        assert_ne!(read_frame(&mut socket).0, first);
+    }
+}
+
+#[test]
+fn a_request_in_haste_takes_along_what_waits_for_company() {
+    let (listener, address) = listener();
+    let client = client();
+    let peer = client.peer(&address);
+    let (to, _outcomes) = channel();
+    call_in_company(&peer, ECHO, b"first", &to);
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.set_read_timeout(Some(PATIENCE / 3)).unwrap();
+    let first = read_frame(&mut socket).0;
+    call_in_company(&peer, ECHO, b"second", &to);
+    call(&peer, ECHO, b"third", PATIENCE, &to);
+    let rest = [read_frame(&mut socket).0, read_frame(&mut socket).0];
+    assert_eq!(rest, [first + 1, first + 2]);
+}
+
+#[test]
+fn every_request_in_company_is_answered() {
+    let (_server, _, address) = serve(ServerOptions::default());
+    let client = client();
+    let peer = client.peer(&address.to_string());
+    let (to, outcomes) = channel();
+    for number in 0..5_000_u32 {
+        call_in_company(&peer, ECHO, &number.to_be_bytes(), &to);
+    }
+    for number in 0..5_000_u32 {
+        assert_eq!(next(&outcomes).unwrap().1, number.to_be_bytes());
+    }
 }

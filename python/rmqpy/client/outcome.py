@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 
 from rmqpy import errors
 from rmqpy._native import SendFuture
-from rmqpy.message import MessageQueue, SendResult, SendStatus
+from rmqpy.message import MessageQueue, SendStatus
 from rmqpy.remoting.client import transport_error
 
-_STATUSES: Final = {status.value: status for status in SendStatus}
+#: Of a message some broker has, by its code; looked up by the native `SendFuture`.
+STATUSES: Final = {status.value: status for status in SendStatus}
 
 
 class SendAttempt(NamedTuple):
@@ -20,24 +21,6 @@ class SendAttempt(NamedTuple):
     address: str
     error: errors.RocketMQError
     seconds: float
-
-
-def stored(
-    message_id: str,
-    offset_message_id: str,
-    place: tuple[str, str, int],
-    offset: int,
-    code: int,
-    transaction_id: str | None,
-    recall_handle: str | None,
-    attempts: int,
-) -> SendResult:
-    """The result of a send that some broker confirmed."""
-    queue = MessageQueue(*place)
-    status = _STATUSES[code]
-    return SendResult(
-        message_id, offset_message_id, queue, offset, status, transaction_id, recall_handle, attempts
-    )
 
 
 def send_error(future: SendFuture) -> errors.SendError:

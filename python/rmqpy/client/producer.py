@@ -101,7 +101,11 @@ class Producer(Shipper):
         Equal sharding keys go to one queue. Raises `SendError` with every attempt listed, `RouteError` when there is
         nowhere to send to, and `ValueError` for what no broker takes.
         """
-        future = self._ship(message, body, fields, queue, timeout, announce="never")
+        future = None
+        if queue is None and timeout is None and not fields and not self.is_closed:
+            future = self._sender.post(message, body, announce="never")
+        if future is None:
+            future = self._ship(message, body, fields, queue, timeout, announce="never")
         return self._settled(future).result()
 
     def submit(
@@ -120,8 +124,15 @@ class Producer(Shipper):
         Blocks, or raises `BufferFull`, only while the in-flight budget is used up. `callback` gets the result or
         the error, on one thread all callbacks share.
         """
-        self._deliver()
+        if self._delivery is None:
+            self._deliver()
         if callback is None:
+            # The short way: the native half does all of it, where nothing is out of the ordinary.
+            if queue is None and timeout is None and not self.is_closed:
+                if fields and isinstance(message, str) and body is not None:
+                    message, body, fields = Message(message, body, **fields), None, {}
+                if not fields and (future := self._sender.post(message, body)) is not None:
+                    return future
             return self._ship(message, body, fields, queue, timeout, announce="failures")
         with self._lock:
             self._next_token += 1
@@ -297,6 +308,11 @@ class Producer(Shipper):
     ) -> SendFuture:
         message = self._message(message, body, fields)
         route = self._route(message.topic)
+        if queue is None and timeout is None and announce != "always" and self._is_in_turn:
+            self._learn(route)
+            posted = self._sender.post(message, announce=announce)
+            if posted is not None:
+                return posted
         place, is_pinned = self._choose(message, queue, route)
         future = self._sender.send(
             message,
@@ -310,6 +326,11 @@ class Producer(Shipper):
             is_pinned=is_pinned,
         )
         return self._admitted(future)
+
+    def _learn(self, route: Route) -> None:
+        """Let the native half choose among the queues of this route, while it is fresh."""
+        queues = [(route.master(each.broker), each.broker, each.queue_id) for each in route.writable]
+        self._sender.learn(route.topic, queues, self._session.routes.fresh_s(route.topic))
 
     def _timeout(self, timeout: float | timedelta | None) -> float:
         return self._send_timeout if timeout is None else seconds(timeout)

@@ -98,13 +98,17 @@ class Routes:
         if entry is None:
             return None
         age = time.monotonic() - entry.checked_at
-        limit = TEMPLATE_REFRESH_S if entry.route.is_borrowed else self._refresh_s
-        if age < limit:
+        if age < self._limit_s(entry):
             return entry.route
         if entry.refresh is None and age > self._refresh_s * IDLE_REFRESHES:
             return None
         self._renew(topic, entry, caller)
         return entry.route
+
+    def fresh_s(self, topic: str) -> float:
+        """Seconds for which the known route of a topic needs no look-up; 0 or less when it is due."""
+        entry = self._entries.get(topic)
+        return 0.0 if entry is None else self._limit_s(entry) - (time.monotonic() - entry.checked_at)
 
     def doubt(self, topic: str) -> None:
         """A broker of this route did not answer: let the next use look it up, at most once a second."""
@@ -163,6 +167,9 @@ class Routes:
                 hint=f"run: rmqpy topic create {topic}",
             ) from None
         return self._route(topic, template, is_borrowed=True)
+
+    def _limit_s(self, entry: _Entry) -> float:
+        return TEMPLATE_REFRESH_S if entry.route.is_borrowed else self._refresh_s
 
     def _renew(self, topic: str, entry: _Entry, caller: Caller) -> None:
         """Take what has come back, or ask again."""

@@ -69,6 +69,8 @@ class Shipper:
         self._max_message_size = max_message_size
         self._is_waiting_when_full = when_full == "wait"
         self._selector = selector or round_robin()
+        # The native half knows the rule of turns, too; any other one has to be asked with every message.
+        self._is_in_turn = selector is None
         self._compress_above = compress_above
         self._turn = count(random.randrange(1 << 16))
         self._pid = os.getpid()
@@ -86,6 +88,9 @@ class Shipper:
                 max_in_flight=max_in_flight,
                 max_buffered_bytes=max_buffered_bytes,
                 retry_not_safe=retry_not_stored,
+                timeout=self._send_timeout,
+                room_timeout=self._send_timeout if self._is_waiting_when_full else 0.0,
+                body_bytes_max=max_message_size,
             )
         except BaseException:
             self._session.release()
@@ -159,6 +164,7 @@ class Shipper:
         Returns the seconds after which to decide again, having paused; 0 when that was all.
         """
         self._session.routes.doubt(future.topic)
+        self._sender.forget(future.topic)
         with suppress(errors.RocketMQError):
             route = self._session.routes.cached(future.topic, caller)
             if route is not None and not self.is_closed:
@@ -173,6 +179,19 @@ class Shipper:
 
     def _chunks(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
         """Messages of one topic, cut into batches that brokers take."""
+        messages = list(messages)
+        self._check_open()
+        ends = self._sender.cut(messages, _MEMBER_BYTES)
+        if ends is None:
+            yield from self._checked_chunks(messages)
+            return
+        begin = 0
+        for end in ends:
+            yield messages[begin:end]
+            begin = end
+
+    def _checked_chunks(self, messages: list[Message]) -> Iterator[list[Message]]:
+        """Likewise, message by message: says what is wrong with one."""
         chunk: list[Message] = []
         first: Message | None = None
         size = 0

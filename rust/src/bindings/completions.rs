@@ -41,7 +41,7 @@ impl Completions {
         let list = PyList::empty(py);
         for (token, landed) in self.core.take(limit) {
             match landed {
-                Landed::Shipment(shipment) => list.append((token, SendFuture::new(shipment)))?,
+                Landed::Shipment(shipment) => list.append((token, SendFuture::new(shipment, self.home)))?,
                 Landed::Call(call) => list.append((token, Call::new(call, token)))?,
                 Landed::Notice(notice) => list.append((token, Notice::new(notice)))?,
             }

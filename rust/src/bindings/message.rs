@@ -143,7 +143,7 @@ impl Message {
 
     #[getter]
     fn size(&self, py: Python<'_>) -> usize {
-        self.body.bind(py).as_bytes().len() + self.fields.properties_text("").len()
+        self.body.bind(py).as_bytes().len() + self.fields.properties_bytes()
     }
 
     #[pyo3(signature = (**changes))]
@@ -234,7 +234,7 @@ impl Message {
 }
 
 /// `bytes` as they are, text as UTF-8, anything else that lends its memory as a copy.
-fn bytes_of<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+pub fn bytes_of<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = body.cast_exact::<PyBytes>() {
         return Ok(bytes.clone());
     }

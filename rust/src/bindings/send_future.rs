@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyTuple};
 
 use super::call::failure_kind;
 use super::errors::raise;
@@ -23,9 +23,9 @@ pub struct SendFuture {
 type AttemptFacts = (String, i32, String, &'static str, Option<i32>, String, f64);
 
 impl SendFuture {
-    /// A handle of a send under way, or over.
-    pub fn new(shipment: Arc<Shipment>) -> Self {
-        Self { shipment, home: Home::here() }
+    /// A handle of a send under way, or over, in the process that made it.
+    pub fn new(shipment: Arc<Shipment>, home: Home) -> Self {
+        Self { shipment, home }
     }
 
     /// The send behind it.
@@ -46,22 +46,17 @@ impl SendFuture {
 
     /// One `SendResult` per message.
     fn outcome<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        static STORED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let (py, shipment) = (slf.py(), &slf.get().shipment);
-        let Phase::Stored(receipt) = shipment.phase() else { return Err(Self::failure(slf)?) };
-        let stored = STORED.import(py, "rmqpy.client.outcome", "stored")?;
-        let attempts = shipment.attempts().len() + 1;
-        let unique_ids = shipment.outgoing().unique_ids();
+        let receipt = shipment.with_phase(|phase| match phase {
+            Phase::Stored(receipt) => Some(receipt.clone()),
+            _ => None,
+        });
+        let Some(receipt) = receipt else { return Err(Self::failure(slf)?) };
+        let results = Results::of(py, shipment, &receipt)?;
         let mut offset_ids = receipt.offset_message_id.split(',');
-        (0_i64..)
-            .zip(unique_ids)
-            .map(|(index, unique_id)| {
-                let place = (shipment.outgoing().topic(), &*receipt.broker, receipt.queue_id);
-                let offset = receipt.queue_offset + index;
-                let id = offset_ids.next().unwrap_or_default();
-                let Receipt { code, transaction_id, recall_handle, .. } = &receipt;
-                stored.call1((unique_id, id, place, offset, code, transaction_id, recall_handle, attempts))
-            })
+        (0..)
+            .zip(shipment.outgoing().unique_ids())
+            .map(|(index, unique_id)| results.make(unique_id, offset_ids.next().unwrap_or_default(), index))
             .collect()
     }
 
@@ -72,10 +67,53 @@ impl SendFuture {
     }
 }
 
+/// What the results of one send have in common. They are made here, where it takes a third of the time that it takes
+/// in Python.
+struct Results<'py> {
+    /// `tuple.__new__`: it asks for no names, only for the values in their order.
+    new: &'py Bound<'py, PyAny>,
+    kind: &'py Bound<'py, PyAny>,
+    queue: Bound<'py, PyAny>,
+    first_offset: i64,
+    /// Status, transaction, recall handle, attempts.
+    rest: [Bound<'py, PyAny>; 4],
+}
+
+impl<'py> Results<'py> {
+    fn of(py: Python<'py>, shipment: &Shipment, receipt: &Receipt) -> PyResult<Self> {
+        static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static KIND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static QUEUE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static STATUSES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let new =
+            NEW.get_or_try_init(py, || py.get_type::<PyTuple>().getattr("__new__").map(Bound::unbind))?;
+        let new = new.bind(py);
+        let place = (shipment.outgoing().topic(), &*receipt.broker, receipt.queue_id);
+        let queue = new.call1((QUEUE.import(py, "rmqpy.message", "MessageQueue")?, place))?;
+        let status = STATUSES.import(py, "rmqpy.client.outcome", "STATUSES")?.get_item(receipt.code)?;
+        let rest = [
+            status,
+            receipt.transaction_id.as_deref().into_pyobject(py)?.into_any(),
+            receipt.recall_handle.as_deref().into_pyobject(py)?.into_any(),
+            (shipment.attempts_failed() + 1).into_pyobject(py)?.into_any(),
+        ];
+        let kind = KIND.import(py, "rmqpy.message", "SendResult")?;
+        Ok(Self { new, kind, queue, first_offset: receipt.queue_offset, rest })
+    }
+
+    fn make(&self, unique_id: &str, offset_id: &str, index: i64) -> PyResult<Bound<'py, PyAny>> {
+        let [status, transaction_id, recall_handle, attempts] = &self.rest;
+        let offset = self.first_offset + index;
+        let values =
+            (unique_id, offset_id, &self.queue, offset, status, transaction_id, recall_handle, attempts);
+        self.new.call1((self.kind, values))
+    }
+}
+
 #[pymethods]
 impl SendFuture {
     fn done(&self) -> bool {
-        matches!(self.shipment.phase(), Phase::Stored(_) | Phase::GivenUp)
+        self.shipment.is_over()
     }
 
     #[pyo3(signature = (timeout = None))]

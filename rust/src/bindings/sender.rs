@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
 
 use super::client::{Client, SharedConnections};
 use super::completions::Completions;
 use super::errors::raise;
-use super::message::Message;
+use super::message::{Message, bytes_of};
 use super::rows::{Parcel, Rows, refused};
 use super::send_future::SendFuture;
-use super::waiting::{duration, wait};
+use super::waiting::{Home, duration, wait};
 use crate::client::completions::{Announce, Completions as CompletionsCore};
 use crate::client::fields::check_group;
 use crate::client::outgoing::{Letterhead, Outgoing};
+use crate::client::rota::Rotas;
 use crate::client::shipment::{Shipment, ShipmentOptions, Target};
 use crate::client::window::Window;
 use crate::clock::{SharedClock, SystemClock};
@@ -30,7 +32,17 @@ pub struct Sender {
     window: Arc<Window>,
     completions: Arc<CompletionsCore>,
     retry_not_safe: bool,
+    defaults: Defaults,
+    rotas: Rotas,
     clock: SharedClock,
+    home: Home,
+}
+
+/// What holds for a message whose sender says nothing else. Seconds, bytes.
+struct Defaults {
+    timeout: f64,
+    room_timeout: f64,
+    body_bytes_max: usize,
 }
 
 #[pymethods]
@@ -38,7 +50,7 @@ impl Sender {
     #[new]
     #[pyo3(signature = (client, completions, *, group, compress_above = None, compression = "zlib",
                         template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 67_108_864,
-                        retry_not_safe = false))]
+                        retry_not_safe = false, timeout = 3.0, room_timeout = 3.0, body_bytes_max = 4_194_304))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python constructor, not a Rust interface")]
     fn new(
         client: &Client,
@@ -50,6 +62,9 @@ impl Sender {
         max_in_flight: usize,
         max_buffered_bytes: usize,
         retry_not_safe: bool,
+        timeout: f64,
+        room_timeout: f64,
+        body_bytes_max: usize,
     ) -> PyResult<Self> {
         check_group(&group).map_err(|error| raise("ConfigError", &error.to_string()))?;
         let compression = match compression {
@@ -73,8 +88,66 @@ impl Sender {
             window: Arc::new(Window::new(max_in_flight.max(1), max_buffered_bytes)),
             completions: completions.core(),
             retry_not_safe,
+            defaults: Defaults { timeout, room_timeout, body_bytes_max },
+            rotas: Rotas::default(),
             clock: SystemClock::shared(),
+            home: Home::here(),
         })
+    }
+
+    fn learn(&self, topic: &str, queues: Vec<(String, String, i32)>, fresh: f64) {
+        let targets = queues.iter().map(|(address, broker, queue_id)| target(address, broker, *queue_id));
+        let first = RandomState::new().hash_one(topic) as usize >> 1;
+        self.rotas.learn(topic, targets.collect(), first, Instant::now() + duration(fresh));
+    }
+
+    fn forget(&self, topic: &str) {
+        self.rotas.forget(topic);
+    }
+
+    #[pyo3(signature = (message, body = None, *, announce = "failures"))]
+    fn post(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyAny>,
+        body: Option<&Bound<'_, PyAny>>,
+        announce: &str,
+    ) -> PyResult<Option<SendFuture>> {
+        let Some((outgoing, target, is_pinned)) = self.address(py, message, body)? else { return Ok(None) };
+        let Defaults { timeout, room_timeout, .. } = self.defaults;
+        let options = self.options(announce, 0, is_pinned)?;
+        let future = self.ship(py, outgoing, target, timeout, room_timeout, options)?;
+        let is_full =
+            || raise("BufferFull", &format!("{} messages are on their way", self.window.messages()));
+        future.map(Some).ok_or_else(is_full)
+    }
+
+    fn cut(&self, py: Python<'_>, messages: &Bound<'_, PyList>, member_bytes: usize) -> Option<Vec<usize>> {
+        let mut ends = Vec::new();
+        let mut first: Option<Bound<'_, Message>> = None;
+        let mut bytes = 0;
+        for (at, message) in messages.iter().enumerate() {
+            let message = message.cast_into::<Message>().ok()?;
+            let (fields, body) = (message.get().fields(), message.get().body_bytes(py));
+            let known = first.as_ref().map_or(fields, |first| first.get().fields());
+            let is_alike = known.topic == fields.topic && known.sharding_key == fields.sharding_key;
+            if !is_alike || fields.delivery.is_some() || body.len() > self.defaults.body_bytes_max {
+                return None;
+            }
+            let taken = body.len() + fields.properties_bytes() + member_bytes;
+            if bytes > 0 && bytes + taken > self.defaults.body_bytes_max {
+                ends.push(at);
+                bytes = 0;
+            }
+            bytes += taken;
+            if first.is_none() {
+                first = Some(message);
+            }
+        }
+        if bytes > 0 {
+            ends.push(messages.len());
+        }
+        Some(ends)
     }
 
     #[pyo3(signature = (message, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = "failures",
@@ -185,11 +258,49 @@ impl Sender {
 impl Sender {
     fn outgoing(&self, py: Python<'_>, message: &Message) -> Outgoing {
         let (fields, body, now_ms) = (message.fields(), message.body_bytes(py), self.clock.wall_ms());
+        self.pack(py, body.len(), || self.letterhead.message(fields, body, now_ms))
+    }
+
+    /// Compressing takes tens of microseconds: others may run meanwhile.
+    fn pack(&self, py: Python<'_>, body_bytes: usize, pack: impl FnOnce() -> Outgoing + Send) -> Outgoing {
         match self.letterhead.compress_from_bytes {
-            // Compressing takes tens of microseconds: others may run meanwhile.
-            Some(limit) if body.len() >= limit => py.detach(|| self.letterhead.message(fields, body, now_ms)),
-            _ => self.letterhead.message(fields, body, now_ms),
+            Some(limit) if body_bytes >= limit => py.detach(pack),
+            _ => pack(),
         }
+    }
+
+    /// What is sent, where to, and whether only there. `None` where that takes a closer look.
+    fn address(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyAny>,
+        body: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<(Outgoing, Target, bool)>> {
+        let fits = |body: &[u8]| (1..=self.defaults.body_bytes_max).contains(&body.len());
+        if !self.home.is_here() {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        if let Ok(topic) = message.cast::<PyString>() {
+            let (Some(rota), Some(body)) = (self.rotas.get(topic.to_cow()?.as_ref(), now), body) else {
+                return Ok(None);
+            };
+            let body = bytes_of(body)?;
+            let (body, now_ms) = (body.as_bytes(), self.clock.wall_ms());
+            let Some(target) = rota.next().filter(|_| fits(body)) else { return Ok(None) };
+            let plain = || self.letterhead.plain(rota.topic(), body, now_ms);
+            return Ok(Some((self.pack(py, body.len(), plain), target.clone(), false)));
+        }
+        let Ok(message) = message.cast::<Message>() else { return Ok(None) };
+        let message = message.get();
+        let fields = message.fields();
+        let Some(rota) = self.rotas.get(&fields.topic, now).filter(|_| body.is_none()) else {
+            return Ok(None);
+        };
+        let key = fields.sharding_key.as_deref();
+        let target = key.map_or_else(|| rota.next(), |key| rota.of_key(key));
+        let Some(target) = target.filter(|_| fits(message.body_bytes(py))) else { return Ok(None) };
+        Ok(Some((self.outgoing(py, message), target.clone(), key.is_some())))
     }
 
     fn options(&self, announce: &str, token: u64, is_pinned: bool) -> PyResult<ShipmentOptions> {
@@ -227,7 +338,7 @@ impl Sender {
         let deadline = Instant::now() + duration(timeout);
         let shipment = Arc::new(Shipment::new(outgoing, target, deadline, options));
         connections.ship(&shipment);
-        Ok(Some(SendFuture::new(shipment)))
+        Ok(Some(SendFuture::new(shipment, self.home)))
     }
 }
 

@@ -14,7 +14,7 @@ use super::outgoing::Outgoing;
 use super::shipment::{Shipment, Target};
 use crate::remoting::codes::{flag, language};
 use crate::remoting::header::HeaderWriter;
-use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError};
+use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError, Haste};
 
 /// The connections of one client.
 pub struct Connections {
@@ -91,7 +91,11 @@ impl Connections {
         let target = shipment.target();
         let left = shipment.deadline().saturating_duration_since(Instant::now());
         let landing = Arc::clone(shipment);
-        self.net.peer(&target.address).call(
+        let peer = self.net.peer(&target.address);
+        // Who waits for an answer is not kept waiting for others' messages to travel with.
+        let haste = if shipment.is_announced() { Haste::InCompany } else { Haste::AtOnce };
+        peer.call_with(
+            haste,
             left,
             |opaque, out| frame(shipment.outgoing(), out, self.encoding, opaque, false, &target),
             move |outcome| landing.land(outcome),

@@ -213,7 +213,7 @@ impl Fields {
     }
 
     /// Size of the properties string, but for the id.
-    fn properties_bytes(&self) -> usize {
+    pub fn properties_bytes(&self) -> usize {
         let mut bytes = 0;
         self.each_property("", |part| bytes += part.len());
         bytes

@@ -41,7 +41,7 @@ pub struct Letterhead {
 #[derive(Debug)]
 pub struct Outgoing {
     letterhead: Arc<Letterhead>,
-    topic: String,
+    topic: Arc<str>,
     properties: String,
     body: Bytes,
     sys_flag: i32,
@@ -106,13 +106,31 @@ impl Letterhead {
         let (body, sys_flag) = self.pack(body);
         Outgoing {
             letterhead: Arc::clone(self),
-            topic: fields.topic.clone(),
+            topic: fields.topic.as_str().into(),
             properties: fields.properties_text(&unique_id),
             body,
             sys_flag,
             flag: fields.flag,
             born_ms: now_ms as i64,
             unique_ids: vec![unique_id],
+            is_batch: false,
+        }
+    }
+
+    /// One message that is nothing but a body.
+    #[must_use]
+    pub fn plain(self: &Arc<Self>, topic: &Arc<str>, body: &[u8], now_ms: u64) -> Outgoing {
+        let unique_id = self.ids.next(now_ms);
+        let (body, sys_flag) = self.pack(body);
+        Outgoing {
+            letterhead: Arc::clone(self),
+            topic: Arc::clone(topic),
+            properties: own_properties(&unique_id),
+            body,
+            sys_flag,
+            flag: 0,
+            born_ms: now_ms as i64,
+            unique_ids: vec![unique_id.as_str().to_owned()],
             is_batch: false,
         }
     }
@@ -138,8 +156,8 @@ impl Letterhead {
         let own_id = self.ids.next(now_ms);
         Outgoing {
             letterhead: Arc::clone(self),
-            topic: topic.to_owned(),
-            properties: format!("WAIT\u{1}true\u{2}UNIQ_KEY\u{1}{own_id}\u{2}"),
+            topic: topic.into(),
+            properties: own_properties(&own_id),
             body: packing.body.into(),
             sys_flag: 0,
             flag: 0,
@@ -217,6 +235,11 @@ impl Outgoing {
             .ext("n", &target.broker);
         header.finish(self.body.len())
     }
+}
+
+/// Properties that every message has: that its sender waits, and its id.
+fn own_properties(unique_id: &str) -> String {
+    ["WAIT\u{1}true\u{2}UNIQ_KEY\u{1}", unique_id, "\u{2}"].concat()
 }
 
 /// An address of this machine for message ids. No packet is sent: connecting a datagram socket only picks a route.

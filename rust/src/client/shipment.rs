@@ -155,6 +155,26 @@ impl Shipment {
         self.progress.lock().phase.clone()
     }
 
+    /// Looks at how far it is, without a copy. `look` must not wait.
+    pub fn with_phase<R>(&self, look: impl FnOnce(&Phase) -> R) -> R {
+        look(&self.progress.lock().phase)
+    }
+
+    /// Whether it is over: stored, or given up.
+    pub fn is_over(&self) -> bool {
+        self.with_phase(Phase::is_final)
+    }
+
+    /// Whether somebody is told of its outcome, rather than waiting for it.
+    pub fn is_announced(&self) -> bool {
+        self.options.announce.is_some()
+    }
+
+    /// How many brokers were asked before the one it is at.
+    pub fn attempts_failed(&self) -> usize {
+        self.progress.lock().attempts.len()
+    }
+
     /// Attempts that failed, in order.
     pub fn attempts(&self) -> Vec<Attempt> {
         self.progress.lock().attempts.clone()

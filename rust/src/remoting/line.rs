@@ -25,6 +25,8 @@ use super::peer::{CallError, Peer, Reply, run};
 
 /// How often an undisturbed line checks whether it is idle and holds too much.
 const LOOK_AROUND: Duration = Duration::from_secs(5);
+/// How long a request may wait for company, should no reply come that wakes the line.
+const COMPANY: Duration = Duration::from_millis(1);
 
 pub(super) struct Line {
     thread: Rc<IoThread>,
@@ -34,14 +36,16 @@ pub(super) struct Line {
     written: usize,
     /// Rings when a call's time is up, and to look around once in a while.
     alarm: Pin<Box<Sleep>>,
+    /// Rings when requests have waited long enough for company.
+    company: Pin<Box<Sleep>>,
     moved_at: Instant,
 }
 
 /// Connects and serves one peer until something ends it; says what.
 pub(super) async fn serve(thread: Rc<IoThread>, peer: Arc<Peer>) -> CallError {
-    let alarm = Box::pin(sleep(LOOK_AROUND));
+    let (alarm, company) = (Box::pin(sleep(LOOK_AROUND)), Box::pin(sleep(COMPANY)));
     let (header, writing, moved_at) = (Header::new(), Vec::new(), Instant::now());
-    let mut line = Line { thread, peer, header, writing, written: 0, alarm, moved_at };
+    let mut line = Line { thread, peer, header, writing, written: 0, alarm, company, moved_at };
     match line.connect().await {
         Ok(stream) => line.talk(stream).await,
         Err(why) => why,
@@ -109,7 +113,10 @@ impl Line {
                     self.hear(inbox)?;
                 }
                 Poll::Pending if has_written => {}
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.expect_company(cx);
+                    return Poll::Pending;
+                }
             }
         }
         Poll::Ready(Ok(()))
@@ -137,6 +144,15 @@ impl Line {
             has_rung = true;
         }
         Ok(has_rung)
+    }
+
+    /// Makes sure to look again soon where callers may leave requests without a word.
+    fn expect_company(&mut self, cx: &mut Context<'_>) {
+        if self.peer.has_company() {
+            while self.company.as_mut().poll(cx).is_ready() {
+                self.company.as_mut().reset(Instant::now() + COMPANY);
+            }
+        }
     }
 
     /// Gives back memory that was not needed lately, and ends a connection that nobody used for long.

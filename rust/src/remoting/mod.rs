@@ -33,7 +33,7 @@ pub use frame::{Encoding, Frame, FrameLimits};
 pub use limits::{BURST_FRAMES_MAX, ServerOptions};
 pub use link::{Link, LinkId};
 pub use outbox::Outbox;
-pub use peer::{CallError, Done, Peer, Reply};
+pub use peer::{CallError, Done, Haste, Peer, Reply};
 pub use server::Server;
 pub use service::{Close, Service};
 pub use shared::ServerStatistics;

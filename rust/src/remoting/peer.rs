@@ -2,7 +2,9 @@
 //!
 //! Owns the requests that wait to be written and the calls that wait for a reply. Callers encode straight into the
 //! outgoing bytes, so that whatever many of them added meanwhile leaves in one write. A call that finds nothing under
-//! way writes its request itself: waking the I/O thread for it would take longer than everything else it does.
+//! way writes its request itself: waking the I/O thread for it would take longer than everything else it does. A call
+//! that is not in haste, while others like it are under way, wakes nobody either: the next reply does, and what has
+//! gathered by then leaves in one write.
 //!
 //! Invariant: a call is in `calls` before its request can be written, and its callback runs exactly once: with the
 //! reply, or with the reason why there is none.
@@ -79,6 +81,19 @@ pub enum CallError {
 /// Receives the end of a call, on the I/O thread; must not block.
 pub type Done = Box<dyn FnOnce(Result<Reply<'_>, CallError>) + Send>;
 
+/// Whether a request has time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// It leaves at once.
+    AtOnce,
+    /// It may wait for the reply to an earlier one of its kind, a millisecond at most, to leave together with what
+    /// comes meanwhile.
+    InCompany,
+}
+
+/// What waits for company leaves when it is so much.
+const COMPANY_BYTES_MAX: usize = 16 << 10;
+
 /// A connection to one address, open or being made. Once it ended it stays so: ask the `Client` for the next one.
 pub struct Peer {
     address: Arc<str>,
@@ -94,6 +109,10 @@ struct State {
     /// Bytes the I/O thread took and has not written.
     writing: usize,
     calls: HashMap<i32, Call, foldhash::fast::RandomState>,
+    /// Those of them that left, or will leave, in company.
+    in_company: usize,
+    /// The task has been told of what waits.
+    is_told: bool,
     next_opaque: i32,
     /// No deadline of a call is earlier. Often it is that of a call already done: then one look is in vain.
     earliest: Option<Instant>,
@@ -106,6 +125,7 @@ struct State {
 }
 
 struct Call {
+    haste: Haste,
     deadline: Instant,
     timeout: Duration,
     done: Done,
@@ -118,6 +138,8 @@ impl Peer {
             sealed: 0,
             writing: 0,
             calls: HashMap::default(),
+            in_company: 0,
+            is_told: false,
             next_opaque: 0,
             earliest: None,
             local: None,
@@ -159,6 +181,17 @@ impl Peer {
         encode: impl FnOnce(i32, &mut Vec<u8>) -> Result<(), FrameError>,
         done: impl FnOnce(Result<Reply<'_>, CallError>) + Send + 'static,
     ) {
+        self.call_with(Haste::AtOnce, timeout, encode, done);
+    }
+
+    /// Likewise, for a request that may have time.
+    pub fn call_with(
+        &self,
+        haste: Haste,
+        timeout: Duration,
+        encode: impl FnOnce(i32, &mut Vec<u8>) -> Result<(), FrameError>,
+        done: impl FnOnce(Result<Reply<'_>, CallError>) + Send + 'static,
+    ) {
         let mut state = self.state.lock();
         let opaque = state.free_opaque();
         match self.push(&mut state, |out| encode(opaque, out)) {
@@ -169,9 +202,14 @@ impl Peer {
                     state.earliest = Some(deadline);
                 }
                 let is_alone = state.calls.is_empty();
-                state.calls.insert(opaque, Call { deadline, timeout, done: Box::new(done) });
-                let is_waiting = was_empty && !(is_alone && state.write_now());
-                let task = if is_waiting || is_earliest { state.task.clone() } else { None };
+                let has_company = state.in_company > 0;
+                state.in_company += usize::from(haste == Haste::InCompany);
+                state.calls.insert(opaque, Call { haste, deadline, timeout, done: Box::new(done) });
+                let is_gone = was_empty && is_alone && state.write_now();
+                let has_time = haste == Haste::InCompany && has_company && state.sealed < COMPANY_BYTES_MAX;
+                let must_tell = !is_gone && !has_time && !state.is_told;
+                state.is_told |= must_tell;
+                let task = if must_tell || is_earliest { state.task.clone() } else { None };
                 drop(state);
                 wake(task);
             }
@@ -192,8 +230,9 @@ impl Peer {
     ) -> Result<(), CallError> {
         let mut state = self.state.lock();
         let opaque = state.free_opaque();
-        let was_empty = self.push(&mut state, |out| encode(opaque, out))?;
-        let task = if was_empty { state.task.clone() } else { None };
+        self.push(&mut state, |out| encode(opaque, out))?;
+        let task = if state.is_told { None } else { state.task.clone() };
+        state.is_told = true;
         drop(state);
         wake(task);
         Ok(())
@@ -259,6 +298,7 @@ impl Peer {
     pub(super) fn take(&self, written: &mut Vec<u8>) {
         written.clear();
         let mut state = self.state.lock();
+        state.is_told = false;
         state.writing = std::mem::take(&mut state.sealed);
         let whole = state.writing;
         state.outgoing.truncate(whole);
@@ -267,7 +307,15 @@ impl Peer {
 
     /// The call a reply belongs to; `None` when it came too late, or nobody asked.
     pub(super) fn answered(&self, opaque: i32) -> Option<Done> {
-        self.state.lock().calls.remove(&opaque).map(|call| call.done)
+        let mut state = self.state.lock();
+        let call = state.calls.remove(&opaque)?;
+        state.left(&call);
+        Some(call.done)
+    }
+
+    /// Whether somebody may leave a request here without waking the task, counting on a reply to come.
+    pub(super) fn has_company(&self) -> bool {
+        self.state.lock().in_company > 0
     }
 
     /// Fails the calls whose time is up; when the next one's is.
@@ -275,6 +323,7 @@ impl Peer {
         let mut state = self.state.lock();
         let late: Vec<Call> =
             state.calls.extract_if(|_, call| call.deadline <= now).map(|(_, call)| call).collect();
+        late.iter().for_each(|call| state.left(call));
         let earliest = state.calls.values().map(|call| call.deadline).min();
         state.earliest = earliest;
         drop(state);
@@ -294,6 +343,7 @@ impl Peer {
         state.outgoing = Vec::new();
         state.sealed = 0;
         let calls = std::mem::take(&mut state.calls);
+        state.in_company = 0;
         drop(state);
         for call in calls.into_values() {
             run(call.done, Err(why.clone()));
@@ -319,6 +369,11 @@ impl State {
         self.outgoing.drain(..count);
         self.sealed -= count;
         self.sealed == 0
+    }
+
+    /// A call is under way no more.
+    fn left(&mut self, call: &Call) {
+        self.in_company -= usize::from(call.haste == Haste::InCompany);
     }
 
     /// The next correlation id; it runs through all 32 bits, and skips calls that have waited so long.
