@@ -129,6 +129,8 @@ class Store:
     def take_arrivals(self) -> list[tuple[str, int, int, int]]:
         """Topic, queue id, messages and bytes of what became visible since the last call. One caller keeps count; the
         first call counts what recovery found as well."""
+    def message_sizes(self) -> list[int]:
+        """Messages stored since the start by bytes in the log: up to 1 KiB, 4 KiB, 512 KiB, 1, 2, 4 MiB, and larger."""
     def statistics(self) -> dict[str, int]:
         """Counters and positions: min_physical, max_physical, durable, visible, puts, put_bytes, put_failures, …"""
     @property
@@ -374,6 +376,12 @@ class Server:
     def take_deliveries(self) -> list[tuple[str, str, int, int, int, int, int]]:
         """Group, topic, queue id, and since the last call: answered pulls, messages and bytes in them, messages the
         group gave back. One caller keeps count."""
+    def reached(self) -> list[tuple[str, str, int, int]]:
+        """Group, topic, queue id, and the offset after the last message the group was given there: of those that take
+        messages, or did a moment ago."""
+    def latencies(self) -> list[tuple[int, int, bool, list[int], int]]:
+        """Request code, response code, whether the request waited for a message; how many answers took up to 1, 3, 5,
+        7, 10, 100, 1000, 2000, 3000 ms and longer, each counted once; microseconds of all together. Since the start."""
     def statistics(self) -> dict[str, int]:
         """connections, requests, upcalls, sends, pulls, parked_pulls, rejected, ..."""
     def stop(self, grace_ms: int = 2_000) -> None:

@@ -267,7 +267,7 @@ class Broker:
             statistics,
             store,
             offsets,
-            server.statistics,
+            server,
             self._clock,
         )
 

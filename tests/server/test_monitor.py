@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -59,7 +60,8 @@ def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
         elif not line.startswith("#"):
             match = SAMPLE.match(line)
             assert match, line
-            assert match[1] in kinds
+            whole, _, ending = match[1].rpartition("_")
+            assert match[1] in kinds or (kinds[whole] == "histogram" and ending in ("bucket", "sum", "count"))
             labels = {name: value.replace('\\"', '"') for name, value in LABEL.findall(match[2])}
             found.setdefault(match[1], []).append((labels, float(match[3])))
     return found
@@ -100,6 +102,90 @@ def test_what_a_group_has_not_consumed_is_its_lag(server: Standalone) -> None:
         assert value(server, "rocketmq_consumer_lag_latency", **group) == 0
 
 
+def test_what_a_group_was_given_is_told_from_what_waits_for_it(server: Standalone) -> None:
+    with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
+        admin.create_topic("flights", read_queues=1, write_queues=1)
+        admin.create_group("pilots")
+        for _ in range(5):
+            producer.send("flights", b"x")
+        with rmqpy.PullConsumer("pilots", server.namesrv, start_from="earliest", auto_commit=False) as consumer:
+            [queue] = consumer.queues("flights")
+            group = {"topic": "flights", "consumer_group": "pilots"}
+
+            def waiting() -> dict[str, float]:
+                names = ("inflight_messages", "ready_messages", "lag_messages", "queueing_latency")
+                return {name: value(server, f"rocketmq_consumer_{name}", **group) for name in names}
+
+            consumer.commit({queue: 0})
+            before = waiting()
+            assert (before["inflight_messages"], before["ready_messages"]) == (0, 5)
+            assert before["queueing_latency"] >= 0
+            consumer.assign([queue])
+            assert consumer.poll(timeout=30)
+            given = waiting()
+            assert given == {
+                "inflight_messages": 5,
+                "ready_messages": 0,
+                "lag_messages": 5,
+                "queueing_latency": 0,
+            }
+            consumer.commit({queue: 2})
+            assert waiting()["inflight_messages"] == 3
+
+
+def test_answers_are_counted_by_request_and_by_how_long_they_took(server: Standalone) -> None:
+    def answers(request: str, **labels: str) -> dict[str, float]:
+        found = samples(get(server.http, "/metrics")[2])
+        own = {"protocol_type": "remoting", "request_code": request, "result": "success", **labels}
+        return {
+            each["le"]: number
+            for each, number in found["rocketmq_rpc_latency_bucket"]
+            if own.items() <= each.items()
+        }
+
+    with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
+        admin.create_topic("quick", read_queues=1, write_queues=1)
+        sends = {"response_code": "SUCCESS", "is_long_polling": "false"}
+        before = answers("SEND_MESSAGE_V2", **sends).get("+Inf", 0)
+        for _ in range(20):
+            producer.send("quick", b"x")
+        after = answers("SEND_MESSAGE_V2", **sends)
+        assert after["+Inf"] == before + 20
+        assert list(after) == ["1", "3", "5", "7", "10", "100", "1000", "2000", "3000", "+Inf"]
+        assert list(after.values()) == sorted(after.values())
+        # What Python answers is among them, and so is what waited for a message.
+        assert answers("UPDATE_AND_CREATE_TOPIC", response_code="SUCCESS")["+Inf"] >= 1
+        with rmqpy.PullConsumer("patient", server.namesrv) as consumer:
+            consumer.assign(consumer.queues("quick"))
+            deadline = time.monotonic() + 30
+            while not answers("PULL_MESSAGE", is_long_polling="true", response_code="SUCCESS"):
+                assert time.monotonic() < deadline
+                producer.send("quick", b"y")
+                consumer.poll(timeout=0.2)
+
+
+def test_an_answer_that_waits_for_the_disk_is_counted_when_it_leaves() -> None:
+    with broker(httpPort=0, flushDiskType="SYNC_FLUSH") as server:
+        with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
+            admin.create_topic("safe")
+            for _ in range(3):
+                producer.send("safe", b"x")
+        sends = {"request_code": "SEND_MESSAGE_V2", "response_code": "SUCCESS"}
+        assert value(server, "rocketmq_rpc_latency_count", **sends) == 3
+
+
+def test_messages_are_counted_by_size(server: Standalone) -> None:
+    def sizes() -> list[float]:
+        found = samples(get(server.http, "/metrics")[2])["rocketmq_message_size_bucket"]
+        return [number for _, number in found]
+
+    before = sizes()
+    with rmqpy.Producer(server.namesrv, compress_above=None) as producer:
+        for size in (10, 2_000, 5_000, 600_000, 3 << 20):
+            producer.send("sizes", b"x" * size)
+    assert [now - then for now, then in zip(sizes(), before, strict=True)] == [1, 2, 3, 4, 4, 5, 5]
+
+
 def test_messages_in_and_out_are_counted_by_topic_and_group(server: Standalone) -> None:
     with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
         admin.create_topic("traffic", read_queues=1, write_queues=1, message_type="FIFO")
@@ -135,6 +221,9 @@ def test_the_counters_of_the_data_plane_are_read_when_somebody_asks(server: Stan
             producer.send("counters", b"x")
     assert value(server, "rmqpy_puts_total") == before + 10
     assert value(server, "rocketmq_storage_size") > 0
+    assert value(server, "rocketmq_storage_dispatch_behind_bytes") == 0
+    assert 0 < value(server, "rocketmq_storage_message_reserve_time") < 3_600_000
+    assert value(server, "rocketmq_processor_watermark", processor="admin") == 0
     assert value(server, "rocketmq_broker_permission") == 6
     assert value(server, "rocketmq_topic_number") >= 10
     assert value(server, "rmqpy_accepts_messages") == 1

@@ -11,21 +11,25 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
+from itertools import chain
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.attributes import MESSAGE_TYPE
+from rmqpy.control.backlog import Backlog, backlogs
 from rmqpy.control.clients import Consumers, Producers
 from rmqpy.control.groups import Groups
 from rmqpy.control.statistics import Statistics, Totals
 from rmqpy.control.topics import Topics
 from rmqpy.monitor import process
-from rmqpy.monitor.exposition import Family, Labels, expose, plain
+from rmqpy.monitor.exposition import Family, Labels, expose, histogram, plain
 from rmqpy.protocol import names
+from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.topics import TopicConfig
 
-Counters = Callable[[], Mapping[str, int]]
 _Sample = tuple[Labels, float]
 
 #: Counters of the data plane that only grow; its other figures are gauges, and have a line of their own.
@@ -43,14 +47,29 @@ _GROWING: Final = {
 }
 
 
+#: Upper ends of the buckets of the data plane's histograms: answers in ms, messages in bytes.
+_LATENCY_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
+_SIZE_BYTES: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
+
+
 class Store(Protocol):
     """What figures are read from."""
 
     def statistics(self) -> dict[str, int]: ...
+    def message_sizes(self) -> list[int]: ...
+    def log_begin_time(self) -> int: ...
     def max_offset(self, topic: str, queue_id: int) -> int: ...
     def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
     @property
     def failure(self) -> str | None: ...
+
+
+class DataPlane(Protocol):
+    """What it has counted."""
+
+    def statistics(self) -> Mapping[str, int]: ...
+    def reached(self) -> list[tuple[str, str, int, int]]: ...
+    def latencies(self) -> list[tuple[int, int, bool, list[int], int]]: ...
 
 
 class OffsetTable(Protocol):
@@ -84,7 +103,7 @@ class Metrics:
         statistics: Statistics,
         store: Store,
         offsets: OffsetTable,
-        server: Counters,
+        server: DataPlane,
         clock: Clock,
     ) -> None:
         self._config = config
@@ -129,6 +148,7 @@ class Metrics:
                 *self._node(tables),
                 *self._data_plane(),
                 *self._log(config),
+                *self._answers(),
                 *process.families(),
                 *self._traffic(tables),
                 *self._given_up(tables),
@@ -172,15 +192,23 @@ class Metrics:
         )
 
     def _data_plane(self) -> Iterator[Family]:
-        counters = {**self._server(), **self._store.statistics()}
+        counters = {**self._server.statistics(), **self._store.statistics()}
         for name, text in _GROWING.items():
             yield plain(f"rmqpy_{name}_total", "counter", text, counters.get(name, 0))
+        yield Family(
+            "rocketmq_processor_watermark",
+            "gauge",
+            "Requests that wait for Python.",
+            [({"processor": "admin"}, counters.get("waiting_upcalls", 0))],
+        )
         yield plain("rmqpy_connections", "gauge", "Open connections.", counters.get("connections", 0))
         yield plain("rmqpy_parked_pulls", "gauge", "Pulls that wait.", counters.get("parked_pulls", 0))
 
     def _log(self, config: BrokerConfig) -> Iterator[Family]:
         store = self._store.statistics()
         begin, end = store.get("min_physical", 0), store.get("max_physical", 0)
+        oldest = self._store.log_begin_time()
+        now_ms = self._clock.wall_ms()
         medium = {"storage_type": "local", "storage_medium": "disk"}
         for name, text, value in (
             ("rocketmq_storage_size", "Bytes of the log.", end - begin),
@@ -189,12 +217,53 @@ class Metrics:
                 "Bytes that are not on the disk yet.",
                 max(0, end - store.get("durable", end)),
             ),
+            (
+                "rocketmq_storage_dispatch_behind_bytes",
+                "Bytes that consumers do not see yet.",
+                max(0, end - store.get("visible", end)),
+            ),
+            (
+                "rocketmq_storage_message_reserve_time",
+                "Age of the oldest message, in ms.",
+                max(0, now_ms - oldest) if oldest > 0 else 0,
+            ),
         ):
             yield Family(name, "gauge", text, [(medium, value)])
         free = shutil.disk_usage(config.store.folder).free
         yield plain("rmqpy_disk_free_bytes", "gauge", "Free where the log lies.", free)
         is_open = self._store.failure is None and not store.get("is_full", 0)
         yield plain("rmqpy_accepts_messages", "gauge", "1 while the store takes messages.", int(is_open))
+
+    def _answers(self) -> Iterator[Family]:
+        """How long requests took, and how large messages are."""
+        yield Family(
+            "rocketmq_rpc_latency",
+            "histogram",
+            "How long requests took to be answered, in ms.",
+            chain.from_iterable(
+                histogram(
+                    {
+                        "protocol_type": "remoting",
+                        "request_code": _name(RequestCode, code),
+                        "response_code": _name(ResponseCode, answer),
+                        "is_long_polling": _is(is_long_polling),
+                        "result": "success",
+                    },
+                    _LATENCY_MS,
+                    counts,
+                    sum_us / 1_000,
+                )
+                for code, answer, is_long_polling, counts, sum_us in self._server.latencies()
+            ),
+        )
+        yield Family(
+            "rocketmq_message_size",
+            "histogram",
+            "Bytes of stored messages in the log.",
+            histogram(
+                {}, _SIZE_BYTES, self._store.message_sizes(), self._store.statistics().get("put_bytes", 0)
+            ),
+        )
 
     def _traffic(self, tables: _Tables) -> Iterator[Family]:
         sent: list[_Sample] = []
@@ -234,29 +303,24 @@ class Metrics:
         )
 
     def _consumption(self, tables: _Tables) -> Iterator[Family]:
-        """How far each group is behind, and how old what it is to get next is."""
-        now_ms = self._clock.wall_ms()
-        messages: list[_Sample] = []
-        latency: list[_Sample] = []
-        ends: dict[str, list[int]] = {}
-        for key, positions in self._offsets.snapshot()[1].items():
-            topic, _, group = key.partition("@")
-            if topic not in tables.topics:
-                continue
+        """What waits for each group, and for how long."""
+        ends: dict[str, list[int] | None] = {}
+
+        def ends_of(topic: str) -> list[int] | None:
             if topic not in ends:
-                ends[topic] = self._ends(tables.topics[topic])
-            behind = [
-                (queue_id, offset, ends[topic][queue_id] - offset)
-                for queue_id, offset in positions.items()
-                if 0 <= queue_id < len(ends[topic]) and 0 <= offset < ends[topic][queue_id]
-            ]
-            stored = [self._store.store_time(topic, queue_id, offset) for queue_id, offset, _ in behind]
-            oldest = min((time for time in stored if time > 0), default=now_ms)
-            labels = self._consumer(topic, group)
-            messages.append((labels, sum(count for _, _, count in behind)))
-            latency.append((labels, max(0, now_ms - oldest)))
-        yield Family("rocketmq_consumer_lag_messages", "gauge", "Messages that wait for the group.", messages)
-        yield Family("rocketmq_consumer_lag_latency", "gauge", "How long the oldest has waited, in ms.", latency)
+                known = tables.topics.get(topic)
+                ends[topic] = self._ends(known) if known else None
+            return ends[topic]
+
+        reached = {(group, topic, queue_id): next_ for group, topic, queue_id, next_ in self._server.reached()}
+        found = [
+            (self._consumer(each.topic, each.group), each)
+            for each in backlogs(
+                self._offsets.snapshot()[1], reached, ends_of, self._store.store_time, self._clock.wall_ms()
+            )
+        ]
+        for name, text, value in _BACKLOG:
+            yield Family(name, "gauge", text, [(labels, value(each)) for labels, each in found])
 
     def _consumer(self, topic: str, group: str) -> Labels:
         return {
@@ -271,8 +335,29 @@ class Metrics:
         return [self._store.max_offset(topic.topic_name, queue_id) for queue_id in queues]
 
 
+#: What is told of each group in each topic.
+_BACKLOG: Final[tuple[tuple[str, str, Callable[[Backlog], int]], ...]] = (
+    ("rocketmq_consumer_lag_messages", "Messages that wait for the group.", attrgetter("lag")),
+    ("rocketmq_consumer_lag_latency", "How long the oldest has waited, in ms.", attrgetter("lag_ms")),
+    ("rocketmq_consumer_inflight_messages", "Messages given and not finished.", attrgetter("in_flight")),
+    ("rocketmq_consumer_ready_messages", "Messages not given yet.", attrgetter("ready")),
+    (
+        "rocketmq_consumer_queueing_latency",
+        "How long the oldest message not given yet has waited, in ms.",
+        attrgetter("queueing_ms"),
+    ),
+)
+
 _MODES: Final = {"actively": "pull", "passively": "push"}
 
 
 def _is(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _name(codes: type[IntEnum], code: int) -> str:
+    """The name of a code; the number of one that a peer has made up."""
+    try:
+        return codes(code).name
+    except ValueError:
+        return str(code)

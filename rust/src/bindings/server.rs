@@ -18,6 +18,8 @@ use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
 use super::store::PyStore;
 use crate::clock::SystemClock;
+use crate::dataplane::deliveries::Reached;
+use crate::dataplane::latency::{Histogram, Kind};
 use crate::dataplane::session::{Event, KnownHeartbeat};
 use crate::dataplane::table::Plane;
 use crate::dataplane::upcall::{Cause, Missing, Upcall};
@@ -132,6 +134,9 @@ impl PyRequest {
     }
 }
 
+/// request code, response code, whether it waited for a message, answers by bucket, microseconds of all together
+type Latency = (i32, i32, bool, Vec<u64>, u64);
+
 /// token, response code, remark, header fields, body
 type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option<PyBackedBytes>);
 
@@ -216,9 +221,9 @@ impl PyServer {
             let Some(asked) = self.plane.upcalls.reply_to(token) else { continue };
             let body = body.as_deref().unwrap_or_default();
             let frame = frame(
-                asked.encoding,
+                asked.asker.encoding,
                 code,
-                asked.opaque,
+                asked.asker.opaque,
                 flag::RESPONSE,
                 remark.as_deref(),
                 ext.as_ref(),
@@ -231,6 +236,7 @@ impl PyServer {
                 let is_sub_change = change.is_none_or(|change| change.eq("true").unwrap_or(true));
                 asked.link.post(Event::Heartbeat(KnownHeartbeat { body, epoch, is_sub_change }));
             }
+            self.plane.answered_by_python(asked.asker, code);
             if !asked.link.post(Event::Write(frame)) {
                 // Its mailbox is full because it does not read: an answer it waits for cannot reach it any more.
                 asked.link.close();
@@ -342,6 +348,21 @@ impl PyServer {
             .collect()
     }
 
+    fn reached(&self) -> Vec<(String, String, u32, u64)> {
+        let broker = self.plane.broker.as_ref();
+        let reached = broker.map(|broker| broker.deliveries.reached()).unwrap_or_default();
+        let row = |one: Reached| (one.group.to_string(), one.topic.to_string(), one.queue_id, one.next);
+        reached.into_iter().map(row).collect()
+    }
+
+    fn latencies(&self) -> Vec<Latency> {
+        let read = |(kind, histogram): (Kind, Arc<Histogram>)| {
+            let (buckets, sum_us) = histogram.read();
+            (kind.code, kind.answer, kind.is_long_polling, buckets, sum_us)
+        };
+        self.plane.latencies.read().into_iter().map(read).collect()
+    }
+
     fn statistics(&self) -> BTreeMap<&'static str, u64> {
         let counters = &self.plane.counters;
         let connections = self.server.lock().as_ref().map_or(0, |server| server.statistics().connections);
@@ -354,6 +375,7 @@ impl PyServer {
             ("pulls", counters.pulls.load(Ordering::Relaxed)),
             ("overloads", counters.overloads.load(Ordering::Relaxed)),
             ("parked_pulls", parked as u64),
+            ("waiting_upcalls", self.plane.upcalls.waiting() as u64),
         ])
     }
 

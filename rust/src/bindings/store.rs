@@ -263,6 +263,10 @@ impl PyStore {
             .collect())
     }
 
+    fn message_sizes(&self) -> PyResult<Vec<u64>> {
+        Ok(self.opened()?.message_sizes().to_vec())
+    }
+
     fn statistics(&self) -> PyResult<BTreeMap<&'static str, u64>> {
         Ok(self.opened()?.statistics())
     }

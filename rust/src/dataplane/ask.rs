@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::admission::{self, Halt};
+use super::latency::Kind;
 use super::pull::refuse_pull;
 use super::reply::{self, Refusal, overload, took_too_long};
 use super::session::{Asker, Event, Session};
@@ -28,7 +29,7 @@ impl Plane {
     /// Answers a frame that does not go on, or parks it. `parkings` is how often it was parked before.
     pub(super) fn halt(
         &self,
-        session: &Session,
+        session: &mut Session,
         frame: &Frame<'_>,
         halt: Halt,
         parkings: u8,
@@ -43,6 +44,7 @@ impl Plane {
             },
         };
         let asker = session.asker(frame.encoding);
+        session.tally.note(asker, refusal.code);
         match (&self.broker, session.header.code) {
             (Some(broker), code) if is_send(code) => broker.refuse_send(out.bytes(), asker, &refusal),
             (_, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE) => {
@@ -60,7 +62,7 @@ impl Plane {
         name: String,
         parkings: u8,
     ) -> Result<(), Refusal> {
-        let frame = OwnedFrame::of(frame, parkings);
+        let frame = OwnedFrame::of(frame, parkings, session.tally.began);
         let began = self.upcalls.park(missing, &name, &session.link, frame).ok_or_else(overload)?;
         if let Some(wait) = began {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
@@ -75,13 +77,12 @@ impl Plane {
     }
 
     /// Sends a request up to Python.
-    pub(super) fn ask(&self, session: &Session, frame: &Frame<'_>, out: &mut Outbox) {
+    pub(super) fn ask(&self, session: &mut Session, frame: &Frame<'_>, out: &mut Outbox) {
         let header = &session.header;
         let asker = session.asker(frame.encoding);
         let reply_to = (!asker.is_oneway).then(|| ReplyTo {
             link: Arc::clone(&session.link),
-            opaque: asker.opaque,
-            encoding: asker.encoding,
+            asker,
             heartbeat: (header.code == request::HEART_BEAT)
                 .then(|| (frame.body.into(), self.heartbeat_epoch())),
         });
@@ -94,8 +95,14 @@ impl Plane {
         } else {
             self.counters.overloads.fetch_add(1, Ordering::Relaxed);
             let refusal = overload();
+            session.tally.note(asker, refusal.code);
             reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]);
         }
+    }
+
+    /// Counts an answer of Python's.
+    pub fn answered_by_python(&self, asker: Asker, code: i32) {
+        self.latencies.add(Kind::of(asker, code), self.clock.elapsed().saturating_sub(asker.came_at));
     }
 
     /// Takes up to `limit` entries for Python, and refuses requests that waited too long to be taken.
@@ -103,11 +110,11 @@ impl Plane {
         let Taken { fresh, late, left } = self.upcalls.take(limit, self.clock.elapsed());
         self.counters.overloads.fetch_add(late.len() as u64, Ordering::Relaxed);
         for (reply_to, waited) in late {
-            let ReplyTo { link, opaque, encoding, .. } = reply_to;
-            let asker = Asker { opaque, encoding, is_oneway: false };
+            let ReplyTo { link, asker, .. } = reply_to;
             let refusal = took_too_long(waited, left);
             let mut frame = Vec::new();
             reply::write(&mut frame, asker, refusal.code, Some(&refusal.remark), &[]);
+            self.latencies.add(Kind::of(asker, refusal.code), waited);
             if !link.post(Event::Write(frame)) {
                 // Its mailbox is full because it does not read.
                 link.close();
@@ -132,7 +139,12 @@ impl Plane {
     }
 
     /// Answers a heartbeat that would tell Python nothing new; false when it would.
-    pub(super) fn repeat_heartbeat(&self, session: &Session, frame: &Frame<'_>, out: &mut Outbox) -> bool {
+    pub(super) fn repeat_heartbeat(
+        &self,
+        session: &mut Session,
+        frame: &Frame<'_>,
+        out: &mut Outbox,
+    ) -> bool {
         let Some(known) = &session.heartbeat else { return false };
         if known.epoch != self.heartbeat_epoch() || *known.body != *frame.body {
             return false;
@@ -140,7 +152,9 @@ impl Plane {
         self.heartbeats.lock().insert(session.link.id().0, self.clock.elapsed());
         let is_sub_change = if known.is_sub_change { "true" } else { "false" };
         let ext = [("IS_SUPPORT_HEART_BEAT_V2", "true"), ("IS_SUB_CHANGE", is_sub_change)];
-        reply::write(out.bytes(), session.asker(frame.encoding), response::SUCCESS, None, &ext);
+        let asker = session.asker(frame.encoding);
+        session.tally.note(asker, response::SUCCESS);
+        reply::write(out.bytes(), asker, response::SUCCESS, None, &ext);
         true
     }
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
+use crate::positions::QueueOffset;
 use crate::store::ConsumeQueue;
 
 /// Counters one connection remembers; beyond that it begins anew.
@@ -25,6 +26,8 @@ pub struct Delivery {
     messages: AtomicU64,
     bytes: AtomicU64,
     returned: AtomicU64,
+    /// The offset after the last message that was taken; 0 before the first.
+    next: AtomicU64,
 }
 
 impl Delivery {
@@ -33,6 +36,11 @@ impl Delivery {
         self.pulls.fetch_add(1, Ordering::Relaxed);
         self.messages.fetch_add(messages, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes how far it has got.
+    pub fn reached(&self, next: QueueOffset) {
+        self.next.store(next.0, Ordering::Relaxed);
     }
 
     fn take(&self) -> [u64; 4] {
@@ -60,6 +68,19 @@ pub struct Delivered {
     pub returned: u64,
 }
 
+/// How far a group has got in taking a queue, whatever it has finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// Consumer group.
+    pub group: Arc<str>,
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Queue of the topic.
+    pub queue_id: u32,
+    /// The offset after the last message it was given.
+    pub next: u64,
+}
+
 type Key = (Arc<str>, Arc<str>, u32);
 
 /// All counters.
@@ -78,6 +99,16 @@ impl Deliveries {
     /// Notes that a group gave a message back.
     pub fn returned(&self, group: &str, topic: &str, queue_id: u32) {
         self.of(group, topic, queue_id).returned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How far each group has got, where it takes messages still or did a moment ago.
+    pub fn reached(&self) -> Vec<Reached> {
+        let table = self.table.lock();
+        let reached = table.iter().map(|((group, topic, queue_id), delivery)| {
+            let (group, topic) = (Arc::clone(group), Arc::clone(topic));
+            Reached { group, topic, queue_id: *queue_id, next: delivery.next.load(Ordering::Relaxed) }
+        });
+        reached.filter(|each| each.next > 0).collect()
     }
 
     /// What happened since the last call, where something did.
@@ -147,6 +178,21 @@ mod tests {
         assert_eq!(all.take(), []);
         held.count(1, 1);
         assert_eq!(all.take().len(), 1, "a counter that is held stays in the table");
+    }
+
+    #[test]
+    fn how_far_a_group_has_got_is_told_as_often_as_somebody_asks() {
+        let all = Deliveries::default();
+        let held = all.of("billing", "orders", 3);
+        assert_eq!(all.reached(), []);
+        held.reached(QueueOffset(7));
+        for _ in 0..2 {
+            let reached = all.reached();
+            let [each] = reached.as_slice() else { panic!("one line, not {reached:?}") };
+            assert_eq!((&*each.group, &*each.topic, each.queue_id, each.next), ("billing", "orders", 3, 7));
+        }
+        assert_eq!(all.take(), []);
+        assert_eq!(all.reached().len(), 1, "it is held");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod ask;
 pub mod deadlines;
 pub mod delays;
 pub mod deliveries;
+pub mod latency;
 pub mod long_poll;
 pub mod metadata;
 pub mod offsets;

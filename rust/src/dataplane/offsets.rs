@@ -199,7 +199,7 @@ impl Broker {
     /// QUERY_CONSUMER_OFFSET. "Not found" is code 22: a zero would send a new group to the beginning.
     pub(super) fn query_offset(
         &self,
-        session: &Session,
+        session: &mut Session,
         encoding: Encoding,
         out: &mut Outbox,
     ) -> Result<(), Halt> {
@@ -220,6 +220,7 @@ impl Broker {
             return Err(Refusal::new(response::QUERY_NOT_FOUND, remark).into());
         };
         if !asker.is_oneway {
+            session.tally.note(asker, response::SUCCESS);
             let mut reply = reply::begin(out.bytes(), asker, response::SUCCESS, None);
             reply.ext_u64("offset", offset);
             reply::finish(reply, 0);
@@ -230,7 +231,7 @@ impl Broker {
     /// UPDATE_CONSUMER_OFFSET. A commit during a pending reset is answered as done, and ignored.
     pub(super) fn update_offset(
         &self,
-        session: &Session,
+        session: &mut Session,
         encoding: Encoding,
         out: &mut Outbox,
     ) -> Result<(), Halt> {
@@ -249,7 +250,9 @@ impl Broker {
             return Err(Refusal::new(response::INVALID_PARAMETER, remark).into());
         };
         self.offsets.commit(group, topic, queue_id, offset);
-        reply::write(out.bytes(), session.asker(encoding), response::SUCCESS, None, &[]);
+        let asker = session.asker(encoding);
+        session.tally.note(asker, response::SUCCESS);
+        reply::write(out.bytes(), asker, response::SUCCESS, None, &[]);
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::admission::{self, Halt, Source};
 use super::deadlines::DeadlineKey;
 use super::deliveries::Delivery;
+use super::latency::Kind;
 use super::long_poll::Waiter;
 use super::metadata::{Group, Topic};
 use super::reply::{self, Refusal, overload};
@@ -166,7 +167,8 @@ impl Broker {
             found.clear();
             (found.status, found.next_begin) = (status, next);
             (found.min, found.max) = (pull.queue.min(), pull.queue.max());
-            answer(out, &pull, found, response::PULL_OFFSET_MOVED);
+            session.tally.note(asker, response::PULL_OFFSET_MOVED);
+            answer(out, &pull, &mut session.found, response::PULL_OFFSET_MOVED);
             return Ok(());
         }
         let suspend = (fields.sys_flag & SUSPEND != 0).then(|| {
@@ -228,7 +230,9 @@ impl Broker {
         if is_taken {
             session.parked.insert(token, pull);
         } else {
-            refuse_pull(out.bytes(), pull.asker, &overload());
+            let refusal = overload();
+            self.count(session, &pull, refusal.code);
+            refuse_pull(out.bytes(), pull.asker, &refusal);
         }
     }
 
@@ -243,6 +247,24 @@ impl Broker {
         if let Some(pull) = session.parked.remove(&token) {
             let code = answer_code(found.status, pull.get.offset);
             answer(out, &pull, &mut found, code);
+            self.count_late(session, &pull, code);
+        }
+    }
+
+    /// Counts an answer by how long it took: within the burst, or since the pull came where it waited for a message.
+    fn count(&self, session: &mut Session, pull: &Pull, code: i32) {
+        if pull.deadline.is_some() {
+            self.count_late(session, pull, code);
+        } else {
+            session.tally.note(pull.asker, code);
+        }
+    }
+
+    fn count_late(&self, session: &mut Session, pull: &Pull, code: i32) {
+        if !pull.asker.is_oneway {
+            let took = self.clock.elapsed().saturating_sub(pull.asker.came_at);
+            let kind = Kind { is_long_polling: pull.deadline.is_some(), ..Kind::of(pull.asker, code) };
+            session.tally.waited(&self.latencies, kind, took);
         }
     }
 
@@ -258,6 +280,7 @@ impl Broker {
             return Executed::NothingYet;
         }
         answer(out, pull, found, code);
+        self.count(session, pull, code);
         Executed::Answered
     }
 
@@ -336,6 +359,9 @@ fn answer(out: &mut Outbox, pull: &Pull, found: &mut GetResult, code: i32) {
     if code == response::SUCCESS {
         pull.delivery.count(u64::from(found.count), found.bytes as u64);
         found.slices.drain(..).for_each(|slice| out.splice(slice));
+    }
+    if matches!(code, response::SUCCESS | response::PULL_RETRY_IMMEDIATELY) {
+        pull.delivery.reached(found.next_begin);
     }
     found.clear();
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 
 use super::admission::{self, DLQ_PREFIX, Destination, Halt, RETRY_PREFIX};
+use super::latency::Kind;
 use super::metadata::Identity;
 use super::reply::{self, Refusal};
 use super::session::{Asker, Session};
@@ -220,7 +221,7 @@ impl Broker {
         if burst.is_empty() {
             return;
         }
-        let Session { link, arena, held, scratch, .. } = session;
+        let Session { link, arena, held, scratch, tally, .. } = session;
         let mut puts: ArrayVec<Put<'_>, BURST_FRAMES_MAX> =
             burst.iter().map(|staged| self.put(staged, arena, link.peer(), false)).collect();
         self.store.append(&mut puts);
@@ -229,7 +230,9 @@ impl Broker {
             let stored = match &put.outcome {
                 Ok(stored) => stored,
                 Err(error) => {
-                    self.refuse_send(out.bytes(), staged.asker, &put_refused(error));
+                    let refusal = put_refused(error);
+                    tally.note(staged.asker, refusal.code);
+                    self.refuse_send(out.bytes(), staged.asker, &refusal);
                     continue;
                 }
             };
@@ -244,6 +247,7 @@ impl Broker {
                 scratch.clear();
                 last_held = Some(stored.end);
             } else {
+                tally.note(staged.asker, response::SUCCESS);
                 self.accept(out.bytes(), staged, std::slice::from_ref(put), unique_key);
             }
         }
@@ -263,7 +267,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let Some(first) = messages.first() else { return };
-        let Session { link, arena, held, scratch, .. } = session;
+        let Session { link, arena, held, scratch, tally, .. } = session;
         let puts = messages.iter().enumerate();
         let mut puts: Vec<Put<'_>> =
             puts.map(|(index, staged)| self.put(staged, arena, link.peer(), index > 0)).collect();
@@ -272,6 +276,7 @@ impl Broker {
             Some(Ok(end)) => end,
             Some(Err(error)) => {
                 let refusal = put_refused(error);
+                tally.note(first.asker, refusal.code);
                 return self.refuse_send(out.bytes(), first.asker, &refusal);
             }
             None => return,
@@ -284,6 +289,7 @@ impl Broker {
                 held.hold(end, first.asker, scratch);
                 scratch.clear();
             } else {
+                tally.note(first.asker, response::SUCCESS);
                 self.accept(out.bytes(), first, &puts, unique_key);
             }
         }
@@ -347,13 +353,20 @@ impl Broker {
 
     /// Sends what the disk has, and takes back what it never will.
     pub(super) fn release_held(&self, session: &mut Session, out: &mut Outbox) {
-        session.held.release(self.store.durable(), out.bytes());
+        let now = self.clock.elapsed();
+        let Session { held, tally, .. } = session;
+        held.release(self.store.durable(), out.bytes(), |asker| {
+            let took = now.saturating_sub(asker.came_at);
+            tally.waited(&self.latencies, Kind::of(asker, response::SUCCESS), took);
+        });
         if self.store.is_latched() {
             let refusal = Refusal::new(
                 response::SERVICE_NOT_AVAILABLE,
                 "the log could not be flushed; it is read-only now",
             );
-            for asker in session.held.revoke() {
+            for asker in held.revoke() {
+                let took = now.saturating_sub(asker.came_at);
+                tally.waited(&self.latencies, Kind::of(asker, refusal.code), took);
                 self.refuse_send(out.bytes(), asker, &refusal);
             }
         }

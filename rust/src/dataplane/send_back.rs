@@ -84,6 +84,7 @@ impl Broker {
             return Err(Halt::Missing(Missing::Group, fields.group.to_owned()));
         };
         if group.retry_queues == 0 {
+            session.tally.note(asker, response::SUCCESS);
             reply::write(out.bytes(), asker, response::SUCCESS, None, &[]);
             return Ok(());
         }
@@ -163,6 +164,7 @@ impl Broker {
             scratch.clear();
             self.wait_for_disk(session, stored.end, out);
         } else {
+            session.tally.note(asker, response::SUCCESS);
             reply::write(out.bytes(), asker, response::SUCCESS, None, &[]);
         }
         Ok(())
@@ -170,7 +172,7 @@ impl Broker {
 
     /// Has the record read elsewhere; the frame comes back as `Event::Returned`.
     fn read_first(&self, session: &Session, frame: &Frame<'_>, at: PhysicalOffset) -> Result<(), Refusal> {
-        let (link, frame) = (Arc::clone(&session.link), OwnedFrame::of(frame, 0));
+        let (link, frame) = (Arc::clone(&session.link), OwnedFrame::of(frame, 0, session.tally.began));
         let is_taken = self.store.read_later(move |store| {
             // Parsing its length and summing its body touches every page of it.
             let record = store.lookup(at);

@@ -5,10 +5,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 
 use super::deliveries::KeptDeliveries;
+use super::latency::Tally;
 use super::pull::Pull;
 use super::upcall::OwnedFrame;
 use crate::message::tag::TagFilter;
@@ -55,8 +57,7 @@ pub struct KnownHeartbeat {
 #[derive(Debug)]
 struct Held {
     end: PhysicalOffset,
-    opaque: i32,
-    encoding: Encoding,
+    asker: Asker,
     bytes: usize,
 }
 
@@ -70,6 +71,10 @@ pub struct HeldReplies {
 /// Who asked: what a reply needs besides its content.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker {
+    /// Request code.
+    pub code: i32,
+    /// When the request was taken up, on the data plane's clock.
+    pub came_at: Duration,
     /// Correlation id.
     pub opaque: i32,
     /// Encoding of the request, and so of the reply.
@@ -87,31 +92,22 @@ impl HeldReplies {
 
     /// Keeps `reply` until the log is durable up to `end`.
     pub fn hold(&mut self, end: PhysicalOffset, asker: Asker, reply: &[u8]) {
-        self.replies.push_back(Held {
-            end,
-            opaque: asker.opaque,
-            encoding: asker.encoding,
-            bytes: reply.len(),
-        });
+        self.replies.push_back(Held { end, asker, bytes: reply.len() });
         self.bytes.extend(reply);
     }
 
-    /// Moves every reply whose record is durable into `out`.
-    pub fn release(&mut self, durable: PhysicalOffset, out: &mut Vec<u8>) {
-        while self.replies.front().is_some_and(|held| held.end <= durable) {
-            let count = self.replies.pop_front().map_or(0, |held| held.bytes);
-            out.extend(self.bytes.drain(..count));
+    /// Moves every reply whose record is durable into `out`, and says whose each was.
+    pub fn release(&mut self, durable: PhysicalOffset, out: &mut Vec<u8>, mut released: impl FnMut(Asker)) {
+        while let Some(held) = self.replies.pop_front_if(|held| held.end <= durable) {
+            out.extend(self.bytes.drain(..held.bytes));
+            released(held.asker);
         }
     }
 
     /// Takes back every promise: what `release` left will never be durable.
     pub fn revoke(&mut self) -> impl Iterator<Item = Asker> + '_ {
         self.bytes.clear();
-        self.replies.drain(..).map(|held| Asker {
-            opaque: held.opaque,
-            encoding: held.encoding,
-            is_oneway: false,
-        })
+        self.replies.drain(..).map(|held| held.asker)
     }
 }
 
@@ -134,6 +130,8 @@ pub struct Session {
     pub filter: Option<(Box<str>, Arc<TagFilter>)>,
     /// Counters of what its groups took.
     pub deliveries: KeptDeliveries,
+    /// Answers of this burst, for the figures.
+    pub tally: Tally,
     /// Replies that wait for the disk.
     pub held: HeldReplies,
     /// The last accepted heartbeat.
@@ -178,6 +176,7 @@ impl Session {
             next_token: 0,
             filter: None,
             deliveries: KeptDeliveries::default(),
+            tally: Tally::default(),
             held: HeldReplies::default(),
             heartbeat: None,
             scratch: Vec::new(),
@@ -188,6 +187,12 @@ impl Session {
     /// The request of the last decoded header.
     #[must_use]
     pub fn asker(&self, encoding: Encoding) -> Asker {
-        Asker { opaque: self.header.opaque, encoding, is_oneway: self.header.is_oneway() }
+        Asker {
+            code: self.header.code,
+            came_at: self.tally.began,
+            opaque: self.header.opaque,
+            encoding,
+            is_oneway: self.header.is_oneway(),
+        }
     }
 }

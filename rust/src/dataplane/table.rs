@@ -21,6 +21,7 @@ use super::ask::{is_send, not_made, upcall};
 use super::deadlines::Deadlines;
 use super::delays::Delays;
 use super::deliveries::Deliveries;
+use super::latency::Latencies;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
 use super::offsets::Offsets;
@@ -57,6 +58,7 @@ pub struct Broker {
     pub offsets: Arc<Offsets>,
     /// What groups took from queues.
     pub deliveries: Deliveries,
+    pub(super) latencies: Arc<Latencies>,
     pub(super) polls: LongPolls,
     pub(super) deadlines: Deadlines<Due>,
     pub(super) flush_waiters: Mutex<Vec<(PhysicalOffset, Arc<Link>)>>,
@@ -91,6 +93,8 @@ pub struct Plane {
     pub broker: Option<Broker>,
     /// Figures.
     pub counters: Counters,
+    /// How long answers took.
+    pub latencies: Arc<Latencies>,
     pub(super) clock: SharedClock,
     heartbeat_epoch: AtomicU64,
     pub(super) heartbeats: Mutex<HashMap<u64, Duration>>,
@@ -114,6 +118,7 @@ impl Plane {
             upcalls: Arc::new(Upcalls::new()?),
             broker: None,
             counters: Counters::default(),
+            latencies: Arc::default(),
             clock,
             heartbeat_epoch: AtomicU64::new(0),
             heartbeats: Mutex::default(),
@@ -149,6 +154,7 @@ impl Plane {
             ids: unique_ids(&metadata),
             clock: Arc::clone(&plane.clock),
             deliveries: Deliveries::default(),
+            latencies: Arc::clone(&plane.latencies),
             polls: LongPolls::default(),
             flush_waiters: Mutex::default(),
             deadlines,
@@ -210,6 +216,13 @@ impl Plane {
         Some(self.clock.elapsed().saturating_sub(last))
     }
 
+    /// Counts what was answered since `session.tally.began`.
+    fn settle(&self, session: &mut Session) {
+        if !session.tally.is_empty() {
+            session.tally.settle(&self.latencies, self.clock.elapsed());
+        }
+    }
+
     fn serve<'f>(
         &self,
         session: &mut Session,
@@ -261,6 +274,7 @@ impl Service for Plane {
 
     fn burst(&self, session: &mut Session, frames: &[Frame<'_>], out: &mut Outbox) -> Result<(), Close> {
         self.counters.requests.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        session.tally.began = self.clock.elapsed();
         let mut burst: Burst<'_> = ArrayVec::new();
         for frame in frames {
             session.header.decode(frame)?;
@@ -275,6 +289,7 @@ impl Service for Plane {
         if let Some(broker) = &self.broker {
             broker.append(session, &mut burst, out);
         }
+        self.settle(session);
         session.arena.clear();
         Ok(())
     }
@@ -284,6 +299,7 @@ impl Service for Plane {
             Event::Write(frame) => out.bytes().extend_from_slice(&frame),
             Event::Frame(owned, refusal) => {
                 let frame = owned.frame();
+                session.tally.began = owned.came_at;
                 session.header.decode(&frame)?;
                 let mut burst: Burst<'_> = ArrayVec::new();
                 let served = match refusal {
@@ -294,16 +310,19 @@ impl Service for Plane {
                     Err(halt) => self.halt(session, &frame, halt, owned.parkings, out),
                     Ok(()) => self.broker.iter().for_each(|broker| broker.append(session, &mut burst, out)),
                 }
+                self.settle(session);
                 session.arena.clear();
             }
             Event::Returned(owned) => {
                 let frame = owned.frame();
+                session.tally.began = owned.came_at;
                 session.header.decode(&frame)?;
                 let broker = self.broker.as_ref();
                 let returned = broker.map_or(Ok(()), |broker| broker.send_back(session, &frame, true, out));
                 if let Err(halt) = returned {
                     self.halt(session, &frame, halt, owned.parkings, out);
                 }
+                self.settle(session);
                 session.arena.clear();
             }
             Event::Wake(token) => self.broker.iter().for_each(|broker| broker.wake(session, token, out)),

@@ -21,7 +21,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::session::{Event, Link};
+use super::session::{Asker, Event, Link};
 use crate::remoting::codes::request;
 use crate::remoting::frame::{Encoding, Frame};
 
@@ -110,10 +110,8 @@ impl Upcall {
 pub struct ReplyTo {
     /// The connection that asked.
     pub link: Arc<Link>,
-    /// Its correlation id.
-    pub opaque: i32,
-    /// How it encodes headers.
-    pub encoding: Encoding,
+    /// What the answer needs of the request.
+    pub asker: Asker,
     /// The body of a heartbeat, and the registry's epoch when it came: an accepted one is remembered.
     pub heartbeat: Option<(Box<[u8]>, u64)>,
 }
@@ -137,13 +135,16 @@ pub struct OwnedFrame {
     body: Box<[u8]>,
     /// How often it was parked.
     pub parkings: u8,
+    /// When it was first taken up, on the data plane's clock.
+    pub came_at: Duration,
 }
 
 impl OwnedFrame {
     /// A copy of `frame`, to be parked for the `parkings`th time.
     #[must_use]
-    pub fn of(frame: &Frame<'_>, parkings: u8) -> Self {
-        Self { encoding: frame.encoding, header: frame.header.into(), body: frame.body.into(), parkings }
+    pub fn of(frame: &Frame<'_>, parkings: u8, came_at: Duration) -> Self {
+        let (header, body) = (frame.header.into(), frame.body.into());
+        Self { encoding: frame.encoding, header, body, parkings, came_at }
     }
 
     /// The frame as it came in.
@@ -230,6 +231,13 @@ impl Upcalls {
             next_opaque: AtomicI32::new(1),
             bell,
         })
+    }
+
+    /// Requests that Python has not answered yet.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let ring = self.ring.lock();
+        ring.waiting.len().max(ring.asked.len())
     }
 
     /// Readable while entries wait.

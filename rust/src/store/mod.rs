@@ -153,15 +153,8 @@ impl Store {
             // Nobody waits for it, but consumers should not either.
             self.flush.release_after(self.log.published());
         }
-        let mut stored = 0;
-        let mut bytes = 0;
-        for put in puts.iter().filter_map(|put| put.outcome.ok()) {
-            stored += 1;
-            bytes += put.end.bytes_since(put.physical);
-        }
-        self.counters.puts.fetch_add(stored, Ordering::Relaxed);
-        self.counters.put_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.counters.put_failures.fetch_add(puts.len() as u64 - stored, Ordering::Relaxed);
+        let stored = puts.iter().filter_map(|put| put.outcome.ok());
+        self.counters.put(puts.len(), stored.map(|put| put.end.bytes_since(put.physical)));
     }
 
     fn make_visible(&self) {

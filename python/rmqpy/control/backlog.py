@@ -1,0 +1,73 @@
+"""What waits for each group: not given to it yet, or given and not finished.
+
+Pure, but for the times of messages, for which the store may have to read: it belongs into a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+
+class Backlog(NamedTuple):
+    """What waits for one group in one topic."""
+
+    topic: str
+    group: str
+    #: Messages it has not finished, those a filter will pass over included.
+    lag: int
+    #: Those of them that it was given.
+    in_flight: int
+    #: Those of them that it was not given.
+    ready: int
+    #: How long the oldest message that is not finished has waited, in ms; 0 where there is none.
+    lag_ms: int
+    #: The same of the oldest that was not given to it.
+    queueing_ms: int
+
+
+def backlogs(
+    committed: Mapping[str, Mapping[int, int]],
+    reached: Mapping[tuple[str, str, int], int],
+    ends: Callable[[str], Sequence[int] | None],
+    store_time: Callable[[str, int, int], int],
+    now_ms: int,
+) -> Iterator[Backlog]:
+    """What waits for each group that has committed something.
+
+    `committed` has offsets by `topic@group` and queue, `reached` the offset after the last message that was given to a
+    group, by group, topic and queue. `ends` are those of a topic's queues, None for a topic that is gone.
+    """
+    for key, positions in committed.items():
+        topic, _, group = key.partition("@")
+        known = ends(topic)
+        if known is None:
+            continue
+        lag = ready = 0
+        unfinished, ungiven = [], []
+        for queue_id, finished in positions.items():
+            end = known[queue_id] if 0 <= queue_id < len(known) else 0
+            if not (0 <= finished < end):
+                continue
+            # A group that went back is given again what it had finished.
+            given = min(max(finished, reached.get((group, topic, queue_id), 0)), end)
+            lag += end - finished
+            ready += end - given
+            unfinished.append((queue_id, finished))
+            if given < end:
+                ungiven.append((queue_id, given))
+        oldest = {at: store_time(topic, *at) for at in {*unfinished, *ungiven}}
+        yield Backlog(
+            topic,
+            group,
+            lag,
+            lag - ready,
+            ready,
+            _age(now_ms, [oldest[at] for at in unfinished]),
+            _age(now_ms, [oldest[at] for at in ungiven]),
+        )
+
+
+def _age(now_ms: int, stored: Sequence[int]) -> int:
+    """How long ago the first was stored; 0 where none is known."""
+    return max(0, now_ms - min((time for time in stored if time > 0), default=now_ms))

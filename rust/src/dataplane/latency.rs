@@ -1,0 +1,214 @@
+//! How long requests take until they are answered.
+//!
+//! Owns one histogram for each request code, answer and way to it. A connection notes its answers in a tally of its own,
+//! which goes into the histograms at the end of a burst: however many requests one read brings, they cost two looks at
+//! the clock and a few additions.
+//!
+//! Invariant: what is noted is counted once, and kinds are bounded, whatever codes a peer makes up.
+//! Threads: a tally belongs to its connection; counting is free of locks; the table's lock is for the first answer of a
+//! kind on a connection, and for `read`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::session::Asker;
+
+/// Upper ends of the buckets, those of the original; one more holds what took longer.
+pub const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
+/// Kinds that are told apart; later ones are counted as one.
+const KINDS_MAX: usize = 1_024;
+/// Histograms that one connection remembers: a client has a handful of kinds.
+const KEPT_MAX: usize = 16;
+
+/// What one histogram is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// Request code; -1 for those beyond the limit.
+    pub code: i32,
+    /// Code of the answer.
+    pub answer: i32,
+    /// The request waited for a message.
+    pub is_long_polling: bool,
+}
+
+impl Kind {
+    /// An answer that was given as soon as it could be.
+    pub fn of(asker: Asker, answer: i32) -> Self {
+        Self { code: asker.code, answer, is_long_polling: false }
+    }
+}
+
+/// Answers of one kind by how long they took.
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [AtomicU64; BOUNDS_MS.len() + 1],
+    sum_us: AtomicU64,
+}
+
+impl Histogram {
+    fn add(&self, count: u64, took: Duration) {
+        let took_us = took.as_micros() as u64;
+        let at = BOUNDS_MS.partition_point(|bound| bound * 1_000 < took_us);
+        if let Some(bucket) = self.buckets.get(at) {
+            bucket.fetch_add(count, Ordering::Relaxed);
+        }
+        self.sum_us.fetch_add(took_us * count, Ordering::Relaxed);
+    }
+
+    /// How many fell into each bucket, and the microseconds of all together.
+    pub fn read(&self) -> (Vec<u64>, u64) {
+        let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        (buckets, self.sum_us.load(Ordering::Relaxed))
+    }
+}
+
+/// The histograms of one server.
+#[derive(Debug, Default)]
+pub struct Latencies {
+    table: Mutex<Vec<(Kind, Arc<Histogram>)>>,
+}
+
+impl Latencies {
+    /// Counts one answer that came from elsewhere.
+    pub fn add(&self, kind: Kind, took: Duration) {
+        self.of(kind).add(1, took);
+    }
+
+    /// All kinds that were ever answered.
+    pub fn read(&self) -> Vec<(Kind, Arc<Histogram>)> {
+        self.table.lock().clone()
+    }
+
+    fn of(&self, kind: Kind) -> Arc<Histogram> {
+        let mut table = self.table.lock();
+        let kind = if table.len() < KINDS_MAX { kind } else { known(&table, kind) };
+        if let Some((_, histogram)) = table.iter().find(|(each, _)| *each == kind) {
+            return Arc::clone(histogram);
+        }
+        let histogram = Arc::<Histogram>::default();
+        table.push((kind, Arc::clone(&histogram)));
+        histogram
+    }
+}
+
+/// The kind itself where it has a histogram, otherwise the one for all the others.
+fn known(table: &[(Kind, Arc<Histogram>)], kind: Kind) -> Kind {
+    let is_known = table.iter().any(|(each, _)| *each == kind);
+    if is_known { kind } else { Kind { code: -1, answer: -1, is_long_polling: false } }
+}
+
+/// The answers of one connection that no histogram has yet.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// When the burst began that is being served.
+    pub began: Duration,
+    noted: Vec<(Kind, u64)>,
+    /// Histograms this connection has used.
+    kept: Vec<(Kind, Arc<Histogram>)>,
+}
+
+impl Tally {
+    /// Notes an answer within the burst. Requests that nobody wants an answer to are not counted.
+    pub fn note(&mut self, asker: Asker, answer: i32) {
+        if asker.is_oneway {
+            return;
+        }
+        let kind = Kind::of(asker, answer);
+        match self.noted.iter_mut().find(|(each, _)| *each == kind) {
+            Some((_, count)) => *count += 1,
+            None => self.noted.push((kind, 1)),
+        }
+    }
+
+    /// Whether anything was noted since `settle`.
+    pub fn is_empty(&self) -> bool {
+        self.noted.is_empty()
+    }
+
+    /// Counts what was noted: all of it took from `began` to `now`.
+    pub fn settle(&mut self, all: &Latencies, now: Duration) {
+        let took = now.saturating_sub(self.began);
+        let mut noted = std::mem::take(&mut self.noted);
+        for (kind, count) in noted.drain(..) {
+            self.add(all, kind, count, took);
+        }
+        self.noted = noted;
+    }
+
+    /// Counts an answer that had to wait for something.
+    pub fn waited(&mut self, all: &Latencies, kind: Kind, took: Duration) {
+        self.add(all, kind, 1, took);
+    }
+
+    fn add(&mut self, all: &Latencies, kind: Kind, count: u64, took: Duration) {
+        if let Some((_, histogram)) = self.kept.iter().find(|(each, _)| *each == kind) {
+            histogram.add(count, took);
+            return;
+        }
+        let histogram = all.of(kind);
+        histogram.add(count, took);
+        // More would be a peer that makes codes up: looking each up in the table is its own loss.
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push((kind, histogram));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remoting::frame::Encoding;
+
+    fn asker(code: i32) -> Asker {
+        Asker { code, came_at: Duration::ZERO, opaque: 1, encoding: Encoding::Json, is_oneway: false }
+    }
+
+    fn totals(all: &Latencies) -> Vec<(i32, i32, u64)> {
+        let count = |histogram: &Histogram| histogram.read().0.iter().sum();
+        all.read().iter().map(|(kind, each)| (kind.code, kind.answer, count(each))).collect()
+    }
+
+    #[test]
+    fn a_bucket_holds_what_took_as_long_as_its_bound_and_no_longer() {
+        let histogram = Histogram::default();
+        for took_us in [0, 1_000, 1_001, 3_000, 2_999_999, 3_000_001, 60_000_000] {
+            histogram.add(1, Duration::from_micros(took_us));
+        }
+        assert_eq!(histogram.read(), (vec![2, 2, 0, 0, 0, 0, 0, 0, 1, 2], 66_005_001));
+    }
+
+    #[test]
+    fn what_a_burst_answered_is_counted_once_and_by_kind() {
+        let all = Latencies::default();
+        let mut tally = Tally { began: Duration::from_millis(10), ..Tally::default() };
+        for _ in 0..3 {
+            tally.note(asker(310), 0);
+        }
+        tally.note(asker(310), 17);
+        tally.note(Asker { is_oneway: true, ..asker(310) }, 0);
+        tally.settle(&all, Duration::from_millis(12));
+        assert!(tally.is_empty());
+        tally.settle(&all, Duration::from_millis(99));
+        assert_eq!(totals(&all), [(310, 0, 3), (310, 17, 1)]);
+        let (_, first) = &all.read()[0];
+        assert_eq!(first.read(), (vec![0, 3, 0, 0, 0, 0, 0, 0, 0, 0], 6_000));
+    }
+
+    #[test]
+    fn codes_that_a_peer_makes_up_do_not_grow_the_table_for_ever() {
+        let all = Latencies::default();
+        let mut tally = Tally::default();
+        for code in 0..10_000 {
+            tally.note(asker(code), 3);
+            tally.settle(&all, Duration::ZERO);
+        }
+        tally.note(asker(0), 3);
+        tally.settle(&all, Duration::ZERO);
+        assert!(all.read().len() <= KINDS_MAX + 1);
+        assert_eq!(totals(&all)[0], (0, 3, 2), "one that is known stays apart");
+        assert_eq!(totals(&all).iter().map(|(_, _, count)| count).sum::<u64>(), 10_001);
+    }
+}
