@@ -25,7 +25,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model bench bench-compare bench-sync bench-topics bench-spark fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model bench bench-compare bench-sync cold-start bench-topics bench-spark fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,6 +136,8 @@ bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 
 
 bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both media beside Apache's broker, in turn (7 min); BENCH=quick: 2 min
 	$(BIN)/python -m benchmarks.sync $(if $(filter quick,$(BENCH)),--quick,)
+cold-start: build ## what a command takes that has next to nothing to do, beside a bare interpreter: medians of 20
+	$(BIN)/python -m benchmarks.cold_start
 
 bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registration, memory, listing; TOPICS (10000)
 	$(BIN)/python -m benchmarks.topics --topics $(or $(TOPICS),10000)

@@ -1,7 +1,7 @@
 """How long a command takes that has next to nothing to do, beside a bare interpreter: `make cold-start`.
 
-Each line is started anew, in turns, so that a machine that is busy for a while is so for all of them. Told are the medians
-of wall time, and of the processor time that does not depend on who else runs.
+Each line is started anew, in turns, so that a machine that is busy for a while is so for all of them. Told are the
+medians of wall time and of processor time, which depends less on who else runs.
 """
 
 import argparse

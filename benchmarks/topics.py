@@ -1,4 +1,4 @@
-"""`python -m benchmarks.topics`: many topics, rmqpy beside Apache's broker, A B A B in one run; and cold starts.
+"""`python -m benchmarks.topics`: many topics, rmqpy beside Apache's broker, A B A B in one run.
 
 For each round and side: a new cluster gets the topics and one message in each queue; then the broker is stopped in
 order and started again in front of a new name server. Between broker and name server stands a relay that counts bytes:
@@ -41,7 +41,6 @@ UNDER_WAY_MAX = 64
 #: Wait before a message is sent again that a busy broker refused.
 BUSY_S = 0.05
 WAIT_S = 300.0
-COLD_STARTS = 10
 
 #: Both brokers allocate small files: 40,000 queues of the usual size would fill the disk.
 _SETTINGS = "mappedFileSizeConsumeQueue=20000\nmappedFileSizeCommitLog=67108864\n"
@@ -156,28 +155,6 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
     }
 
 
-def cold_starts(namesrv: str) -> dict[str, float]:
-    """Median wall and processor time of single commands, one after the other."""
-    commands = {
-        "python -c pass": [sys.executable, "-c", "pass"],
-        "rmqpy --version": _rmqpy("--version"),
-        "rmqpy topic list": _rmqpy("topic", "list", "-n", namesrv),
-    }
-    walls: dict[str, list[float]] = {name: [] for name in commands}
-    processor: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(COLD_STARTS):
-        for name, command in commands.items():
-            before = os.times()
-            walls[name].append(_timed(command))
-            after = os.times()
-            processor[name].append(
-                after.children_user + after.children_system - before.children_user - before.children_system
-            )
-    return {f"{name}, wall ms": 1_000 * statistics.median(times) for name, times in walls.items()} | {
-        f"{name}, processor ms": 1_000 * statistics.median(times) for name, times in processor.items()
-    }
-
-
 @click.command()
 @click.option("--topics", type=click.IntRange(1), default=10_000, show_default=True)
 @click.option("--queues", type=click.IntRange(1), default=4, show_default=True, help="Of each topic.")
@@ -188,7 +165,7 @@ def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) ->
     """Many topics: start, registration, memory, listing; rmqpy beside Apache's broker."""
     lib = None if ours else lib or java.jars("apache")
     results: dict[str, list[dict[str, float]]] = {}
-    for number in range(rounds):
+    for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="rmqpy-topics-") as folder:
             sides: list[_Many] = [ManyRmqpy(Path(folder))]
             if lib is not None:
@@ -196,8 +173,6 @@ def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) ->
             for side in sides:
                 with _ended(side):
                     figures = measure(side, topics, queues)
-                    if number == 0 and side is sides[0]:
-                        results["cold start"] = [cold_starts(side.namesrv)]
                 results.setdefault(side.name, []).append(figures)
                 click.echo(
                     f"{side.name} {json.dumps({key: round(value, 3) for key, value in figures.items()})}"

@@ -1,6 +1,5 @@
 """`rmqpy dlq`: list, show, resend, export, purge dead letters."""
 
-import json
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -9,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqpy.cli.options import cluster_options, complete_groups, connect
-from rmqpy.cli.output import Format, message_line, message_record, output_option, show, time_text
+from rmqpy.cli.output import (
+    Format,
+    json_text,
+    message_line,
+    message_record,
+    output_option,
+    show,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage
@@ -116,7 +123,7 @@ def export(group: str, file: Path | None, namesrv: str, timeout: float) -> None:
     """
     with connect(namesrv, timeout) as admin, click.open_file(str(file or "-"), "w", encoding="utf-8") as out:
         for _, message in admin.dlq(group):
-            out.write(json.dumps(_record(message), ensure_ascii=False) + "\n")
+            out.write(json_text(_record(message)) + "\n")
 
 
 @command.command()

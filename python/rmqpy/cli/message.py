@@ -1,6 +1,5 @@
 """`rmqpy message`: get, find, trace, resend, export, decode-id."""
 
-import json
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,15 @@ from rmqpy.cli.options import (
     moment,
     options,
 )
-from rmqpy.cli.output import Format, message_line, message_record, output_option, show, time_text
+from rmqpy.cli.output import (
+    Format,
+    json_text,
+    message_line,
+    message_record,
+    output_option,
+    show,
+    time_text,
+)
 
 _TOPIC = click.argument("topic", shell_complete=complete_topics)
 _TIMES = options(
@@ -148,7 +155,7 @@ def export(
     """
     with connect(namesrv, timeout) as admin, click.open_file(str(file or "-"), "w", encoding="utf-8") as out:
         for message in admin.messages_between(topic, begin, end):
-            out.write(json.dumps(message_record(message), ensure_ascii=False) + "\n")
+            out.write(json_text(message_record(message)) + "\n")
 
 
 @command.command("decode-id")

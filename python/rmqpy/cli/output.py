@@ -3,9 +3,6 @@
 Keys of the JSON are stable. A list of rows becomes a table with a line of headings, one record becomes two columns.
 """
 
-import base64
-import csv
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -63,17 +60,17 @@ def messages_option(command: _Command) -> _Command:
 def show(result: Record | Sequence[Record], output: Format) -> None:
     """Print one record, or rows of the same keys."""
     if output == "json":
-        click.echo(json.dumps(result, ensure_ascii=False, indent=2, default=str))
+        click.echo(json_text(result, indent=2))
     elif output == "csv":
         _comma_separated([result] if isinstance(result, Mapping) else result)
     elif isinstance(result, Mapping):
         if output == "jsonl":
-            click.echo(json.dumps(result, ensure_ascii=False, default=str))
+            click.echo(json_text(result))
         else:
             click.echo(_columns((key, _text(value)) for key, value in result.items()))
     elif output == "jsonl":
         for row in result:
-            click.echo(json.dumps(row, ensure_ascii=False, default=str))
+            click.echo(json_text(row))
     elif result:
         headings = list(result[0])
         rows = ([_text(row[key]) for key in headings] for row in result)
@@ -98,6 +95,8 @@ def message_record(message: "ReceivedMessage") -> dict[str, Any]:
     try:
         record["body"] = message.text()
     except UnicodeDecodeError:
+        import base64
+
         record["body_base64"] = base64.b64encode(message.body).decode("ascii")
     return record
 
@@ -106,7 +105,7 @@ def message_text(message: "ReceivedMessage", output: Literal["text", "jsonl"]) -
     """What `messages_option` asks for."""
     if output == "text":
         return message.body
-    return json.dumps(message_record(message), ensure_ascii=False)
+    return json_text(message_record(message))
 
 
 def message_line(message: "ReceivedMessage") -> dict[str, Any]:
@@ -119,6 +118,13 @@ def message_line(message: "ReceivedMessage") -> dict[str, Any]:
     }
 
 
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """What is printed for programs; what JSON does not know, as text."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+
+
 def time_text(moment: datetime) -> str:
     """A time as JSON has it."""
     return moment.isoformat(timespec="milliseconds")
@@ -126,6 +132,8 @@ def time_text(moment: datetime) -> str:
 
 def _comma_separated(rows: Sequence[Record]) -> None:
     if rows:
+        import csv
+
         lines = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
         lines.writeheader()
         lines.writerows({key: _cell(value) for key, value in row.items()} for row in rows)

@@ -26,7 +26,7 @@ Pure, for any thread. Every failure to read is a `DecodeError` whose `code` is t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import cache
 from types import NoneType
 from typing import (
@@ -98,7 +98,7 @@ def request(code: RequestCode) -> Callable[[type[RequestT]], type[RequestT]]:
         )
         if base is None:
             raise TypeError(f"{kind.__name__} must derive from Request[...] and say what answers it")
-        made = dataclass(frozen=True, slots=True, kw_only=True)(kind)
+        made = _declared(kind)
         made.code = code
         made.reply = get_args(base)[0]
         return made
@@ -113,13 +113,39 @@ def reply(kind: type[T]) -> type[T]:
     JSON in the body is written as fastjson does, integer keys bare. A reply with a field `is_strict: bool =
     off_wire(default=False)` chooses, answer by answer.
     """
-    return dataclass(frozen=True, slots=True, kw_only=True)(kind)
+    return _declared(kind)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, wire, off_wire))
 def record(kind: type[T]) -> type[T]:
     """Declare a JSON object."""
-    return dataclass(frozen=True, slots=True, kw_only=True)(kind)
+    return _declared(kind)
+
+
+#: What a frozen dataclass generates as text and compiles, which takes a millisecond for each class.
+_COMPILED = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
+
+
+def _declared(kind: type[T]) -> type[T]:
+    """`kind` as a frozen dataclass with slots, whose methods are compiled when the first object is made.
+
+    There are hundreds of declarations, and a command needs a handful of them.
+    """
+    kind.__init__ = _first  # type: ignore[method-assign]
+    return dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(kind)
+
+
+def _first(self: Any, **given: Any) -> None:
+    """The `__init__` of a declaration until it is called: afterwards the class is what `dataclass` makes of it."""
+    kind = type(self)
+    members = [
+        (each.name, Any, field(default=each.default, default_factory=each.default_factory))
+        for each in fields(kind)
+    ]
+    whole = make_dataclass(kind.__name__, members, frozen=True, kw_only=True)
+    for name in _COMPILED:
+        setattr(kind, name, whole.__dict__[name])
+    kind.__init__(self, **given)
 
 
 # ---- frames --------------------------------------------------------------------------------------------
