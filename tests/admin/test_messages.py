@@ -60,6 +60,7 @@ def test_the_tail_has_the_newest_messages_and_then_what_comes_in_anywhere(cluste
 
 def test_what_comes_in_and_goes_out_of_a_topic_is_told_by_group(run: Any, cluster: Cluster) -> None:
     assert run("topic", "create", "busy", "--queues", "1")[0] == 0
+    assert run("group", "create", "takers")[0] == 0
     with rmqpy.Producer(cluster.namesrv) as producer:
         for number in range(10):
             producer.send("busy", f"{number}")
