@@ -86,12 +86,12 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def member(cluster: Cluster) -> Iterator[str]:
-    """The client id of a consumer that is in the group `audit`."""
-    with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.PullConsumer("audit", cluster.namesrv) as consumer:
+    """The client id of a consumer in `shipping`, a group no command consumes in: it would get a share of the queues."""
+    with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.PullConsumer("shipping", cluster.namesrv) as consumer:
         admin.create_topic("orders")
         consumer.subscribe("orders")
         deadline = time.monotonic() + 30
-        while not (members := admin.members("audit")):
+        while not (members := admin.members("shipping")):
             assert time.monotonic() < deadline, "the consumer does not become a member"
             consumer.poll(timeout=0.1)
         yield members[0].client_id

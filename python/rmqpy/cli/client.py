@@ -48,7 +48,7 @@ def stack(group: str, client: str, namesrv: str, timeout: float, output: Format)
     """Where each thread of CLIENT stands, a consumer in GROUP: what it hangs on. `client list` names it.
 
     \b
-    rmqpy client stack audit $CLIENT_ID
+    rmqpy client stack shipping $CLIENT_ID
     """
     with connect(namesrv, timeout) as admin:
         threads = admin.stack(group, client)

@@ -128,7 +128,7 @@ def resend(
     """Let GROUP, and no other, get the message ID once more. A group that consumes in order, or broadcasts, will not.
 
     \b
-    rmqpy message resend $MESSAGE_ID audit --topic orders
+    rmqpy message resend $MESSAGE_ID shipping --topic orders
     """
     with connect(namesrv, timeout) as admin:
         sent = admin.resend_message(message_id, group, topic)
