@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import rmqpy
+from benchmarks.processes import free_ports
 from commandline import Run, runner
 from rmqpy.broker import Broker
 from rmqpy.clock import SystemClock
@@ -72,13 +73,10 @@ def conf(cluster: Cluster, tmp_path: Path) -> Any:
     """`conf(key=value)`: a broker.conf that works as it is."""
 
     def write(**settings: Any) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         given = {
             "brokerName": "broker-y",
             "namesrvAddr": cluster.namesrv,
-            "listenPort": port,
+            "listenPort": free_ports(1),
             "storePathRootDir": tmp_path / "store",
             **settings,
         }
