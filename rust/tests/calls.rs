@@ -427,6 +427,34 @@ fn a_request_that_waits_for_company_leaves_though_no_reply_comes() {
 }
 
 #[test]
+fn a_request_does_not_wait_for_company_where_the_io_thread_sleeps() {
+    let (listener, address) = listener();
+    let client = client();
+    let peer = client.peer(&address);
+    let (to, outcomes) = channel();
+    let mut socket = None;
+    // Once for a connection, and once for a call whose deadline wakes nobody, as one before is earlier.
+    for _ in 0..2 {
+        call(&peer, ECHO, b"before", PATIENCE, &to);
+        let socket = socket.get_or_insert_with(|| listener.accept().unwrap().0);
+        let mut reply = Vec::new();
+        write(&mut reply, 0, read_frame(socket).0, flag::RESPONSE, b"").unwrap();
+        socket.write_all(&reply).unwrap();
+        next(&outcomes).unwrap();
+    }
+    let mut socket = socket.expect("a connection");
+    // Shorter than the pause after which a line looks around by itself.
+    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    // Nobody can see whether a thread has gone to sleep.
+    std::thread::sleep(Duration::from_millis(100));
+    // Nothing is under way, so that the caller writes the first one itself, and no reply comes to it.
+    call_in_company(&peer, ECHO, b"first", &to);
+    let first = read_frame(&mut socket).0;
+    call_in_company(&peer, ECHO, b"second", &to);
+    assert_eq!(read_frame(&mut socket).0, first + 1);
+}
+
+#[test]
 fn a_request_in_haste_takes_along_what_waits_for_company() {
     let (listener, address) = listener();
     let client = client();

@@ -148,7 +148,7 @@ impl Line {
 
     /// Makes sure to look again soon where callers may leave requests without a word.
     fn expect_company(&mut self, cx: &mut Context<'_>) {
-        if self.peer.has_company() {
+        if self.peer.watch() {
             while self.company.as_mut().poll(cx).is_ready() {
                 self.company.as_mut().reset(Instant::now() + COMPANY);
             }

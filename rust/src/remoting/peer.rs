@@ -111,6 +111,8 @@ struct State {
     calls: HashMap<i32, Call, foldhash::fast::RandomState>,
     /// Those of them that left, or will leave, in company.
     in_company: usize,
+    /// The task looks again within a millisecond: what is left without a word will not wait for a slow reply.
+    is_watched: bool,
     /// The task has been told of what waits.
     is_told: bool,
     next_opaque: i32,
@@ -139,6 +141,7 @@ impl Peer {
             writing: 0,
             calls: HashMap::default(),
             in_company: 0,
+            is_watched: false,
             is_told: false,
             next_opaque: 0,
             earliest: None,
@@ -202,11 +205,11 @@ impl Peer {
                     state.earliest = Some(deadline);
                 }
                 let is_alone = state.calls.is_empty();
-                let has_company = state.in_company > 0;
                 state.in_company += usize::from(haste == Haste::InCompany);
                 state.calls.insert(opaque, Call { haste, deadline, timeout, done: Box::new(done) });
                 let is_gone = was_empty && is_alone && state.write_now();
-                let has_time = haste == Haste::InCompany && has_company && state.sealed < COMPANY_BYTES_MAX;
+                let has_time =
+                    haste == Haste::InCompany && state.is_watched && state.sealed < COMPANY_BYTES_MAX;
                 let must_tell = !is_gone && !has_time && !state.is_told;
                 state.is_told |= must_tell;
                 let task = if must_tell || is_earliest { state.task.clone() } else { None };
@@ -313,9 +316,11 @@ impl Peer {
         Some(call.done)
     }
 
-    /// Whether somebody may leave a request here without waking the task, counting on a reply to come.
-    pub(super) fn has_company(&self) -> bool {
-        self.state.lock().in_company > 0
+    /// Whether callers may leave requests without waking the task, which then has to look again within a millisecond.
+    pub(super) fn watch(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_watched = state.in_company > 0;
+        state.is_watched
     }
 
     /// Fails the calls whose time is up; when the next one's is.
