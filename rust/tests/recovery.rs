@@ -174,6 +174,42 @@ fn what_is_computed_from_the_log_is_rebuilt_when_it_is_deleted_or_damaged() {
     }
 }
 
+/// So many that several threads look at them; one is damaged and one is gone.
+#[test]
+fn thousands_of_queues_are_found_as_they_were_left() {
+    const QUEUES: u32 = 1_040;
+    let disk = SimDisk::new();
+    let mut store = start(&disk);
+    for queue_id in (0..QUEUES).chain(700..703) {
+        assert!(put(&store, &[sample("orders", queue_id, 10)], false)[0].is_ok());
+    }
+    let file = |queue_id: u32| format!("/store/consumequeue/orders/{queue_id}/00000000000000000000");
+    for (name, is_clean, damage) in [
+        ("clean", true, None),
+        ("crash", false, None),
+        ("damaged", true, Some(1_039)),
+        ("both", false, Some(0)),
+    ] {
+        store.keep().expect("a working disk");
+        store.checkpoint().expect("a working disk");
+        if is_clean {
+            stop(store)
+        } else {
+            kill(store)
+        }
+        if let Some(damaged) = damage {
+            disk.open(Path::new(&file(damaged)), Open::Write).expect("the file").resize(33).expect("resizes");
+            disk.remove(Path::new(&file(650))).expect("removes");
+        }
+        store = start(&disk);
+        let found = counts(&store);
+        let left: Vec<_> = (0..QUEUES)
+            .map(|id| ("orders".to_owned(), id, 1 + usize::from((700..703).contains(&id))))
+            .collect();
+        assert!(found == left, "{name}: {} queues", found.len());
+    }
+}
+
 #[test]
 fn an_entry_that_does_not_lead_to_its_record_is_passed_over() {
     let disk = SimDisk::new();

@@ -28,7 +28,7 @@ use super::feed::{Feed, Past, empty};
 use super::index::Index;
 use super::options::Options;
 use super::progress::{Phase, Progress};
-use super::queue_load;
+use super::queue_load::{self, Folders};
 use super::scan::{Faith, WalkEnd, is_whole, record_at, walk};
 use super::segments::{Active, Segments};
 use super::sums::Sums;
@@ -117,7 +117,7 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    fn derived(&self) -> Result<DerivedFiles, StoreError> {
+    fn derived(&self) -> Result<(DerivedFiles, Folders), StoreError> {
         let options = self.options;
         let index = Index::new(
             Arc::clone(self.disk),
@@ -126,29 +126,30 @@ impl Recovery<'_> {
             options.index_slots,
             options.index_entries,
         );
-        let queues = queue_load::open(self.disk, options)?;
-        for topic in self.deleted.unfinished() {
-            queues.files().remove_topic(&topic)?;
-            self.deleted.finish(&topic)?;
+        let deleted = self.deleted.unfinished();
+        let (queues, folders) = queue_load::open(self.disk, options, &deleted)?;
+        for topic in &deleted {
+            queues.files().remove_topic(topic)?;
+            self.deleted.finish(topic)?;
         }
-        Ok(DerivedFiles { queues, index: options.index_enabled.then_some(index) })
+        Ok((DerivedFiles { queues, index: options.index_enabled.then_some(index) }, folders))
     }
 
     /// Takes everything as it was left, if it is as it was left.
     fn after_clean_stop(self, stop: CleanStop) -> Result<Recovered, StoreError> {
         let Some(last) = self.last_record_of(&stop) else { return self.after_crash(None) };
-        let derived = self.derived()?;
-        let damaged = queue_load::load(&derived.queues, &**self.disk, &self.segments, None)?;
+        let (derived, folders) = self.derived()?;
+        let loaded = queue_load::load(&derived.queues, &**self.disk, &self.segments, folders, None)?;
         derived.queues.recount();
         if let Some(index) = &derived.index {
             index.load()?;
         }
-        if !damaged.is_empty() || derived.digest() != stop.derived {
+        let begin = self.segments.begin();
+        if !loaded.damaged.is_empty() || derived.digest() != stop.derived {
             drop(derived);
-            let begin = self.segments.begin();
-            return self.from(begin, None, damaged);
+            return self.from(begin, None, loaded.damaged);
         }
-        queue_load::correct_min_offsets(&derived.queues, self.segments.begin())?;
+        loaded.in_doubt.iter().try_for_each(|queue| derived.queues.correct_min(queue, begin))?;
         let active = match self.segments.resume(stop.log_end)? {
             Some(active) => active,
             None => self.segments.create()?,
@@ -221,12 +222,14 @@ impl Recovery<'_> {
         mut ends: HashMap<QueueKey, u64>,
     ) -> Result<Recovered, StoreError> {
         let begin = self.segments.begin();
-        let derived = self.derived()?;
-        let damaged = queue_load::load(&derived.queues, &**self.disk, &self.segments, Some(from))?;
+        let (derived, folders) = self.derived()?;
+        let damaged =
+            queue_load::load(&derived.queues, &**self.disk, &self.segments, folders, Some(from))?.damaged;
         derived.queues.recount();
-        if damaged.is_empty() && queues.is_some_and(|queues| queues != derived.queues.digest()) {
-            // Somebody deleted files: which queues are missing, only the log knows.
+        if queues.is_some_and(|queues| !damaged.is_empty() || queues != derived.queues.digest()) {
+            // Somebody touched the files: which queues are missing, only the log knows.
             drop(derived);
+            ends.extend(damaged);
             return self.from(begin, None, ends);
         }
         let mut skips: HashSet<QueueKey> = damaged.keys().cloned().collect();
@@ -237,7 +240,7 @@ impl Recovery<'_> {
         };
         let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
         self.progress.enter(Phase::Scanning, limit - from.min(limit));
-        let past = match queues.filter(|_| skips.is_empty()) {
+        let past = match queues {
             // The digest was compared.
             Some(_) => Past::Held,
             None if from == begin => Past::Expired,
@@ -264,7 +267,7 @@ impl Recovery<'_> {
             (last, damage) = (rebuilt.0.or(last), rebuilt.1);
         }
         self.report_damage(&damage);
-        queue_load::correct_min_offsets(&derived.queues, begin)?;
+        derived.queues.all().iter().try_for_each(|queue| derived.queues.correct_min(queue, begin))?;
         self.settle(derived, last, from, end)
     }
 
