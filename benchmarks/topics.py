@@ -8,6 +8,7 @@ so the load is printed beside the figures.
 
 import json
 import os
+import resource
 import socket
 import statistics
 import subprocess
@@ -163,6 +164,8 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
 @click.option("--lib", type=click.Path(file_okay=False, path_type=Path), help="Apache's jars, else Maven's.")
 def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) -> None:
     """Many topics: start, registration, memory, listing; rmqpy beside Apache's broker."""
+    if not ours:
+        _check_limits(topics * queues)
     lib = None if ours else lib or java.jars("apache")
     results: dict[str, list[dict[str, float]]] = {}
     for _ in range(rounds):
@@ -178,6 +181,21 @@ def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) ->
                     f"{side.name} {json.dumps({key: round(value, 3) for key, value in figures.items()})}"
                 )
     click.echo(json.dumps(_medians(results), indent=1))
+
+
+def _check_limits(files: int) -> None:
+    """Apache's broker holds a descriptor and a mapping of every queue file; where it gets none, messages stay undispatched."""
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    mappings = int(Path("/proc/sys/vm/max_map_count").read_text())
+    for has, needs, name in (
+        (descriptors, files + 1_000, "descriptors (ulimit -Hn)"),
+        (mappings, files + 1_000, "mappings (sysctl vm.max_map_count)"),
+    ):
+        if has < needs:
+            raise click.UsageError(
+                f"Apache's broker needs {needs:,} {name} for {files:,} queue files and may have {has:,} here: "
+                "raise that, ask for fewer --queues, or measure only --ours"
+            )
 
 
 def _patient(side: Side) -> rmqpy.ClientConfig:

@@ -3,7 +3,6 @@ package interop;
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -75,11 +74,8 @@ final class Pulls {
         consumer.start();
         try {
             if (isAssigned) {
-                Collection<MessageQueue> queues = consumer.fetchMessageQueues(topic);
-                consumer.assign(queues);
-                for (MessageQueue queue : queues) {
-                    consumer.seekToBegin(queue);
-                }
+                // No seek after it: a pull that is under way then can be delivered beside that of the place sought.
+                consumer.assign(consumer.fetchMessageQueues(topic));
             }
             return poll(consumer, request.getIntValue("count"), request.getLongValue("timeout_ms"));
         } finally {
