@@ -20,6 +20,8 @@ BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
 STAGE   := scripts/stage
 INTEROP_SERVERS := $(patsubst %,tests/interop/test_%.py,allocation rebalance round_trip shrink three_brokers)
+# Foreign clients race with themselves and give up after seconds on a busy machine: what fails is run once more, and named.
+ONCE_MORE := --reruns 1 -raR
 MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 
 export CARGO_TERM_COLOR ?= auto
@@ -68,10 +70,10 @@ test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's 
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target interop-servers interop-clients
 
 interop-servers: build ## the half of these that waits for servers to start and stop
-	$(BIN)/pytest $(INTEROP_SERVERS)
+	$(BIN)/pytest $(ONCE_MORE) $(INTEROP_SERVERS)
 
 interop-clients: build ## the half that waits for clients; side by side both take little longer than one
-	$(BIN)/pytest tests/interop $(INTEROP_SERVERS:%=--ignore=%)
+	$(BIN)/pytest $(ONCE_MORE) tests/interop $(INTEROP_SERVERS:%=--ignore=%)
 
 interop-all: build ## the same with each foreign client at either broker in every scenario, and the originals among themselves
 	RMQPY_INTEROP_ALL=1 RMQPY_INTEROP_CONTROL=1 $(BIN)/pytest tests/interop
@@ -89,7 +91,7 @@ handler-rate: build ## messages a second into handlers that do nothing: rmqpy's 
 	$(BIN)/pytest tests/interop/handler_rate.py -s
 
 test-spark: spark ## the Spark connector
-	$(BIN)/pytest tests/spark
+	$(BIN)/pytest $(ONCE_MORE) tests/spark
 
 test-spark-old: $(VENV)/.spark-4.2 ## the same with the oldest PySpark that is served, 4.2.0 (another download)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/pytest tests/spark
