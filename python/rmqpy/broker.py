@@ -225,7 +225,7 @@ class Broker:
                 OffsetHandlers(
                     self._config, server, self.address, progress, topics, groups, consumers, statistics
                 ),
-                ProgressHandlers(self.address, progress, topics, groups, consumers, self._clock),
+                ProgressHandlers(self.address, progress, topics, groups, consumers, statistics, self._clock),
                 IntrospectionHandlers(config.name, store, topics, groups, consumers, relay),
                 relay,
                 QueueLockHandlers(locks),

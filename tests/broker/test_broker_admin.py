@@ -36,6 +36,7 @@ from rmqpy.protocol.requests.offsets import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
+from rmqpy.protocol.requests.progress import GetBrokerConsumeStats
 from rmqpy.protocol.requests.topics import (
     CleanUnusedTopic,
     DeleteTopicInBroker,
@@ -412,6 +413,8 @@ async def test_rates_of_a_topic_and_of_a_group_in_it_are_among_their_figures(clu
         assert (await peer.ask(GetTopicStatsInfo(topic="BenchmarkTest"))).body.topic_put_tps == 0
         assert (await peer.ask(GetConsumeStats(consumer_group="billing"))).body.consume_tps > 0
         assert (await peer.ask(GetConsumeStats(consumer_group="nobody"))).body.consume_tps == 0
+        [billing] = (await peer.ask(GetBrokerConsumeStats())).body.consume_stats_list
+        assert [stats.consume_tps > 0 for stats in billing["billing"]] == [True]
 
 
 async def test_settings_are_read_and_the_listed_ones_changed(cluster: Cluster) -> None:

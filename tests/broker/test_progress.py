@@ -21,6 +21,7 @@ from rmqpy.protocol.requests.progress import (
     QueryCorrectionOffset,
     QuerySubscriptionByConsumer,
 )
+from rmqpy.protocol.requests.topics import UpdateAndCreateTopic
 from wire import Peer, Refusal
 
 from .conftest import Cluster, Start
@@ -88,7 +89,24 @@ async def test_a_broker_tells_what_all_its_groups_are_behind(peer: Peer) -> None
     stats = (await peer.ask(GetBrokerConsumeStats())).body
     assert stats.total_diff == 2 + 4
     assert {group for entry in stats.consume_stats_list for group in entry} == {"billing", "audit"}
-    assert (await peer.ask(GetBrokerConsumeStats(is_order=True))).body.consume_stats_list == []
+    [billing] = [entry["billing"] for entry in stats.consume_stats_list if "billing" in entry]
+    assert sorted(queue.queue_id for queue in billing[0].offset_table) == [0, 1, 2, 3], "those without a commit, too"
+
+
+async def test_all_topics_are_told_of_or_those_in_order_alone(peer: Peer) -> None:
+    async def told(*, is_order: bool) -> int:
+        return len((await peer.ask(GetBrokerConsumeStats(is_order=is_order))).body.consume_stats_list)
+
+    await commit(peer, "billing", 3)
+    assert (await told(is_order=False), await told(is_order=True)) == (1, 0)
+    await peer.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6, order=True))
+    assert (await told(is_order=False), await told(is_order=True)) == (1, 1)
+
+
+async def test_what_members_no_longer_subscribe_to_is_nothing_they_are_behind_with(peer: Peer) -> None:
+    await commit(peer, "billing", 3)
+    await beat(peer, heartbeat("one", "bills"))
+    assert (await peer.ask(GetBrokerConsumeStats())).body.consume_stats_list == []
 
 
 async def test_what_a_group_takes_from_a_topic_can_be_asked(peer: Peer) -> None:

@@ -168,6 +168,17 @@ class Statistics:
         """Messages a second of a topic that a group took within the last minute."""
         return self._per_second("GROUP_GET_NUMS", f"{topic}@{group}")
 
+    def group_get_rates(self) -> dict[tuple[str, str], float]:
+        """Messages a second that each group took of each topic within the last minute, by group and topic."""
+        self._collect()
+        figure = _FIGURES["GROUP_GET_NUMS"]
+        rates = {}
+        for (kind, key), series in self._series.items():
+            if kind == figure.kind:
+                topic, _, group = key.partition("@")
+                rates[group, topic] = self._window(figure, series, 0, series.samples[0]).tps
+        return rates
+
     def total(self, name: str) -> int:
         """A figure of the whole broker since the start."""
         self._collect()

@@ -4,11 +4,13 @@ in a worker."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from rmqpy.clock import Clock
 from rmqpy.control.clients import Consumers
 from rmqpy.control.groups import Groups
 from rmqpy.control.progress import Progress
+from rmqpy.control.statistics import Statistics
 from rmqpy.control.topics import Topics
 from rmqpy.protocol.requests.offsets import ConsumeStats
 from rmqpy.protocol.requests.progress import (
@@ -41,6 +43,7 @@ class ProgressHandlers:
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
+        statistics: Statistics,
         clock: Clock,
     ) -> None:
         self._address = address
@@ -49,6 +52,7 @@ class ProgressHandlers:
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
+        self._statistics = statistics
         self._clock = clock
 
     @handles(QueryConsumeTimeSpan)
@@ -102,15 +106,31 @@ class ProgressHandlers:
 
     @handles(GetBrokerConsumeStats)
     async def broker_stats(self, ask: GetBrokerConsumeStats) -> BrokerConsumeStatsReply:
-        body = await asyncio.to_thread(self._broker_stats, list(self._groups.table), ask.is_order)
+        rates = self._statistics.group_get_rates()
+        online = self._consumers.groups
+        subscribed = {
+            name: frozenset(online[name].subscriptions) if name in online else frozenset()
+            for name in self._groups.table
+        }
+        body = await asyncio.to_thread(self._broker_stats, subscribed, rates, ask.is_order)
         return BrokerConsumeStatsReply(body=body)
 
-    def _broker_stats(self, groups: list[str], is_order: bool) -> BrokerConsumeStats:
+    def _broker_stats(
+        self,
+        subscribed: Mapping[str, frozenset[str]],
+        rates: Mapping[tuple[str, str], float],
+        is_order: bool,
+    ) -> BrokerConsumeStats:
         found: list[dict[str, list[ConsumeStats]]] = []
         behind = 0
-        for group in groups:
+        for group, now in subscribed.items():
             topics = [self._topics.table.get(name) for name in self._offsets.topics_of(group)]
-            stats = [self._stats(group, topic) for topic in topics if topic and topic.order == is_order]
+            stats = [
+                self._stats(group, topic, rates.get((group, topic.topic_name), 0.0))
+                for topic in topics
+                # A topic that the members no longer subscribe to would show a lag nobody will ever work off.
+                if topic and (topic.order or not is_order) and (not now or topic.topic_name in now)
+            ]
             if stats:
                 found.append({group: stats})
             queues = [queue for table in stats for queue in table.offset_table.values()]
@@ -119,14 +139,13 @@ class ProgressHandlers:
             broker_addr=self._address, consume_stats_list=found, total_diff=behind, total_inflight_diff=0
         )
 
-    def _stats(self, group: str, topic: TopicConfig) -> ConsumeStats:
+    def _stats(self, group: str, topic: TopicConfig, rate: float) -> ConsumeStats:
         name = topic.topic_name
         table = {}
         for queue_id in range(topic.write_queue_nums):
-            position = self._offsets.query(group, name, queue_id)
-            if position is not None:
-                table[self._progress.named(name, queue_id)] = self._progress.at(name, queue_id, position)
-        return ConsumeStats(offset_table=table)
+            position = max(0, self._offsets.query(group, name, queue_id) or 0)
+            table[self._progress.named(name, queue_id)] = self._progress.at(name, queue_id, position)
+        return ConsumeStats(offset_table=table, consume_tps=rate)
 
     @handles(QuerySubscriptionByConsumer)
     def subscription(self, ask: QuerySubscriptionByConsumer) -> GroupSubscriptionReply:
