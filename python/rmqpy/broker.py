@@ -320,6 +320,7 @@ class Broker:
             broker=config.name,
             address=self.address,
             replica_address=f"{replica_host}:{config.replica_port or self._port + 1}",
+            zone=config.zone or None,
         )
 
     def _metadata(self, config: BrokerConfig) -> Metadata:

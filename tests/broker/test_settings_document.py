@@ -31,6 +31,10 @@ other machines; there is no access control yet.
 """
 
 
+#: Defaults that are known when the broker starts.
+COMPUTED = {"brokerName": "host name", "zoneName": "`$ROCKETMQ_ZONE`"}
+
+
 def document() -> str:
     """The whole page."""
     return "\n".join(
@@ -46,7 +50,7 @@ def table(title: str, kind: type[Settings]) -> Iterator[str]:
     for wire, (name, key) in kind.declared().items():
         default = defaults[name]
         shown = (
-            "host name"
+            COMPUTED[wire]
             if default is MISSING
             else str(default).lower()
             if default in (True, False)

@@ -177,3 +177,22 @@ def test_sends_outlive_name_servers_and_a_broker(topic: str) -> None:
         cluster.stop("broker-a")
         results = [producer.send(topic, b"x") for _ in range(20)]
         assert {result.queue.broker for result in results} == {"broker-b"}
+
+
+def test_a_client_that_keeps_to_its_zone_sees_brokers_of_no_other() -> None:
+    with testing.broker(zoneName="north") as server:
+        for zone in (None, "north"):
+            with rmqpy.Producer(rmqpy.ClientConfig(namesrv=server.namesrv, zone=zone)) as producer:
+                assert producer.send("orders", b"x").ok
+        with (
+            rmqpy.Producer(rmqpy.ClientConfig(namesrv=server.namesrv, zone="south")) as producer,
+            pytest.raises(errors.NoWritableQueue),
+        ):
+            producer.send("orders", b"x")
+
+
+def test_the_zone_of_the_environment_counts_where_its_mode_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCKETMQ_ZONE", "north")
+    assert rmqpy.ClientConfig.from_env().zone is None
+    monkeypatch.setenv("ROCKETMQ_ZONE_MODE", "true")
+    assert rmqpy.ClientConfig.from_env().zone == "north"

@@ -85,10 +85,16 @@ class Routes:
     """The routes of one cluster."""
 
     def __init__(
-        self, servers: NameServers, *, refresh_s: float = 30.0, address_map: Mapping[str, str] | None = None
+        self,
+        servers: NameServers,
+        *,
+        refresh_s: float = 30.0,
+        address_map: Mapping[str, str] | None = None,
+        zone: str | None = None,
     ) -> None:
         self._servers = servers
         self._refresh_s = refresh_s
+        self._zone = zone
         self._address_map = dict(address_map or {})
         self._entries: dict[str, _Entry] = {}
 
@@ -142,7 +148,7 @@ class Routes:
         known = self._entries.get(topic)
         try:
             try:
-                route = self._route(topic, (await self._servers.ask(caller, _ask(topic))).body)
+                route = self._route(topic, (await self._servers.ask(caller, self._ask(topic))).body)
             except errors.TopicNotFound:
                 if not may_borrow:
                     raise
@@ -159,7 +165,7 @@ class Routes:
 
     async def _borrow(self, topic: str, caller: Caller) -> Route:
         try:
-            template = (await self._servers.ask(caller, _ask(TEMPLATE_TOPIC))).body
+            template = (await self._servers.ask(caller, self._ask(TEMPLATE_TOPIC))).body
         except errors.TopicNotFound:
             raise errors.TopicNotFound(
                 f"topic {topic!r} does not exist and this cluster does not create topics on first use",
@@ -167,6 +173,14 @@ class Routes:
                 hint=f"run: rmqpy topic create {topic}",
             ) from None
         return self._route(topic, template, is_borrowed=True)
+
+    def _ask(self, topic: str) -> GetRoute:
+        return GetRoute(
+            topic=topic,
+            accept_standard_json_only=True,
+            zone_mode=True if self._zone else None,
+            zone_name=self._zone,
+        )
 
     def _limit_s(self, entry: _Entry) -> float:
         return TEMPLATE_REFRESH_S if entry.route.is_borrowed else self._refresh_s
@@ -181,7 +195,7 @@ class Routes:
             entry.checked_at = time.monotonic()
             try:
                 check_transport(refresh.call, refresh.address)
-                entry.route = self._route(topic, read(_ask(topic), refresh.call, refresh.address).body)
+                entry.route = self._route(topic, read(self._ask(topic), refresh.call, refresh.address).body)
                 return
             except (errors.ConnectError, errors.RequestTimeout):
                 self._servers.fail(refresh.address)
@@ -189,7 +203,7 @@ class Routes:
                 # The name server answers, but not with a route: keep what we have until it does.
                 return
         address = self._servers.current
-        sent = declare.encode(_ask(topic))
+        sent = declare.encode(self._ask(topic))
         call = caller.client.call(
             address, GetRoute.code, sent.ext, sent.body, timeout_ms=round(self._servers.timeout * 1000)
         )
@@ -217,10 +231,6 @@ class Routes:
         if told.order_topic_conf:
             writable = _ordered(topic, told.order_topic_conf)
         return Route(topic, brokers, tuple(writable), tuple(readable), is_borrowed)
-
-
-def _ask(topic: str) -> GetRoute:
-    return GetRoute(topic=topic, accept_standard_json_only=True)
 
 
 def _ordered(topic: str, configured: str) -> list[MessageQueue]:

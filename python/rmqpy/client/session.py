@@ -27,7 +27,10 @@ class Session:
         )
         self.servers = NameServers(config.namesrv, timeout=config.request_timeout)
         self.routes = Routes(
-            self.servers, refresh_s=config.route_refresh, address_map=dict(config.address_map)
+            self.servers,
+            refresh_s=config.route_refresh,
+            address_map=dict(config.address_map),
+            zone=config.zone,
         )
         self._holders = 0
         self._key = (os.getpid(), config)

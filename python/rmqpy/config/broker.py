@@ -36,6 +36,10 @@ def _host_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
 
 
+def _zone_of_environment() -> str:
+    return os.environ.get("ROCKETMQ_ZONE", "")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BrokerConfig(Settings):
     """Who the broker is, where it listens, and what it lets clients do."""
@@ -50,6 +54,11 @@ class BrokerConfig(Settings):
         choices=("ASYNC_MASTER",),
     )
     region: str = key("regionId", "DefaultRegion", "Region written into messages and told to senders.")
+    zone: str = key(
+        "zoneName",
+        _zone_of_environment,
+        "Clients that keep to another zone do not see this broker. Apache's broker has the variable alone.",
+    )
     bind_address: str = key(
         "bindAddress", "", "Address to listen on; empty: loopback, or any with brokerIP1."
     )
@@ -302,8 +311,6 @@ def read(given: Mapping[str, str]) -> Reading:
         for wire, value in given.items()
         if wire not in served and (sentence := _notice(wire, value, store.folder, served))
     ]
-    if config.is_open:
-        notices.append(f"other machines can connect to {config.listen_host}: there is no access control yet")
     return Reading(config, notices)
 
 

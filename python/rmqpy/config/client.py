@@ -42,6 +42,8 @@ class ClientConfig:
     address_map: tuple[tuple[str, str], ...] = ()
     #: Encoding of request headers. Brokers of every age read both; some proxies only the first.
     header: Literal["json", "binary"] = "json"
+    #: Only brokers of this zone, and those of groups that have lost their master, are talked to.
+    zone: str | None = None
 
     if TYPE_CHECKING:
         # What may be given is more than what is kept.
@@ -54,6 +56,7 @@ class ClientConfig:
             route_refresh: float = ...,
             address_map: Mapping[str, str] | tuple[tuple[str, str], ...] = ...,
             header: Literal["json", "binary"] = ...,
+            zone: str | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -73,8 +76,13 @@ class ClientConfig:
 
     @classmethod
     def from_env(cls) -> Self:
-        """From `NAMESRV_ADDR`, or a name server on this machine."""
-        return cls(namesrv=addresses(os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV))
+        """From `NAMESRV_ADDR`, or a name server on this machine; and from `ROCKETMQ_ZONE`, which takes effect where
+        `ROCKETMQ_ZONE_MODE` is true, as in the Java client."""
+        is_zoned = os.environ.get("ROCKETMQ_ZONE_MODE", "").lower() == "true"
+        return cls(
+            namesrv=addresses(os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV),
+            zone=os.environ.get("ROCKETMQ_ZONE") or None if is_zoned else None,
+        )
 
     @classmethod
     def from_profile(cls, name: str) -> Self:

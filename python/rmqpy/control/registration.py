@@ -48,6 +48,8 @@ class Identity:
     broker: str
     address: str
     replica_address: str
+    #: None where zones are not told apart.
+    zone: str | None = None
 
 
 class Registration:
@@ -165,6 +167,7 @@ class Registration:
             broker_id=MASTER_ID,
             ha_server_addr=self._identity.replica_address,
             enable_acting_master=False,
+            zone_name=self._identity.zone,
             **packed._asdict(),
         )
 
