@@ -454,6 +454,13 @@ class Message:
     @property
     def size(self) -> int:
         """Bytes of body and properties before compression."""
+    @staticmethod
+    def is_reserved(name: str) -> bool:
+        """Whether a property of this name is RocketMQ's own, which nobody may set.
+
+        >>> Message.is_reserved("TAGS"), Message.is_reserved("colour")
+        (True, False)
+        """
     def replace(self, **changes: Any) -> Message:
         """A copy with some arguments changed.
 

@@ -185,6 +185,8 @@ class AuthError(BrokerError, PermissionError):
 class GroupNotFound(BrokerError):
     """The subscription group does not exist and this broker does not create groups on first use."""
 
+    hint = "create it: rmqpy group create NAME"
+
 
 class MessageNotFound(BrokerError):
     """No message has this id or lies at this place: it never did, or retention took it."""

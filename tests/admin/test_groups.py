@@ -142,7 +142,9 @@ async def test_purged_dead_letters_are_gone_and_the_next_one_begins_a_new_pile(r
         deadline = time.monotonic() + PATIENCE
         while letters() != [text]:
             assert time.monotonic() < deadline
-        assert run("dlq", "purge", "purged", "--yes")[1] == {"group": "purged", "messages": 1}
+        # The other name server may be the one that is asked, and hear of the topic a moment later.
+        while run("dlq", "purge", "purged", "--yes")[1] != {"group": "purged", "messages": 1}:
+            assert time.monotonic() < deadline
         assert letters() == []
 
 

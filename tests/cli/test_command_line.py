@@ -41,8 +41,16 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         (["consume", "orders", "--from", "soon"], "'soon' is neither begin, end"),
         (["consume", "orders", "--count", "0"], "0 is not in the range"),
         (["version", "-o", "xml"], "'xml' is not one of"),
+        (["-o", "xml", "version"], "'xml' is not one of"),
+        (["-o", "csv", "consume", "orders"], "'csv' is not one of 'text', 'jsonl'"),
+        (["--timeout", "0", "topic", "list"], "0.0 is not in the range x>0"),
+        (["produce", "orders", "x", "--from-jsonl"], "--from-jsonl reads lines"),
+        (["produce", "orders", "x", "--delay", "soon"], "'soon' is not a time span"),
+        (["produce", "orders", "x", "--delay", "1s", "--delay-level", "1"], "--delay or --delay-level"),
+        (["standalone", "--memory", "--data-dir", "x"], "--data-dir or --memory"),
     ],
 )
+@pytest.mark.usefixtures("log")
 def test_wrong_usage_is_code_2_and_says_what_is_wrong(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +139,19 @@ def test_json_is_the_same_whole_or_in_lines(capsys: pytest.CaptureFixture[str]) 
     whole = json.loads(capsys.readouterr().out)
     show(ROWS, "jsonl")
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == whole == ROWS
+
+
+def test_rows_that_differ_have_all_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"id": 1, "body": "x"}, {"id": 2, "body_base64": "/wA="}], "wide")
+    show([{"id": 1, "body": "x"}, {"id": 2, "body_base64": "/wA="}], "csv")
+    assert capsys.readouterr().out == (
+        "ID  BODY  BODY_BASE64\n1   x     -\n2   -     /wA=\nid,body,body_base64\n1,x,\n2,,/wA=\n"
+    )
+
+
+def test_a_table_passes_no_control_characters_on_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"body": "grüße\n\x1b[2J", "properties": {"colour": "red", "size": "1"}}], "table")
+    assert capsys.readouterr().out == "BODY            PROPERTIES\ngrüße\\n\\x1b[2J  colour=red,size=1\n"
 
 
 def test_csv_has_a_line_of_headings_and_quotes_what_needs_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def test_a_broker_conf_from_an_old_tutorial_starts(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    told = [line for line in err.splitlines() if line.startswith("note: ")]
+    told = [line for line in err.splitlines() if json.loads(line)["logger"] == "rmqpy.config"]
     assert not [line for line in told if "storePath" in line or "storeCheckpoint" in line or "abortFile" in line]
     assert any("destroyMapedFileIntervalForcibly" in line for line in told)
 

@@ -2,11 +2,14 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,87 @@ def test_standard_input_is_read_line_by_line(run: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo")))
     assert run("produce", "stdin", "-")[0] == 0
     assert sorted(run("consume", "stdin")[1].split()) == ["one", "two"]
+
+
+def test_what_was_exported_is_sent_again_whole(run: Any, server: Standalone, tmp_path: Path) -> None:
+    with rmqpy.Producer(server.namesrv) as producer:
+        producer.send("origin", b"\xff\x00", tag="paid", keys=["A-1", "B-2"], properties={"colour": "red"})
+        producer.send("origin", "grüße", sharding_key="7")
+    file = tmp_path / "lines"
+    assert run("message", "export", "origin", "--file", str(file))[0] == 0
+    code, out, _ = run("produce", "copy", "--file", str(file), "--from-jsonl", "--tag", "copied", "-o", "json")
+    assert (code, json.loads(out)["sent"]) == (0, 2)
+    got = {line.get("body"): line for line in map(json.loads, run("consume", "copy", "-o", "jsonl")[1].splitlines())}
+    assert (got[None]["body_base64"], got[None]["tag"], got[None]["keys"]) == ("/wA=", "paid", ["A-1", "B-2"])
+    assert got[None]["properties"]["colour"] == "red"
+    assert (got["grüße"]["tag"], got["grüße"]["properties"]["__SHARDINGKEY"]) == ("copied", "7")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("x", "no JSON object"),
+        ("[]", "no JSON object"),
+        ('{"tag": "x"}', "it needs a body"),
+        ('{"body": 1}', "it needs a body"),
+        ('{"body_base64": "?"}', "line 2"),
+        ('{"body": "x", "tag": 1}', "tag must be text"),
+        ('{"body": "x", "keys": "A"}', "keys must be a list"),
+        ('{"body": "x", "properties": {"a": 1}}', "properties must be an object"),
+        ('{"body": ""}', "empty"),
+    ],
+)
+def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
+    run: Any, tmp_path: Path, line: str, told: str
+) -> None:
+    topic = f"named-{zlib.crc32(line.encode())}"
+    (tmp_path / "lines").write_text('{"body": "first"}\n' + line + "\n")
+    code, out, err = run("produce", topic, "--file", str(tmp_path / "lines"), "--from-jsonl")
+    assert (code, out) == (2, "")
+    assert "line 2: " in err
+    assert told in err
+    assert run("consume", topic)[1] == "first\n"
+
+
+def test_a_delay_is_told_in_time_where_a_level_stands_for_it(run: Any) -> None:
+    assert run("produce", "delayed", "later", "--delay", "1s")[0] == 0
+    code, out, _ = run("consume", "delayed", "--follow", "--count", "1", "-o", "jsonl")
+    got = json.loads(out)
+    assert (code, got["body"]) == (0, "later")
+    assert datetime.fromisoformat(got["stored_at"]) - datetime.fromisoformat(got["born_at"]) >= timedelta(seconds=1)
+    code, out, err = run("produce", "delayed", "never", "--delay", "7s")
+    assert (code, out) == (2, "")
+    assert "no delay level is 7 s; there are 1s 5s 10s" in err
+
+
+def test_reading_without_a_group_needs_none_at_the_broker(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with broker(autoCreateSubscriptionGroup=False) as closed:
+        run = runner(closed.namesrv, monkeypatch, capfd)
+        run("produce", "orders", "first")
+        assert run("consume", "orders")[:2] == (0, "first\n")
+        code, out, err = run("consume", "orders", "--group", "billing")
+        assert (code, out) == (4, "")
+        assert "rmqpy group create" in err
+        bench = ("bench", "consume", "orders", "--duration", "0.1", "--warm-up", "0", "-o", "json")
+        assert json.loads(run(*bench)[1])["messages"] > 0
+
+
+def test_a_server_in_memory_leaves_nothing_behind() -> None:
+    command = [sys.executable, "-m", "rmqpy", "standalone", "--memory", "--namesrv-port", "0", "--broker-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        found = re.search(r"name server (\S+), .* data in (\S+), gone when it stops", ready)
+        assert found, ready
+        folder = Path(found[2])
+        assert (folder / "store" / "commitlog").is_dir()
+        with rmqpy.Producer(found[1]) as producer:
+            assert producer.send("orders", b"x").ok
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert not folder.exists()
 
 
 def test_bytes_that_are_no_text_survive(run: Any, server: Standalone) -> None:

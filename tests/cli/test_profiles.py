@@ -53,6 +53,34 @@ def test_an_option_wins_over_the_environment_and_that_over_a_profile(
     assert run("topic", "list", "-n", NOWHERE)[0] == 3
 
 
+def test_options_may_stand_before_the_command_and_those_behind_it_win(
+    run: Run, write: Any, server: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(f'[profile.here]\nnamesrv = "{server.namesrv}"\n[profile.nowhere]\nnamesrv = "{NOWHERE}"\n')
+    monkeypatch.setenv("NAMESRV_ADDR", NOWHERE)
+    code, out, _ = run("-n", server.namesrv, "-o", "json", "topic", "list")
+    assert (code, isinstance(json.loads(out), list)) == (0, True)
+    assert run("-n", NOWHERE, "topic", "list", "-n", server.namesrv)[0] == 0
+    assert run("-n", server.namesrv, "topic", "list", "-n", NOWHERE)[0] == 3
+    assert not run("-n", server.namesrv, "-o", "json", "topic", "list", "-o", "csv")[1].startswith("[")
+    monkeypatch.delenv("NAMESRV_ADDR")
+    monkeypatch.setenv("RMQPY_PROFILE", "nowhere")
+    assert run("-p", "here", "topic", "list")[0] == 0
+    assert run("-p", "here", "topic", "list", "-p", "nowhere")[0] == 3
+
+
+@pytest.mark.usefixtures("log")
+def test_quiet_leaves_out_what_is_no_result_and_verbose_adds_what_servers_are_asked(
+    run: Run, write: Any, server: Standalone
+) -> None:
+    write("")
+    assert "profiles.toml" in run("profile")[2]
+    assert run("-q", "profile") == (0, "", "")
+    code, _, err = run("-v", "topic", "list", "-n", server.namesrv)
+    assert (code, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER" in err, "code 0" in err) == (0, True, True)
+    assert "_FROM_NAMESERVER of 127.0.0.1:1: no answer" in run("-v", "topic", "list", "-n", NOWHERE)[2]
+
+
 def test_a_program_takes_its_configuration_from_a_profile(
     write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +141,12 @@ def test_commands_and_names_complete(server: Standalone, monkeypatch: pytest.Mon
     assert complete("topic", "describe", "or") == ["orders"]
     assert complete("group", "lag", "bil") == ["billing"]
     assert complete("config", "get", "bro") == ["broker-a"]
+
+
+def test_names_complete_from_the_cluster_named_before_the_command(server: Standalone) -> None:
+    with rmqpy.Admin(server.namesrv) as admin:
+        admin.create_topic("orders")
+    assert complete("-n", server.namesrv, "topic", "describe", "or") == ["orders"]
 
 
 def test_nothing_completes_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:

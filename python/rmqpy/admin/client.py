@@ -211,6 +211,7 @@ class Admin(_Connected):
     topic_health = _blocking(Health, Health.topic)
     broker_health = _blocking(Health, Health.broker)
 
+    delay_level = _blocking(ServerSettings, ServerSettings.delay_level)
     broker_config = _blocking(ServerSettings, ServerSettings.of_broker)
     update_broker_config = _blocking(ServerSettings, ServerSettings.change_broker)
     namesrv_config = _blocking(ServerSettings, ServerSettings.of_name_servers)
@@ -278,6 +279,7 @@ class AsyncAdmin(_Connected):
     topic_health = _awaited(Health, Health.topic)
     broker_health = _awaited(Health, Health.broker)
 
+    delay_level = _awaited(ServerSettings, ServerSettings.delay_level)
     broker_config = _awaited(ServerSettings, ServerSettings.of_broker)
     update_broker_config = _awaited(ServerSettings, ServerSettings.change_broker)
     namesrv_config = _awaited(ServerSettings, ServerSettings.of_name_servers)

@@ -118,7 +118,7 @@ class Messages(Part):
         """Send a message once more, to one group alone, through its retry topic; the broker's id of the new one.
 
         A group that consumes in order, or broadcasts, takes nothing from there. Raises `MessageNotFound`, and
-        `GroupNotFound` for a group that no consumer has been in.
+        `GroupNotFound` for a group that no such consumer has been in.
         """
         message = await self.get(message_id, topic)
         retry = names.retry_topic(group)
@@ -126,7 +126,9 @@ class Messages(Part):
             route = await self._topics.route(retry)
         except TopicNotFound as error:
             raise GroupNotFound(
-                f"no consumer has ever been in the group {group!r}", code=error.code, topic=retry
+                f"group {group!r} has no retry topic: no consumer that retries has been in it yet",
+                code=error.code,
+                topic=retry,
             ) from None
         masters = {data.broker_name: address for data in route.broker_datas if (address := master(data))}
         address = masters.get(message.queue.broker) or next(iter(masters.values()), None)

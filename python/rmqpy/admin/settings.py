@@ -1,9 +1,11 @@
 """Settings of running servers: read, compared, changed."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from rmqpy.admin.link import Part
 from rmqpy.config import properties
+from rmqpy.config.store import StoreConfig
 from rmqpy.errors import ConfigError
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, UpdateBrokerConfig
 from rmqpy.protocol.requests.kv import GetNameServerConfig, UpdateNameServerConfig
@@ -21,6 +23,20 @@ class ServerSettings(Part):
         body = properties.replace("", settings)
         await self._link.ask(await self._address(name), UpdateBrokerConfig(body=body))
 
+    async def delay_level(self, delay: timedelta) -> int:
+        """The level, from 1 on, that stands for this delay at every broker. Raises `ConfigError`, naming the delays
+        there are, where none does."""
+        key = "messageDelayLevel"
+        tables = {(await self.of_broker(name))[key] for name in await self._known()}
+        if len(tables) != 1:
+            raise ConfigError(f"the brokers differ in {key}" if tables else "there is no broker")
+        [table] = tables
+        delays = StoreConfig.read({key: table}).delays_ms
+        wanted = delay // timedelta(milliseconds=1)
+        if wanted not in delays:
+            raise ConfigError(f"no delay level is {delay.total_seconds():g} s; there are {table}")
+        return delays.index(wanted) + 1
+
     async def of_name_servers(self) -> dict[str, dict[str, str]]:
         """All settings of each name server, by address."""
         return {
@@ -33,13 +49,17 @@ class ServerSettings(Part):
         for address in self._link.name_servers.addresses:
             await self._link.ask(address, UpdateNameServerConfig(body=properties.replace("", settings)))
 
-    async def _address(self, name: str) -> str:
+    async def _known(self) -> dict[str, str]:
+        """Every broker that is registered, and its address."""
         info = await self._link.cluster_info()
-        known = {
+        return {
             broker.broker_name: broker.broker_addrs[min(broker.broker_addrs)]
             for broker in info.broker_addr_table.values()
             if broker.broker_addrs
         }
+
+    async def _address(self, name: str) -> str:
+        known = await self._known()
         if name not in known:
             raise ConfigError(f"there is no broker {name!r}; there are {', '.join(sorted(known)) or 'none'}")
         return known[name]

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from rmqpy import __version__
+from rmqpy.cli.options import flag, global_options
 
 #: Command → the line `rmqpy --help` shows. Each lives in a module of its name, as a click command called `command`.
 COMMANDS = {
@@ -65,9 +66,21 @@ class _Lazy(click.Group):
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@global_options
 @click.version_option(__version__, prog_name="rmqpy")
 def root() -> None:
-    """RocketMQ without the JVM."""
+    """RocketMQ without the JVM.
+
+    \b
+    rmqpy topic list -n 10.0.0.1:9876
+    rmqpy -n 10.0.0.1:9876 -o json topic list
+
+    All options but -q and -v may stand behind a command that has a use for them as well, and win there.
+    """
+    if flag("verbose"):
+        from rmqpy.monitor.logs import install
+
+        install("text", "debug")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqpy.cli.options import cluster_options, options
+from rmqpy.cli.options import cluster_options, flag, options
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 DEFAULT_TOPIC = "rmqpy-bench"
-GROUP = "rmqpy-bench"
+#: A group that every broker has: reading needs one, and this commits nothing.
+GROUP = "TOOLS_CONSUMER"
 PROGRESS_S = 0.5
 
 
@@ -217,7 +218,7 @@ def _measure(
     if settings["plot"] is not None:
         settings["plot"].write_text(percentiles(result), encoding="utf-8")
     output: Format = settings["output"]
-    show(report.summary(result) if output == "table" else result, output)
+    show(report.summary(result) if output in ("table", "wide") else result, output)
 
 
 def _run(
@@ -232,7 +233,7 @@ def _run(
     from rmqpy._native import Load
 
     load = Load(work, topic, GROUP, targets, timeout=timeout, pids=pids, **plan)
-    is_watched = sys.stderr.isatty()
+    is_watched = sys.stderr.isatty() and not flag("quiet")
     began, before = time.monotonic(), 0
     try:
         while not load.wait(PROGRESS_S if is_watched else None):

@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 
 from rmqpy import __version__
+from rmqpy.cli.options import said
+from rmqpy.cli.output import teller
 from rmqpy.cli.settings import log_options, parse_settings, tell
 
 
@@ -14,7 +16,9 @@ from rmqpy.cli.settings import log_options, parse_settings, tell
 @click.option(
     "-c", "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="broker.conf"
 )
-@click.option("-n", "--namesrv", metavar="HOST:PORT[;…]", help="Name servers; the same as namesrvAddr=…")
+@click.option(
+    "-n", "--namesrv", metavar="HOST:PORT[;…]", callback=said, help="Name servers; the same as namesrvAddr=…"
+)
 @log_options
 def command(settings: tuple[str, ...], config: Path | None, namesrv: str | None) -> None:
     """Run a broker until Ctrl-C. It reads broker.conf as Apache's does; KEY=VALUE wins over the file.
@@ -32,7 +36,7 @@ def command(settings: tuple[str, ...], config: Path | None, namesrv: str | None)
         given["namesrvAddr"] = namesrv
     reading = load(config, given)
     tell(reading.notices)
-    server = Broker(reading.config, path=config, progress=lambda line: click.echo(line, err=True))
+    server = Broker(reading.config, path=config, progress=teller())
     asyncio.run(
         serve(
             server,

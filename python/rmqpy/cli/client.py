@@ -52,7 +52,7 @@ def stack(group: str, client: str, namesrv: str, timeout: float, output: Format)
     """
     with connect(namesrv, timeout) as admin:
         threads = admin.stack(group, client)
-    if output == "table":
+    if output in ("table", "wide"):
         click.echo(threads)
     else:
         show({"group": group, "client": client, "stack": threads}, output)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rmqpy.client.group.rebalance import Rebalance
     from rmqpy.message import MessageQueue
 
-#: The group that reads are made under when none is named. Nothing is committed to it.
-READER = "rmqpy-cli"
+#: The group that reads are made under when none is named: every broker has it. Nothing is committed to it.
+READER = "TOOLS_CONSUMER"
 #: Messages taken at a time: few enough that a committed position follows the printed one closely.
 BURST = 32
 #: Patience with a topic that no name server knows.
@@ -69,7 +69,9 @@ def command(
     from rmqpy.errors import QueueLost
 
     config = client_config(namesrv, timeout)
-    # Where the group stopped; for a group that never committed, and for none, the beginning.
+    if group is None and start is None:
+        start = "begin"
+    # Where the group stopped; for a group that never committed, the beginning.
     with PullConsumer(group or READER, config, auto_commit=False, start_from="earliest") as consumer:
         queues = _queues(consumer, topic)
         ends = {queue: consumer.offsets(queue)[1] for queue in queues}

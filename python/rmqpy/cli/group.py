@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from rmqpy.cli.options import cluster_options, complete_groups, complete_topics, connect, options, place
-from rmqpy.cli.output import Format, output_option, show, time_text
+from rmqpy.cli.output import Format, note, output_option, show, time_text
 from rmqpy.cli.watching import looks, show_again, watch_options
 
 if TYPE_CHECKING:
@@ -217,10 +217,10 @@ def members(name: str, namesrv: str, timeout: float, output: Format) -> None:
     show(rows, output)
     wishes = disagreements(found)
     if len(wishes) > 1:
-        click.echo("Warning: members subscribe differently, and the last heartbeat counts:", err=True)
+        note("Warning: members subscribe differently, and the last heartbeat counts:")
         for clients, wish in wishes:
             text = ", ".join(f"{topic} ({expression})" for topic, expression in sorted(wish.items()))
-            click.echo(f"  {', '.join(clients)}: {text or 'nothing'}", err=True)
+            note(f"  {', '.join(clients)}: {text or 'nothing'}")
 
 
 @command.command()

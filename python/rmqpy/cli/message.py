@@ -17,8 +17,8 @@ from rmqpy.cli.options import (
 from rmqpy.cli.output import (
     Format,
     json_text,
-    message_line,
     message_record,
+    message_rows,
     output_option,
     show,
     time_text,
@@ -80,8 +80,7 @@ def find(
             found = admin.messages_by_key(topic, key, begin=begin, end=end, count=count)[:count]
         else:
             found = list(islice(admin.messages_between(topic, begin, end), count))
-    row = message_line if output == "table" else message_record
-    show([row(message) for message in found], output)
+    show(message_rows(found, output), output)
 
 
 @command.command()
@@ -173,9 +172,17 @@ def decode_id(message_id: str, output: Format) -> None:
         case ids.OffsetId(address, offset):
             show({"made_by": "broker", "address": address, "offset": offset}, output)
         case ids.UniqueId(host, process, made_at, counter):
-            made = time_text(made_at)
+            earliest, latest = (time_text(made_at + sign * ids.UNIQUE_ID_TOLERANCE) for sign in (-1, 1))
             show(
-                {"made_by": "producer", "host": host, "process": process, "at": made, "counter": counter}, output
+                {
+                    "made_by": "producer",
+                    "host": host,
+                    "process": process,
+                    "not_before": earliest,
+                    "not_after": latest,
+                    "counter": counter,
+                },
+                output,
             )
         case None:
             raise click.UsageError(f"{message_id!r} is no message id: 32 hex digits, or 56 with an IPv6 address")

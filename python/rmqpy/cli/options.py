@@ -1,6 +1,8 @@
 """What commands share: options, how their values are read, and the cluster they ask.
 
-Where the name servers are is said by, in this order: the option, `$NAMESRV_ADDR`, the profile, this machine.
+Where the name servers are is said by, in this order: the option, `$NAMESRV_ADDR`, the profile, this machine. Options of
+most commands may stand before the command, too: what is said there waits in the context's `meta`, which all contexts
+of a run share, until the option itself is read.
 """
 
 from collections.abc import Callable
@@ -8,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
@@ -21,6 +24,9 @@ DEFAULT_TIMEOUT_S: Final = 3.0
 #: What a shell waits for an answer of the cluster.
 COMPLETION_S: Final = 0.3
 _PROFILE: Final = "rmqpy.profile"
+_BEFORE: Final = "rmqpy.before."
+_NAMESRV: Final = "HOST:PORT[;…]"
+_SECONDS: Final = click.FloatRange(min=0, min_open=True)
 
 
 def options(*declared: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
@@ -32,6 +38,21 @@ def options(*declared: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
         return command
 
     return add
+
+
+def global_options(command: _Command) -> _Command:
+    """Add what may stand before a command; `said` finds it there."""
+    wait: Any = {"expose_value": False, "callback": _wait}
+    return options(
+        click.option("-p", "--profile", metavar="NAME", **wait, help="Name servers and timeout of this profile."),
+        click.option("-n", "--namesrv", metavar=_NAMESRV, **wait, help="Name servers of the cluster."),
+        click.option("--timeout", type=_SECONDS, metavar="SECONDS", **wait, help="How long one answer may take."),
+        click.option(
+            "-o", "--output", metavar="FORMAT", **wait, help="table, wide, text, json, jsonl or csv."
+        ),
+        click.option("-q", "--quiet", is_flag=True, **wait, help="Print results and errors, and nothing else."),
+        click.option("-v", "--verbose", is_flag=True, **wait, help="Print what servers are asked and how they answer."),
+    )(command)
 
 
 def cluster_options(command: _Command) -> _Command:
@@ -53,17 +74,32 @@ def cluster_options(command: _Command) -> _Command:
             envvar="NAMESRV_ADDR",
             callback=_namesrv,
             show_envvar=True,
-            metavar="HOST:PORT[;…]",
+            metavar=_NAMESRV,
             help=f"Name servers of the cluster. [default: that of the profile, or {DEFAULT_NAMESRV}]",
         ),
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
+            type=_SECONDS,
             callback=_timeout,
             metavar="SECONDS",
             help=f"How long one answer may take. [default: {DEFAULT_TIMEOUT_S}]",
         ),
     )(command)
+
+
+def said(context: click.Context, option: click.Parameter, given: Any) -> Any:
+    """The callback of an option that may stand before the command as well: there it counts less than behind it, and
+    more than environment and default."""
+    assert option.name is not None
+    if context.get_parameter_source(option.name) is not ParameterSource.COMMANDLINE:
+        given = context.meta.get(_BEFORE + option.name, given)
+    return given if given is None else option.type_cast_value(context, given)
+
+
+def flag(name: Literal["quiet", "verbose"]) -> bool:
+    """Whether one of the flags of `global_options` was given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_BEFORE + name))
 
 
 def client_config(namesrv: str, timeout: float) -> "ClientConfig":
@@ -100,7 +136,13 @@ complete_groups = _complete(lambda admin: admin.groups())
 complete_brokers = _complete(lambda admin: sorted({state.broker for state in admin.brokers()}))
 
 
+def _wait(context: click.Context, option: click.Parameter, given: object) -> None:
+    if given is not None:
+        context.meta[f"{_BEFORE}{option.name}"] = given
+
+
 def _remember(context: click.Context, option: click.Parameter, name: str | None) -> None:
+    name = said(context, option, name)
     if name is not None:
         from rmqpy.config import profiles
 
@@ -109,15 +151,15 @@ def _remember(context: click.Context, option: click.Parameter, name: str | None)
 
 def _namesrv(context: click.Context, option: click.Parameter, given: str | None) -> str:
     profile: Profile | None = context.meta.get(_PROFILE)
-    return given or (profile and profile.namesrv) or DEFAULT_NAMESRV
+    return said(context, option, given) or (profile and profile.namesrv) or DEFAULT_NAMESRV
 
 
 def _timeout(context: click.Context, option: click.Parameter, given: float | None) -> float:
     profile: Profile | None = context.meta.get(_PROFILE)
-    return given or (profile and profile.timeout) or DEFAULT_TIMEOUT_S
+    return said(context, option, given) or (profile and profile.timeout) or DEFAULT_TIMEOUT_S
 
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def place(value: str) -> Literal["begin", "end"] | int | datetime:
@@ -127,8 +169,8 @@ def place(value: str) -> Literal["begin", "end"] | int | datetime:
             return value
         case _ if value.isascii() and value.isdigit():
             return int(value)
-        case _ if value[:-1].isascii() and value[:-1].isdigit() and value[-1] in _UNITS:
-            return datetime.now(UTC) - timedelta(**{_UNITS[value[-1]]: int(value[:-1])})
+    if (age := _span(value)) is not None:
+        return datetime.now(UTC) - age
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
@@ -136,6 +178,21 @@ def place(value: str) -> Literal["begin", "end"] | int | datetime:
             f"{value!r} is neither begin, end, an offset, a time like 2026-01-31T12:00 nor an age like 10m"
         ) from None
     return moment if moment.tzinfo else moment.astimezone()
+
+
+def span(value: str) -> timedelta:
+    """A time span like `10s`, `5m`, `2h` or `1d`."""
+    found = _span(value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not a time span like 10s, 5m, 2h or 1d")
+    return found
+
+
+def _span(value: str) -> timedelta | None:
+    number, unit = value[:-1], value[-1:]
+    if number.isascii() and number.isdigit() and unit in _UNITS:
+        return timedelta(**{_UNITS[unit]: int(number)})
+    return None
 
 
 def name_and_value(value: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""How results are printed: an aligned table for people, JSON for programs.
+"""How results are printed: an aligned table for people, JSON for programs; and what is said beside them.
 
 Keys of the JSON are stable. A list of rows becomes a table with a line of headings, one record becomes two columns.
 """
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from rmqpy.cli.options import flag, said
+
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage
 
-Format = Literal["table", "json", "jsonl", "csv"]
+Format = Literal["table", "wide", "json", "jsonl", "csv"]
 Record = Mapping[str, Any]
 #: Of a body in a table; JSON has all of it.
 _BODY_CHARS_MAX = 40
@@ -26,10 +28,11 @@ def output_option(command: _Command) -> _Command:
     return click.option(
         "-o",
         "--output",
-        type=click.Choice(["table", "json", "jsonl", "csv"]),
+        type=click.Choice(["table", "wide", "json", "jsonl", "csv"]),
         default="table",
         show_default=True,
-        help="How to print the result; jsonl is one JSON object a line, csv has a line of headings.",
+        callback=said,
+        help="How to print the result; wide cuts nothing off, jsonl is one JSON object a line, csv has headings.",
     )(command)
 
 
@@ -41,6 +44,7 @@ def lines_option(command: _Command) -> _Command:
         type=click.Choice(["table", "jsonl"]),
         default="table",
         show_default=True,
+        callback=said,
         help="How to print what there is each time; jsonl is one JSON object a line.",
     )(command)
 
@@ -53,6 +57,7 @@ def messages_option(command: _Command) -> _Command:
         type=click.Choice(["text", "jsonl"]),
         default="text",
         show_default=True,
+        callback=said,
         help="Bodies only, or each message whole as a JSON object.",
     )(command)
 
@@ -72,9 +77,25 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
         for row in result:
             click.echo(json_text(row))
     elif result:
-        headings = list(result[0])
-        rows = ([_text(row[key]) for key in headings] for row in result)
+        headings = _headings(result)
+        rows = ([_text(row.get(key)) for key in headings] for row in result)
         click.echo(_columns([[heading.upper() for heading in headings], *rows]))
+
+
+def note(text: str) -> None:
+    """Say something beside the result, on standard error; nothing with `rmqpy -q`. For the command's own thread."""
+    teller()(text)
+
+
+def teller() -> Callable[[str], None]:
+    """`note` for any thread."""
+    is_quiet = flag("quiet")
+
+    def tell(text: str) -> None:
+        if not is_quiet:
+            click.echo(text, err=True)
+
+    return tell
 
 
 def message_record(message: "ReceivedMessage") -> dict[str, Any]:
@@ -108,6 +129,11 @@ def message_text(message: "ReceivedMessage", output: Literal["text", "jsonl"]) -
     return json_text(message_record(message))
 
 
+def message_rows(messages: "Iterable[ReceivedMessage]", output: Format) -> list[Record]:
+    """Messages as `show` takes them: whole, but for a table, which has room for a part."""
+    return [(message_line if output == "table" else message_record)(message) for message in messages]
+
+
 def message_line(message: "ReceivedMessage") -> dict[str, Any]:
     """What a table has room for."""
     record = message_record(message)
@@ -134,9 +160,14 @@ def _comma_separated(rows: Sequence[Record]) -> None:
     if rows:
         import csv
 
-        lines = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
+        lines = csv.DictWriter(sys.stdout, fieldnames=_headings(rows), lineterminator="\n")
         lines.writeheader()
         lines.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def _headings(rows: Sequence[Record]) -> list[str]:
+    """The keys of all rows: a body that is no text has one of its own."""
+    return list(dict.fromkeys(key for row in rows for key in row))
 
 
 def _cell(value: object) -> object:
@@ -145,17 +176,26 @@ def _cell(value: object) -> object:
 
 
 def _text(value: object) -> str:
-    if value is None:
-        return "-"
+    if isinstance(value, Mapping):
+        value = [f"{name}={text}" for name, text in value.items()]
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
-    return str(value)
+    return "-" if value is None else str(value)
 
 
 def _columns(rows: Iterable[Sequence[str]]) -> str:
     """Rows as lines, every column as wide as its longest cell."""
-    rows = list(rows)
+    rows = [[_printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def _printable(cell: str) -> str:
+    """A body may hold line ends, and what a terminal takes for commands."""
+    if cell.isprintable():
+        return cell
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in cell
     )

@@ -3,16 +3,18 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from rmqpy.cli.options import client_config, cluster_options, complete_topics, name_and_value
+from rmqpy.cli.options import client_config, cluster_options, complete_topics, connect, name_and_value, span
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
-    from rmqpy.message import SendResult
+    from rmqpy.client.producer import Producer
+    from rmqpy.message import Message, SendResult
 
 #: Sends awaited late: enough to keep the connection busy, few enough that an error stops the command soon.
 UNDER_WAY_MAX = 1024
@@ -22,6 +24,7 @@ UNDER_WAY_MAX = 1024
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("body", required=False)
 @click.option("-f", "--file", type=click.File("rb"), help="Send each line of this file.")
+@click.option("--from-jsonl", is_flag=True, help="Lines are JSON, as `message export` prints it.")
 @click.option("-t", "--tag", help="Tag that consumers can filter by.")
 @click.option("-k", "--key", "keys", multiple=True, help="Key to find the message by; repeatable.")
 @click.option(
@@ -33,6 +36,7 @@ UNDER_WAY_MAX = 1024
     help="User property; repeatable.",
 )
 @click.option("--shard", metavar="KEY", help="Messages with equal keys go to one queue, in order.")
+@click.option("--delay", type=span, metavar="SPAN", help="Deliver later: 10s, 5m, 2h, if the brokers have that delay.")
 @click.option("--delay-level", type=click.IntRange(1), help="Deliver later: after the broker's Nth delay.")
 @click.option("--count", type=click.IntRange(min=1), default=1, help="Send BODY so many times.")
 @click.option(
@@ -47,10 +51,12 @@ def command(
     topic: str,
     body: str | None,
     file: IO[bytes] | None,
+    from_jsonl: bool,
     tag: str | None,
     keys: tuple[str, ...],
     properties: tuple[tuple[str, str], ...],
     shard: str | None,
+    delay: timedelta | None,
     delay_level: int | None,
     count: int,
     rate: float | None,
@@ -62,53 +68,114 @@ def command(
 
     \b
     rmqpy produce orders "first" --tag paid --key A-1
+    rmqpy produce orders "later" --delay 10s
     rmqpy produce lines --file access.log --rate 100
     tail -f access.log | rmqpy produce lines -
+    rmqpy message export orders | rmqpy produce copy - --from-jsonl
+
+    With --from-jsonl the options say what a line leaves out; RocketMQ's own properties are made anew.
     """
     if (body is None) == (file is None):
         raise click.UsageError("give BODY, or - to read lines, or --file")
+    lines = file or (sys.stdin.buffer if body == "-" else None)
+    if from_jsonl and lines is None:
+        raise click.UsageError("--from-jsonl reads lines: give - or --file")
+    if delay is not None:
+        if delay_level is not None:
+            raise click.UsageError("give --delay or --delay-level")
+        with connect(namesrv, timeout) as admin:
+            delay_level = admin.delay_level(delay)
     from rmqpy.client.producer import Producer
     from rmqpy.message import Message
 
-    def made(body: str | bytes) -> Message:
+    def message(body: str | bytes, **said: Any) -> Message:
+        fields: dict[str, Any] = {"tag": tag, "keys": keys, "properties": dict(properties), "sharding_key": shard}
+        return Message(topic, body, delay_level=delay_level, **{**fields, **said})
+
+    def messages() -> Iterator[Message]:
+        if lines is None:
+            yield from (message(body or "") for _ in range(count))
+            return
+        for number, line in enumerate(lines, 1):
+            # Empty ones are skipped: RocketMQ takes no message without a body.
+            if line := line.rstrip(b"\r\n"):
+                try:
+                    yield message(**_read(line)) if from_jsonl else message(line)
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {error}; those before it were sent") from None
+
+    with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
         try:
-            return Message(
-                topic,
-                body,
-                tag=tag,
-                keys=keys,
-                properties=dict(properties),
-                sharding_key=shard,
-                delay_level=delay_level,
-            )
+            if lines is None and count == 1:
+                show(_record(producer.send(message(body or ""))), output)
+            else:
+                show({"topic": topic, **_send(producer, messages(), rate)}, output)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
-    with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
-        if body is not None and body != "-" and count == 1:
-            show(_record(producer.send(made(body))), output)
-            return
-        bodies = _lines(file or sys.stdin.buffer) if file or body == "-" else iter([body or ""] * count)
-        began = time.perf_counter()
-        under_way: deque[Any] = deque()
-        sent = 0
-        for each in bodies:
+
+def _send(producer: "Producer", messages: "Iterable[Message]", rate: float | None) -> dict[str, Any]:
+    """Send all of them, many under way at a time. What was begun is awaited, whatever ends the messages."""
+    began = time.perf_counter()
+    under_way: deque[Any] = deque()
+    sent = 0
+    try:
+        for message in messages:
             if rate is not None:
                 time.sleep(max(0.0, began + sent / rate - time.perf_counter()))
             if len(under_way) == UNDER_WAY_MAX:
                 under_way.popleft().result()
-            under_way.append(producer.submit(made(each)))
+            under_way.append(producer.submit(message))
             sent += 1
-        for future in under_way:
-            future.result()
-    show({"topic": topic, "sent": sent, "seconds": round(time.perf_counter() - began, 3)}, output)
+    finally:
+        while under_way:
+            under_way.popleft().result()
+    return {"sent": sent, "seconds": round(time.perf_counter() - began, 3)}
 
 
-def _lines(source: IO[bytes]) -> Iterator[bytes]:
-    """Lines without their end. Empty ones are skipped: RocketMQ takes no message without a body."""
-    for line in source:
-        if line := line.rstrip(b"\r\n"):
-            yield line
+def _read(line: bytes) -> dict[str, Any]:
+    """A line of `message export` or `consume -o jsonl` as arguments of a message; what it does not say is left out.
+
+    Raises `ValueError`. Its topic, place, ids and times are those of the message it was printed from.
+    """
+    import json
+
+    from rmqpy.message import Message
+
+    try:
+        told = json.loads(line)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise ValueError("no JSON object")
+    match told:
+        case {"body": str(body)}:
+            said: dict[str, Any] = {"body": body}
+        case {"body_base64": str(text)}:
+            import base64
+
+            said = {"body": base64.b64decode(text, validate=True)}
+        case _:
+            raise ValueError("it needs a body, or a body_base64, which are text")
+    match told.get("tag"):
+        case None:
+            pass
+        case str(tag):
+            said["tag"] = tag
+        case _:
+            raise ValueError("tag must be text")
+    if keys := told.get("keys"):
+        if not (isinstance(keys, list) and all(isinstance(key, str) for key in keys)):
+            raise ValueError("keys must be a list of texts")
+        said["keys"] = keys
+    if properties := told.get("properties"):
+        if not (isinstance(properties, dict) and all(isinstance(text, str) for text in properties.values())):
+            raise ValueError("properties must be an object of texts")
+        if shard := properties.get("__SHARDINGKEY"):
+            said["sharding_key"] = shard
+        if own := {name: text for name, text in properties.items() if not Message.is_reserved(name)}:
+            said["properties"] = own
+    return said
 
 
 def _record(result: "SendResult") -> dict[str, object]:

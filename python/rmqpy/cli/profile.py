@@ -2,7 +2,7 @@
 
 import click
 
-from rmqpy.cli.output import Format, output_option, show
+from rmqpy.cli.output import Format, note, output_option, show
 
 
 @click.command()
@@ -15,7 +15,7 @@ def command(output: Format) -> None:
     """
     from rmqpy.config import profiles
 
-    click.echo(f"profiles of {profiles.path()}", err=True)
+    note(f"profiles of {profiles.path()}")
     rows = [
         {"profile": name, "namesrv": profile.namesrv, "timeout": profile.timeout}
         for name, profile in sorted(profiles.load().items())

@@ -1,11 +1,13 @@
 """Servers on the command line: settings as `key=value`, as in broker.conf, what is to be said of them, and logs."""
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from rmqpy.cli.options import options
+from rmqpy.cli.options import flag, options
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -43,6 +45,8 @@ def _remember(context: click.Context, option: click.Parameter, form: str) -> Non
 def _install(context: click.Context, option: click.Parameter, level: str) -> None:
     from rmqpy.monitor.logs import install
 
+    if context.get_parameter_source("log_level") is ParameterSource.DEFAULT:
+        level = "debug" if flag("verbose") else "error" if flag("quiet") else level
     install(context.meta["rmqpy.log_format"], level)
 
 
@@ -58,6 +62,7 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
 
 
 def tell(notices: Iterable[str]) -> None:
-    """Print what a configuration's reader wants to be known, on stderr."""
+    """Log what a configuration's reader wants to be known, so that JSON lines stay JSON lines."""
+    log = logging.getLogger("rmqpy.config")
     for notice in notices:
-        click.echo(f"note: {notice}", err=True)
+        log.warning("%s", notice)

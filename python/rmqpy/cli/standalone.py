@@ -1,17 +1,37 @@
 """`rmqpy standalone`: all it takes to send a message."""
 
 import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Final
 
 import click
 
 from rmqpy import __version__
+from rmqpy.cli.output import teller
 from rmqpy.cli.settings import log_options, parse_settings, tell
+
+#: A file system in memory, on Linux.
+MEMORY: Final = Path("/dev/shm")
+#: With less room there the folder is elsewhere: below 64 MiB a store takes no messages.
+MEMORY_ROOM_MIN: Final = 256 << 20
+#: Settings of a store in memory. Files are allocated whole: small ones leave room for messages.
+SMALL: Final = {
+    "mappedFileSizeCommitLog": "16777216",
+    "mappedFileSizeConsumeQueue": "200000",
+    "maxHashSlotNum": "100000",
+    "maxIndexNum": "400000",
+}
 
 
 @click.command()
 @click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where messages are kept.")
+@click.option("--memory", is_flag=True, help="Keep messages in memory; they are gone when it stops.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on and to tell clients."
 )
@@ -28,6 +48,7 @@ from rmqpy.cli.settings import log_options, parse_settings, tell
 def command(
     settings: tuple[str, ...],
     data_dir: Path | None,
+    memory: bool,
     host: str,
     namesrv_port: int,
     broker_port: int,
@@ -37,35 +58,49 @@ def command(
 
     \b
     rmqpy standalone
+    rmqpy standalone --memory
     rmqpy standalone --data-dir data flushDiskType=SYNC_FLUSH
 
     KEY=VALUE are settings of broker.conf, for instance flushDiskType=SYNC_FLUSH. Port 0 takes a free one. A second
     Ctrl-C ends the process at once; the next start then recovers.
     """
+    if memory and data_dir is not None:
+        raise click.UsageError("give --data-dir or --memory")
     from rmqpy.config.keys import NO_HTTP
     from rmqpy.server import Standalone, serve
 
-    server = Standalone(
-        data_dir,
-        host=host,
-        namesrv_port=namesrv_port,
-        broker_port=broker_port,
-        http_port=NO_HTTP if http_port is None else http_port,
-        progress=lambda line: click.echo(line, err=True),
-        **parse_settings(settings),
-    )
-
-    def announce() -> None:
-        tell(server.notices)
-        option = "" if server.namesrv == "127.0.0.1:9876" else f" -n {server.namesrv}"
-        watch = f"  http://{server.http}/metrics\n" if server.http else ""
-        click.echo(
-            f"rmqpy {__version__} is ready: name server {server.namesrv}, broker {server.broker}, "
-            f"data in {server.data_dir}\n"
-            f"{watch}"
-            f"  rmqpy produce{option} greetings 'hello'\n"
-            f"  rmqpy consume{option} greetings\n"
-            "stop with Ctrl-C"
+    with ExitStack() as stack:
+        server = Standalone(
+            stack.enter_context(_folder_in_memory()) if memory else data_dir,
+            host=host,
+            namesrv_port=namesrv_port,
+            broker_port=broker_port,
+            http_port=NO_HTTP if http_port is None else http_port,
+            progress=teller(),
+            **(SMALL if memory else {}) | parse_settings(settings),
         )
 
-    asyncio.run(serve(server, announce))
+        def announce() -> None:
+            tell(server.notices)
+            option = "" if server.namesrv == "127.0.0.1:9876" else f" -n {server.namesrv}"
+            watch = f"  http://{server.http}/metrics\n" if server.http else ""
+            click.echo(
+                f"rmqpy {__version__} is ready: name server {server.namesrv}, broker {server.broker}, "
+                f"data in {server.data_dir}{', gone when it stops' if memory else ''}\n"
+                f"{watch}"
+                f"  rmqpy produce{option} greetings 'hello'\n"
+                f"  rmqpy consume{option} greetings\n"
+                "stop with Ctrl-C"
+            )
+
+        asyncio.run(serve(server, announce))
+
+
+@contextmanager
+def _folder_in_memory() -> Iterator[Path]:
+    """A folder that goes when it is left, in memory where there is room."""
+    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_ROOM_MIN
+    if not has_room:
+        tell([f"{MEMORY} has less than {MEMORY_ROOM_MIN >> 20} MiB of room: messages are in temporary files"])
+    with tempfile.TemporaryDirectory(prefix="rmqpy-", dir=MEMORY if has_room else None) as name:
+        yield Path(name)

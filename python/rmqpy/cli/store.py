@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqpy.cli.output import Format, Record, message_line, message_record, output_option, show, time_text
+from rmqpy.cli.options import flag
+from rmqpy.cli.output import (
+    Format,
+    Record,
+    message_line,
+    message_record,
+    note,
+    output_option,
+    show,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage, StoppedStore
@@ -141,15 +151,15 @@ def dump(
             messages, begin, lost = store.records(
                 begin, positions[1], topic=topic, queue_id=queue, offsets=offsets, count=page
             )
-            if output == "json":
+            if output in ("json", "csv"):
                 rows += map(_row, messages)
             else:
                 show([_line(each) if output == "table" else _row(each) for each in messages], output)
             printed += len(messages)
             for at, end, reason in lost:
-                click.echo(f"no record from {at} to {end}: {reason}", err=True)
+                note(f"no record from {at} to {end}: {reason}")
             gaps += len(lost)
-    if output == "json":
+    if output in ("json", "csv"):
         show(rows, output)
     return 1 if gaps else 0
 
@@ -245,7 +255,7 @@ def _stopped(root: Path, config: "StoreConfig", *, exclusive: bool = False) -> "
 
 def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _Result:
     """What `work` returns; meanwhile, on a terminal, how far it is."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or flag("quiet"):
         return work()
     outcome: list[_Result | BaseException] = []
 

@@ -22,9 +22,13 @@ class UniqueId(NamedTuple):
     host: str
     #: The lowest 16 bits of the process id.
     process: int
-    #: Exact to a day: clients count from the begin of the month where they are, and write no month.
+    #: Exact to `UNIQUE_ID_TOLERANCE`: clients count from the begin of the month where they are, and write no month.
     made_at: datetime
     counter: int
+
+
+#: Months begin up to 14 hours earlier than in UTC, and up to 12 later; some clients count from the first noon.
+UNIQUE_ID_TOLERANCE = timedelta(days=1)
 
 
 def decode(text: str, now: datetime | None = None) -> OffsetId | UniqueId | None:
@@ -52,7 +56,6 @@ def _moment(since_month: bytes, now: datetime | None) -> datetime:
     now = now or datetime.now(UTC)
     age = timedelta(milliseconds=int.from_bytes(since_month))
     month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    # A day of tolerance: months begin elsewhere earlier.
-    if month + age > now + timedelta(days=1):
+    if month + age > now + UNIQUE_ID_TOLERANCE:
         month = (month - timedelta(days=1)).replace(day=1)
     return month + age

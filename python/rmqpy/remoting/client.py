@@ -11,6 +11,7 @@ A request that was sent and then cancelled may still be acted on by its server.
 # ruff: noqa: ASYNC109 - a timeout travels with its request: the native half sees to it, no task is cancelled
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
@@ -22,6 +23,8 @@ from rmqpy.protocol import declare
 
 if TYPE_CHECKING:
     import asyncio
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -80,7 +83,13 @@ class Caller(ABC):
     async def ask(self, address: str, ask: declare.Request[R], *, timeout: float) -> R:
         """Send a declared request; the declared reply, or the exception its code stands for."""
         sent = declare.encode(ask)
-        call = await self.call(address, ask.code, sent.ext, sent.body, timeout=timeout)
+        began = time.monotonic()
+        outcome = "no answer"
+        try:
+            call = await self.call(address, ask.code, sent.ext, sent.body, timeout=timeout)
+            outcome = f"code {call.code}"
+        finally:
+            log.debug("%s of %s: %s, %.1f ms", ask.code.name, address, outcome, 1_000 * (time.monotonic() - began))
         return read(ask, call, address)
 
     def tell(self, address: str, ask: declare.Request[Any]) -> None:

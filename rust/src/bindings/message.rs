@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMappingProxy, PyMemoryView, PyString, PyTuple};
 
-use crate::client::fields::{Delivery, Fields};
+use crate::client::fields::{self, Delivery, Fields};
 use crate::message::tag::java_hash;
 
 /// Bytes of a body that `repr` shows.
@@ -144,6 +144,11 @@ impl Message {
     #[getter]
     fn size(&self, py: Python<'_>) -> usize {
         self.body.bind(py).as_bytes().len() + self.fields.properties_bytes()
+    }
+
+    #[staticmethod]
+    fn is_reserved(name: &str) -> bool {
+        fields::is_reserved(name)
     }
 
     #[pyo3(signature = (**changes))]

@@ -45,6 +45,11 @@ static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
     .collect()
 });
 
+/// Whether a property of this name is RocketMQ's own, so that no user may set it.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(name)
+}
+
 /// When a message becomes visible to consumers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Delivery {
@@ -180,7 +185,7 @@ impl Fields {
         for (name, value) in &self.properties {
             check_text("property name", name)?;
             check_text("property value", value)?;
-            if RESERVED.contains(name.as_str()) {
+            if is_reserved(name) {
                 return Err(FieldError::Reserved(name.clone()));
             }
         }
