@@ -27,7 +27,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model bench bench-compare bench-sync cold-start bench-topics bench-spark fuzz format wheel clean
+.PHONY: help demo test check build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model micro bench-compare bench-sync bench-peers cold-start bench-topics bench-spark fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,14 +130,17 @@ unclean-start: build ## seconds to start after a kill on GB (5) of messages, bes
 model: ## every order of the steps of threads that meet in the store (loom), with MODEL_PREEMPTIONS (2) preemptions at most
 	LOOM_MAX_PREEMPTIONS=$(MODEL_PREEMPTIONS) cargo test --locked --features loom --lib store::models
 
-bench: ## what the hot pieces cost; numbers to look at, no gate
-	cargo bench --locked
+micro: ## what the hot pieces cost, one by one: frame, header, append, pull, group commit, filter, checksum (3 min); no gate
+	cargo bench --locked --bench codec --bench store
 
 bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 min); BENCH=quick: 5 min; CELLS=a,b: only these
 	$(BIN)/python -m benchmarks $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),) $(if $(RESUME),--resume,)
 
 bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both media beside Apache's broker, in turn (7 min); BENCH=quick: 2 min
 	$(BIN)/python -m benchmarks.sync $(if $(filter quick,$(BENCH)),--quick,)
+
+bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (12 min); BENCH=quick: 4 min
+	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)
 
 cold-start: build ## what a command takes that has next to nothing to do, beside a bare interpreter: medians of 20
 	$(BIN)/python -m benchmarks.cold_start

@@ -6,7 +6,6 @@ and --cells replaces single ones.
 
 import json
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from benchmarks.cells import CELLS, Cell, named
 from benchmarks.chart import chart
 from benchmarks.clients import run_clients
 from benchmarks.measure import FULL, QUICK, Pace, run_cell
+from benchmarks.revision import revision
 from benchmarks.servers import Apache, Rmqpy
 from rmqpy import __version__
 from rmqpy.load import machine
@@ -91,7 +91,7 @@ def _measure(cell: Cell, place: Path, lib: Path, pace: Pace) -> dict[str, Any]:
         for side in sides
     }
     run = run_clients if cell.kind == "client" else run_cell
-    return run(cell, sides, pace, click.echo) | {"at": _now(), "revision": _revision(), "settings": settings}
+    return run(cell, sides, pace, click.echo) | {"at": _now(), "revision": revision(), "settings": settings}
 
 
 def _about(quick: bool) -> dict[str, Any]:
@@ -104,18 +104,6 @@ def _about(quick: bool) -> dict[str, Any]:
         "command": "make bench-compare" + (" BENCH=quick" if quick else ""),
         "pace": vars(pace),
     }
-
-
-def _revision() -> str:
-    """The commit measured; `+` when files differed from it."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
-        cwd=HERE,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
 
 
 def _now() -> str:

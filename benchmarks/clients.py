@@ -27,9 +27,7 @@ def run_clients(
     side = sides[0]
     try:
         side.start()
-        bench(
-            side, "produce", TOPIC, "--queues", str(QUEUES), "--count", "400000", "-d", "60", "--warm-up", "0"
-        )
+        bench(side, "produce", "--queues", str(QUEUES), "--count", "400000", "-d", "60", "--warm-up", "0")
         pairs = []
         for number in range(pace.pairs):
             ours = _verb(side.namesrv, "send", pace)
@@ -46,7 +44,7 @@ def run_clients(
         side.stop()
     result["peers"] = {}
     for kind in PEERS:
-        if missing := kind.missing():
+        if missing := kind.missing_client():
             tell(f"  without {kind.name}: {missing}")
             continue
         with kind(side.folder.parent) as peer:

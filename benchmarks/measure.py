@@ -1,6 +1,6 @@
-"""One cell: both sides started, loaded in turn, stopped; every figure of every run kept.
+"""One cell: its sides started, loaded in turn, stopped; every figure of every run kept.
 
-Invariant: at no time are both sides under load. The one whose turn it is not stays up and idle; between two runs what
+Invariant: at no time are two sides under load. The one whose turn it is not stays up and idle; between two runs what
 the last one wrote goes to the disk, so that nobody pays for the other's writes.
 """
 
@@ -8,11 +8,10 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from benchmarks import wire
 from benchmarks.cells import Cell
@@ -50,6 +49,22 @@ QUICK = Pace(pairs=2, seconds=1.0, warm_up=0.3, ramp=1.5, ramps_max=4, burst=0.1
 _STILL_RISING = 1.05
 
 
+class Loaded(Protocol):
+    """What a load needs of a broker, ours or any other."""
+
+    @property
+    def name(self) -> str: ...
+
+    def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
+        """What loads it and prints the result of `rmqpy bench`."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+_Broker = TypeVar("_Broker", bound=Loaded)
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two runs, one behind the other."""
@@ -69,27 +84,41 @@ def run_in_turn(
     cell: Cell, sides: Sequence[Side], pace: Pace, tell: Callable[[str], None]
 ) -> list[list[Figures]]:
     """Every round of a cell: one run of each side, in their order."""
-    measure = {"start": _start, "java-producer": _java_producer}.get(cell.kind, _load)
-    try:
+
+    def prepare(side: Side) -> None:
         if cell.kind == "start":
-            for side in sides:
-                side.start_name_server()
+            side.start_name_server()
         else:
-            for side in sides:
-                side.start(is_sync_flush=cell.is_sync_flush)
-                _prepare(side, cell, pace, tell)
+            side.start(is_sync_flush=cell.is_sync_flush)
+            warm(side, cell, pace, tell)
+
+    measure = {"start": _start, "java-producer": _java_producer}.get(cell.kind, load)
+    return take_turns(sides, prepare, lambda side: measure(side, cell, pace), pace, tell)
+
+
+def take_turns(
+    brokers: Sequence[_Broker],
+    prepare: Callable[[_Broker], None],
+    measure: Callable[[_Broker], Figures],
+    pace: Pace,
+    tell: Callable[[str], None],
+) -> list[list[Figures]]:
+    """All are prepared, then measured round by round, in their order; all are stopped."""
+    try:
+        for broker in brokers:
+            prepare(broker)
         rounds = []
         for number in range(pace.pairs):
             runs = []
-            for side in sides:
-                figures = measure(side, cell, pace)
+            for broker in brokers:
+                figures = measure(broker)
                 runs.append(figures)
-                tell(f"  {number + 1}/{pace.pairs} {side.name:7} {_line(figures)}")
+                tell(f"  {number + 1}/{pace.pairs} {broker.name:7} {_line(figures)}")
                 os.sync()
             rounds.append(runs)
     finally:
-        for side in sides:
-            side.stop()
+        for broker in brokers:
+            broker.stop()
     return rounds
 
 
@@ -110,38 +139,39 @@ def record(pairs: Sequence[Pair]) -> dict[str, Any]:
     }
 
 
-def bench(side: Side, *arguments: str) -> dict[str, Any]:
-    """`rmqpy bench` in a process of its own, against one side."""
-    command = [sys.executable, "-m", "rmqpy", "bench", *arguments, "-n", side.namesrv, "-o", "json"]
+def bench(broker: Loaded, work: str, *options: str) -> dict[str, Any]:
+    """The load in a process of its own, against one broker."""
+    command = broker.load_command(work, TOPIC, *options)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"{side.name}: {' '.join(arguments)} failed: {done.stderr.strip()[-1000:]}")
+        said = done.stderr.strip()[-1000:]
+        raise RuntimeError(f"{broker.name}: {work} {' '.join(options)} failed: {said}")
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
-def _prepare(side: Side, cell: Cell, pace: Pace, tell: Callable[[str], None]) -> None:
+def warm(broker: Loaded, cell: Cell, pace: Pace, tell: Callable[[str], None]) -> None:
     """The topic and what a pull finds in it; then the cell's own load until it gets no faster."""
     fill = ("--queues", str(QUEUES), "--count", str(_FILL_MESSAGES), "-d", "60", "--warm-up", "0")
-    bench(side, "produce", TOPIC, *fill)
+    bench(broker, "produce", *fill)
     work = "consume" if cell.kind == "consume" else "produce"
     options = () if cell.kind == "java-producer" else _without_rate(cell.options)
     rates: list[float] = []
     while len(rates) < pace.ramps_max:
-        result = bench(side, work, TOPIC, *options, "-d", str(pace.ramp), "--warm-up", "0")
+        result = bench(broker, work, *options, "-d", str(pace.ramp), "--warm-up", "0")
         rates.append(result["messages_per_s"])
         if len(rates) > 1 and rates[-1] < max(rates[:-1]) * _STILL_RISING:
             break
-    tell(f"  {side.name} is up and warm: " + ", ".join(f"{rate:,.0f}/s" for rate in rates))
+    tell(f"  {broker.name} is up and warm: " + ", ".join(f"{rate:,.0f}/s" for rate in rates))
     os.sync()
 
 
-def _load(side: Side, cell: Cell, pace: Pace) -> Figures:
+def load(broker: Loaded, cell: Cell, pace: Pace) -> Figures:
     """One run of the native load generator."""
     how_long = ["-d", str(pace.seconds * cell.longer), "--warm-up", str(pace.warm_up)]
     if cell.count is not None:
         how_long = ["-d", "60", "--warm-up", "0", "--count", str(round(cell.count * pace.burst))]
-    result = bench(side, cell.kind, TOPIC, *cell.options, *how_long)
+    result = bench(broker, cell.kind, *cell.options, *how_long)
     latency, share = result["latency_us"], shares(result)
     figures = {
         "throughput": result["messages_per_s"],

@@ -1,15 +1,18 @@
-"""Other brokers, for the clients of Python that go with them: Kafka by Maven, NATS where it is installed.
+"""Other brokers beside ours: Kafka by Maven, NATS where it is installed.
 
-Each serves one process on free ports of this machine and stores in a folder of its own, with its defaults.
+Each serves one process on free ports of this machine and stores in a folder of its own, with its defaults. Python's
+clients for them connect to `address`; the raw load of `rmqpy bench` comes from the example `peer_load`.
 """
 
+import os
 import shutil
+import subprocess
 import uuid
 from abc import ABC, abstractmethod
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Literal, Self
 
 from benchmarks import java, wire
 from benchmarks.processes import Child, free_ports
@@ -18,40 +21,92 @@ from benchmarks.servers import QUEUES
 _READY_SECONDS_MAX = 60.0
 
 
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load_generator(profile: Literal["dev", "release"] = "release") -> Path:
+    """The program that loads these brokers, built from this tree."""
+    command = ["cargo", "build", "--locked", "--profile", profile, "--example", "peer_load"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / ("debug" if profile == "dev" else profile) / "examples" / "peer_load"
+
+
 class Peer(ABC):
-    """One broker, started when entered; `address` is what its clients connect to."""
+    """One broker: `start` it, or enter it; `address` is what its clients connect to. A new start has a new store."""
 
     name: str
     #: The Python client, as PyPI calls it, and the verbs of `client_load` it has.
     client: str
     module: str
     verbs: tuple[str, ...]
+    #: Programs it needs, with the packages that bring them.
+    programs: ClassVar[dict[str, str]]
+    #: Whether one request may carry several messages.
+    has_batches = True
+    #: How safely a message is stored when its send is answered.
+    durability: str
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, generator: Path | None = None) -> None:
         self.folder = folder / self.name.lower()
         self.port = free_ports(2)
         self.address = f"127.0.0.1:{self.port}"
+        self._generator = generator
         self._child: Child | None = None
 
     @classmethod
     def missing(cls) -> str | None:
-        """What has to be installed first; None when everything is there."""
-        return None if find_spec(cls.module) else f"pip install {cls.client}"
+        """What has to be installed first for the broker; None when everything is there."""
+        packages = [package for program, package in cls.programs.items() if shutil.which(program) is None]
+        return f"apt-get install {' '.join(packages)}" if packages else None
+
+    @classmethod
+    def missing_client(cls) -> str | None:
+        """Likewise, for the broker and its Python client."""
+        return cls.missing() or (None if find_spec(cls.module) else f"pip install {cls.client}")
 
     def title(self) -> str:
         """The client with its version."""
         return f"{self.client} {metadata.version(self.client)} at {self.name}"
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """The broker, in an empty folder; returns when it listens."""
         self.folder.mkdir(parents=True)
         self._child = Child(self.name.lower(), self.command(), self.folder)
         self._child.wait_until(lambda: wire.is_listening(self.address), _READY_SECONDS_MAX)
+
+    def stop(self) -> None:
+        """And its folder goes with it."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._child is not None:
-            self._child.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.stop()
+
+    def load_command(self, work: str, topic: str, *options: str) -> list[str]:
+        """The load of `rmqpy bench WORK TOPIC`; RocketMQ's forms of a header mean nothing here."""
+        assert self._generator is not None, "made for loading"
+        assert self._child is not None, "the broker is started"
+        kept = list(options)
+        if "--header" in kept:
+            at = kept.index("--header")
+            del kept[at : at + 2]
+        watched = ("--pid", str(self._child.pid))
+        return [str(self._generator), self.name.lower(), work, self.address, topic, *kept, *watched]
+
+    @abstractmethod
+    def version(self) -> str:
+        """Of the broker."""
+
+    @abstractmethod
+    def settings(self) -> str:
+        """What is set; everything else is its default."""
 
     @abstractmethod
     def command(self) -> list[str]:
@@ -65,10 +120,17 @@ class Kafka(Peer):
     client = "confluent-kafka"
     module = "confluent_kafka"
     verbs = ("kafka-send", "kafka-submit", "kafka-poll")
+    programs: ClassVar = {"java": "default-jdk-headless", "mvn": "maven"}
+    durability = "`acks=1`: in the page cache of its log; when that is flushed is left to the system"
+    options = ("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
     partitions = QUEUES
 
-    def command(self) -> list[str]:
-        settings = {
+    def version(self) -> str:
+        jar = next(java.jars("kafka").glob("kafka_2.13-*.jar"))
+        return f"Kafka {jar.stem.rpartition('-')[2]}"
+
+    def settings(self) -> str:
+        values = {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@127.0.0.1:{self.port + 1}",
@@ -79,8 +141,11 @@ class Kafka(Peer):
             "num.partitions": self.partitions,
             "offsets.topic.replication.factor": 1,
         }
+        return "".join(f"{key}={value}\n" for key, value in values.items())
+
+    def command(self) -> list[str]:
         file = self.folder / "server.properties"
-        file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        file.write_text(self.settings())
         lib = java.jars("kafka")
         formatting = ("format", "--cluster-id", uuid.uuid4().hex[:22], "--config", str(file))
         with Child(
@@ -88,9 +153,7 @@ class Kafka(Peer):
         ) as child:
             child.wait_until(lambda: "Formatting" in child.printed(), _READY_SECONDS_MAX)
             child.wait(_READY_SECONDS_MAX)
-        return java.command(
-            lib, self.folder, "kafka.Kafka", str(file), options=("-Xms2g", "-Xmx2g", "-XX:+UseG1GC")
-        )
+        return java.command(lib, self.folder, "kafka.Kafka", str(file), options=self.options)
 
 
 class Nats(Peer):
@@ -101,21 +164,20 @@ class Nats(Peer):
     module = "nats"
     verbs = ("nats-send", "nats-submit", "nats-poll")
 
-    @classmethod
-    def missing(cls) -> str | None:
-        return super().missing() if shutil.which("nats-server") else "apt-get install nats-server"
+    programs: ClassVar = {"nats-server": "nats-server"}
+    has_batches = False
+    durability = "written to its file; synced every 2 minutes (`sync_interval`)"
+
+    def version(self) -> str:
+        done = subprocess.run(["nats-server", "--version"], capture_output=True, text=True, check=True)
+        return f"NATS {done.stdout.strip().rpartition(' ')[2]}"
+
+    def settings(self) -> str:
+        return " ".join(self.command()) + "\n"
 
     def command(self) -> list[str]:
-        return [
-            "nats-server",
-            "-a",
-            "127.0.0.1",
-            "-p",
-            str(self.port),
-            "-js",
-            "-sd",
-            str(self.folder / "store"),
-        ]
+        store = str(self.folder / "store")
+        return ["nats-server", "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", store]
 
 
 PEERS: tuple[type[Peer], ...] = (Kafka, Nats)

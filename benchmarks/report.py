@@ -1,10 +1,12 @@
 """The report for people: bars held and missed, the figures behind them, and everything needed to repeat them."""
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import CELLS, Bar, Cell, Metric
+from benchmarks.interval import Figures
 from rmqpy.load.report import duration
 
 #: Bar → the figure of a run it is about.
@@ -16,6 +18,9 @@ FIGURES: dict[Metric, str] = {
     "start": "start_ms",
     "memory": "memory_bytes",
 }
+LOAD_HEAD = (
+    "cell", "", "messages/s", "p50", "p99", "p99.9", "broker CPU a message", "load", "other", "refused"
+)  # fmt: skip
 NOTES = Path(__file__).parent / "notes.md"
 
 Whole = Mapping[str, Any]
@@ -58,7 +63,7 @@ def document(whole: Whole) -> str:
         f"{about['pace']['pairs']} pairs of {about['pace']['seconds']:g} s a cell. [How it is measured](README.md).",
         "![Throughput and processor time, Apache's as 1](report.svg)",
         "## Bars",
-        _table(
+        table(
             ["cell", "bar", "measured", ""],
             [
                 [cell.title, bar.text(), "–" if ratio is None else _ratio(bar, ratio), _verdict(bar, ratio)]
@@ -73,29 +78,15 @@ def document(whole: Whole) -> str:
         "## Figures",
         "Medians, in brackets the smallest and the largest run. *Ratio* is the median of the ratios of the pairs. "
         "*Load* and *other* are what the load generator and everything else took beside the broker, in cores.",
-        _table(
-            [
-                "cell",
-                "",
-                "messages/s",
-                "p50",
-                "p99",
-                "p99.9",
-                "broker CPU a message",
-                "load",
-                "other",
-                "refused",
-            ],
-            [row for cell in loads for row in _load_rows(cell, cells[cell.name])],
-        ),
+        table(LOAD_HEAD, [row for cell in loads for row in _compared(cell, cells[cell.name])]),
     ]
     if "start" in cells:
         parts.append(
-            _table(["start", "accepts after", "private memory at rest"], _start_rows(cells["start"]))
+            table(["start", "accepts after", "private memory at rest"], _start_rows(cells["start"]))
         )
     if "java-producer" in cells:
         parts.append(
-            _table(
+            table(
                 ["Java's benchmark producer", "messages/s", "mean latency", "broker CPU a message"],
                 [
                     [
@@ -110,7 +101,7 @@ def document(whole: Whole) -> str:
         )
     if "python-client" in cells:
         parts.append(
-            _table(["client, one thread", "messages/s", "client CPU a message"], _client_rows(cells))
+            table(["client, one thread", "messages/s", "client CPU a message"], _client_rows(cells))
         )
     any_cell = next(iter(cells.values()))
     parts += [
@@ -134,22 +125,31 @@ def _ratio(bar: Bar, ratio: float) -> str:
     return f"{ratio:.2f}×" if ratio >= 0.95 else f"1/{1 / ratio:.1f}" if ratio > 0 else "0"
 
 
-def _load_rows(cell: Cell, measured: Whole) -> list[list[str]]:
+def load_rows(title: str, runs: Mapping[str, Sequence[Figures]]) -> list[list[str]]:
+    """A row for each side: medians, in brackets the smallest and the largest run. Below `LOAD_HEAD`."""
     rows = []
-    for side in ("rmqpy", "apache"):
+    for side, figures in runs.items():
         rows.append(
             [
-                cell.title if side == "rmqpy" else "",
+                title,
                 side,
-                *(_span(_values(measured, side, name), text) for name, text in _COLUMNS.items()),
-                f"{measured['medians'][side]['load_cores']:.2f}",
-                f"{measured['medians'][side]['other_cores']:.2f}",
-                f"{sum(_values(measured, side, 'refused')):,.0f}",
+                *(_span([run[name] for run in figures], text) for name, text in _COLUMNS.items()),
+                *(f"{statistics.median(run[name] for run in figures):.2f}" for name in ("load_cores", "other_cores")),
+                f"{sum(run['refused'] for run in figures):,.0f}",
             ]
         )
-    ratios = measured["ratios"]
-    rows.append(["", "*ratio*", *(f"{ratios.get(name, 0):.3g}" for name in _COLUMNS), "", "", ""])
+        title = ""
     return rows
+
+
+def ratio_row(name: str, ratios: Mapping[str, float]) -> list[str]:
+    """The row of ratios that goes with them."""
+    return ["", f"*{name}*", *(f"{ratios.get(column, 0):.3g}" for column in _COLUMNS), "", "", ""]
+
+
+def _compared(cell: Cell, measured: Whole) -> list[list[str]]:
+    rows = load_rows(cell.title, {side: measured[side] for side in ("rmqpy", "apache")})
+    return [*rows, ratio_row("ratio", measured["ratios"])]
 
 
 def _start_rows(measured: Whole) -> list[list[str]]:
@@ -184,9 +184,7 @@ def _values(measured: Whole, side: str, name: str) -> list[float]:
 
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
     ordered = sorted(values)
-    middle = len(ordered) // 2
-    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-    return f"{text(median)} ({text(ordered[0])} – {text(ordered[-1])})"
+    return f"{text(statistics.median(ordered))} ({text(ordered[0])} – {text(ordered[-1])})"
 
 
 def _count(value: float) -> str:
@@ -197,7 +195,8 @@ def _microseconds(value: float) -> str:
     return f"{value:,.0f} µs" if value >= 100 else f"{value:.3g} µs"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)

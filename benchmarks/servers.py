@@ -58,6 +58,11 @@ class Side(ABC):
         }
         return "".join(f"{key}={value}\n" for key, value in values.items())
 
+    def load_command(self, work: str, topic: str, *options: str) -> list[str]:
+        """`rmqpy bench` against this side, whose result is printed for programs."""
+        command = [sys.executable, "-m", "rmqpy", "bench", work, topic, *options]
+        return [*command, "-n", self.namesrv, "-o", "json"]
+
     def start(self, *, is_sync_flush: bool = False) -> None:
         """Both servers, with a new store; returns when the broker is registered."""
         self.start_name_server()

@@ -213,9 +213,51 @@ fn timed_open(options: &Options) -> Duration {
     spent
 }
 
+/// What is read of an earlier life is compared with the checksums of its blocks, once.
+fn checks(criterion: &mut Criterion) {
+    let folder = Folder::new("check");
+    let options = Options::new(&folder.0);
+    let store = open(options.clone());
+    fill(&store, STORED);
+    let (_, PhysicalOffset(bytes)) = store.range();
+    store.close().unwrap();
+    drop(store);
+    let mut group = criterion.benchmark_group("read all, opened again");
+    group.sample_size(10);
+    group.throughput(Throughput::Bytes(bytes));
+    for (name, times_before) in [("for the first time, with checksums", 0), ("once more", 1)] {
+        group.bench_function(name, |bench| {
+            bench.iter_custom(|times| {
+                (0..times)
+                    .map(|_| {
+                        let store = open(options.clone());
+                        (0..times_before).for_each(|_| read_all(&store));
+                        let begin = Instant::now();
+                        read_all(&store);
+                        let spent = begin.elapsed();
+                        store.close().unwrap();
+                        spent
+                    })
+                    .sum()
+            });
+        });
+    }
+    group.finish();
+}
+
+fn read_all(store: &Store) {
+    let queue = store.queue("orders", 0).unwrap();
+    let mut result = GetResult::default();
+    for from in (0..STORED as u64).step_by(BURST) {
+        let ask = Get { offset: QueueOffset(from), messages_max: BURST as u32, bytes_max: 1 << 18 };
+        store.get(&queue, &ask, &mut |_| true, &mut result);
+        assert_eq!(result.count as usize, BURST);
+    }
+}
+
 criterion_group! {
     name = stores;
     config = Criterion::default().warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
-    targets = appends, reads, group_commits, opens
+    targets = appends, reads, group_commits, opens, checks
 }
 criterion_main!(stores);

@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import report, sync
+from benchmarks import peer_cells, report, sync
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
 from benchmarks.measure import Figures, Pair, record
+from benchmarks.peers import PEERS
 from benchmarks.producer import _REPORT
 from benchmarks.wire import is_accepted, is_listening
 from rmqpy.testing import broker
@@ -82,6 +83,24 @@ def test_the_table_of_sync_flush_has_a_row_for_each_medium_and_window() -> None:
     assert [row.split(" | ")[1] for row in rows] == [*sync.NAMES.values()] * 2
     assert rows[0].startswith("| 1 × 1 | ")
     assert "200 (100 – 300)" in rows[0]
+
+
+def test_other_brokers_stand_in_the_order_of_their_turns_with_rmqpys_ratio_to_each() -> None:
+    ours = [figures(2), figures(9), figures(4)]
+    sides = {"rmqpy": ours, "Kafka": [figures(1), figures(3), figures(8)], "NATS": ours}
+    written = peer_cells.rows(named("4x64")[0], sides)
+    assert [row[1] for row in written] == ["rmqpy", "Kafka", "NATS", "*rmqpy / Kafka*", "*rmqpy / NATS*"]
+    assert written[1][2] == "300 (100 – 800)"
+    # Turns are compared, not medians: 2, 3 and a half.
+    assert [row[2] for row in written[3:]] == ["2", "1"]
+
+
+def test_the_report_of_other_brokers_says_what_an_answer_promises() -> None:
+    results = {cell: {"rmqpy": [figures(1)], "Kafka": [figures(1)]} for cell in named(peer_cells.CELLS)}
+    document = peer_cells.document(results, {"Kafka 1": "a=b"}, PEERS, "about")
+    assert all(cell.title in document for cell in results)
+    assert all(kind.durability in document for kind in PEERS)
+    assert "a=b" in document
 
 
 def test_cells_that_have_not_run_are_named_as_such(whole: dict[str, Any]) -> None:

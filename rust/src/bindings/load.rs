@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::errors::raise;
 use super::waiting::{Home, duration, wait};
-use crate::load::{Load as Core, LoadError, Plan, Position, Target, Work};
+use crate::load::{Load as Core, LoadError, Plan, Position, RocketMq, Target, Work};
 use crate::remoting::Encoding;
 
 /// Address, broker name, and queues with the offsets their readers begin at.
@@ -65,7 +65,7 @@ impl Load {
             timeout: duration(timeout),
             pids,
         };
-        let core = py.detach(|| Core::start(plan)).map_err(|error| failure(&error))?;
+        let core = py.detach(|| Core::start::<RocketMq>(plan)).map_err(|error| failure(&error))?;
         Ok(Self { core, home: Home::here() })
     }
 

@@ -1,48 +1,31 @@
 //! One connection of a load: requests under way in numbered slots, bytes out, answers in.
 
-use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
 
-use super::plan::LoadError;
-use super::requests::{Numbers, OPAQUE_BASE, Template};
-use crate::remoting::frame::{self, FrameLimits};
+use super::plan::{LoadError, Plan, Target};
+use super::protocol::{Answer, Protocol};
 
 /// Bytes of one read; a larger frame makes the buffer grow for its sake.
 pub const READ_BYTES: usize = 256 << 10;
 
-/// A request under way, or a place for one. A pull's place remembers how far it has read.
-#[derive(Clone, Copy, Debug)]
+/// A request under way, or a place for one.
+#[derive(Clone, Copy, Default, Debug)]
 struct Slot {
     begin_ns: u64,
     is_busy: bool,
-    queue: usize,
-    offset: u64,
-}
-
-/// What to ask of one queue.
-#[derive(Debug)]
-pub struct Queue {
-    /// The request.
-    pub template: Template,
-    /// Where its readers start, and start again.
-    pub begin: u64,
 }
 
 /// One connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct Connection<P> {
     /// The socket.
     pub stream: TcpStream,
     /// Whom it leads to.
     pub address: String,
-    queues: Vec<Queue>,
+    protocol: P,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    id: Cell<u32>,
-    /// Next queue of a connection that sends.
-    turn: usize,
     out: Vec<u8>,
     written: usize,
     /// The socket takes no more for now.
@@ -51,37 +34,26 @@ pub struct Connection {
     partial: Vec<u8>,
 }
 
-impl Connection {
-    /// Connects. The `index`th connection begins with another queue than its neighbours.
-    pub fn open(
-        address: &str,
-        queues: Vec<Queue>,
-        window: usize,
-        index: usize,
-        timeout: Duration,
-    ) -> Result<Self, LoadError> {
-        let refused = |reason: String| LoadError::Connect { address: address.to_owned(), reason };
+impl<P: Protocol> Connection<P> {
+    /// Connects the `number`th connection of the plan; it blocks.
+    pub fn open(plan: &Plan, target: &Target, number: usize) -> Result<Self, LoadError> {
+        let address = &target.address;
+        let refused = |reason: String| LoadError::Connect { address: address.clone(), reason };
         let resolved = address
             .to_socket_addrs()
             .map_err(|error| refused(error.to_string()))?
             .next()
             .ok_or_else(|| refused("it has no address".to_owned()))?;
-        let stream = TcpStream::connect_timeout(&resolved, timeout)
+        let mut stream = TcpStream::connect_timeout(&resolved, plan.timeout)
             .and_then(|stream| stream.set_nodelay(true).map(|()| stream))
+            .and_then(|stream| stream.set_read_timeout(Some(plan.timeout)).map(|()| stream))
             .map_err(|error| refused(error.to_string()))?;
-        let slot = |slot: usize| {
-            let queue = (index * window + slot) % queues.len();
-            let offset = queues.get(queue).map_or(0, |queue| queue.begin);
-            Slot { begin_ns: 0, is_busy: false, queue, offset }
-        };
         Ok(Self {
+            protocol: P::open(plan, target, number, &mut stream)?,
             stream,
-            address: address.to_owned(),
-            slots: (0..window).map(slot).collect(),
-            free: (0..window as u32).rev().collect(),
-            id: Cell::new(0),
-            turn: index,
-            queues,
+            address: address.clone(),
+            slots: vec![Slot::default(); plan.window],
+            free: (0..plan.window as u32).rev().collect(),
             out: Vec::new(),
             written: 0,
             is_full: false,
@@ -104,50 +76,30 @@ impl Connection {
         self.slots.iter().filter(|slot| slot.is_busy).map(|slot| slot.begin_ns)
     }
 
-    /// Makes one more send, to the next queue.
-    pub fn send(&mut self, begin_ns: u64) {
-        let next = self.turn % self.queues.len();
-        self.turn = next + 1;
-        self.ask(begin_ns, Some(next));
-    }
-
-    /// Makes one more pull, from where its reader is.
-    pub fn pull(&mut self, begin_ns: u64) {
-        self.ask(begin_ns, None);
-    }
-
-    fn ask(&mut self, begin_ns: u64, queue: Option<usize>) {
+    /// Makes one more request.
+    pub fn ask(&mut self, begin_ns: u64) {
         let Some(index) = self.free.pop() else { return };
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
-        slot.begin_ns = begin_ns;
-        slot.is_busy = true;
-        if let Some(queue) = self.queues.get(queue.unwrap_or(slot.queue)) {
-            let numbers = Numbers { opaque: OPAQUE_BASE + index, offset: slot.offset, id: &self.id };
-            queue.template.put(&mut self.out, numbers);
-        }
+        *slot = Slot { begin_ns, is_busy: true };
+        self.protocol.ask(index as usize, &mut self.out);
     }
 
-    /// The request `opaque` has its answer: when it began, and its slot. `None` when there is no such request.
-    pub fn settle(&mut self, opaque: i32) -> Option<(u64, usize)> {
-        let index = u32::try_from(opaque).ok()?.checked_sub(OPAQUE_BASE)?;
-        let slot = self.slots.get_mut(index as usize).filter(|slot| slot.is_busy)?;
-        slot.is_busy = false;
-        self.free.push(index);
-        Some((slot.begin_ns, index as usize))
+    /// What a frame says that has come.
+    pub fn read(&mut self, frame: &[u8]) -> Result<Option<Answer>, LoadError> {
+        self.protocol.read(frame, &mut self.out).map_err(|reason| self.lost(&reason))
     }
 
-    /// The reader of this slot has got `count` messages more.
-    pub fn advance(&mut self, slot: usize, count: u64) {
-        if let Some(slot) = self.slots.get_mut(slot) {
-            slot.offset += count;
-        }
+    /// Why a request was refused.
+    pub fn remark(&mut self, frame: &[u8]) -> String {
+        self.protocol.remark(frame)
     }
 
-    /// The reader of this slot starts again.
-    pub fn rewind(&mut self, slot: usize) {
-        if let Some(slot) = self.slots.get_mut(slot) {
-            slot.offset = self.queues.get(slot.queue).map_or(0, |queue| queue.begin);
-        }
+    /// The request of this slot has its answer: when it began. `None` when there is no such request.
+    pub fn settle(&mut self, slot: usize) -> Option<u64> {
+        let place = self.slots.get_mut(slot).filter(|place| place.is_busy)?;
+        place.is_busy = false;
+        self.free.push(slot as u32);
+        Some(place.begin_ns)
     }
 
     /// Writes what there is. Tells when that has changed whether the socket is full: `Some(true)` when it now is.
@@ -174,9 +126,7 @@ impl Connection {
     /// Reads once into `buffer`, behind what was kept; the bytes there now, 0 when nothing came.
     pub fn receive(&mut self, buffer: &mut Vec<u8>) -> Result<usize, LoadError> {
         let kept = self.partial.len();
-        let frame = frame::size(&self.partial, &FrameLimits::default())
-            .map_err(|error| self.lost(&error.to_string()))?
-            .unwrap_or_default();
+        let frame = P::size(&self.partial).map_err(|reason| self.lost(&reason))?.unwrap_or_default();
         buffer.resize(buffer.len().max(READ_BYTES + kept).max(frame), 0);
         let (front, room) = buffer.split_at_mut(kept);
         match self.stream.read(room) {

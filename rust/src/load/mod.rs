@@ -1,9 +1,9 @@
 //! Load for a broker, and what it said to it: the native half of `rmqpy bench`.
 //!
-//! A [`Plan`] says what to ask of whom and how fast; [`Load`] does it and measures. It speaks to any RocketMQ broker,
-//! over connections of its own that know nothing but sends and pulls, because it shares the machine with the broker it
-//! measures: requests are made once and only their numbers change (`requests`), many travel in one write and many
-//! answers in one read (`connection`), and no message allocates.
+//! A [`Plan`] says what to ask of whom and how fast; [`Load`] does it and measures. It speaks to any RocketMQ broker
+//! (`rocketmq`; another [`Protocol`] is a type parameter), over connections of its own that know nothing but sends and
+//! pulls, because it shares the machine with the broker it measures: requests are made once and only their numbers
+//! change, many travel in one write and many answers in one read (`connection`), and no message allocates.
 //!
 //! Two ways to offer load. *Closed loop*: every connection keeps `window` requests under way, as fast as answers come;
 //! for capacity. *Open loop*: requests are due at fixed times (`schedule`), and a latency counts from the time a request
@@ -14,12 +14,12 @@
 //! Threads: `rmq-load-N`, each with its share of the connections, and `rmq-load-watch`, which looks at clocks and at
 //! the processors' time at both ends of the measured interval; all end with the plan, or after `Load::stop`.
 
-mod answers;
 mod connection;
 mod plan;
+mod protocol;
 mod ready;
 mod report;
-mod requests;
+mod rocketmq;
 mod schedule;
 mod tally;
 mod usage;
@@ -33,7 +33,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 pub use plan::{LoadError, Plan, Position, Target, Work};
+pub use protocol::{Answer, Outcome, Protocol};
 pub use report::Report;
+pub use rocketmq::RocketMq;
 
 use tally::Tally;
 use usage::Usage;
@@ -56,17 +58,17 @@ pub struct Load {
 }
 
 impl Load {
-    /// Connects everything and begins.
+    /// Connects everything and begins, speaking `P`.
     ///
     /// # Errors
     /// When the plan makes no sense, or a broker cannot be reached.
-    pub fn start(plan: Plan) -> Result<Self, LoadError> {
+    pub fn start<P: Protocol>(plan: Plan) -> Result<Self, LoadError> {
         plan.check()?;
         let plan = Arc::new(plan);
         let shared = Arc::new(Shared::default());
         let threads = plan.threads.min(plan.connections);
         let mut workers = (0..threads)
-            .map(|index| Worker::connect(&plan, &shared, index))
+            .map(|index| Worker::<P>::connect(&plan, &shared, index))
             .collect::<Result<Vec<_>, _>>()?;
         // Connected first, begun together.
         let begin = Instant::now();

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::connection::Connection;
 use super::plan::LoadError;
+use super::protocol::Protocol;
 
 /// Longest sleep: how late a stop may be noticed.
 pub const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -28,7 +29,11 @@ pub enum Ready {
 
 impl Ready {
     /// Watches `connections`. One that is alone blocks, unless times of sending matter.
-    pub fn new(connections: &[Connection], may_block: bool, timeout: Duration) -> Result<Self, LoadError> {
+    pub fn new<P: Protocol>(
+        connections: &[Connection<P>],
+        may_block: bool,
+        timeout: Duration,
+    ) -> Result<Self, LoadError> {
         if let ([only], true) = (connections, may_block) {
             let stream = &only.stream;
             let set = stream.set_read_timeout(Some(SLEEP_MAX));
@@ -47,7 +52,12 @@ impl Ready {
     }
 
     /// From now on the `index`th connection is waited for to be writable too, or not any more.
-    pub fn want(&self, index: usize, connection: &Connection, to_write: bool) -> Result<(), LoadError> {
+    pub fn want<P: Protocol>(
+        &self,
+        index: usize,
+        connection: &Connection<P>,
+        to_write: bool,
+    ) -> Result<(), LoadError> {
         let Self::Any(epoll) = self else { return Ok(()) };
         let write = if to_write { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         let data = epoll::EventData::new_u64(index as u64);

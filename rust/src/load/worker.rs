@@ -1,6 +1,6 @@
 //! One thread of a load: offers requests, reads answers, counts.
 //!
-//! Nothing here allocates per message: slots, buffers and templates were made before.
+//! Nothing here allocates per message: slots and buffers were made before.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -8,23 +8,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::answers::{Reader, records};
-use super::connection::{Connection, Queue, READ_BYTES};
+use super::connection::{Connection, READ_BYTES};
 use super::plan::{LoadError, Plan, Work};
+use super::protocol::{Outcome, Protocol};
 use super::ready::{Ready, SLEEP_MAX};
-use super::requests::Template;
 use super::schedule::Schedule;
 use super::tally::Tally;
-use crate::clock::SystemClock;
-use crate::remoting::codes::response;
-use crate::remoting::frame::{Frame, FrameLimits, split};
 
 /// One thread's share of a plan.
 #[derive(Debug)]
-pub struct Worker {
+pub struct Worker<P> {
     plan: Arc<Plan>,
     shared: Arc<Shared>,
-    connections: Vec<Connection>,
+    connections: Vec<Connection<P>>,
     ready: Ready,
     schedule: Option<Schedule>,
     /// Which connection the open loop uses next.
@@ -32,11 +28,10 @@ pub struct Worker {
     /// Messages left to send, or to receive.
     quota: u64,
     tally: Tally,
-    reader: Reader,
     buffer: Vec<u8>,
 }
 
-impl Worker {
+impl<P: Protocol> Worker<P> {
     /// Connects the share of the `index`th thread.
     pub fn connect(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Result<Self, LoadError> {
         let threads = plan.threads.min(plan.connections);
@@ -54,7 +49,6 @@ impl Worker {
             connections,
             ready,
             next: 0,
-            reader: Reader::new(),
             buffer: vec![0; READ_BYTES],
         })
     }
@@ -142,12 +136,9 @@ impl Worker {
     fn ask(&mut self, index: usize, due_ns: u64, now_ns: u64) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         self.tally.send(due_ns, now_ns);
-        match self.plan.work {
-            Work::Produce { batch, .. } => {
-                connection.send(due_ns);
-                self.quota = self.quota.saturating_sub(batch as u64);
-            }
-            Work::Consume { .. } => connection.pull(due_ns),
+        connection.ask(due_ns);
+        if let Work::Produce { batch, .. } = self.plan.work {
+            self.quota = self.quota.saturating_sub(batch as u64);
         }
     }
 
@@ -185,12 +176,10 @@ impl Worker {
         let now_ns = origin.elapsed().as_nanos() as u64;
         let before = self.tally.messages_total;
         let mut rest = buffer.get(..filled).unwrap_or_default();
-        loop {
-            let found = split(rest, &FrameLimits::default());
-            let found = found.map_err(|error| self.lost(index, &error.to_string()))?;
-            let Some((frame, size)) = found else { break };
-            self.answer(index, &frame, now_ns)?;
-            rest = rest.get(size..).unwrap_or_default();
+        while let Some(size) = P::size(rest).map_err(|reason| self.lost(index, &reason))? {
+            let Some((frame, behind)) = rest.split_at_checked(size) else { break };
+            self.answer(index, frame, now_ns)?;
+            rest = behind;
         }
         if let Some(connection) = self.connections.get_mut(index) {
             connection.keep(rest);
@@ -200,38 +189,21 @@ impl Worker {
         Ok(filled > 0)
     }
 
-    fn answer(&mut self, index: usize, frame: &Frame<'_>, now_ns: u64) -> Result<(), LoadError> {
-        let answer = self.reader.read(frame).map_err(|error| self.lost(index, &error.to_string()))?;
+    fn answer(&mut self, index: usize, frame: &[u8], now_ns: u64) -> Result<(), LoadError> {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
-        let Some((begin_ns, slot)) = connection.settle(answer.opaque) else {
+        let Some(answer) = connection.read(frame)? else { return Ok(()) };
+        let Some(begin_ns) = connection.settle(answer.slot) else {
             return Err(connection.lost("an answer to nothing that was asked"));
         };
-        match (self.plan.work, answer.code) {
-            // Stored in all four: the last three say that a disk or a replica is slow.
-            (
-                Work::Produce { body_bytes, batch },
-                response::SUCCESS
-                | response::FLUSH_DISK_TIMEOUT
-                | response::SLAVE_NOT_AVAILABLE
-                | response::FLUSH_SLAVE_TIMEOUT,
-            ) => self.tally.complete(begin_ns, now_ns, batch as u64, (batch * body_bytes) as u64),
-            (Work::Consume { .. }, response::SUCCESS) => {
-                let count = records(frame.body);
-                connection.advance(slot, count);
-                self.quota = self.quota.saturating_sub(count);
-                self.tally.complete(begin_ns, now_ns, count, frame.body.len() as u64);
+        match answer.outcome {
+            Outcome::Done { messages, bytes } => {
+                if let Work::Consume { .. } = self.plan.work {
+                    self.quota = self.quota.saturating_sub(messages);
+                }
+                self.tally.complete(begin_ns, now_ns, messages, bytes);
             }
-            (
-                Work::Consume { .. },
-                response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED,
-            ) => {
-                connection.rewind(slot);
-                self.tally.empty += 1;
-            }
-            (_, code) => {
-                let reader = &mut self.reader;
-                self.tally.refuse(code, || reader.remark(frame));
-            }
+            Outcome::Empty => self.tally.empty += 1,
+            Outcome::Refused(code) => self.tally.refuse(code, || connection.remark(frame)),
         }
         Ok(())
     }
@@ -264,15 +236,9 @@ impl Worker {
 }
 
 /// Opens the `number`th connection of the plan, to the broker whose turn it is.
-fn open(plan: &Plan, number: usize) -> Result<Connection, LoadError> {
-    let Some(target) = plan.targets.get(number % plan.targets.len()) else {
-        return Err(LoadError::Plan("no broker to talk to"));
-    };
-    let now_ms = SystemClock::shared().wall_ms();
-    let queue = |at: &super::Position| {
-        let template = Template::new(plan, target, *at, number as u32, now_ms)?;
-        Ok(Queue { template, begin: at.begin })
-    };
-    let queues = target.queues.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
-    Connection::open(&target.address, queues, plan.window, number / plan.targets.len(), plan.timeout)
+fn open<P: Protocol>(plan: &Plan, number: usize) -> Result<Connection<P>, LoadError> {
+    match plan.targets.get(number % plan.targets.len()) {
+        Some(target) => Connection::open(plan, target, number),
+        None => Err(LoadError::Plan("no broker to talk to")),
+    }
 }

@@ -5,7 +5,7 @@
 
 use memchr::memmem;
 
-use super::plan::{LoadError, Plan, Position, Target, Work};
+use super::super::plan::{LoadError, Plan, Position, Target, Work};
 use crate::message::batch::InnerMessage;
 use crate::remoting::Encoding;
 use crate::remoting::codes::{language, request};

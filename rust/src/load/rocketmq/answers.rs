@@ -8,7 +8,7 @@ use crate::remoting::{Encoding, HeaderError};
 
 /// The two numbers every answer has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct Head {
     /// Response code.
     pub code: i32,
     /// Which request it answers.
@@ -24,7 +24,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader, for one thread.
+    /// A reader, for one connection.
     pub fn new() -> Self {
         Self { code: Finder::new("\"code\":"), opaque: Finder::new("\"opaque\":"), header: Header::new() }
     }
@@ -33,7 +33,7 @@ impl Reader {
     ///
     /// # Errors
     /// When the header cannot be read.
-    pub fn read(&mut self, frame: &Frame<'_>) -> Result<Answer, HeaderError> {
+    pub fn read(&mut self, frame: &Frame<'_>) -> Result<Head, HeaderError> {
         let quick = match frame.encoding {
             Encoding::Binary => binary(frame.header),
             Encoding::Json => self.json(frame.header),
@@ -42,7 +42,7 @@ impl Reader {
             return Ok(answer);
         }
         self.header.decode(frame)?;
-        Ok(Answer { code: self.header.code, opaque: self.header.opaque })
+        Ok(Head { code: self.header.code, opaque: self.header.opaque })
     }
 
     /// The remark of an answer, for telling people.
@@ -53,7 +53,7 @@ impl Reader {
         }
     }
 
-    fn json(&self, header: &[u8]) -> Option<Answer> {
+    fn json(&self, header: &[u8]) -> Option<Head> {
         let number = |key: &Finder<'_>| {
             let at = key.find(header)? + key.needle().len();
             let digits = header.get(at..)?;
@@ -61,13 +61,13 @@ impl Reader {
             let text = std::str::from_utf8(digits.get(..length)?).ok()?;
             text.parse().ok()
         };
-        Some(Answer { code: number(&self.code)?, opaque: number(&self.opaque)? })
+        Some(Head { code: number(&self.code)?, opaque: number(&self.opaque)? })
     }
 }
 
-fn binary(header: &[u8]) -> Option<Answer> {
+fn binary(header: &[u8]) -> Option<Head> {
     let &[c0, c1, _, _, _, o0, o1, o2, o3] = header.first_chunk::<9>()?;
-    Some(Answer { code: i16::from_be_bytes([c0, c1]).into(), opaque: i32::from_be_bytes([o0, o1, o2, o3]) })
+    Some(Head { code: i16::from_be_bytes([c0, c1]).into(), opaque: i32::from_be_bytes([o0, o1, o2, o3]) })
 }
 
 /// How many records a pull brought: they stand end to end, each with its size in front.
@@ -91,7 +91,7 @@ mod tests {
     use crate::remoting::frame::{FrameLimits, split};
     use crate::remoting::header::HeaderWriter;
 
-    fn check(bytes: &[u8], expected: Answer) {
+    fn check(bytes: &[u8], expected: Head) {
         let (frame, _) = split(bytes, &FrameLimits::default()).unwrap().unwrap();
         assert_eq!(Reader::new().read(&frame).unwrap(), expected);
     }
@@ -110,7 +110,7 @@ mod tests {
             );
             header.ext("msgId", "7F000001");
             header.finish(0).unwrap();
-            check(&bytes, Answer { code: 17, opaque: 1_000_000_009 });
+            check(&bytes, Head { code: 17, opaque: 1_000_000_009 });
         }
     }
 
@@ -119,7 +119,7 @@ mod tests {
         let header = br#"{ "opaque" : 12, "flag" : 1, "code" : 2 }"#;
         let mut bytes = vec![0, 0, 0, header.len() as u8 + 4, 0, 0, 0, header.len() as u8];
         bytes.extend_from_slice(header);
-        check(&bytes, Answer { code: 2, opaque: 12 });
+        check(&bytes, Head { code: 2, opaque: 12 });
     }
 
     #[test]

@@ -1,0 +1,16 @@
+"""What is being measured: the commit of this tree."""
+
+import subprocess
+from pathlib import Path
+
+
+def revision() -> str:
+    """The commit; `+` when files differ from it."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or "unknown"

@@ -1,0 +1,121 @@
+//! The load of `rmqpy bench` for brokers that do not speak RocketMQ's protocol: Kafka, and NATS with JetStream.
+//!
+//! The same generator, clocks and counts: only the `Protocol` is another, and the report has the same names. It is built
+//! by `benchmarks/` for the comparison and is no part of what users install. Options are those of `rmqpy bench`, as far
+//! as they mean anything here.
+
+mod greeting;
+mod kafka;
+mod nats;
+mod record_batch;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rmqpy::load::{Load, LoadError, Plan, Position, Report, Target, Work};
+use rmqpy::remoting::Encoding;
+
+use crate::kafka::Kafka;
+use crate::nats::Nats;
+
+const USAGE: &str =
+    "usage: peer_load kafka|nats produce|consume ADDRESS TOPIC [-c CONNECTIONS] [-w WINDOW] [-s BODY_BYTES]
+       [--batch N] [-m MESSAGES_MAX] [--queues N] [-d SECONDS] [--warm-up SECONDS] [--count N] [--pid PID]";
+/// A broker that says nothing for so long has failed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A body as `rmqpy bench` sends it: text that compresses badly enough.
+pub fn body(body_bytes: usize) -> Vec<u8> {
+    (0..body_bytes).map(|at| b'a' + (at * 7 % 26) as u8).collect()
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((kind, plan)) = understood(&arguments) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match kind.run(plan) {
+        Ok(report) => {
+            println!("{}", report.json());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Kafka,
+    Nats,
+}
+
+impl Kind {
+    fn run(self, plan: Plan) -> Result<Report, LoadError> {
+        let load = match self {
+            Self::Kafka => Load::start::<Kafka>(plan),
+            Self::Nats => Load::start::<Nats>(plan),
+        }?;
+        while !load.wait(Duration::from_secs(1)) {}
+        load.report().unwrap_or_else(|| Err(LoadError::Thread("it ended without a report".to_owned())))
+    }
+}
+
+/// Whom to load, and how; `None` for what is no command line.
+fn understood(arguments: &[String]) -> Option<(Kind, Plan)> {
+    let (required, mut options) = arguments.split_at_checked(4)?;
+    let [kind, work, address, topic] = required else { return None };
+    let kind = match kind.as_str() {
+        "kafka" => Kind::Kafka,
+        "nats" => Kind::Nats,
+        _ => return None,
+    };
+    let mut plan = Plan {
+        work: Work::Produce { body_bytes: 128, batch: 1 },
+        targets: Vec::new(),
+        topic: topic.clone(),
+        group: String::new(),
+        encoding: Encoding::Binary,
+        connections: 4,
+        window: 64,
+        threads: 1,
+        rate: None,
+        warm_up: Duration::from_secs(1),
+        duration: Duration::from_secs(10),
+        count: None,
+        timeout: TIMEOUT,
+        pids: Vec::new(),
+    };
+    let (mut body_bytes, mut batch, mut messages_max, mut queues) = (128, 1, 32, 4);
+    while let [name, value, rest @ ..] = options {
+        match name.as_str() {
+            "-c" => plan.connections = value.parse().ok()?,
+            "-w" => plan.window = value.parse().ok()?,
+            "-s" => body_bytes = value.parse().ok()?,
+            "--batch" => batch = value.parse().ok()?,
+            "-m" => messages_max = value.parse().ok()?,
+            "--queues" => queues = value.parse().ok()?,
+            "-d" => plan.duration = seconds(value)?,
+            "--warm-up" => plan.warm_up = seconds(value)?,
+            "--count" => plan.count = Some(value.parse().ok()?),
+            "--pid" => plan.pids.push(value.parse().ok()?),
+            _ => return None,
+        }
+        options = rest;
+    }
+    plan.work = match work.as_str() {
+        "produce" => Work::Produce { body_bytes, batch },
+        "consume" => Work::Consume { messages_max },
+        _ => return None,
+    };
+    let queues = (0..queues).map(|queue| Position { queue, begin: 0 }).collect();
+    plan.targets.push(Target { address: address.clone(), broker: String::new(), queues });
+    options.is_empty().then_some((kind, plan))
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse().ok()?).ok()
+}

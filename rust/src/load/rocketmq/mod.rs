@@ -1,0 +1,144 @@
+//! RocketMQ's protocol, as a load speaks it: sends (codes 310 and 320) and pulls (11), in either header encoding.
+
+mod answers;
+mod requests;
+
+use std::cell::Cell;
+use std::net::TcpStream;
+
+use super::plan::{LoadError, Plan, Target, Work};
+use super::protocol::{Answer, Outcome, Protocol};
+use crate::clock::SystemClock;
+use crate::remoting::codes::response;
+use crate::remoting::frame::{self, Frame, FrameLimits};
+use answers::{Reader, records};
+use requests::{Numbers, OPAQUE_BASE, Template};
+
+/// One connection's requests, and where its readers are.
+#[derive(Debug)]
+pub struct RocketMq {
+    work: Work,
+    queues: Vec<Queue>,
+    places: Vec<Place>,
+    /// Next queue of a connection that sends.
+    turn: usize,
+    id: Cell<u32>,
+    reader: Reader,
+}
+
+/// What to ask of one queue.
+#[derive(Debug)]
+struct Queue {
+    template: Template,
+    /// Where its readers start, and start again.
+    begin: u64,
+}
+
+/// Where the pulls of one slot have come to.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    queue: usize,
+    offset: u64,
+}
+
+impl Protocol for RocketMq {
+    fn open(plan: &Plan, target: &Target, number: usize, _: &mut TcpStream) -> Result<Self, LoadError> {
+        let now_ms = SystemClock::shared().wall_ms();
+        let queue = |at: &super::Position| {
+            let template = Template::new(plan, target, *at, number as u32, now_ms)?;
+            Ok(Queue { template, begin: at.begin })
+        };
+        let queues = target.queues.iter().map(queue).collect::<Result<Vec<_>, _>>()?;
+        // Connections of one broker begin with different queues.
+        let turn = number / plan.targets.len();
+        let place = |slot: usize| {
+            let queue = (turn * plan.window + slot) % queues.len();
+            Place { queue, offset: queues.get(queue).map_or(0, |queue| queue.begin) }
+        };
+        Ok(Self {
+            work: plan.work,
+            places: (0..plan.window).map(place).collect(),
+            queues,
+            turn,
+            id: Cell::new(0),
+            reader: Reader::new(),
+        })
+    }
+
+    fn ask(&mut self, slot: usize, out: &mut Vec<u8>) {
+        let Some(place) = self.places.get(slot) else { return };
+        let queue = match self.work {
+            Work::Produce { .. } => {
+                let next = self.turn % self.queues.len();
+                self.turn = next + 1;
+                next
+            }
+            Work::Consume { .. } => place.queue,
+        };
+        if let Some(queue) = self.queues.get(queue) {
+            let numbers = Numbers { opaque: OPAQUE_BASE + slot as u32, offset: place.offset, id: &self.id };
+            queue.template.put(out, numbers);
+        }
+    }
+
+    fn size(bytes: &[u8]) -> Result<Option<usize>, String> {
+        frame::size(bytes, &FrameLimits::default()).map_err(|error| error.to_string())
+    }
+
+    fn read(&mut self, frame: &[u8], _: &mut Vec<u8>) -> Result<Option<Answer>, String> {
+        let frame = split(frame)?;
+        let head = self.reader.read(&frame).map_err(|error| error.to_string())?;
+        let slot = u32::try_from(head.opaque).ok().and_then(|opaque| opaque.checked_sub(OPAQUE_BASE));
+        let slot = slot.ok_or("an answer to nothing that was asked")? as usize;
+        let outcome = match (self.work, head.code) {
+            // Stored in all four: the last three say that a disk or a replica is slow.
+            (
+                Work::Produce { body_bytes, batch },
+                response::SUCCESS
+                | response::FLUSH_DISK_TIMEOUT
+                | response::SLAVE_NOT_AVAILABLE
+                | response::FLUSH_SLAVE_TIMEOUT,
+            ) => Outcome::Done { messages: batch as u64, bytes: (batch * body_bytes) as u64 },
+            (Work::Consume { .. }, response::SUCCESS) => {
+                let messages = records(frame.body);
+                self.advance(slot, messages);
+                Outcome::Done { messages, bytes: frame.body.len() as u64 }
+            }
+            (
+                Work::Consume { .. },
+                response::PULL_NOT_FOUND | response::PULL_RETRY_IMMEDIATELY | response::PULL_OFFSET_MOVED,
+            ) => {
+                self.rewind(slot);
+                Outcome::Empty
+            }
+            (_, code) => Outcome::Refused(code),
+        };
+        Ok(Some(Answer { slot, outcome }))
+    }
+
+    fn remark(&mut self, frame: &[u8]) -> String {
+        split(frame).map_or_else(|error| error, |frame| self.reader.remark(&frame))
+    }
+}
+
+impl RocketMq {
+    fn advance(&mut self, slot: usize, messages: u64) {
+        if let Some(place) = self.places.get_mut(slot) {
+            place.offset += messages;
+        }
+    }
+
+    fn rewind(&mut self, slot: usize) {
+        if let Some(place) = self.places.get_mut(slot) {
+            place.offset = self.queues.get(place.queue).map_or(0, |queue| queue.begin);
+        }
+    }
+}
+
+fn split(frame: &[u8]) -> Result<Frame<'_>, String> {
+    match frame::split(frame, &FrameLimits::default()) {
+        Ok(Some((frame, _))) => Ok(frame),
+        Ok(None) => Err("a frame without a header".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
