@@ -184,7 +184,7 @@ def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) ->
 
 
 def _check_limits(files: int) -> None:
-    """Apache's broker holds a descriptor and a mapping of every queue file; where it gets none, messages stay undispatched."""
+    """Apache's broker holds a descriptor and a mapping of every queue file; without one, messages stay undispatched."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     mappings = int(Path("/proc/sys/vm/max_map_count").read_text())
     for has, needs, name in (
