@@ -471,6 +471,33 @@ fn on_a_real_disk_files_are_private_and_the_lock_holds_within_one_process() {
     store.close().expect("closes");
 }
 
+/// What a file of a queue does not use is a hole: a broker with thousands of queues lives on it.
+#[test]
+fn after_a_crash_the_files_of_queues_take_no_more_room_than_before() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = Folder::new("room");
+    let root = folder.0.join("store");
+    let wide = || Options { queue_file_bytes: 6_000_000, ..options(&root, true) };
+    let file = root.join("consumequeue/orders/0/00000000000000000000");
+    let store = open(OsDisk::shared(), wide(), clock()).expect("opens");
+    put(&store, &[A, B], false);
+    store.flush().expect("a working disk");
+    store.keep().expect("a working disk");
+    store.abandon();
+    let stale = OsDisk.open(&file, Open::Write).expect("the file");
+    stale.write_at(&[7; 40], 5_000_000).expect("a working disk");
+    let room = || std::fs::metadata(&file).expect("the file").blocks() * 512;
+    for _ in 0..2 {
+        let store = open(OsDisk::shared(), wide(), clock()).expect("opens after a crash");
+        assert_eq!(read_all(&store, "orders", 0).len(), 1);
+        store.abandon();
+        let mut found = [1; 40];
+        stale.read_at(&mut found, 5_000_000).expect("a working disk");
+        assert_eq!(found, [0; 40], "what lay behind the end is gone");
+        assert!(room() < 64 << 10, "{} bytes", room());
+    }
+}
+
 /// Method: delete a topic, make it again, and stop the world before every operation of the disk on the way.
 #[test]
 fn a_deleted_topic_does_not_come_back_after_a_crash() {

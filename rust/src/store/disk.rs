@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::region::Region;
 
@@ -101,6 +101,9 @@ pub trait DiskFile: Send + Sync {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
     /// Overwrites the range, which must lie within the file, with zeros.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
+    /// Sees that the range, which must lie within the file, reads as zeros and that they take no space; whether it had to
+    /// change anything.
+    fn clear(&self, range: Range<u64>) -> io::Result<bool>;
     /// Writes zeros over the range, which must lie within the file, so that the file system has it down as written.
     fn write_zeros(&self, range: Range<u64>) -> io::Result<()>;
     /// Makes contents and size durable.
@@ -277,6 +280,18 @@ impl DiskFile for OsFile {
         }
     }
 
+    fn clear(&self, range: Range<u64>) -> io::Result<bool> {
+        if is_zero(&self.file, &range)? {
+            return Ok(false);
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => write_zeros(&self.file, range)?,
+            cleared => cleared?,
+        }
+        Ok(true)
+    }
+
     fn write_zeros(&self, range: Range<u64>) -> io::Result<()> {
         write_zeros(&self.file, range)
     }
@@ -296,6 +311,29 @@ impl DiskFile for OsFile {
     fn sync_map(&self, region: &Region, range: Range<usize>) -> io::Result<()> {
         region.flush(range)
     }
+}
+
+/// Whether the range reads as zeros; only what is not a hole is read.
+fn is_zero(file: &File, range: &Range<u64>) -> io::Result<bool> {
+    let mut page = [0; 4096];
+    let mut at = range.start;
+    while at < range.end {
+        at = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Err(rustix::io::Errno::NXIO) => return Ok(true),
+            found => found?,
+        };
+        let size = page.len().min(range.end.saturating_sub(at) as usize);
+        let part = page.get_mut(..size).unwrap_or_default();
+        file.read_exact_at(part, at)?;
+        if part.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += size as u64;
+        if size == 0 {
+            break;
+        }
+    }
+    Ok(true)
 }
 
 fn write_zeros(file: &File, range: Range<u64>) -> io::Result<()> {

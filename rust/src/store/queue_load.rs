@@ -178,7 +178,8 @@ impl Reading<'_> {
                 .map_err(StoreError::io(&path, "read"))?;
             if self.cut.is_some() {
                 let rest = units.count * UNIT_BYTES as u64..file_bytes;
-                file.zero(rest).and_then(|()| file.sync()).map_err(StoreError::io(&path, "zero the rest"))?;
+                let clear = || if file.clear(rest)? { file.sync() } else { Ok(()) };
+                clear().map_err(StoreError::io(&path, "clear the rest"))?;
             }
             let max = offset_of(*base) + units.count;
             let leads_nowhere = |last: &Unit| *last == Unit::FILLER || last.is_lost();

@@ -322,6 +322,16 @@ impl DiskFile for SimFile {
         })
     }
 
+    fn clear(&self, range: Range<u64>) -> io::Result<bool> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.read_at(&mut bytes, range.start)?;
+        let is_zero = bytes.iter().all(|byte| *byte == 0);
+        if !is_zero {
+            self.zero(range)?;
+        }
+        Ok(!is_zero)
+    }
+
     fn write_zeros(&self, range: Range<u64>) -> io::Result<()> {
         self.zero(range)
     }
