@@ -101,11 +101,23 @@ class _Many(Side):
             assert child is not None
             child.stop(WAIT_S)
 
-    def start_again(self) -> None:
-        """Both servers, with the store there is; returns as soon as the broker's process runs."""
+    def kill(self) -> None:
+        """The broker alone, as a crash would."""
+        assert self._broker is not None
+        self._broker.kill()
+
+    def start_broker_again(self) -> float:
+        """The broker, with the store there is. Seconds until it listens."""
+        began = time.monotonic()
+        self._broker = Child("broker", self._broker_command(), self.folder)
+        _until(lambda: wire.is_listening(self.address))
+        return time.monotonic() - began
+
+    def start_again(self) -> float:
+        """Both servers. Seconds until the broker listens."""
         self._namesrv = Child("namesrv", self._namesrv_command(), self.folder)
         self._namesrv.wait_until(lambda: wire.is_listening(self.namesrv), WAIT_S)
-        self._broker = Child("broker", self._broker_command(), self.folder)
+        return self.start_broker_again()
 
 
 class ManyRmqpy(_Many, Rmqpy):
@@ -134,23 +146,23 @@ def measure(side: _Many, topics: int, queues: int) -> dict[str, float]:
         listed = statistics.median(_timed(listing) for _ in range(3))
     side.stop_in_order()
     side.relay.sent = 0
+    listening = side.start_again()
     began = time.monotonic()
-    side.start_again()
-    _until(lambda: wire.is_listening(side.address))
-    listening = time.monotonic() - began
     with rmqpy.Admin(_patient(side)) as admin:
         _until(lambda: len(admin.topics(with_system=True)) >= topics)
-    registered = time.monotonic() - began
-    used = cpu_seconds(side.pid)
+    registration = time.monotonic() - began
+    used, sent, private = cpu_seconds(side.pid), side.relay.sent, side.private_bytes()
+    side.kill()
     return {
         "create_s": created,
         "start_to_listening_s": listening,
-        "start_to_registered_s": registered,
-        "registration_s": registered - listening,
+        "start_to_registered_s": listening + registration,
+        "registration_s": registration,
         "start_to_registered_processor_s": used,
-        "registration_bytes": side.relay.sent,
+        "killed_to_listening_s": side.start_broker_again(),
+        "registration_bytes": sent,
         "private_bytes_per_queue": (full - empty) / (topics * queues),
-        "private_mib_after_restart": side.private_bytes() / (1 << 20),
+        "private_mib_after_restart": private / (1 << 20),
         "topic_list_s": listed,
         "load_average": os.getloadavg()[0],
     }
@@ -184,7 +196,7 @@ def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) ->
 
 
 def _check_limits(files: int) -> None:
-    """Apache's broker holds a descriptor and a mapping of every queue file; without one, messages stay undispatched."""
+    """Apache's broker holds a descriptor and a mapping of every queue file, or it dispatches no more."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     mappings = int(Path("/proc/sys/vm/max_map_count").read_text())
     for has, needs, name in (
