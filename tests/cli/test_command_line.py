@@ -120,7 +120,7 @@ ROWS = [
 
 def test_rows_become_an_aligned_table(capsys: pytest.CaptureFixture[str]) -> None:
     show(ROWS, "table")
-    assert capsys.readouterr().out == "NAME    QUEUES  BROKERS\norders  8       a,b\nbills   -\n"
+    assert capsys.readouterr().out == "NAME    QUEUES  BROKERS\norders  8       a,b\nbills   -       -\n"
 
 
 def test_a_record_becomes_two_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,13 +72,13 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
         if output == "jsonl":
             click.echo(json_text(result))
         else:
-            click.echo(_columns((key, _text(value)) for key, value in result.items()))
+            click.echo(_columns((key, _text(value) or "-") for key, value in result.items()))
     elif output == "jsonl":
         for row in result:
             click.echo(json_text(row))
     elif result:
         headings = _headings(result)
-        rows = ([_text(row.get(key)) for key in headings] for row in result)
+        rows = ([_text(row.get(key)) or "-" for key in headings] for row in result)
         click.echo(_columns([[heading.upper() for heading in headings], *rows]))
 
 
