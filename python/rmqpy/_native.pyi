@@ -212,7 +212,7 @@ class Metadata:
         trace_on: bool = True,
         permission: int = 6,
         message_bytes_max: int = 4 << 20,
-        pull_messages_max: int = 1024,
+        pull_messages_max: int = 4096,
         pull_bytes_max: int = 4 << 20,
         long_polling: bool = True,
         short_polling_ms: int = 1000,
@@ -575,6 +575,23 @@ class Client:
         token: int = 0,
     ) -> Call:
         """Send a request and return at once. It has an outcome within `timeout_ms`, announced to `completions`."""
+    def pull(
+        self,
+        address: str,
+        ext: dict[str, str],
+        columns: Columns,
+        queue: MessageQueue,
+        *,
+        tags: str = "*",
+        begin: int = 0,
+        end: int = ...,
+        timeout_ms: int,
+        completions: Completions,
+        token: int = 0,
+    ) -> Call:
+        """Send a pull, likewise. The messages of its reply that have one of the tags and offsets in [begin, end) go
+        into `columns` as they are received, on the I/O thread, and are in when the call is announced: see
+        `Call.rows`."""
     def call_oneway(
         self, address: str, code: int, ext: dict[str, str] | None = None, body: bytes | None = None
     ) -> None:
@@ -634,6 +651,9 @@ class Call:
     def body(self) -> bytes: ...
     @property
     def body_size(self) -> int: ...
+    def rows(self, queue: MessageQueue) -> int:
+        """How many messages `Client.pull` has put into its columns. Raises `DecodeError` naming the one that cannot be
+        read; those before it are in."""
     def messages(
         self, queue: MessageQueue, *, tags: str = "*", begin: int = 0, end: int = ...
     ) -> list[ReceivedMessage]:

@@ -158,7 +158,7 @@ class Options:
         "RS", "fetchBatchBytes", values.count(1024), 8 << 20, "Bytes of one Arrow batch, roughly."
     )
     pull_rows: int = _option(
-        "RS", "pullBatchSize", values.count(1), 1024, "Messages of one pull; the broker may give fewer."
+        "RS", "pullBatchSize", values.count(1), 4096, "Messages of one pull; the broker may give fewer."
     )
     # Patience.
     request_timeout_ms: int = _option(

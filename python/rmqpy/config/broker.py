@@ -198,7 +198,7 @@ class BrokerConfig(Settings):
     )
     pull_messages_max: int = key(
         "pullMessagesMax",
-        1_024,
+        4_096,
         "Most messages one pull may ask for. Apache's broker has no such key.",
         low=1,
         high=32_768,

@@ -49,7 +49,14 @@ class Pulled(NamedTuple):
 
 
 def request(
-    group: str, queue: MessageQueue, offset: int, *, tags: str, messages_max: int, suspend_s: float = 0.0
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    tags: str,
+    messages_max: int,
+    bytes_max: int = BYTES_MAX,
+    suspend_s: float = 0.0,
 ) -> dict[str, str]:
     """Header fields of a pull. `suspend_s`: how long the broker may hold it while there is nothing."""
     return {
@@ -64,7 +71,7 @@ def request(
         "subscription": tags,
         "subVersion": "0",
         "expressionType": "TAG",
-        "maxMsgBytes": str(BYTES_MAX),
+        "maxMsgBytes": str(bytes_max),
         "bname": queue.broker,
     }
 

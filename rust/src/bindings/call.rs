@@ -95,6 +95,14 @@ impl Call {
         Ok(self.answer()?.body.len())
     }
 
+    fn rows(&self, queue: &Bound<'_, PyAny>) -> PyResult<usize> {
+        match &self.answer()?.rows {
+            Some(Ok(rows)) => Ok(*rows),
+            Some(Err(error)) => Err(decode_error(error, queue)),
+            None => Ok(0),
+        }
+    }
+
     #[pyo3(signature = (queue, *, tags = "*", begin = 0, end = u64::MAX))]
     fn messages<'py>(
         &self,

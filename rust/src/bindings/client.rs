@@ -7,13 +7,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::call::Call;
+use super::columns::Columns;
 use super::completions::Completions;
 use super::errors::raise;
 use super::waiting::Home;
 use crate::client::call::Call as CallCore;
 use crate::client::completions::Announce;
 use crate::client::connections::{Ask, Connections};
+use crate::columns::Origin;
+use crate::message::tag::TagFilter;
 use crate::remoting::Encoding;
+use crate::remoting::codes::request;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
@@ -81,6 +85,34 @@ impl Client {
         let ext = pairs(ext)?;
         let ask = Ask { code, ext: &ext, body: body.unwrap_or_default() };
         self.core.get()?.call(address, &ask, Duration::from_millis(timeout_ms), Arc::clone(&call));
+        Ok(Call::new(call, token))
+    }
+
+    #[pyo3(signature = (address, ext, columns, queue, *, tags = "*", begin = 0, end = u64::MAX, timeout_ms,
+                        completions, token = 0))]
+    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
+    fn pull(
+        &self,
+        address: &str,
+        ext: &Bound<'_, PyDict>,
+        columns: &Columns,
+        queue: (String, String, i32),
+        tags: &str,
+        begin: u64,
+        end: u64,
+        timeout_ms: u64,
+        completions: &Completions,
+        token: u64,
+    ) -> PyResult<Call> {
+        let call = Arc::new(CallCore::new(Some(Announce { to: completions.core(), token })));
+        let ext = pairs(Some(ext))?;
+        let ask = Ask { code: request::PULL_MESSAGE, ext: &ext, body: &[] };
+        let (table, tags) = (columns.table(), TagFilter::parse(tags));
+        let read = move |body: &[u8]| {
+            let (topic, broker, queue_id) = &queue;
+            table.lock().append(body, &Origin { topic, broker, queue_id: *queue_id }, &(begin..end), &tags)
+        };
+        self.core.get()?.pull(address, &ask, Duration::from_millis(timeout_ms), Arc::clone(&call), read);
         Ok(Call::new(call, token))
     }
 

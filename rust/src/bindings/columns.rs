@@ -2,6 +2,8 @@
 //!
 //! Whoever takes a capsule owns the memory from then on; neither side needs the other's Arrow library.
 
+use std::sync::Arc;
+
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{Array, RecordBatch, RecordBatchIterator, RecordBatchReader, StructArray};
@@ -19,7 +21,7 @@ use crate::message::tag::TagFilter;
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub struct Columns {
-    table: Mutex<Table>,
+    table: Arc<Mutex<Table>>,
     schema: SchemaRef,
 }
 
@@ -46,7 +48,7 @@ impl Columns {
             }
         };
         let table = Table::new(columns, bad_text).map_err(refused)?;
-        Ok(Self { schema: table.schema(), table: Mutex::new(table) })
+        Ok(Self { schema: table.schema(), table: Arc::new(Mutex::new(table)) })
     }
 
     #[staticmethod]
@@ -96,6 +98,13 @@ impl Columns {
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         schema_capsule(py, &self.schema)
+    }
+}
+
+impl Columns {
+    /// The rows, for whoever adds some without Python.
+    pub fn table(&self) -> Arc<Mutex<Table>> {
+        Arc::clone(&self.table)
     }
 }
 

@@ -20,7 +20,7 @@ pub struct PyMetadata {
 impl PyMetadata {
     #[new]
     #[pyo3(signature = (*, cluster, broker, store_host, broker_id=0, region="DefaultRegion".to_owned(), trace_on=true,
-        permission=6, message_bytes_max=4 << 20, pull_messages_max=1024, pull_bytes_max=4 << 20, long_polling=true,
+        permission=6, message_bytes_max=4 << 20, pull_messages_max=4096, pull_bytes_max=4 << 20, long_polling=true,
         short_polling_ms=1000, auto_create_topics=true))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(

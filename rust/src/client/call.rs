@@ -10,10 +10,12 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::completions::{Announce, Landed};
+use crate::columns::RowError;
+use crate::remoting::codes::response;
 use crate::remoting::{CallError, Reply};
 
 /// What the other side answered, kept. Any code: judging it is the caller's business.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Answer {
     /// Response code; 0 is success.
     pub code: i32,
@@ -21,18 +23,25 @@ pub struct Answer {
     pub remark: Option<String>,
     /// Header fields, in the order of the wire.
     pub ext: Vec<(String, String)>,
-    /// Body, a copy of its own.
+    /// Body, a copy of its own; empty where it was read as it came.
     pub body: Bytes,
+    /// What came of reading it: how many messages it gave.
+    pub rows: Option<Result<usize, RowError>>,
 }
 
 impl Answer {
     fn keep(reply: &Reply<'_>) -> Self {
+        Self { body: Bytes::copy_from_slice(reply.body), ..Self::head(reply) }
+    }
+
+    fn head(reply: &Reply<'_>) -> Self {
         let header = reply.header;
         Self {
             code: header.code,
             remark: header.remark().map(str::to_owned),
             ext: header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-            body: Bytes::copy_from_slice(reply.body),
+            body: Bytes::new(),
+            rows: None,
         }
     }
 }
@@ -55,7 +64,22 @@ impl Call {
 
     /// Sets the outcome; a second one is ignored.
     pub fn settle(self: &Arc<Self>, outcome: Result<Reply<'_>, CallError>) {
-        let outcome = outcome.map(|reply| Answer::keep(&reply));
+        self.set(outcome.map(|reply| Answer::keep(&reply)));
+    }
+
+    /// Likewise, for a pull: `read` gets the messages while they still lie where they were received.
+    pub fn settle_read(
+        self: &Arc<Self>,
+        outcome: Result<Reply<'_>, CallError>,
+        read: impl FnOnce(&[u8]) -> Result<usize, RowError>,
+    ) {
+        self.set(outcome.map(|reply| Answer {
+            rows: (reply.header.code == response::SUCCESS).then(|| read(reply.body)),
+            ..Answer::head(&reply)
+        }));
+    }
+
+    fn set(self: &Arc<Self>, outcome: Result<Answer, CallError>) {
         {
             let _gate = self.gate.lock();
             if self.outcome.set(outcome).is_err() {
@@ -87,6 +111,7 @@ impl Call {
 mod tests {
     use super::super::completions::Completions;
     use super::*;
+    use crate::remoting::header::Header;
 
     #[test]
     fn the_first_outcome_stays_and_is_announced_once() {
@@ -96,6 +121,21 @@ mod tests {
         call.settle(Err(CallError::Stopped));
         assert!(matches!(call.outcome(), Some(Err(CallError::Timeout { .. }))));
         assert_eq!(completions.take(10).len(), 1);
+    }
+
+    #[test]
+    fn messages_are_read_where_they_came_and_nothing_else_is() {
+        let check = |code, expected: Option<usize>| {
+            let call = Arc::new(Call::new(None));
+            let mut header = Header::new();
+            header.code = code;
+            call.settle_read(Ok(Reply { header: &header, body: b"abc" }), |body| Ok(body.len()));
+            let answer = call.outcome().unwrap().as_ref().unwrap();
+            assert_eq!(answer.rows.as_ref().map(|rows| *rows.as_ref().unwrap()), expected);
+            assert!(answer.body.is_empty());
+        };
+        check(response::SUCCESS, Some(3));
+        check(response::PULL_NOT_FOUND, None);
     }
 
     #[test]

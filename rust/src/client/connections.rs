@@ -12,6 +12,7 @@ use super::completions::Announce;
 use super::notices::Notices;
 use super::outgoing::Outgoing;
 use super::shipment::{Shipment, Target};
+use crate::columns::RowError;
 use crate::remoting::codes::{flag, language};
 use crate::remoting::header::HeaderWriter;
 use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError, Haste};
@@ -75,6 +76,22 @@ impl Connections {
             timeout,
             |opaque, out| ask.frame(out, self.encoding, opaque, 0),
             move |outcome| call.settle(outcome),
+        );
+    }
+
+    /// Sends a pull. `read` gets the messages of its reply on the I/O thread, `call` all the rest.
+    pub fn pull(
+        &self,
+        address: &str,
+        ask: &Ask<'_>,
+        timeout: Duration,
+        call: Arc<Call>,
+        read: impl FnOnce(&[u8]) -> Result<usize, RowError> + Send + 'static,
+    ) {
+        self.net.peer(address).call(
+            timeout,
+            |opaque, out| ask.frame(out, self.encoding, opaque, 0),
+            move |outcome| call.settle_read(outcome, read),
         );
     }
 
