@@ -139,7 +139,7 @@ bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 
 bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both media beside Apache's broker, in turn (7 min); BENCH=quick: 2 min
 	$(BIN)/python -m benchmarks.sync $(if $(filter quick,$(BENCH)),--quick,)
 
-bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (12 min); BENCH=quick: 4 min
+bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min
 	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)
 
 cold-start: build ## what a command takes that has next to nothing to do, beside a bare interpreter: medians of 20

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,8 +28,8 @@ from rmqpy.load import machine
 
 HERE = Path(__file__).resolve().parent
 CELLS = "1x1,64x1,4x64,4x256-binary,4x64-1k,batch,pull-1,pull-16"
-FULL = Pace(pairs=5, seconds=1.5, warm_up=0.5, ramp=2.0, ramps_max=6, burst=0.3)
-QUICK = Pace(pairs=2, seconds=0.7, warm_up=0.3, ramp=1.0, ramps_max=2, burst=0.05)
+FULL = Pace(pairs=5, seconds=1.5, warm_up=0.5, ramp=2.0, ramps_max=6, burst=1.0, fill=20_000)
+QUICK = Pace(pairs=2, seconds=0.7, warm_up=0.3, ramp=1.0, ramps_max=2, burst=1.0, fill=20_000)
 DURABILITY = "`ASYNC_FLUSH`: in the page cache of its log, which is flushed every 50 ms"
 
 Runs = Mapping[str, Sequence[Figures]]
@@ -129,7 +130,9 @@ def _measure(cell: Cell, sides: Sequence[Rmqpy | Peer], pace: Pace) -> Runs:
         side.start()
         warm(side, cell, pace, click.echo)
 
-    rounds = take_turns(sides, prepare, lambda side: load(side, cell, pace), pace, click.echo)
+    # Of three brokers so different in speed none gets a burst of its size: all are loaded for the same time.
+    timed = replace(cell, count=None)
+    rounds = take_turns(sides, prepare, lambda side: load(side, timed, pace), pace, click.echo)
     return {side.name: [runs[number] for runs in rounds] for number, side in enumerate(sides)}
 
 

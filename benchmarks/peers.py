@@ -42,6 +42,8 @@ class Peer(ABC):
     verbs: tuple[str, ...]
     #: Programs it needs, with the packages that bring them.
     programs: ClassVar[dict[str, str]]
+    #: How many of what it has for RocketMQ's queues.
+    queues = QUEUES
     #: Whether one request may carry several messages.
     has_batches = True
     #: How safely a message is stored when its send is answered.
@@ -97,8 +99,8 @@ class Peer(ABC):
         if "--header" in kept:
             at = kept.index("--header")
             del kept[at : at + 2]
-        watched = ("--pid", str(self._child.pid))
-        return [str(self._generator), self.name.lower(), work, self.address, topic, *kept, *watched]
+        ours = ("--queues", str(self.queues), "--pid", str(self._child.pid))
+        return [str(self._generator), self.name.lower(), work, self.address, topic, *kept, *ours]
 
     @abstractmethod
     def version(self) -> str:
@@ -165,6 +167,8 @@ class Nats(Peer):
     verbs = ("nats-send", "nats-submit", "nats-poll")
 
     programs: ClassVar = {"nats-server": "nats-server"}
+    #: A stream; four take no less of its processor time.
+    queues = 1
     has_batches = False
     durability = "written to its file; synced every 2 minutes (`sync_interval`)"
 
