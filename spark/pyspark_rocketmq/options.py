@@ -235,10 +235,11 @@ class Options:
         "`roundRobin`, `hash` (of `shardingKey`, else of `keys`), or `column` (`queueId`, with `brokerName` if given).",
     )
     send_rows: int = _option(
-        "W", "sendBatchMessages", values.count(1), 64, "Messages of one queue sent together, ..."
+        "W", "sendBatchMessages", values.count(1), 256, "Messages of one queue sent together, ..."
     )
+    # A broker reads a request of this size where it reads small ones; larger ones share a budget.
     send_bytes: int = _option(
-        "W", "sendBatchBytes", values.count(1), 1 << 20, "... and their bytes; a larger one goes alone."
+        "W", "sendBatchBytes", values.count(1), 128 << 10, "... and their bytes; a larger one goes alone."
     )
     sends_under_way: int = _option("W", "maxInFlight", values.count(1), 8, "Unanswered sends of one task.")
     send_retries: int = _option(
