@@ -41,8 +41,6 @@ class Pace:
     ramps_max: int
     #: The part of a counted burst that is sent.
     burst: float
-    #: Messages that are there before a load of sends; pulls always find as many as `_FILL_MESSAGES`.
-    fill: int = _FILL_MESSAGES
 
 
 FULL = Pace(pairs=5, seconds=2.0, warm_up=0.5, ramp=2.0, ramps_max=6, burst=1.0)
@@ -155,8 +153,8 @@ def bench(broker: Loaded, work: str, *options: str) -> dict[str, Any]:
 def warm(broker: Loaded, cell: Cell, pace: Pace, tell: Callable[[str], None]) -> None:
     """The topic and what a pull finds in it; then the cell's own load until it gets no faster."""
     work = "consume" if cell.kind == "consume" else "produce"
-    count = _FILL_MESSAGES if work == "consume" else pace.fill
-    bench(broker, "produce", "--queues", str(QUEUES), "--count", str(count), "-d", "60", "--warm-up", "0")
+    fill = ("--queues", str(QUEUES), "--count", str(_FILL_MESSAGES), "-d", "60", "--warm-up", "0")
+    bench(broker, "produce", *fill)
     options = () if cell.kind == "java-producer" else _without_rate(cell.options)
     rates: list[float] = []
     while len(rates) < pace.ramps_max:

@@ -28,8 +28,8 @@ from rmqpy.load import machine
 
 HERE = Path(__file__).resolve().parent
 CELLS = "1x1,64x1,4x64,4x256-binary,4x64-1k,batch,pull-1,pull-16"
-FULL = Pace(pairs=5, seconds=1.5, warm_up=0.5, ramp=2.0, ramps_max=6, burst=1.0, fill=20_000)
-QUICK = Pace(pairs=2, seconds=0.7, warm_up=0.3, ramp=1.0, ramps_max=2, burst=1.0, fill=20_000)
+FULL = Pace(pairs=5, seconds=1.5, warm_up=0.3, ramp=2.0, ramps_max=6, burst=1.0)
+QUICK = Pace(pairs=2, seconds=0.7, warm_up=0.3, ramp=1.0, ramps_max=2, burst=1.0)
 DURABILITY = "`ASYNC_FLUSH`: in the page cache of its log, which is flushed every 50 ms"
 
 Runs = Mapping[str, Sequence[Figures]]
