@@ -20,7 +20,7 @@ from benchmarks import memory, report
 from benchmarks.cells import Cell, named
 from benchmarks.interval import Figures
 from benchmarks.measure import Pace, load, take_turns, warm
-from benchmarks.peers import PEERS, Peer, load_generator
+from benchmarks.peers import PEERS, Kafka, Peer, load_generator
 from benchmarks.revision import revision
 from benchmarks.servers import Rmqpy
 from rmqpy import __version__
@@ -100,7 +100,7 @@ def document(
         "## When a send is answered",
         report.table(["", "the message is"], promises),
         "## Settings",
-        "Everything not named is each broker's default.",
+        f"Everything not named is each broker's default, but for Kafka's heap: `java {' '.join(Kafka.options)}`.",
         *(f"{name}:\n```\n{lines.strip()}\n```" for name, lines in settings.items()),
     ]
     return "\n\n".join(parts) + "\n"
