@@ -9,6 +9,7 @@
 //! Threads: `next` under the put lock; `push` under the dispatch lock; the rest from any.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::sync::atomic::Ordering;
 
 use crate::positions::{QueueKey, QueueOffset};
@@ -117,6 +118,15 @@ struct Tail {
     units: VecDeque<[u8; UNIT_BYTES]>,
     /// Offset of the first unit that is not in a file.
     written: u64,
+}
+
+/// What came of adding units.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pushed {
+    /// Units that were added.
+    pub count: u64,
+    /// Units that are in memory alone now.
+    pub unwritten: usize,
 }
 
 impl ConsumeQueue {
@@ -230,17 +240,27 @@ impl ConsumeQueue {
         self.first.fetch_max(offset, Ordering::AcqRel);
     }
 
-    /// Adds the unit of a record that becomes visible now. `false`, and nothing done, unless it is the next one.
-    pub(super) fn push(&self, offset: QueueOffset, unit: Unit) -> bool {
+    /// Adds the units of records that become visible now, each at its offset, in one go. One that is not the next is left
+    /// out.
+    pub(super) fn push_all(&self, units: impl Iterator<Item = (QueueOffset, Unit)>) -> Pushed {
         let mut tail = self.tail.lock();
-        let max = tail.first + tail.units.len() as u64;
-        if offset.0 != max {
-            return false;
+        let begin = tail.first + tail.units.len() as u64;
+        let (mut max, mut bytes) = (begin, 0);
+        for (offset, unit) in units {
+            if offset.0 == max {
+                tail.units.push_back(unit.encode());
+                bytes += u64::from(unit.size);
+                max += 1;
+            }
         }
-        tail.units.push_back(unit.encode());
-        self.bytes.fetch_add(u64::from(unit.size), Ordering::Relaxed);
-        self.max.store(max + 1, Ordering::Release);
-        true
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.max.store(max, Ordering::Release);
+        Pushed { count: max - begin, unwritten: (max - tail.written) as usize }
+    }
+
+    /// Adds one unit. `false`, and nothing done, unless it is the next one.
+    pub(super) fn push(&self, offset: QueueOffset, unit: Unit) -> bool {
+        self.push_all(iter::once((offset, unit))).count == 1
     }
 
     /// Messages that became visible since the last call, and their bytes. Only one caller keeps count.
@@ -276,12 +296,6 @@ impl ConsumeQueue {
 
     pub(super) fn unlist(&self) {
         self.is_listed.store(false, Ordering::Release);
-    }
-
-    /// Units that are in memory alone.
-    pub(super) fn unwritten(&self) -> usize {
-        let tail = self.tail.lock();
-        (tail.first + tail.units.len() as u64 - tail.written) as usize
     }
 
     /// Copies units from `offset` on into `into` as far as they are in memory; `None` when the first one is not.
@@ -366,6 +380,21 @@ mod tests {
     }
 
     #[test]
+    fn units_of_a_batch_are_added_in_one_go_without_those_out_of_turn() {
+        let queue = queue(5);
+        let offsets = [5, 6, 9, 7, 6, 8];
+        let pushed = queue.push_all(offsets.iter().map(|offset| (QueueOffset(*offset), unit(offset * 100))));
+        assert_eq!((pushed.count, pushed.unwritten, queue.max()), (4, 4, QueueOffset(9)));
+        assert_eq!(queue.take_arrivals(), (4, 400));
+        let mut into = [[0; UNIT_BYTES]; 8];
+        assert_eq!(queue.read_tail(5, &mut into), Some(4));
+        let physical = into[..4].iter().map(|bytes| Unit::decode(bytes).physical).collect::<Vec<_>>();
+        assert_eq!(physical, [500, 600, 700, 800]);
+        queue.wrote(8);
+        assert_eq!(queue.push_all(iter::once((QueueOffset(9), unit(900)))).unwritten, 2);
+    }
+
+    #[test]
     fn written_units_stay_warm_until_the_queue_cools_down() {
         let queue = queue(0);
         for index in 0..200 {
@@ -381,6 +410,6 @@ mod tests {
         assert_eq!(Unit::decode(&into[9]), unit(19_900));
         queue.cool_down();
         assert_eq!(queue.read_tail(190, &mut into), None);
-        assert_eq!(queue.unwritten(), 0);
+        assert_eq!(queue.written(), 200);
     }
 }

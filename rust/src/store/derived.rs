@@ -13,8 +13,8 @@ use super::queues::Queues;
 
 /// A set of files computed from the log.
 pub trait Derived: Send + Sync {
-    /// Takes a record; under the dispatch lock, or alone in recovery.
-    fn take(&self, record: &Dispatch);
+    /// Takes records, in log order; under the dispatch lock, or alone in recovery.
+    fn take(&self, records: &[Dispatch]);
     /// Brings what is in memory to the files. Called by the keeper and by recovery.
     fn write(&self) -> Result<(), StoreError>;
     /// Makes what was written durable.
@@ -40,9 +40,9 @@ impl DerivedFiles {
         std::iter::once(queues).chain(self.index.as_ref().map(|index| -> &dyn Derived { index }))
     }
 
-    /// Gives a record to every part.
-    pub fn take(&self, record: &Dispatch) {
-        self.each().for_each(|part| part.take(record));
+    /// Gives records to every part.
+    pub fn take(&self, records: &[Dispatch]) {
+        self.each().for_each(|part| part.take(records));
     }
 
     /// Writes every part.

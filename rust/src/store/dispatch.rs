@@ -174,11 +174,11 @@ impl Dispatcher {
         let is_ready = ready(position, unwritten);
         unwritten.bytes.clear();
         if is_ready.is_ok() {
-            for record in ring.iter() {
-                self.derived.take(record);
-                let store_timestamp_ms = record.store_timestamp_ms;
-                let weight = if record.is_queued() { record.queue.weight() } else { 0 };
-                *last = Some(LastRecord { physical: record.physical.0, store_timestamp_ms, weight });
+            self.derived.take(ring);
+            if let Some(newest) = ring.last() {
+                let store_timestamp_ms = newest.store_timestamp_ms;
+                let weight = if newest.is_queued() { newest.queue.weight() } else { 0 };
+                *last = Some(LastRecord { physical: newest.physical.0, store_timestamp_ms, weight });
             }
             self.visible.store(position.0, Ordering::Release);
             self.announce(ring);

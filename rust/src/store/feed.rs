@@ -13,6 +13,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::slice;
 use std::sync::Arc;
 
 use crate::message::{sysflag, tag};
@@ -155,7 +156,7 @@ impl<'a> Feed<'a> {
             self.take_into_queue(Entry { queue, offset: dispatch.queue_offset, unit })?;
         }
         if let Some(index) = self.derived.index.as_ref().filter(|_| self.feeds_index) {
-            index.take(&dispatch);
+            index.take(slice::from_ref(&dispatch));
         }
         self.records += 1;
         if self.records.is_multiple_of(RECORDS_BETWEEN_WRITES) {

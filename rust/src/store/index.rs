@@ -159,17 +159,16 @@ impl Index {
 }
 
 impl Derived for Index {
-    fn take(&self, record: &Dispatch) {
-        if !record.is_indexed() {
-            return;
-        }
+    fn take(&self, records: &[Dispatch]) {
         let waiting = {
             let mut pending = self.pending.lock();
-            pending.extend(record.keys.iter().map(|hash| Key {
-                hash,
-                physical: record.physical.0,
-                store_timestamp_ms: record.store_timestamp_ms,
-            }));
+            for record in records.iter().filter(|record| record.is_indexed()) {
+                pending.extend(record.keys.iter().map(|hash| Key {
+                    hash,
+                    physical: record.physical.0,
+                    store_timestamp_ms: record.store_timestamp_ms,
+                }));
+            }
             pending.len()
         };
         if waiting >= PENDING_KEYS_MAX {

@@ -7,6 +7,8 @@
 //! Threads: any. What is not near the end of the log may wait for the disk: `Store::get_hot` leaves it alone, and
 //! `Store::read_later` has a thread for it.
 
+use std::mem;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,18 +16,17 @@ use bytes::Bytes;
 use crate::positions::{PhysicalOffset, QueueOffset};
 
 use super::commit_log::CommitLog;
-use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
+use super::consume_queue::{ConsumeQueue, Unit};
 use super::derived::DerivedFiles;
 use super::error::StoreError;
 use super::scan::{is_entry_of, record_at};
 use super::segment::Segment;
+use super::window::Window;
 
 /// Units examined by one read at least, however few messages are asked for: a filter may refuse most.
 const EXAMINED_UNITS_MIN: u64 = 800;
-/// Units copied out of a queue in one go.
-const CHUNK_UNITS: usize = 64;
 /// Smallest and largest size limit of one read.
-const READ_BYTES: std::ops::RangeInclusive<usize> = 100..=128 << 20;
+const READ_BYTES: RangeInclusive<usize> = 100..=128 << 20;
 /// Hits of one query by key at most.
 pub const QUERY_RECORDS_MAX: usize = 64;
 /// Rounds of a query by key, each ending where the one before began.
@@ -87,7 +88,7 @@ impl GetStatus {
     }
 }
 
-/// What a read found. Reused from call to call.
+/// What a read found. Reused from call to call, for reads of one store.
 #[derive(Default, Debug)]
 pub struct GetResult {
     /// How it went.
@@ -104,6 +105,8 @@ pub struct GetResult {
     pub bytes: usize,
     /// Messages in the slices.
     pub count: u32,
+    /// Units that the last read copied, and the next one probably asks for.
+    window: Window,
 }
 
 impl GetResult {
@@ -170,7 +173,12 @@ impl Reader<'_> {
                 (into.status, into.next_begin) = (status, next);
                 true
             }
-            None => self.get_within(queue, ask, hot_bytes, accept, into),
+            None => {
+                let mut window = mem::take(&mut into.window);
+                let is_read = self.get_within(queue, ask, hot_bytes, accept, &mut window, into);
+                into.window = window;
+                is_read
+            }
         }
     }
 
@@ -180,28 +188,21 @@ impl Reader<'_> {
         ask: &Get,
         hot_bytes: u64,
         accept: &mut dyn FnMut(i64) -> bool,
+        window: &mut Window,
         into: &mut GetResult,
     ) -> bool {
         let bytes_max = ask.bytes_max.clamp(*READ_BYTES.start(), *READ_BYTES.end());
         let examined_max = EXAMINED_UNITS_MIN.max(u64::from(ask.messages_max));
         let limit = into.max.0.min(ask.offset.0 + examined_max);
         let mut gather = Gather::default();
-        let mut chunk = [[0; UNIT_BYTES]; CHUNK_UNITS];
         let mut removed_until = 0;
         into.status = GetStatus::NoMatchedMessage;
         into.next_begin = ask.offset;
         'units: while into.next_begin.0 < limit {
-            let wanted = (limit - into.next_begin.0).min(CHUNK_UNITS as u64) as usize;
-            let room = chunk.get_mut(..wanted).unwrap_or_default();
-            // A file that cannot be read is as good as one that is not there.
-            let count = self.derived.queues.read(queue, into.next_begin.0, room).unwrap_or(0);
-            if count == 0 {
-                break;
-            }
-            let units = chunk.iter().take(count).map(Unit::decode);
-            if into.next_begin == ask.offset
-                && units.clone().next().is_some_and(|first| !self.is_near(first.physical, hot_bytes))
-            {
+            let units = window.units(&self.derived.queues, queue, into.next_begin.0..limit).iter();
+            let units = units.map(Unit::decode);
+            let Some(first) = units.clone().next() else { break };
+            if into.next_begin == ask.offset && !self.is_near(first.physical, hot_bytes) {
                 return false;
             }
             for unit in units {

@@ -64,6 +64,7 @@ pub mod simdisk;
 mod statistics;
 mod sums;
 mod sync;
+mod window;
 
 use std::fmt;
 use std::sync::Arc;

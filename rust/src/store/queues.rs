@@ -275,6 +275,28 @@ impl Queues {
         self.topics.read().values().flat_map(BTreeMap::values).for_each(|queue| queue.cool_down());
     }
 
+    /// Takes records of one queue.
+    fn take_run(&self, queue: &Arc<ConsumeQueue>, records: &[Dispatch]) {
+        let queued = records.iter().filter(|record| record.is_queued());
+        let pushed = queue.push_all(queued.clone().map(|record| {
+            let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
+            (record.queue_offset, unit)
+        }));
+        debug_assert_eq!(pushed.count, queued.count() as u64, "records of a queue arrive in order");
+        if pushed.count == 0 {
+            return;
+        }
+        self.digest.fetch_add(queue.weight().wrapping_mul(pushed.count), Ordering::AcqRel);
+        if queue.list() {
+            self.dirty.lock().push(Arc::clone(queue));
+        }
+        if pushed.unwritten >= UNWRITTEN_UNITS_MAX {
+            // The keeper is behind. An error is its to report: the queue stays on the list.
+            let mut writing = self.writing.lock();
+            let _ = self.write_queue(queue, &mut writing.units);
+        }
+    }
+
     fn write_queue(&self, queue: &ConsumeQueue, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
         if queue.is_deleted() {
             return Ok(());
@@ -292,24 +314,12 @@ fn digest_of(queue: &ConsumeQueue) -> u64 {
 }
 
 impl Derived for Queues {
-    fn take(&self, record: &Dispatch) {
-        let queue = &record.queue;
-        if !record.is_queued() || queue.is_deleted() {
-            return;
-        }
-        let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
-        let is_next = queue.push(record.queue_offset, unit);
-        debug_assert!(is_next, "records of a queue arrive in order");
-        if is_next {
-            self.digest.fetch_add(queue.weight(), Ordering::AcqRel);
-        }
-        if queue.list() {
-            self.dirty.lock().push(Arc::clone(queue));
-        }
-        if queue.unwritten() >= UNWRITTEN_UNITS_MAX {
-            // The keeper is behind. An error is its to report: the queue stays on the list.
-            let mut writing = self.writing.lock();
-            let _ = self.write_queue(queue, &mut writing.units);
+    fn take(&self, records: &[Dispatch]) {
+        // The messages of a batch, and most of a pipelined producer's, are neighbours in their queue too.
+        for run in records.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue)) {
+            if let Some(first) = run.first().filter(|first| !first.queue.is_deleted()) {
+                self.take_run(&first.queue, run);
+            }
         }
     }
 

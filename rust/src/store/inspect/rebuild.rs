@@ -49,7 +49,7 @@ impl StoppedStore {
         let mut records = 0_u64;
         self.walk(|found| {
             let Found::Record(record) = found else { return Ok(()) };
-            made.take(&dispatch(record, &queue));
+            made.take(&[dispatch(record, &queue)]);
             records += 1;
             if records.is_multiple_of(RECORDS_BETWEEN_WRITES) { made.write() } else { Ok(()) }
         })?;
