@@ -177,14 +177,20 @@ fn group_commits(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn opens(criterion: &mut Criterion) {
-    let folder = Folder::new("open");
+/// A store that was filled and closed: its folder, how to open it, and the bytes of its log.
+fn filled(name: &str) -> (Folder, Options, u64) {
+    let folder = Folder::new(name);
     let options = Options::new(&folder.0);
     let store = open(options.clone());
     fill(&store, STORED);
     let (_, PhysicalOffset(bytes)) = store.range();
     store.close().unwrap();
     drop(store);
+    (folder, options, bytes)
+}
+
+fn opens(criterion: &mut Criterion) {
+    let (folder, options, bytes) = filled("open");
     let mut group = criterion.benchmark_group("open");
     group.sample_size(10);
     group.bench_function("after a clean stop", |bench| {
@@ -215,13 +221,7 @@ fn timed_open(options: &Options) -> Duration {
 
 /// What is read of an earlier life is compared with the checksums of its blocks, once.
 fn checks(criterion: &mut Criterion) {
-    let folder = Folder::new("check");
-    let options = Options::new(&folder.0);
-    let store = open(options.clone());
-    fill(&store, STORED);
-    let (_, PhysicalOffset(bytes)) = store.range();
-    store.close().unwrap();
-    drop(store);
+    let (_folder, options, bytes) = filled("check");
     let mut group = criterion.benchmark_group("read all, opened again");
     group.sample_size(10);
     group.throughput(Throughput::Bytes(bytes));

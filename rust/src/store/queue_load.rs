@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::positions::QueueKey;
 
 use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
-use super::disk::{Disk, DiskFile, Entry, Open};
+use super::disk::{Disk, DiskFile, Open};
 use super::error::StoreError;
 use super::options::Options;
 use super::queue_files::QueueFiles;
@@ -48,9 +48,9 @@ impl Folders {
             let topic: Arc<str> = Arc::from(topic.name.as_str());
             for entry in list(&dir)?.iter().filter(|entry| entry.is_dir) {
                 let Ok(queue_id) = entry.name.parse() else { continue };
-                let is_file =
-                    |file: &Entry| (!file.is_dir).then(|| Some((position_of(&file.name)?, file.size)));
-                let files = list(&dir.join(&entry.name))?.iter().filter_map(|file| is_file(file)?).collect();
+                let files = list(&dir.join(&entry.name))?;
+                let files = files.iter().filter(|file| !file.is_dir);
+                let files = files.filter_map(|file| Some((position_of(&file.name)?, file.size))).collect();
                 folders.push(Folder { key: QueueKey { topic: Arc::clone(&topic), queue_id }, files });
             }
         }
