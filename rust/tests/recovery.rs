@@ -5,24 +5,18 @@ mod store_model;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use rmqpy::clock::{Clock, ManualClock};
-use rmqpy::positions::{PhysicalOffset, QueueOffset};
+use rmqpy::positions::QueueOffset;
 use rmqpy::store::disk::{Disk, Open, OsDisk};
 use rmqpy::store::simdisk::{SimDisk, Survival};
-use rmqpy::store::{
-    Boundary, Event, Get, GetResult, GetStatus, Options, Phase, Progress, PutError, Store, StoreError,
+use rmqpy::store::{Event, Get, GetResult, GetStatus, Options, Phase, Progress, Store, StoreError};
+use store_model::{
+    Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample, start,
 };
-use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample};
 
 const A: Sample = sample("orders", 0, 100);
 const B: Sample = sample("orders", 1, 50);
 const BIG: Sample = sample("bulk", 0, 20_000);
-
-fn start(disk: &SimDisk) -> Arc<Store> {
-    open(disk.shared(), options("/store", false), clock()).expect("opens")
-}
 
 fn stop(store: Arc<Store>) {
     store.close().expect("closes");
@@ -317,129 +311,6 @@ fn a_deleted_topic_begins_at_zero_again_and_stays_so() {
         assert_eq!(read_all(&store, "bulk", 0).len(), 3);
         assert_eq!(put(&store, &[A], false)[0].expect("stored").0, QueueOffset(1));
     }
-}
-
-#[test]
-fn a_record_that_fits_no_segment_is_refused_and_leaves_no_trace() {
-    let disk = SimDisk::new();
-    let store = start(&disk);
-    let before = store.range().1;
-    let huge = sample("orders", 0, SEGMENT_BYTES as usize);
-    assert_eq!(put(&store, &[huge], false), [Err(PutError::TooLarge)]);
-    assert_eq!(store.range().1, before);
-    // A batch that is too large as a whole is refused as a whole; the puts around it are not.
-    assert_eq!(put(&store, &[BIG, BIG, BIG, BIG], true), [Err(PutError::TooLarge); 4]);
-    assert!(put(&store, &[A, huge, A].map(|sample| sample), false)[2].is_ok());
-}
-
-#[test]
-fn a_batch_lies_in_one_segment() {
-    let disk = SimDisk::new();
-    let store = start(&disk);
-    put(&store, &[BIG, BIG], false);
-    store.keep().expect("a working disk");
-    let outcomes = put(&store, &[BIG, A, BIG], true);
-    let starts: Vec<u64> = outcomes.iter().map(|outcome| outcome.expect("stored").1.0).collect();
-    assert_eq!(starts[0], SEGMENT_BYTES, "none of it stayed in the first segment: {starts:?}");
-    assert_eq!(read_all(&store, "bulk", 0).len(), 4);
-}
-
-#[test]
-fn reads_answer_as_the_original_does() {
-    let disk = SimDisk::new();
-    let store = start(&disk);
-    put(&store, &[A; 20], false);
-    let queue = store.queue("orders", 0).expect("a queue");
-    let empty = store.queue_or_create("orders", 9).expect("a queue");
-    let record = store.range().1.0 as usize / 20;
-    let get = |queue, offset, messages_max, bytes_max, accept: bool| {
-        let mut result = GetResult::default();
-        let ask = Get { offset: QueueOffset(offset), messages_max, bytes_max };
-        store.get(queue, &ask, &mut |_| accept, &mut result);
-        (result.status, result.next_begin.0, result.count)
-    };
-    let rows = [
-        (get(&empty, 0, 32, 1 << 20, true), (GetStatus::NoMessageInQueue, 0, 0)),
-        (get(&empty, 5, 32, 1 << 20, true), (GetStatus::NoMessageInQueue, 0, 0)),
-        (get(&queue, 0, 32, 1 << 20, true), (GetStatus::Found, 20, 20)),
-        (get(&queue, 3, 5, 1 << 20, true), (GetStatus::Found, 8, 5)),
-        (get(&queue, 3, 0, 1 << 20, true), (GetStatus::Found, 4, 1)),
-        (get(&queue, 3, 32, record * 2, true), (GetStatus::Found, 5, 2)),
-        (get(&queue, 3, 32, 0, true), (GetStatus::Found, 4, 1)),
-        (get(&queue, 3, 32, 1 << 20, false), (GetStatus::NoMatchedMessage, 20, 0)),
-        (get(&queue, 20, 32, 1 << 20, true), (GetStatus::OffsetOverflowOne, 20, 0)),
-        (get(&queue, 21, 32, 1 << 20, true), (GetStatus::OffsetOverflowBadly, 20, 0)),
-    ];
-    for (index, (found, expected)) in rows.into_iter().enumerate() {
-        assert_eq!(found, expected, "row {index}");
-    }
-}
-
-#[test]
-fn neighbouring_records_come_as_one_slice() {
-    let disk = SimDisk::new();
-    let store = start(&disk);
-    put(&store, &[A, A, B, A], false);
-    let mut result = GetResult::default();
-    let queue = store.queue("orders", 0).expect("a queue");
-    let ask = Get { offset: QueueOffset(0), messages_max: 32, bytes_max: 1 << 20 };
-    store.get(&queue, &ask, &mut |_| true, &mut result);
-    assert_eq!((result.slices.len(), result.count), (2, 3));
-    assert_eq!(result.bytes, result.slices.iter().map(bytes::Bytes::len).sum::<usize>());
-}
-
-#[test]
-fn an_offset_is_found_by_time_at_either_end_of_equal_times() {
-    let disk = SimDisk::new();
-    let clock = clock();
-    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
-    let queue = store.queue_or_create("orders", 0).expect("a queue");
-    assert_eq!(store.offset_by_time(&queue, 5, Boundary::Lower), QueueOffset(0));
-    assert_eq!(store.log_begin_time(), None);
-    let begin = clock.wall_ms() as i64;
-    // Times 0, 10, 10, 10, 20.
-    for pause in [0, 10, 0, 0, 10] {
-        clock.advance(Duration::from_millis(pause));
-        put(&store, &[A], false);
-    }
-    let rows = [(-1, 0, 0), (0, 0, 0), (5, 1, 0), (10, 1, 3), (15, 4, 3), (20, 4, 4), (25, 5, 4)];
-    for (time, lower, upper) in rows {
-        let found = |boundary| store.offset_by_time(&queue, begin + time, boundary).0;
-        assert_eq!((found(Boundary::Lower), found(Boundary::Upper)), (lower, upper), "time {time}");
-    }
-    assert_eq!(store.store_time(&queue, QueueOffset(4)), Some(begin + 20));
-    assert_eq!(store.earliest_store_time(&queue), Some(begin));
-    assert_eq!(store.log_begin_time(), Some(begin));
-}
-
-#[test]
-fn store_times_never_fall_even_when_the_clock_does() {
-    let disk = SimDisk::new();
-    for (wall_ms, expected) in [(5_000, 5_000), (3_000, 5_000), (9_000, 9_000)] {
-        let store = open(disk.shared(), options("/store", false), ManualClock::at(wall_ms)).expect("opens");
-        let (offset, ..) = put(&store, &[A], false)[0].expect("stored");
-        let queue = store.queue("orders", 0).expect("a queue");
-        assert_eq!(store.store_time(&queue, offset), Some(expected));
-        stop(store);
-    }
-}
-
-#[test]
-fn lookups_find_records_and_nothing_else() {
-    let disk = SimDisk::new();
-    let store = start(&disk);
-    let (_, physical, end) = put(&store, &[A, B], false)[1].expect("stored");
-    let record = store.lookup(physical).expect("a record begins there");
-    assert_eq!(record.len() as u64, end.0 - physical.0);
-    for at in [physical.0 + 1, end.0, u64::MAX] {
-        assert_eq!(store.lookup(PhysicalOffset(at)), None, "at {at}");
-    }
-    let found = store.query("orders", &key_of("orders", 1, 0), 32, 0, i64::MAX).expect("an index");
-    assert_eq!(found.records, [record]);
-    assert!(store.query("orders", "nobody", 32, 0, i64::MAX).expect("an index").records.is_empty());
-    assert!(
-        store.query("other", &key_of("orders", 1, 0), 32, 0, i64::MAX).expect("an index").records.is_empty()
-    );
 }
 
 #[test]

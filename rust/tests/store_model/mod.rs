@@ -16,6 +16,7 @@ use rmqpy::message::record::{RecordFields, records};
 use rmqpy::message::tag;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::Disk;
+use rmqpy::store::simdisk::SimDisk;
 use rmqpy::store::{
     Get, GetResult, GetStatus, KeyHashes, MediumKind, Options, Progress, Put, PutError, Store, StoreError,
 };
@@ -76,6 +77,11 @@ impl Mode {
 
 pub fn open(disk: Arc<dyn Disk>, options: Options, clock: SharedClock) -> Result<Arc<Store>, StoreError> {
     Store::open(options, disk, clock, &Progress::default())
+}
+
+/// The store that most tests of one life or two open.
+pub fn start(disk: &SimDisk) -> Arc<Store> {
+    open(disk.shared(), options("/store", false), clock()).expect("opens")
 }
 
 pub fn clock() -> Arc<ManualClock> {
