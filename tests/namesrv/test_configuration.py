@@ -242,7 +242,7 @@ def test_a_setting_that_cannot_be_served_stops_the_start(given: dict[str, str], 
 async def test_a_port_in_use_is_an_error_at_the_start(server: NameServer, tmp_path: Path) -> None:
     port = int(server.address.rpartition(":")[2])
     other = NameServer(NameServerConfig(listen_port=port, kv_path="", store_path=""))
-    with pytest.raises(OSError, match=r"."):
+    with pytest.raises(OSError, match=rf"127.0.0.1:{port}: .*another port.*sport = :{port}"):
         await other.start()
     await other.stop()
 

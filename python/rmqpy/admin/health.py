@@ -100,7 +100,7 @@ class Health(Part):
                 verdicts.append(Verdict(f"name server {address}", "bad", _line(error), advice))
             else:
                 count = len(views[address].broker_addr_table)
-                verdicts.append(Verdict(f"name server {address}", "ok", f"knows {count} brokers"))
+                verdicts.append(Verdict(f"name server {address}", "ok", f"knows {count} broker{'s' * (count != 1)}"))
         return verdicts, views
 
     async def _broker(self, name: str, address: str, disk_free_min: int) -> list[Verdict]:

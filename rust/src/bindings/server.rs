@@ -198,7 +198,15 @@ impl PyServer {
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
             let named = |error: io::Error| {
-                io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+                let advice = match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        format!("; take another port, or see who has it: ss -ltnp 'sport = :{port}'")
+                    }
+                    io::ErrorKind::PermissionDenied => "; take a port above 1023".to_owned(),
+                    io::ErrorKind::AddrNotAvailable => "; this machine has no such address".to_owned(),
+                    _ => String::new(),
+                };
+                io::Error::new(error.kind(), format!("cannot listen on {address}: {error}{advice}"))
             };
             Ok(server.listen(address, vip).map_err(named)?)
         })?;

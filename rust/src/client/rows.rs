@@ -243,12 +243,13 @@ impl Rows {
         parcel: &Parcel,
         now_ms: u64,
     ) -> Result<Outgoing, RowsError> {
-        let mut fields = Fields::default();
+        let mut fields = Fields { properties: self.extra.clone(), ..Fields::default() };
+        let mut hashed = Vec::new();
         let mut packing = Packing::with_capacity(parcel.rows.len(), parcel.bytes);
         for row in parcel.rows.iter().map(|row| *row as usize) {
             self.fill(&mut fields, row)?;
             let body = self.body.value(row);
-            let id = self.id(letterhead, row, now_ms);
+            let id = self.id(letterhead, row, now_ms, &mut hashed);
             if parcel.is_alone {
                 return Ok(letterhead.message_as(&fields, body, id, now_ms));
             }
@@ -299,7 +300,8 @@ impl Rows {
         level.or_else(|| at.map(|each| Delivery::At(each.value(row))))
     }
 
-    /// Everything of a row but its body. `fields` is used again for row after row: most of it costs nothing then.
+    /// Everything of a row but its body. `fields` begins with the properties that every row has, and is used again for
+    /// row after row: what does not change costs nothing then.
     fn fill(&self, fields: &mut Fields, row: usize) -> Result<(), RowsError> {
         if self.body.is_null(row) || self.body.value(row).is_empty() {
             return Err(refused(row, "its body is null or empty, which no broker takes"));
@@ -318,28 +320,29 @@ impl Rows {
         fields.sharding_key = text(self.sharding_key.as_ref(), row).map(str::to_owned);
         fields.delivery = self.delivery(row);
         fields.flag = number(self.flag.as_ref(), row).unwrap_or_default();
-        fields.properties.clear();
         if let Some(pairs) = &self.properties {
+            fields.properties.clear();
             pairs.fill(&mut fields.properties, row);
+            fields.properties.extend(self.extra.iter().cloned());
         }
-        fields.properties.extend(self.extra.iter().cloned());
         fields.check_content().map_err(wrong)
     }
 
-    fn id(&self, letterhead: &Letterhead, row: usize, now_ms: u64) -> String {
+    /// The id of a row. `hashed` is a buffer to be used again.
+    fn id(&self, letterhead: &Letterhead, row: usize, now_ms: u64, hashed: &mut Vec<u8>) -> String {
         if let Some(id) = text(self.message_id.as_ref(), row) {
             return id.to_owned();
         }
         let Some(Identity { seed, first }) = &self.identity else {
             return letterhead.ids.next(now_ms).as_str().to_owned();
         };
-        let mut hash = XxHash3_128::new();
-        hash.write(seed);
+        hashed.clear();
+        hashed.extend_from_slice(seed);
         match text(self.distinct.as_ref(), row) {
-            Some(distinct) => hash.write(distinct.as_bytes()),
-            None => hash.write(&(first + row as u64).to_be_bytes()),
+            Some(distinct) => hashed.extend_from_slice(distinct.as_bytes()),
+            None => hashed.extend_from_slice(&(first + row as u64).to_be_bytes()),
         }
-        hashed_id(hash.finish_128()).as_str().to_owned()
+        hashed_id(XxHash3_128::oneshot(hashed)).as_str().to_owned()
     }
 }
 
@@ -434,7 +437,7 @@ mod tests {
             [("body", Arc::new(bodies)), ("shardingKey", Arc::new(keys))];
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let identity = Some(Identity { seed: b"query|7|".to_vec(), first: 10 });
-        Rows::new(&batch, Some("orders".into()), identity, Vec::new()).unwrap()
+        Rows::new(&batch, Some("orders".into()), identity, vec![("source".into(), "table".into())]).unwrap()
     }
 
     #[test]
@@ -478,7 +481,10 @@ mod tests {
         let sent = rows.pack(&letterhead(), parcel, 0).unwrap();
         let members: Vec<_> = inner_messages(sent.body()).map(Result::unwrap).collect();
         assert_eq!(members.iter().map(|member| member.body).collect::<Vec<_>>(), [b"one", b"two"]);
-        assert_eq!(properties::get(members[0].properties, b"__SHARDINGKEY"), Some(b"k".as_slice()));
+        for member in members {
+            assert_eq!(properties::get(member.properties, b"__SHARDINGKEY"), Some(b"k".as_slice()));
+            assert_eq!(properties::get(member.properties, b"source"), Some(b"table".as_slice()));
+        }
     }
 
     #[test]
