@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,8 +36,10 @@ PIPELINE = Path(__file__).with_name("pipeline.py")
 PATIENCE_S = 300.0
 #: In a row, without a kill.
 DRIVERS_MAX = 20
-#: For the broker, between two glimpses of life.
-PAUSE_S = 0.03
+#: For the broker: a glimpse of life, and the pause after it. A task's sends take several dozens of them.
+GLIMPSE_S, PAUSE_S = 0.002, 0.03
+#: Pauses without an answer about new messages after which sending has come to its end.
+SILENCES_MAX = 5
 #: Finds every process of a campaign, whoever started it: environments are handed on.
 MARK = "RMQPY_CAMPAIGN"
 
@@ -160,19 +163,29 @@ class Cluster:
             os.kill(chance.choice(executors), signal.SIGKILL)
 
     def stop_inside_sending(self, chance: random.Random) -> bool:
-        """Let the broker run for one answer at a time, until the copy is in the middle of a batch; then it is stopped.
+        """Let the broker run for moments until the copy is in the middle of a batch; then it is stopped.
 
-        Returns whether that has come about: the second topic grew in each of the last few glimpses.
+        Returns whether that has come about: the second topic was seen to grow a few times, and not for the last time.
         """
-        wanted, growing, before = chance.randrange(2, 8), 0, self.stored()
+        wanted, growing, silences = chance.randrange(1, 5), 0, 0
+        before = self.stored()
         deadline = time.monotonic() + 60
+        # Answered in the glimpses, as what the copy sends; the last one when the broker goes on.
+        asking = ThreadPoolExecutor(1)
+        asked = asking.submit(self.stored)
         while growing < wanted and time.monotonic() < deadline:
             self.broker.process.send_signal(signal.SIGSTOP)
             time.sleep(PAUSE_S)
             self.broker.process.send_signal(signal.SIGCONT)
-            now = self.stored()
-            growing, before = growing + 1 if now > before else 0, now
+            time.sleep(GLIMPSE_S)
+            if asked.done():
+                now = asked.result()
+                growing, silences = (growing + 1, 0) if now > before else (growing, silences + 1)
+                before, asked = now, asking.submit(self.stored)
+            if silences > SILENCES_MAX:
+                growing = silences = 0
         self.broker.process.send_signal(signal.SIGSTOP)
+        asking.shutdown(wait=False)
         return growing >= wanted
 
 

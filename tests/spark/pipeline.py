@@ -41,9 +41,9 @@ def feed(namesrv: str) -> None:
     with rmqpy.Producer(namesrv, send_timeout=60) as producer:
         number = 0
         while not is_over.wait(0.02):
-            for future in [producer.submit(SOURCE, str(number + index)) for index in range(8)]:
+            for future in [producer.submit(SOURCE, str(number + index)) for index in range(16)]:
                 future.result()
-            number += 8
+            number += 16
 
 
 def drive(namesrv: str, folder: str) -> None:
@@ -99,12 +99,12 @@ def _stream(spark: "SparkSession", namesrv: str, **options: str) -> "DataFrame":
 
 
 def _copy(spark: "SparkSession", namesrv: str, folder: str) -> Any:
-    # Small requests, few under way: a broker that runs by fits and starts gets a batch in many pieces.
+    # Small requests, one at a time: a broker that runs by fits and starts gets a batch in many pieces.
     sink = {
         "sendTimeoutMs": "60000",
         "requestTimeoutMs": "10000",
-        "sendBatchMessages": "4",
-        "maxInFlight": "2",
+        "sendBatchMessages": "2",
+        "maxInFlight": "1",
     }
     return (
         _stream(spark, namesrv, minPartitions=str(TASKS))
