@@ -20,9 +20,10 @@ class Broker:
     @classmethod
     def start(cls, folder: Path, *settings: str) -> "Broker":
         command = [sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(folder)]
-        ports = ["--namesrv-port", "0", "--broker-port", "0"]
+        # A campaign has hundreds of lives: only what went wrong in one is worth a line.
+        options = ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning"]
         process = subprocess.Popen(
-            [*command, *ports, *SMALL_FILES, *settings], stdout=subprocess.PIPE, text=True
+            [*command, *options, *SMALL_FILES, *settings], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         ready = process.stdout.readline()
