@@ -52,6 +52,7 @@ check: spark ## formatting, lints, types, the native stub against the binary, im
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets --features python -- -D warnings
 	$(BIN)/ruff check python spark tests examples benchmarks
+	$(BIN)/ruff format --check python spark tests examples benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest rmqpy._native
 	$(BIN)/pytest tests/test_architecture.py
@@ -158,6 +159,7 @@ fuzz: ## every decoder against mutated bytes, FUZZ_SECONDS (60) each; needs carg
 format: build ## rewrite the sources as the checks want them
 	cargo fmt --all
 	$(BIN)/ruff check --fix-only python spark tests examples benchmarks
+	$(BIN)/ruff format python spark tests examples benchmarks
 
 wheel: $(VENV)/.tools ## the wheels of both distributions, in dist/
 	$(BIN)/maturin build --locked --release --out dist

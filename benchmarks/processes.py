@@ -78,7 +78,9 @@ class Child:
         deadline = time.monotonic() + seconds
         while not is_ready():
             if self._process.poll() is not None:
-                raise RuntimeError(f"{self.name} ended with code {self._process.returncode}:\n{self.log_tail()}")
+                raise RuntimeError(
+                    f"{self.name} ended with code {self._process.returncode}:\n{self.log_tail()}"
+                )
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.name} was not ready after {seconds:.0f} s:\n{self.log_tail()}")
             time.sleep(_POLL_SECONDS)

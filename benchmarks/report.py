@@ -81,9 +81,7 @@ def document(whole: Whole) -> str:
         table(LOAD_HEAD, [row for cell in loads for row in _compared(cell, cells[cell.name])]),
     ]
     if "start" in cells:
-        parts.append(
-            table(["start", "accepts after", "private memory at rest"], _start_rows(cells["start"]))
-        )
+        parts.append(table(["start", "accepts after", "private memory at rest"], _start_rows(cells["start"])))
     if "java-producer" in cells:
         parts.append(
             table(
@@ -100,9 +98,7 @@ def document(whole: Whole) -> str:
             )
         )
     if "python-client" in cells:
-        parts.append(
-            table(["client, one thread", "messages/s", "client CPU a message"], _client_rows(cells))
-        )
+        parts.append(table(["client, one thread", "messages/s", "client CPU a message"], _client_rows(cells)))
     any_cell = next(iter(cells.values()))
     parts += [
         "## Settings",
@@ -134,7 +130,10 @@ def load_rows(title: str, runs: Mapping[str, Sequence[Figures]]) -> list[list[st
                 title,
                 side,
                 *(_span([run[name] for run in figures], text) for name, text in _COLUMNS.items()),
-                *(f"{statistics.median(run[name] for run in figures):.2f}" for name in ("load_cores", "other_cores")),
+                *(
+                    f"{statistics.median(run[name] for run in figures):.2f}"
+                    for name in ("load_cores", "other_cores")
+                ),
                 f"{sum(run['refused'] for run in figures):,.0f}",
             ]
         )

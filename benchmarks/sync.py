@@ -69,7 +69,10 @@ def table(results: Results) -> str:
     rows: list[tuple[str, ...]] = [COLUMNS, tuple("---" for _ in COLUMNS)]
     for title, sides in results.items():
         for side, runs in sides.items():
-            spans = [_span([run[name] for run in runs], name) for name in ("throughput", "p50_us", "p99_us", "cpu_us")]
+            spans = [
+                _span([run[name] for run in runs], name)
+                for name in ("throughput", "p50_us", "p99_us", "cpu_us")
+            ]
             rows.append((title, NAMES[side], *spans))
             title = ""
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

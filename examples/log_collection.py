@@ -31,7 +31,12 @@ class TopicHandler(logging.Handler):
         self.addFilter(lambda record: not record.name.startswith("rmqpy"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        body = {"at": record.created, "level": record.levelname, "logger": record.name, "text": self.format(record)}
+        body = {
+            "at": record.created,
+            "level": record.levelname,
+            "logger": record.name,
+            "text": self.format(record),
+        }
         try:
             message = rmqpy.Message(self._topic, json.dumps(body), tag=record.levelname, keys=record.name)
             self._records.put_nowait(message)

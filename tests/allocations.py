@@ -12,7 +12,9 @@ from rmqpy.message import MessageQueue
 def mismatch(line: str) -> str | None:
     """What differs between a vector and rmqpy's own result; `None` when nothing does."""
     name, setting, described, joined, shares = line.split(" ")
-    brokers = [(broker, int(count)) for broker, count in (part.rsplit(":", 1) for part in described.split(","))]
+    brokers = [
+        (broker, int(count)) for broker, count in (part.rsplit(":", 1) for part in described.split(","))
+    ]
     queues = [MessageQueue("T", broker, number) for broker, count in brokers for number in range(count)]
     members = joined.split(",")
     allocate = _strategy(name, setting, queues)

@@ -96,7 +96,9 @@ class Store:
         """Store timestamp of the oldest message of the log, whatever its topic; -1 when there is none."""
     def message(self, physical: int) -> bytes | None:
         """The record that starts at this position of the log."""
-    def query(self, topic: str, key: str, maximum: int, begin_ms: int, end_ms: int) -> tuple[list[bytes], int, int]:
+    def query(
+        self, topic: str, key: str, maximum: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[bytes], int, int]:
         """Records whose key hash matches, newest first; the index's last update time and physical offset."""
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues; bytes in the log stay until their segment expires."""
@@ -350,13 +352,19 @@ class Server:
         remembered: equal bytes on that connection are answered natively from then on, until `forget_heartbeats`."""
     def push(self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None) -> bool:
         """Send a one-way request to a client; False when its connection is gone."""
-    def ask(self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None) -> int | None:
+    def ask(
+        self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None
+    ) -> int | None:
         """Send a client a request whose answer comes up as a `Request` of the kind `answer` with this token. None when
         its connection is gone, or too many clients are being asked."""
     def forget_answer(self, connection: int, token: int) -> None:
         """Drop the answer when it comes: nobody waits for it any more."""
     def release(
-        self, kind: Literal["create_topic", "create_group"], name: str, code: int = 0, remark: str | None = None
+        self,
+        kind: Literal["create_topic", "create_group"],
+        name: str,
+        code: int = 0,
+        remark: str | None = None,
     ) -> None:
         """Let requests parked for `name` run again (code 0, its metadata published before), or refuse them."""
     def deliver(self, offsets: dict[int, int]) -> None:

@@ -109,7 +109,9 @@ def test_2_a_broker_that_does_not_answer(doctor: Any, cluster: Cluster, tmp_path
 
 
 def test_3_an_advertised_name_that_nobody_can_resolve(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
-    with another_broker(cluster, tmp_path, brokerIP1="no-such-host.invalid", bindAddress="127.0.0.1") as broker:
+    with another_broker(
+        cluster, tmp_path, brokerIP1="no-such-host.invalid", bindAddress="127.0.0.1"
+    ) as broker:
         code, found = doctor()
     assert (code, list(found)) == (1, [f"broker broker-x at {broker.address}"])
     assert "set brokerIP1 of broker-x" in found[f"broker broker-x at {broker.address}"]
@@ -165,10 +167,16 @@ def test_7_a_disk_on_which_brokers_refuse_messages(
     size = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: size._replace(used=size.total * 95 // 100))
     code, found = doctor("-c", conf())
-    assert (code, set(found)) == (1, {"disk of broker-a", "disk of broker-b", f"disk of {tmp_path / 'store'}"})
+    assert (code, set(found)) == (
+        1,
+        {"disk of broker-a", "disk of broker-b", f"disk of {tmp_path / 'store'}"},
+    )
     assert all("from 90 % on messages are refused" in text for text in found.values())
     # With 100 a broker refuses by free bytes alone.
-    assert doctor("-c", conf(diskSpaceWarningLevelRatio=100))[1].keys() == {"disk of broker-a", "disk of broker-b"}
+    assert doctor("-c", conf(diskSpaceWarningLevelRatio=100))[1].keys() == {
+        "disk of broker-a",
+        "disk of broker-b",
+    }
 
 
 def test_8_a_folder_that_may_not_be_written(doctor: Any, conf: Any, cluster: Cluster) -> None:

@@ -131,7 +131,9 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
     assert "DELAY" not in retried.properties
 
 
-async def test_purged_dead_letters_are_gone_and_the_next_one_begins_a_new_pile(run: Any, cluster: Cluster) -> None:
+async def test_purged_dead_letters_are_gone_and_the_next_one_begins_a_new_pile(
+    run: Any, cluster: Cluster
+) -> None:
     def letters() -> list[str]:
         return [letter["body"] for letter in run("dlq", "show", "purged")[1]]
 

@@ -25,7 +25,9 @@ def test_a_trace_is_put_together_from_what_producer_and_consumer_wrote(run: Any,
             producer.send("notes", note.replace(" ", "\x01") + "\x02", keys=["ID7", "A-1"])
     code, steps, _ = run("message", "trace", "ID7", "--trace-topic", "notes")
     assert code == 0
-    assert [(step["what"], step["group"], step["attempt"], step["ms"], step["outcome"]) for step in steps] == [
+    assert [
+        (step["what"], step["group"], step["attempt"], step["ms"], step["outcome"]) for step in steps
+    ] == [
         ("send", "shop", None, 3, "success"),
         ("consume", "billing", 2, None, None),
     ]
@@ -146,7 +148,9 @@ def lines(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     return runner(cluster.namesrv, monkeypatch, capfd)
 
 
-def test_a_watched_group_shows_its_lag_and_from_the_second_look_on_its_rates(lines: Run, cluster: Cluster) -> None:
+def test_a_watched_group_shows_its_lag_and_from_the_second_look_on_its_rates(
+    lines: Run, cluster: Cluster
+) -> None:
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
         admin.create_topic("watched", read_queues=1, write_queues=1)
         admin.create_group("watchers")
@@ -158,7 +162,10 @@ def test_a_watched_group_shows_its_lag_and_from_the_second_look_on_its_rates(lin
     code, out, _ = lines("group", "watch", "watchers", "--every", "0.1", "--rounds", "2", "-o", "jsonl")
     assert code == 0
     looks = [row for row in map(json.loads, out.splitlines()) if row["topic"] == "watched"]
-    assert [(row["sent_per_second"], row["consumed_per_second"]) for row in looks] == [(None, None), (0.0, 0.0)]
+    assert [(row["sent_per_second"], row["consumed_per_second"]) for row in looks] == [
+        (None, None),
+        (0.0, 0.0),
+    ]
     assert {row["lag"] for row in looks} >= {3}
 
 

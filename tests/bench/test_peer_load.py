@@ -58,7 +58,9 @@ def bodies_in_kafka(address: str, count: int) -> list[bytes]:
     consumer = Consumer(settings)
     partitions = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
     consumer.assign([TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in partitions])
-    ends = [consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=30) for number in partitions]
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=30) for number in partitions
+    ]
     assert sum(end - begin for begin, end in ends) == count
     while len(found) < count and (messages := consumer.consume(count, timeout=30)):
         found += [message.value() for message in messages]

@@ -115,7 +115,9 @@ async def test_a_topic_is_created_changed_listed_and_deleted(cluster: Cluster) -
         await peer.ask(DeleteTopicInBroker(topic="orders"))
 
 
-async def test_queues_of_topics_that_are_not_configured_are_cleaned_away(start: Start, tmp_path: Path) -> None:
+async def test_queues_of_topics_that_are_not_configured_are_cleaned_away(
+    start: Start, tmp_path: Path
+) -> None:
     cluster = await start()
     async with await Peer.connect(cluster.broker.address) as peer:
         for topic in ("orders", "stays"):
@@ -126,7 +128,10 @@ async def test_queues_of_topics_that_are_not_configured_are_cleaned_away(start: 
     table = read_json(TopicTable, file.read_text())
     del table.topic_config_table["orders"]
     file.write_text(fastjson.dumps(json_tree(table)))
-    async with made_broker(tmp_path, cluster.namesrv, {}) as broker, await Peer.connect(broker.address) as peer:
+    async with (
+        made_broker(tmp_path, cluster.namesrv, {}) as broker,
+        await Peer.connect(broker.address) as peer,
+    ):
         left = GetMaxOffset(topic="orders", queue_id=0)
         assert (await peer.ask(left)).offset == 1
         await peer.ask(CleanUnusedTopic())

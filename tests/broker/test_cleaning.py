@@ -39,7 +39,9 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in found)
 
 
-async def test_expired_files_are_deleted_on_demand_and_consumers_are_told_where_to_go_on(start: Start) -> None:
+async def test_expired_files_are_deleted_on_demand_and_consumers_are_told_where_to_go_on(
+    start: Start,
+) -> None:
     cluster = await start(**TINY_FILES, fileReservedTime="0")
     async with await Peer.connect(cluster.broker.address) as peer:
         await fill(cluster, peer)

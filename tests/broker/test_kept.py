@@ -69,7 +69,9 @@ def test_members_without_a_name_here_come_back_at_every_level(tmp_path: Path) ->
     assert "owner" not in tree["topicConfigTable"]["plain"]
 
 
-async def test_a_topic_keeps_them_when_it_is_changed_and_takes_them_along_when_it_goes(tmp_path: Path) -> None:
+async def test_a_topic_keeps_them_when_it_is_changed_and_takes_them_along_when_it_goes(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "topics.json"
     topics = topics_of(path)
     await topics.put(TopicConfig(topic_name="orders", read_queue_nums=9, write_queue_nums=9))

@@ -90,7 +90,9 @@ async def test_a_broker_tells_what_all_its_groups_are_behind(peer: Peer) -> None
     assert stats.total_diff == 2 + 4
     assert {group for entry in stats.consume_stats_list for group in entry} == {"billing", "audit"}
     [billing] = [entry["billing"] for entry in stats.consume_stats_list if "billing" in entry]
-    assert sorted(queue.queue_id for queue in billing[0].offset_table) == [0, 1, 2, 3], "those without a commit, too"
+    assert sorted(queue.queue_id for queue in billing[0].offset_table) == [0, 1, 2, 3], (
+        "those without a commit, too"
+    )
 
 
 async def test_all_topics_are_told_of_or_those_in_order_alone(peer: Peer) -> None:
@@ -99,7 +101,9 @@ async def test_all_topics_are_told_of_or_those_in_order_alone(peer: Peer) -> Non
 
     await commit(peer, "billing", 3)
     assert (await told(is_order=False), await told(is_order=True)) == (1, 0)
-    await peer.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6, order=True))
+    await peer.ask(
+        UpdateAndCreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6, order=True)
+    )
     assert (await told(is_order=False), await told(is_order=True)) == (1, 1)
 
 

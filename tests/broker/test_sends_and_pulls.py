@@ -55,7 +55,10 @@ def inner(body: bytes, properties: bytes) -> bytes:
     """One message of a batch."""
     size = 22 + len(body) + len(properties)
     return (
-        struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(properties)) + properties
+        struct.pack(">iiiii", size, 0, 0, 0, len(body))
+        + body
+        + struct.pack(">h", len(properties))
+        + properties
     )
 
 

@@ -40,7 +40,9 @@ class Day:
     counted: Counted = field(default_factory=Counted)
 
     def __post_init__(self) -> None:
-        self.statistics = Statistics("c1", self.counted, self.counted, lambda topic: topic == "SYS", self.clock)
+        self.statistics = Statistics(
+            "c1", self.counted, self.counted, lambda topic: topic == "SYS", self.clock
+        )
 
     def put(self, messages: int, topic: str = "orders") -> None:
         self.counted.arrivals.append((topic, 0, messages, 100 * messages))

@@ -51,7 +51,9 @@ def ids(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", BROKERS + NAME_SERVERS, ids=ids)
-def test_every_sample_is_valid_and_every_key_is_served(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_sample_is_valid_and_every_key_is_served(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     role = ["--namesrv"] if path in NAME_SERVERS else []
     assert cli.run(["config", "validate", str(path), *role, "-o", "json"]) == 0
     notices = json.loads(capsys.readouterr().out)["notices"]
@@ -76,7 +78,16 @@ def test_two_masters_differ_in_name_and_address_alone() -> None:
 def test_a_broker_conf_from_an_old_tutorial_starts(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(TUTORIAL.format(root=tmp_path))
-    command = [sys.executable, "-m", "rmqpy", "broker", "-c", str(path), "maxHashSlotNum=1000", "maxIndexNum=1000"]
+    command = [
+        sys.executable,
+        "-m",
+        "rmqpy",
+        "broker",
+        "-c",
+        str(path),
+        "maxHashSlotNum=1000",
+        "maxIndexNum=1000",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "broker-a" in process.stdout.readline()
@@ -84,7 +95,9 @@ def test_a_broker_conf_from_an_old_tutorial_starts(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=60)
     assert process.returncode == 0
     told = [line for line in err.splitlines() if json.loads(line)["logger"] == "rmqpy.config"]
-    assert not [line for line in told if "storePath" in line or "storeCheckpoint" in line or "abortFile" in line]
+    assert not [
+        line for line in told if "storePath" in line or "storeCheckpoint" in line or "abortFile" in line
+    ]
     assert any("destroyMapedFileIntervalForcibly" in line for line in told)
 
 
@@ -106,7 +119,9 @@ def parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((CONF / "systemd").iterdir()), ids=ids)
-def test_units_start_commands_that_exist_with_files_that_ship(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_start_commands_that_exist_with_files_that_ship(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [start] = re.findall(r"^ExecStart=(.*)$", path.read_text(), re.MULTILINE)
     program, *words = shlex.split(start)
     assert program.endswith("/rmqpy")

@@ -79,7 +79,10 @@ def cluster() -> Iterator[Cluster]:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data folder of a broker that has been stopped."""
     folder = tmp_path_factory.mktemp("stopped")
-    with Standalone(folder, namesrv_port=0, broker_port=0) as server, rmqpy.Producer(server.namesrv) as producer:
+    with (
+        Standalone(folder, namesrv_port=0, broker_port=0) as server,
+        rmqpy.Producer(server.namesrv) as producer,
+    ):
         producer.send("orders", b"first")
     return folder
 

@@ -86,9 +86,14 @@ def test_what_was_exported_is_sent_again_whole(run: Any, server: Standalone, tmp
         producer.send("origin", "grüße", sharding_key="7")
     file = tmp_path / "lines"
     assert run("message", "export", "origin", "--file", str(file))[0] == 0
-    code, out, _ = run("produce", "copy", "--file", str(file), "--from-jsonl", "--tag", "copied", "-o", "json")
+    code, out, _ = run(
+        "produce", "copy", "--file", str(file), "--from-jsonl", "--tag", "copied", "-o", "json"
+    )
     assert (code, json.loads(out)["sent"]) == (0, 2)
-    got = {line.get("body"): line for line in map(json.loads, run("consume", "copy", "-o", "jsonl")[1].splitlines())}
+    got = {
+        line.get("body"): line
+        for line in map(json.loads, run("consume", "copy", "-o", "jsonl")[1].splitlines())
+    }
     assert (got[None]["body_base64"], got[None]["tag"], got[None]["keys"]) == ("/wA=", "paid", ["A-1", "B-2"])
     assert got[None]["properties"]["colour"] == "red"
     assert (got["grüße"]["tag"], got["grüße"]["properties"]["__SHARDINGKEY"]) == ("copied", "7")
@@ -125,7 +130,9 @@ def test_a_delay_is_told_in_time_where_a_level_stands_for_it(run: Any) -> None:
     code, out, _ = run("consume", "delayed", "--follow", "--count", "1", "-o", "jsonl")
     got = json.loads(out)
     assert (code, got["body"]) == (0, "later")
-    assert datetime.fromisoformat(got["stored_at"]) - datetime.fromisoformat(got["born_at"]) >= timedelta(seconds=1)
+    assert datetime.fromisoformat(got["stored_at"]) - datetime.fromisoformat(got["born_at"]) >= timedelta(
+        seconds=1
+    )
     code, out, err = run("produce", "delayed", "never", "--delay", "7s")
     assert (code, out) == (2, "")
     assert "no delay level is 7 s; there are 1s 5s 10s" in err
@@ -146,7 +153,17 @@ def test_reading_without_a_group_needs_none_at_the_broker(
 
 
 def test_a_server_in_memory_leaves_nothing_behind() -> None:
-    command = [sys.executable, "-m", "rmqpy", "standalone", "--memory", "--namesrv-port", "0", "--broker-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "rmqpy",
+        "standalone",
+        "--memory",
+        "--namesrv-port",
+        "0",
+        "--broker-port",
+        "0",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         ready = process.stdout.readline()
@@ -216,9 +233,22 @@ def test_following_prints_what_arrives_until_it_is_interrupted(run: Any, server:
     assert (process.returncode, out, err.strip()) == (130, "", "interrupted")
 
 
-def test_following_as_a_group_shares_the_topic_and_commits_what_was_printed(run: Any, server: Standalone) -> None:
+def test_following_as_a_group_shares_the_topic_and_commits_what_was_printed(
+    run: Any, server: Standalone
+) -> None:
     run("produce", "shared", "first")
-    command = [sys.executable, "-m", "rmqpy", "consume", "shared", "-g", "sharers", "--follow", "-n", server.namesrv]
+    command = [
+        sys.executable,
+        "-m",
+        "rmqpy",
+        "consume",
+        "shared",
+        "-g",
+        "sharers",
+        "--follow",
+        "-n",
+        server.namesrv,
+    ]
     with (
         rmqpy.PullConsumer("sharers", server.namesrv, start_from="earliest") as other,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,

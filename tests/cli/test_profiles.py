@@ -118,7 +118,9 @@ def test_profiles_are_listed(run: Run, write: Any) -> None:
         ("[profile.x]\ntimeout = 0", "number of seconds"),
     ],
 )
-def test_a_profile_that_says_nothing_useful_is_wrong_usage(run: Run, write: Any, text: str, told: str) -> None:
+def test_a_profile_that_says_nothing_useful_is_wrong_usage(
+    run: Run, write: Any, text: str, told: str
+) -> None:
     write(text)
     code, _, err = run("topic", "list", "-p", "x")
     assert code == 2

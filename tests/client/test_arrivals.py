@@ -68,7 +68,9 @@ def test_a_queue_that_has_moved_on_is_waited_for_where_it_is(broker: Broker, nam
         assert [(ext["queueId"], ext["queueOffset"]) for ext in asked] == [("0", "1"), ("1", "0"), ("0", "2")]
 
 
-@pytest.mark.parametrize("answer", [Frame(ResponseCode.PULL_NOT_FOUND), Frame(ResponseCode.NO_PERMISSION), "close"])
+@pytest.mark.parametrize(
+    "answer", [Frame(ResponseCode.PULL_NOT_FOUND), Frame(ResponseCode.NO_PERMISSION), "close"]
+)
 def test_a_broker_that_does_not_hold_pulls_is_asked_once_in_a_while(
     broker: Broker, namesrv: str, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:

@@ -89,8 +89,12 @@ async def line(request: pytest.FixtureRequest) -> AsyncIterator[Line]:
 GROUP = {"consumerGroup": "billing", "clientId": "one"}
 
 
-async def test_a_question_is_answered_in_the_clients_encoding(line: Line, request: pytest.FixtureRequest) -> None:
-    answer = await line.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "orders", "group": "billing"})
+async def test_a_question_is_answered_in_the_clients_encoding(
+    line: Line, request: pytest.FixtureRequest
+) -> None:
+    answer = await line.ask(
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "orders", "group": "billing"}
+    )
     assert (answer.code, answer.body) == (0, b'{"consumerTable":{},"messageQueueTable":{}}')
     assert (answer.encoding == BINARY) == ("binary" in request.node.name)
 
@@ -98,8 +102,16 @@ async def test_a_question_is_answered_in_the_clients_encoding(line: Line, reques
 @pytest.mark.parametrize(
     ("code", "ext", "expected"),
     [
-        (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "refused", "group": "g"}, (16, "not for you")),
-        (RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "broken", "group": "g"}, (1, "ValueError: a mistake")),
+        (
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            {"topic": "refused", "group": "g"},
+            (16, "not for you"),
+        ),
+        (
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+            {"topic": "broken", "group": "g"},
+            (1, "ValueError: a mistake"),
+        ),
         (RequestCode.CONSUME_MESSAGE_DIRECTLY, GROUP, (1, "no message")),
         (RequestCode.CHECK_TRANSACTION_STATE, {}, (3, "request 39 is not served by this client")),
     ],
@@ -113,13 +125,17 @@ async def test_a_question_that_cannot_be_answered_is_refused(
 
 async def test_a_question_that_lacks_a_field_is_refused_and_the_next_is_answered(line: Line) -> None:
     assert (await line.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"group": "billing"})).code != 0
-    answer = await line.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "orders", "group": "g"}, opaque=8)
+    answer = await line.ask(
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "orders", "group": "g"}, opaque=8
+    )
     assert answer.code == 0
 
 
 async def test_a_notice_gets_no_answer_and_one_that_waits_does_not_hold_up_others(line: Line) -> None:
     notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=ONEWAY, ext={"consumerGroup": "billing"})
-    await line.server.raw(Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=1, ext=GROUP).pack() + notice.pack())
+    await line.server.raw(
+        Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=1, ext=GROUP).pack() + notice.pack()
+    )
     assert await asyncio.wait_for(line.handlers.changed.get(), WAIT_S) == "billing"
     line.handlers.gate.set()
     answer = await line.server.receive()

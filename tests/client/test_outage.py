@@ -90,7 +90,9 @@ def test_everything_goes_on_while_every_name_server_is_gone() -> None:
             first.on("made-later", "*", seen)
             until(lambda: seen.has("after the outage"))
         assert not traffic.failures
-        print(f"\n{len(traffic.sent)} messages in {OUTAGE_S:.0f} s without name servers, none failed, none lost")
+        print(
+            f"\n{len(traffic.sent)} messages in {OUTAGE_S:.0f} s without name servers, none failed, none lost"
+        )
 
 
 @pytest.mark.parametrize("dead", [0, 1, 2])

@@ -63,7 +63,9 @@ async def test_a_member_says_where_it_stands(server: Standalone, topic: str, bro
         await asyncio.to_thread(until, lambda: seen.has(*BODIES[:40]) and member.stats().waiting == 0)
         told = await broker.call(InvokeBrokerToGetConsumerStatus(topic=topic, group=topic))
         [(client, table)] = told.body.consumer_table.items()
-        assert {named.queue for named in table} == {queue for queue in member.queues() if queue.topic == topic}
+        assert {named.queue for named in table} == {
+            queue for queue in member.queues() if queue.topic == topic
+        }
     assert client.startswith("127.0.0.1@")
     assert sum(table.values()) == await asyncio.to_thread(end, server, topic)
 

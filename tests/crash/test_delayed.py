@@ -27,14 +27,25 @@ PATIENCE_SECONDS = 60
 STORED_AT, BODY_AT = 56, 84
 
 
-async def send_until_killed(address: str, name: str, acknowledged: set[bytes], started: asyncio.Event) -> None:
+async def send_until_killed(
+    address: str, name: str, acknowledged: set[bytes], started: asyncio.Event
+) -> None:
     """One sender; each body says which level it waits on and when it was sent."""
     with suppress(ConnectionError, asyncio.IncompleteReadError):
         async with await Peer.connect(address) as peer:
             for number in range(1_000_000):
                 level = 1 + number % 2
                 body = f"{name}/{number}/{level}/{time.time_ns() // 1_000_000}".encode()
-                header = {"a": "s", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "0", "h": "0"}
+                header = {
+                    "a": "s",
+                    "b": TOPIC,
+                    "c": "TBW102",
+                    "d": "1",
+                    "e": "0",
+                    "f": "0",
+                    "g": "0",
+                    "h": "0",
+                }
                 answer = await peer.call(310, header | {"i": f"DELAY\x01{level}\x02", "m": "false"}, body)
                 assert answer.code == 0, answer
                 acknowledged.add(body)
@@ -95,7 +106,9 @@ async def test_delayed_messages_survive_kills_and_none_comes_early(tmp_path: Pat
         delivered = await collect(broker.address, acknowledged)
     finally:
         broker.kill()
-    print(f"seed {seed}, {flush}: {len(acknowledged)} acknowledged, {len(delivered)} delivered, {KILLS} kills")
+    print(
+        f"seed {seed}, {flush}: {len(acknowledged)} acknowledged, {len(delivered)} delivered, {KILLS} kills"
+    )
     assert len(acknowledged) > KILLS * SENDERS
     for body, stored_at in delivered:
         _, _, level, sent_at = body.split(b"/")

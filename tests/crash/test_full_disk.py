@@ -32,7 +32,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], capture_output=True, text=True
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
     )
     if mounted.returncode != 0:
         pytest.skip(f"no tmpfs here: {mounted.stderr}")
@@ -92,5 +94,8 @@ async def test_a_full_disk_refuses_messages_and_takes_them_again(disk: Path, flu
         count = await audit(broker.address, TOPIC, acknowledged)
     finally:
         broker.kill()
-    print(f"{flush}: refused {refused:.2f} s after the disk was full, served {served:.2f} s after it was not, ", end="")
+    print(
+        f"{flush}: refused {refused:.2f} s after the disk was full, served {served:.2f} s after it was not, ",
+        end="",
+    )
     print(f"{len(acknowledged)} acknowledged, {count} stored")

@@ -21,7 +21,6 @@ CARRIES_SUBSCRIPTION = 4
 BODY_AT = 84
 
 
-
 class Sent(NamedTuple):
     """What an acknowledged message was, and where in the log it went."""
 
@@ -137,5 +136,7 @@ def survivors(found: list[list[bytes]], acknowledged: Acknowledged) -> Acknowled
     for (queue, offset), sent in kept.items():
         assert found[queue][offset] == sent.body, f"queue {queue} has another message at {offset}"
     end = max((sent.position for sent in kept.values()), default=-1)
-    assert all(sent.position > end for place, sent in acknowledged.items() if place not in kept), "a hole in the log"
+    assert all(sent.position > end for place, sent in acknowledged.items() if place not in kept), (
+        "a hole in the log"
+    )
     return kept

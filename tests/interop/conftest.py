@@ -48,7 +48,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for child in config.stash[_usage]:
         if child.usage is not None:
             cpu, private = child.usage.cpu_seconds, child.usage.private_bytes / 2**20
-            terminalreporter.line(f"{child.name}: {cpu:.1f} s of CPU, {private:.0f} MiB private memory at its end")
+            terminalreporter.line(
+                f"{child.name}: {cpu:.1f} s of CPU, {private:.0f} MiB private memory at its end"
+            )
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,9 @@ class Exchange:
     topic: str
     group: str = field(default_factory=lambda: f"interop-group-{next(_groups)}")
 
-    def send(self, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib") -> list[Sent]:
+    def send(
+        self, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
+    ) -> list[Sent]:
         return self.peer.send(self.cluster.namesrv, self.topic, messages, mode=mode, compression=compression)
 
     def consume(
@@ -37,7 +39,9 @@ class Exchange:
         """
         if not isinstance(self.peer, ProcessPeer):
             [api] = self.peer.pulls
-            return self.peer.pull(self.cluster.namesrv, self.topic, self.group, api=api, count=count, tags=tags)
+            return self.peer.pull(
+                self.cluster.namesrv, self.topic, self.group, api=api, count=count, tags=tags
+            )
         listener = self.peer.listen(self.cluster.namesrv, self.topic, self.group, tags=tags, ordered=ordered)
         try:
             listener.wait_for(count)
@@ -55,7 +59,9 @@ class Exchange:
             time.sleep(0.05)
 
     def _committed(self) -> int:
-        return sum(wire.committed(self.cluster.broker, self.group, self.topic, queue) for queue in range(QUEUES))
+        return sum(
+            wire.committed(self.cluster.broker, self.group, self.topic, queue) for queue in range(QUEUES)
+        )
 
     def pull(self, count: int, *, api: str, tags: str = "*") -> list[Received]:
         """The same by pulling, for a group that has not consumed before."""

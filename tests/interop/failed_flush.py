@@ -107,6 +107,8 @@ def test_a_broker_whose_flushes_fail_acknowledges_nothing(
             assert codes == {SERVICE_NOT_AVAILABLE: SENDS}
             assert (readable, afterwards[OK]) == (100, 0)
             assert failures > 0
-    print("\nbroker  sends  failed flushes  acknowledged  answers by code  readable of 100 + all  afterwards of 100")
+    print(
+        "\nbroker  sends  failed flushes  acknowledged  answers by code  readable of 100 + all  afterwards of 100"
+    )
     for name, sends, failures, acknowledged, codes_of, readable, after in rows:
         print(f"{name:6} {sends:6} {failures:15} {acknowledged:13}  {codes_of!s:15} {readable:22} {after:18}")

@@ -129,7 +129,10 @@ class Folder:
 
     def queue(self, topic: str, queue_id: int) -> list[Record]:
         """Every message of a queue."""
-        offset, end = wire.min_offset(self.broker, topic, queue_id), wire.max_offset(self.broker, topic, queue_id)
+        offset, end = (
+            wire.min_offset(self.broker, topic, queue_id),
+            wire.max_offset(self.broker, topic, queue_id),
+        )
         found: list[Record] = []
         while offset < end:
             found += records(wire.pull(self.broker, topic, queue_id, offset))

@@ -47,11 +47,15 @@ def test_empty_handlers_of_both_languages(
         for name, command in commands.items():
             group = f"{name}-{attempt}".replace(" ", "-")
             arguments = [cluster.namesrv, group, topic, str(COUNT), *name.split()[1:]]
-            ran = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True, timeout=200)
+            ran = subprocess.run(
+                [*command, *arguments], capture_output=True, text=True, check=True, timeout=200
+            )
             seconds, cpu = map(float, ran.stdout.split())
             best[name] = min(best.get(name, (seconds, cpu)), (seconds, cpu))
     java = COUNT / best["java push"][0]
     print(f"\n{COUNT} messages, best of {ROUNDS}")
     for name, (seconds, cpu) in best.items():
         rate = COUNT / seconds
-        print(f"{name:12} {rate:9.0f} msg/s  {rate / java:5.2f} x Java  {cpu / COUNT * 1e6:6.2f} us CPU a message")
+        print(
+            f"{name:12} {rate:9.0f} msg/s  {rate / java:5.2f} x Java  {cpu / COUNT * 1e6:6.2f} us CPU a message"
+        )

@@ -89,7 +89,9 @@ def check(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
             assert after[name] == content, name
             continue
         was, now = fastjson.loads(content), fastjson.loads(after[name])
-        assert now.pop("dataVersion")["counter"] > was.pop("dataVersion")["counter"], f"{name} was not written anew"
+        assert now.pop("dataVersion")["counter"] > was.pop("dataVersion")["counter"], (
+            f"{name} was not written anew"
+        )
         was.pop(DERIVED, None)
         assert not (gone := lost(was, now)), f"{name} has lost {gone}"
 

@@ -310,7 +310,10 @@ def built(cluster: Cluster, peer: ProcessPeer, folder: Path) -> Iterator[Town]:
     resent = peer.send(cluster.namesrv, f"{TOPIC}-sent", messages[:1])[0]
     listener = peer.listen(cluster.namesrv, TOPIC, GROUP)
     listener.wait_for(12)
-    topics = [{"topicName": f"{TOPIC}-list-{i}", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6} for i in range(2)]
+    topics = [
+        {"topicName": f"{TOPIC}-list-{i}", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+        for i in range(2)
+    ]
     (folder / "topics.json").write_text(json.dumps(topics))
     (folder / "groups.json").write_text(json.dumps([{"groupName": f"{GROUP}-list-{i}"} for i in range(2)]))
     names = {
@@ -341,7 +344,9 @@ def built(cluster: Cluster, peer: ProcessPeer, folder: Path) -> Iterator[Town]:
 
 def _member(cluster: Cluster, group: str) -> str:
     """The client id of the only member."""
-    [member] = json.loads(wire.request(cluster.broker, _CONSUMERS, {"consumerGroup": group})[1])["connectionSet"]
+    [member] = json.loads(wire.request(cluster.broker, _CONSUMERS, {"consumerGroup": group})[1])[
+        "connectionSet"
+    ]
     return str(member["clientId"])
 
 
@@ -361,7 +366,10 @@ def _traced(town: Town, printed: Mapping[str, Printed]) -> str:
 def _is_traced(cluster: Cluster, message_id: str) -> bool:
     """Producers send what they trace behind the message, on a thread of their own."""
     deadline = time.monotonic() + 10
-    while not (found := wire.query(cluster.broker, "RMQ_SYS_TRACE_TOPIC", message_id)) and time.monotonic() < deadline:
+    while (
+        not (found := wire.query(cluster.broker, "RMQ_SYS_TRACE_TOPIC", message_id))
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.1)
     return bool(found)
 

@@ -89,7 +89,10 @@ def test_the_table_of_all_commands(
                 commands, answers = _everything(town)
                 asked.append(answers)
     ours, theirs = asked
-    rows = [Row(label, commands[label].arguments, _verdict(label), ours[label], theirs[label]) for label in commands]
+    rows = [
+        Row(label, commands[label].arguments, _verdict(label), ours[label], theirs[label])
+        for label in commands
+    ]
     DOCUMENT.write_text("\n".join(_document(rows, len(tool.mqadmin_names()))) + "\n")
     print(DOCUMENT.read_text())
     silent = {label: answer.printed for label, answer in ours.items() if not answer.is_expected}
@@ -106,7 +109,9 @@ def _everything(town: Town) -> tuple[dict[str, Command], dict[str, Answer]]:
     commands |= ENDLESS
     printed |= town.run({label: command.arguments for label, command in ENDLESS.items()}, ENDLESS_SECONDS)
     return commands, {
-        label: Answer(printed[label], _lines(town, printed[label]), not town.missing(printed[label], command.expected))
+        label: Answer(
+            printed[label], _lines(town, printed[label]), not town.missing(printed[label], command.expected)
+        )
         for label, command in commands.items()
     }
 
@@ -130,7 +135,11 @@ def _verdict(label: str) -> str:
     if label in NOT_SERVED:
         reason = NOT_SERVED[label][1]
         return f"not served: {'it prints an error' if reason == mqadmin.SWALLOWED else reason.removesuffix(' yet')}"
-    tables: Mapping[str, dict[str, Command]] = {"refused": REFUSED, "asks no server": LOCAL, "runs on": ENDLESS}
+    tables: Mapping[str, dict[str, Command]] = {
+        "refused": REFUSED,
+        "asks no server": LOCAL,
+        "runs on": ENDLESS,
+    }
     return next((verdict for verdict, table in tables.items() if label in table), "works")
 
 
@@ -151,7 +160,11 @@ def _differences(row: Row) -> str:
     if not row.verdict.startswith(("works", "runs on")):
         return ""
     ours, theirs = row.ours.lines, row.theirs.lines
-    found = [f"{who}: {_shown(lines)}" for who, lines in (("rmqpy", ours - theirs), ("Apache", theirs - ours)) if lines]
+    found = [
+        f"{who}: {_shown(lines)}"
+        for who, lines in (("rmqpy", ours - theirs), ("Apache", theirs - ours))
+        if lines
+    ]
     return "; ".join(found) or "nothing"
 
 

@@ -19,7 +19,13 @@ class RmqpyPeer:
     compressions = ("zlib", "lz4", "zstd")
 
     def send(
-        self, namesrv: str, topic: str, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
+        self,
+        namesrv: str,
+        topic: str,
+        messages: Sequence[Outgoing],
+        *,
+        mode: str = "sync",
+        compression: str = "zlib",
     ) -> list[Sent]:
         outgoing = [_outgoing(topic, message, is_keyed=mode == "keyed") for message in messages]
         chosen = cast(Compression, compression)
@@ -36,7 +42,15 @@ class RmqpyPeer:
             return []
 
     def pull(
-        self, namesrv: str, topic: str, group: str, *, api: str, count: int, tags: str = "*", seconds: float = 15.0
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        *,
+        api: str,
+        count: int,
+        tags: str = "*",
+        seconds: float = 15.0,
     ) -> list[Received]:
         received: list[Received] = []
         deadline = time.monotonic() + seconds

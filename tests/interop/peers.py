@@ -62,11 +62,25 @@ class Peer(Protocol):
     def compressions(self) -> tuple[str, ...]: ...
 
     def send(
-        self, namesrv: str, topic: str, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
+        self,
+        namesrv: str,
+        topic: str,
+        messages: Sequence[Outgoing],
+        *,
+        mode: str = "sync",
+        compression: str = "zlib",
     ) -> list[Sent]: ...
 
     def pull(
-        self, namesrv: str, topic: str, group: str, *, api: str, count: int, tags: str = "*", seconds: float = 15.0
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        *,
+        api: str,
+        count: int,
+        tags: str = "*",
+        seconds: float = 15.0,
     ) -> list[Received]: ...
 
     def close(self) -> None: ...
@@ -100,7 +114,12 @@ class ProcessPeer:
     """A foreign client in a process of its own. Any thread may ask; it does one thing after the other."""
 
     def __init__(
-        self, name: str, child: Child, *, pulls: tuple[str, ...] = (), compressions: tuple[str, ...] = ("zlib",)
+        self,
+        name: str,
+        child: Child,
+        *,
+        pulls: tuple[str, ...] = (),
+        compressions: tuple[str, ...] = ("zlib",),
     ) -> None:
         self.name = name
         self.pulls = pulls
@@ -116,7 +135,13 @@ class ProcessPeer:
         self._reader.start()
 
     def send(
-        self, namesrv: str, topic: str, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
+        self,
+        namesrv: str,
+        topic: str,
+        messages: Sequence[Outgoing],
+        *,
+        mode: str = "sync",
+        compression: str = "zlib",
     ) -> list[Sent]:
         described = [_described(message) for message in messages]
         results = self._ask(
@@ -125,7 +150,15 @@ class ProcessPeer:
         return [Sent(**result) for result in results]
 
     def pull(
-        self, namesrv: str, topic: str, group: str, *, api: str, count: int, tags: str = "*", seconds: float = 15.0
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        *,
+        api: str,
+        count: int,
+        tags: str = "*",
+        seconds: float = 15.0,
     ) -> list[Received]:
         pulled = self._ask(
             "pull",
@@ -135,7 +168,14 @@ class ProcessPeer:
         return [_received(message) for message in pulled]
 
     def listen(
-        self, namesrv: str, topic: str, group: str, *, tags: str = "*", ordered: bool = False, broadcast: bool = False
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        *,
+        tags: str = "*",
+        ordered: bool = False,
+        broadcast: bool = False,
     ) -> Listener:
         """Start a push consumer at the beginning of the topic, or where its group has committed."""
         return self._listen(
@@ -158,9 +198,13 @@ class ProcessPeer:
             raise RuntimeError(f"mqadmin {' '.join(args)}:\n{printed.err}")
         return printed.out
 
-    def mqadmin_all(self, lines: Sequence[Sequence[str]], seconds: float = MQADMIN_SECONDS_MAX) -> list[Printed]:
+    def mqadmin_all(
+        self, lines: Sequence[Sequence[str]], seconds: float = MQADMIN_SECONDS_MAX
+    ) -> list[Printed]:
         """Run several command lines at once; what each printed. One that has not ended by then is left behind."""
-        answers = self._ask("mqadmin", seconds + ANSWER_SECONDS_MAX, lines=lines, timeout_ms=round(seconds * 1000))
+        answers = self._ask(
+            "mqadmin", seconds + ANSWER_SECONDS_MAX, lines=lines, timeout_ms=round(seconds * 1000)
+        )
         return [Printed(answer["out"], answer["err"], answer.get("exit")) for answer in answers]
 
     def mqadmin_names(self) -> list[str]:
@@ -243,7 +287,16 @@ def java_peer(build: Path, version: str, folder: Path, name: str, *options: str)
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "logback_tools.xml").write_text("<configuration/>\n")  # mqadmin 4.9 does not do without.
     classes = f"{build / 'classes'}:{build / 'lib'}/*"
-    command = ["java", *SMALL_JVM, "-Xmx192m", *options, f"-Duser.home={home}", "-cp", classes, "interop.Peer"]
+    command = [
+        "java",
+        *SMALL_JVM,
+        "-Xmx192m",
+        *options,
+        f"-Duser.home={home}",
+        "-cp",
+        classes,
+        "interop.Peer",
+    ]
     child = Child(name, command, home, is_piped=True)
     compressions = ("zlib",) if version.startswith("4.") else ("zlib", "lz4", "zstd")
     return ProcessPeer(name, child, pulls=("old", "lite", "assign"), compressions=compressions)
@@ -254,7 +307,9 @@ def go_peer(build: Path, folder: Path) -> ProcessPeer:
     home = folder / "go"
     home.mkdir()
     env = {"ROCKETMQ_GO_LOG_LEVEL": "warn"}
-    return ProcessPeer("go", Child("go", [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",))
+    return ProcessPeer(
+        "go", Child("go", [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",)
+    )
 
 
 def _described(message: Outgoing) -> dict[str, object]:

@@ -118,7 +118,10 @@ def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
 @contextmanager
 def apache(jars: Path, folder: Path) -> Iterator[Cluster]:
     """Apache's name server with Apache's broker."""
-    with apache_name_server(jars, folder) as (namesrv, first), apache_broker(jars, folder, namesrv) as (broker, second):
+    with (
+        apache_name_server(jars, folder) as (namesrv, first),
+        apache_broker(jars, folder, namesrv) as (broker, second),
+    ):
         yield Cluster(namesrv, broker, (first, second), is_apache=True)
 
 

@@ -44,7 +44,9 @@ def test_a_client_finds_the_broker_and_its_messages(
     assert bodies(received) == [message.body for message in messages]
 
 
-def test_a_topic_deleted_at_the_broker_leaves_the_name_server(mixed: Cluster, peer_of: Callable[[str], Peer]) -> None:
+def test_a_topic_deleted_at_the_broker_leaves_the_name_server(
+    mixed: Cluster, peer_of: Callable[[str], Peer]
+) -> None:
     admin = peer_of("java-5.5.0")
     assert isinstance(admin, ProcessPeer)
     wire.create_topic(mixed.namesrv, mixed.broker, "mixed-short-lived", queues=4)

@@ -48,7 +48,9 @@ def results_of(town: Town, peer_of: Callable[[str], Peer]) -> Callable[[str], Re
 
 @pytest.mark.parametrize("version", JAVA_CLIENTS)
 @pytest.mark.parametrize("label", LABELS)
-def test_mqadmin_gets_its_answer(label: str, version: str, town: Town, results_of: Callable[[str], Results]) -> None:
+def test_mqadmin_gets_its_answer(
+    label: str, version: str, town: Town, results_of: Callable[[str], Results]
+) -> None:
     commands, printed = results_of(version)
     if label not in commands:
         pytest.skip("this version of the tool has no such command")
@@ -60,7 +62,11 @@ def test_mqadmin_gets_its_answer(label: str, version: str, town: Town, results_o
 
 def test_mqadmin_is_refused_with_the_codes_of_the_original(town: Town) -> None:
     printed = town.run({label: command.arguments for label, command in REFUSED.items()})
-    silent = {label: missing for label in REFUSED if (missing := town.missing(printed[label], REFUSED[label].expected))}
+    silent = {
+        label: missing
+        for label in REFUSED
+        if (missing := town.missing(printed[label], REFUSED[label].expected))
+    }
     assert not silent, {label: printed[label] for label in silent}
 
 

@@ -95,7 +95,9 @@ class Member:
         self.bodies: list[bytes] = []
         self._topic = group = meeting.topic
         self._lock = threading.Lock()
-        self.consumer = rmqpy.PushConsumer(group, meeting.namesrv, start_from="earliest", workers=4, **options)
+        self.consumer = rmqpy.PushConsumer(
+            group, meeting.namesrv, start_from="earliest", workers=4, **options
+        )
         self.consumer.on(self._topic, "*", self._take)
 
     def _take(self, message: rmqpy.ReceivedMessage) -> None:
@@ -187,7 +189,8 @@ def _each_in_order(*members: Sequence[Position]) -> None:
 
 def three_broadcast_members_get_every_message(meeting: Meeting) -> None:
     ours = [
-        Member(meeting, broadcast=True, instance=name, offset_folder=meeting.folder) for name in ("one", "two")
+        Member(meeting, broadcast=True, instance=name, offset_folder=meeting.folder)
+        for name in ("one", "two")
     ]
     for member in ours:
         meeting.afterwards.enter_context(member.consumer)
@@ -218,7 +221,9 @@ def a_message_we_fail_comes_back_later_each_time_and_ends_as_a_dead_letter(meeti
     assert [letter.body for letter in letters] == [b"bad"]
 
 
-def a_message_they_return_comes_again_after_growing_delays_and_ends_as_a_dead_letter(meeting: Meeting) -> None:
+def a_message_they_return_comes_again_after_growing_delays_and_ends_as_a_dead_letter(
+    meeting: Meeting,
+) -> None:
     # The times at which the broker stored each delivery tell the delays, whatever the machine is busy with.
     topic = meeting.topic
     [sent] = meeting.peer.send(
@@ -313,7 +318,8 @@ def outcomes(
         for scenario in SCENARIOS
         for place in PLACES
         # Go asks again for a lock that it did not get after 20 s only: longer than all others take together.
-        if IS_ALL or (scenario, place[0]) != (order_by_key_is_kept_while_queues_change_hands_between_languages, "go")
+        if IS_ALL
+        or (scenario, place[0]) != (order_by_key_is_kept_while_queues_change_hands_between_languages, "go")
     ],
 )
 def test_together(

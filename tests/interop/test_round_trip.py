@@ -96,7 +96,10 @@ def check(folder: Folder, expected: Served) -> None:
             for key in (*record.properties["KEYS"].split(" "), record.properties["UNIQ_KEY"]):
                 assert record in folder.by_key(TOPIC, key), key
             first = next(other for other in records if other.store_time_ms == record.store_time_ms)
-            assert wire.offset_by_time(folder.broker, TOPIC, queue_id, record.store_time_ms) == first.queue_offset
+            assert (
+                wire.offset_by_time(folder.broker, TOPIC, queue_id, record.store_time_ms)
+                == first.queue_offset
+            )
     assert wire.committed(folder.broker, wire.READER, TOPIC, 0) == 7
 
 

@@ -63,7 +63,8 @@ def test_one_way_sends_arrive_once_each(exchange: Exchange) -> None:
 
 def test_a_batch_arrives_as_single_messages_next_to_each_other(exchange: Exchange) -> None:
     messages = [
-        replace(m, tag=f"tag{i % 3}", keys=(f"key-{i}",), properties={"n": str(i)}) for i, m in enumerate(numbered(64))
+        replace(m, tag=f"tag{i % 3}", keys=(f"key-{i}",), properties={"n": str(i)})
+        for i, m in enumerate(numbered(64))
     ]
     sent = exchange.send(messages, mode="batch")
     received = sorted(exchange.consume(64), key=lambda message: message.position)
@@ -100,7 +101,9 @@ def test_a_compressed_body_is_stored_compressed_and_arrives_whole(exchange: Exch
     body = b"to be compressed " * 1000
     for compression in exchange.peer.compressions:
         [sent] = exchange.send([Outgoing(body, tag=compression)], compression=compression)
-        sys_flag, size = wire.stored(exchange.cluster.broker, exchange.topic, sent.queue_id, sent.queue_offset)
+        sys_flag, size = wire.stored(
+            exchange.cluster.broker, exchange.topic, sent.queue_id, sent.queue_offset
+        )
         assert sys_flag & COMPRESSED
         # Clients from before there was a choice leave the type at 0.
         assert sys_flag & COMPRESSION_MASK == COMPRESSION_TYPES[compression] or compression == "zlib"

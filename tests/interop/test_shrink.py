@@ -116,7 +116,11 @@ def test_a_topic_is_shrunk_as_operators_do_it_and_no_message_is_lost(
             operate(read=AFTER, write=AFTER)
             until(lambda: len(share()) == AFTER // 2)
             lower = queues.ends(*range(AFTER))
-            until(lambda: all(now > then + 20 for now, then in zip(queues.ends(*range(AFTER)), lower, strict=True)))
+            until(
+                lambda: all(
+                    now > then + 20 for now, then in zip(queues.ends(*range(AFTER)), lower, strict=True)
+                )
+            )
             assert not failures
         ends = queues.ends()
         stored = {(queue, offset) for queue, end in enumerate(ends) for offset in range(end)}

@@ -70,20 +70,23 @@ def _route(namesrv: str, topic: str) -> dict[str, tuple[int, int]]:
         queue["brokerName"] for queue in route["queueDatas"]
     }
     return {
-        queue["brokerName"]: (queue["readQueueNums"], queue["writeQueueNums"]) for queue in route["queueDatas"]
+        queue["brokerName"]: (queue["readQueueNums"], queue["writeQueueNums"])
+        for queue in route["queueDatas"]
     }
 
 
 @pytest.fixture(scope="module")
-def three(
-    originals: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Three]:
+def three(originals: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
     folder = tmp_path_factory.mktemp("three")
     jars = originals("apache")
     with ExitStack() as stack:
-        first, second = (stack.enter_context(servers.rmqpy_name_server(folder / name)) for name in ("one", "two"))
+        first, second = (
+            stack.enter_context(servers.rmqpy_name_server(folder / name)) for name in ("one", "two")
+        )
         namesrv = f"{first[0]};{second[0]}"
-        started = {name: stack.enter_context(servers.rmqpy_broker(folder / name, namesrv, name)) for name in OURS}
+        started = {
+            name: stack.enter_context(servers.rmqpy_broker(folder / name, namesrv, name)) for name in OURS
+        }
         started[THEIRS] = stack.enter_context(servers.apache_broker(jars, folder / THEIRS, namesrv, THEIRS))
         yield Three(
             (first[0], second[0]),
@@ -165,7 +168,9 @@ def test_a_topic_made_in_broker_mode_is_at_that_broker_only(three: Three, admin:
         assert bodies(admin.pull(three.namesrv, topic, f"{topic}-group", api="assign", count=1)) == [b"here"]
 
 
-def test_a_topic_deleted_in_the_cluster_is_gone_at_brokers_and_name_servers(three: Three, admin: ProcessPeer) -> None:
+def test_a_topic_deleted_in_the_cluster_is_gone_at_brokers_and_name_servers(
+    three: Three, admin: ProcessPeer
+) -> None:
     make_everywhere(three, admin, "short-lived")
     admin.mqadmin("deleteTopic", "-n", three.namesrv, "-c", servers.CLUSTER_NAME, "-t", "short-lived")
     three.wait_for_route("short-lived", frozenset())

@@ -70,7 +70,12 @@ def java_client(version: str) -> Path:
     return _built(
         target,
         sources,
-        [*_maven(), f"-Drocketmq.version={version}", f"-Dinterop.build={target}", *_copy_jars(target, "compile")],
+        [
+            *_maven(),
+            f"-Drocketmq.version={version}",
+            f"-Dinterop.build={target}",
+            *_copy_jars(target, "compile"),
+        ],
     )
 
 

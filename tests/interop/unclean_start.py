@@ -34,7 +34,18 @@ def namesrv(tmp_path: Path) -> Iterator[str]:
 
 def produce(folder: Folder, count: int) -> None:
     """Messages through `rmqpy bench`."""
-    options = ["-s", str(BODY_BYTES), "--batch", str(BATCH), "--count", str(count), "-d", "3600", "-n", folder.namesrv]
+    options = [
+        "-s",
+        str(BODY_BYTES),
+        "--batch",
+        str(BATCH),
+        "--count",
+        str(count),
+        "-d",
+        "3600",
+        "-n",
+        folder.namesrv,
+    ]
     subprocess.run([sys.executable, "-m", "rmqpy", "bench", "produce", TOPIC, *options], check=True)
 
 
@@ -64,7 +75,9 @@ def copy(store: Path, to: Path) -> None:
             own.replace(file)
 
 
-def test_an_unclean_start_of_both_brokers(originals: Callable[[str], Path], namesrv: str, tmp_path: Path) -> None:
+def test_an_unclean_start_of_both_brokers(
+    originals: Callable[[str], Path], namesrv: str, tmp_path: Path
+) -> None:
     settings = {"mappedFileSizeCommitLog": 1 << 30, "messageDelayLevel": servers.APACHE_DELAY_LEVELS}
     first = Folder.make(tmp_path / "rmqpy", namesrv, originals("apache"), **settings)
     second = Folder.make(tmp_path / "apache", namesrv, originals("apache"), **settings)

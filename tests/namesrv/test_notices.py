@@ -53,7 +53,9 @@ async def ports() -> AsyncIterator[list[Told]]:
         yield made
 
 
-async def members(server: NameServer, broker: BrokerMaker, ports: list[Told], **fields: Any) -> list[FakeBroker]:
+async def members(
+    server: NameServer, broker: BrokerMaker, ports: list[Told], **fields: Any
+) -> list[FakeBroker]:
     """Master and two slaves of one group, registered, slaves first."""
     made = [
         await broker(server=server, broker_id=known, address=await told.start(), **{"acting": True} | fields)

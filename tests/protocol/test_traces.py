@@ -40,9 +40,14 @@ SENT = Note("send", "ID1", 1000, "shop", "orders", "10.0.0.1:10911", "A-1", 3, "
         ),
         (
             "EndTransaction 1000 null shop orders ID1 paid A-1 10.0.0.1:10911 2 T1 COMMIT_MESSAGE false",
-            Note("end transaction", "ID1", 1000, "shop", "orders", "10.0.0.1:10911", "A-1", outcome="committed"),
+            Note(
+                "end transaction", "ID1", 1000, "shop", "orders", "10.0.0.1:10911", "A-1", outcome="committed"
+            ),
         ),
-        ("Recall 1000 null shop orders ID1 true", Note("recall", "ID1", 1000, "shop", "orders", outcome="success")),
+        (
+            "Recall 1000 null shop orders ID1 true",
+            Note("recall", "ID1", 1000, "shop", "orders", outcome="success"),
+        ),
     ],
 )
 def test_each_kind_of_note_is_read(line: str, note: Note) -> None:
@@ -50,7 +55,8 @@ def test_each_kind_of_note_is_read(line: str, note: Note) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "Pub", "Pub 1 2", "Pub x null shop orders ID1 paid A-1 h 5 3 0 O true", "New 1 2 3", "SubAfter R"]
+    "line",
+    ["", "Pub", "Pub 1 2", "Pub x null shop orders ID1 paid A-1 h 5 3 0 O true", "New 1 2 3", "SubAfter R"],
 )
 def test_a_note_that_cannot_be_read_is_passed_over_and_the_next_one_is_not(line: str) -> None:
     assert [note.what for note in notes(body(line, "Recall 1000 null shop orders ID1 true"))] == ["recall"]

@@ -71,9 +71,7 @@ def value(server: Standalone, name: str, **labels: str) -> float:
     """The one sample of this name that has these labels."""
     status, kind, text = get(server.http, "/metrics")
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    [found] = [
-        number for own, number in samples(text).get(name, []) if labels.items() <= own.items()
-    ]
+    [found] = [number for own, number in samples(text).get(name, []) if labels.items() <= own.items()]
     return found
 
 
@@ -108,7 +106,9 @@ def test_what_a_group_was_given_is_told_from_what_waits_for_it(server: Standalon
         admin.create_group("pilots")
         for _ in range(5):
             producer.send("flights", b"x")
-        with rmqpy.PullConsumer("pilots", server.namesrv, start_from="earliest", auto_commit=False) as consumer:
+        with rmqpy.PullConsumer(
+            "pilots", server.namesrv, start_from="earliest", auto_commit=False
+        ) as consumer:
             [queue] = consumer.queues("flights")
             group = {"topic": "flights", "consumer_group": "pilots"}
 
@@ -207,7 +207,10 @@ def test_messages_in_and_out_are_counted_by_topic_and_group(server: Standalone) 
 
 
 def test_connected_clients_are_counted(server: Standalone) -> None:
-    with rmqpy.Producer(server.namesrv) as producer, rmqpy.PullConsumer("counted", server.namesrv) as consumer:
+    with (
+        rmqpy.Producer(server.namesrv) as producer,
+        rmqpy.PullConsumer("counted", server.namesrv) as consumer,
+    ):
         producer.send("counted", b"x")
         consumer.subscribe("counted")
         consumer.poll(0)

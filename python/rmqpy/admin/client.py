@@ -64,7 +64,9 @@ class _Work(NamedTuple):
 class _Method:
     """A method of `Admin` or `AsyncAdmin`, made from its work when it is first asked for."""
 
-    def __init__(self, work: object, make: Callable[[type[Part], Callable[..., Any]], Callable[..., Any]]) -> None:
+    def __init__(
+        self, work: object, make: Callable[[type[Part], Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
         assert isinstance(work, _Work), "parts are named where no type checker reads"
         self._work = work
         self._make = make

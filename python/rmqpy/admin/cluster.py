@@ -100,7 +100,9 @@ class Cluster(Part):
                         )
             for name in names:
                 try:
-                    online = (await self._link.ask(address, GetConsumerConnectionList(consumer_group=name))).body
+                    online = (
+                        await self._link.ask(address, GetConsumerConnectionList(consumer_group=name))
+                    ).body
                 except RocketMQError as error:
                     if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                         raise

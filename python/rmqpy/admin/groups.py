@@ -285,7 +285,9 @@ class Groups(Part):
 
     async def _tables(self) -> dict[str, Mapping[str, SubscriptionGroup]]:
         return {
-            broker: (await self._link.ask(address, GetAllSubscriptionGroupConfig())).body.subscription_group_table
+            broker: (
+                await self._link.ask(address, GetAllSubscriptionGroupConfig())
+            ).body.subscription_group_table
             for broker, address in (await self._link.masters()).items()
         }
 
@@ -312,7 +314,9 @@ def disagreements(members: list[Member]) -> list[tuple[list[str], dict[str, str]
         if member.subscriptions is None:
             continue
         wish = {
-            topic: text for topic, text in member.subscriptions.items() if not topic.startswith(names.RETRY_PREFIX)
+            topic: text
+            for topic, text in member.subscriptions.items()
+            if not topic.startswith(names.RETRY_PREFIX)
         }
         for clients, known in wishes:
             if known == wish:

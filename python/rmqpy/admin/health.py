@@ -46,7 +46,12 @@ class Health(Part):
         }
         if not brokers:
             verdicts.append(
-                Verdict("brokers", "bad", "none is registered", "start one with these name servers: rmqpy broker -n …")
+                Verdict(
+                    "brokers",
+                    "bad",
+                    "none is registered",
+                    "start one with these name servers: rmqpy broker -n …",
+                )
             )
         for (name, _), address in sorted(brokers.items()):
             verdicts += await self._broker(name, address, disk_free_min)
@@ -67,16 +72,22 @@ class Health(Part):
             for data in route.queue_datas
             if data.perm & Permission.WRITE and data.write_queue_nums and data.broker_name in alive
         ]
-        readable = [data for data in route.queue_datas if data.perm & Permission.READ and data.read_queue_nums]
+        readable = [
+            data for data in route.queue_datas if data.perm & Permission.READ and data.read_queue_nums
+        ]
         verdicts = []
         for may, verb in ((writable, "sent to"), (readable, "consumed from")):
             if not may:
-                advice = f"give it a permission: rmqpy topic alter {name} --perm RW; look at brokerPermission, too"
+                advice = (
+                    f"give it a permission: rmqpy topic alter {name} --perm RW; look at brokerPermission, too"
+                )
                 verdicts.append(Verdict(check, "bad", f"no queue can be {verb}", advice))
         queues = sum(data.write_queue_nums for data in writable)
         return verdicts or [Verdict(check, "ok", f"{queues} queues at {len(writable)} brokers take messages")]
 
-    async def broker(self, config: BrokerConfig, *, disk_free_min: int = DISK_FREE_BYTES_MIN) -> list[Verdict]:
+    async def broker(
+        self, config: BrokerConfig, *, disk_free_min: int = DISK_FREE_BYTES_MIN
+    ) -> list[Verdict]:
         """Whether a broker with this configuration runs on this machine, or could be started."""
         host = LOOPBACK if config.listen_host == ANY_HOST else config.listen_host
         try:
@@ -100,7 +111,9 @@ class Health(Part):
                 verdicts.append(Verdict(f"name server {address}", "bad", _line(error), advice))
             else:
                 count = len(views[address].broker_addr_table)
-                verdicts.append(Verdict(f"name server {address}", "ok", f"knows {count} broker{'s' * (count != 1)}"))
+                verdicts.append(
+                    Verdict(f"name server {address}", "ok", f"knows {count} broker{'s' * (count != 1)}")
+                )
         return verdicts, views
 
     async def _broker(self, name: str, address: str, disk_free_min: int) -> list[Verdict]:
@@ -119,7 +132,9 @@ class Health(Part):
             )
             return [Verdict(check, "bad", _line(error), advice)]
         except RocketMQError as error:
-            return [Verdict(check, "bad", _line(error), "something else listens there, or it denies this request")]
+            return [
+                Verdict(check, "bad", _line(error), "something else listens there, or it denies this request")
+            ]
         return list(_broker_verdicts(check, name, settings, runtime, asked_at, disk_free_min))
 
 
@@ -140,7 +155,9 @@ def _broker_verdicts(
     if (now := _clock(runtime)) is not None and abs(off := now - asked_at) > CLOCK_OFF_S_MAX:
         direction = "ahead of" if off > 0 else "behind"
         found = f"its clock is {abs(off):.0f} s {direction} this machine's"
-        yield Verdict(f"clock of {name}", "bad", found, "synchronize both machines: chrony or systemd-timesyncd")
+        yield Verdict(
+            f"clock of {name}", "bad", found, "synchronize both machines: chrony or systemd-timesyncd"
+        )
     if (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
         advice = "make room, or keep messages for less time: rmqpy config set … fileReservedTime=24"
         yield Verdict(f"disk of {name}", "bad", fault, advice)
@@ -148,7 +165,9 @@ def _broker_verdicts(
     for bit, verb in ((Permission.WRITE, "takes no messages"), (Permission.READ, "gives no messages")):
         if permission.isdigit() and not int(permission) & bit:
             advice = f"if that is not meant: rmqpy config set {name} brokerPermission=6"
-            yield Verdict(f"permission of {name}", "warn", f"it {verb}: brokerPermission={permission}", advice)
+            yield Verdict(
+                f"permission of {name}", "warn", f"it {verb}: brokerPermission={permission}", advice
+            )
 
 
 def _disk_fault(settings: dict[str, str], runtime: dict[str, str], free_min: int) -> str | None:

@@ -39,7 +39,9 @@ def configuration(path: Path) -> tuple[list[Verdict], BrokerConfig | None]:
         reading = broker_config.load(path)
     except ConfigError as error:
         return [Verdict(check, "bad", str(error), "correct it; every key is in docs/settings.md")], None
-    verdicts = [Verdict(check, "warn", notice, "remove the key or correct its name") for notice in reading.notices]
+    verdicts = [
+        Verdict(check, "warn", notice, "remove the key or correct its name") for notice in reading.notices
+    ]
     return verdicts or [Verdict(check, "ok", "every key is served")], reading.config
 
 
@@ -95,7 +97,9 @@ def _ports(config: BrokerConfig) -> Iterator[Verdict]:
                 advice = f"see who has it: ss -ltnp 'sport = :{port}'; stop that, or change listenPort"
                 yield Verdict(check, "bad", f"{key} is in use", advice)
             else:
-                yield Verdict(check, "bad", f"{error.strerror}", "correct bindAddress: it must be this machine's")
+                yield Verdict(
+                    check, "bad", f"{error.strerror}", "correct bindAddress: it must be this machine's"
+                )
         else:
             yield Verdict(check, "ok", "is free")
 
@@ -106,7 +110,9 @@ def _advertised(config: BrokerConfig) -> Iterator[Verdict]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        yield Verdict(check, "bad", "cannot be resolved", "set brokerIP1 to an address that clients can reach")
+        yield Verdict(
+            check, "bad", "cannot be resolved", "set brokerIP1 to an address that clients can reach"
+        )
         return
     try:
         _bind(str(found[0][4][0]), 0)

@@ -58,7 +58,8 @@ class Messages(Part):
                 return _message(record, "")
         elif topic is None:
             raise ConfigError(
-                f"{message_id!r} is no id of a broker", hint="a producer's id is found with its topic: --topic NAME"
+                f"{message_id!r} is no id of a broker",
+                hint="a producer's id is found with its topic: --topic NAME",
             )
         raise MessageNotFound(f"there is no message {message_id!r}", topic=topic)
 
@@ -94,7 +95,9 @@ class Messages(Part):
             async for message in read(self._link, state.address, queue, first, last):
                 yield message
 
-    async def tail(self, topic: str, last: int = 10, *, follow: bool = False) -> AsyncIterator[ReceivedMessage]:
+    async def tail(
+        self, topic: str, last: int = 10, *, follow: bool = False
+    ) -> AsyncIterator[ReceivedMessage]:
         """The `last` messages of a topic, oldest first; with `follow` those that come in from then on, for ever.
 
         Of one queue they come in their order, of several as they are found. Raises `TopicNotFound`.

@@ -69,7 +69,8 @@ class Traces(Part):
                 note.what,
                 note.at_ms,
                 note.group,
-                hosts.get((note.what, note.request, note.group)) or hosts["consumed", note.request, note.group],
+                hosts.get((note.what, note.request, note.group))
+                or hosts["consumed", note.request, note.group],
                 note.topic,
                 note.broker,
                 note.attempt,

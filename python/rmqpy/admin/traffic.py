@@ -39,7 +39,9 @@ class Traffic(Part):
         ]
         groups: set[str] = set()
         for address in addresses:
-            groups.update((await self._link.ask(address, QueryTopicConsumeByWho(topic=topic))).body.group_list)
+            groups.update(
+                (await self._link.ask(address, QueryTopicConsumeByWho(topic=topic))).body.group_list
+            )
         flows = [await self._flow(addresses, "TOPIC_PUT_NUMS", topic)]
         for group in sorted(groups):
             taken = await self._flow(addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
@@ -50,7 +52,9 @@ class Traffic(Part):
         per_second, last_hour, last_day = 0.0, 0, 0
         for address in addresses:
             try:
-                stats = (await self._link.ask(address, ViewBrokerStatsData(stats_name=name, stats_key=key))).body
+                stats = (
+                    await self._link.ask(address, ViewBrokerStatsData(stats_name=name, stats_key=key))
+                ).body
             except RocketMQError as error:
                 # How a broker says that there was nothing to count.
                 if error.code != ResponseCode.SYSTEM_ERROR:
@@ -65,13 +69,17 @@ class Traffic(Part):
         lag = 0
         for address in addresses:
             try:
-                stats = (await self._link.ask(address, GetConsumeStats(consumer_group=group, topic=topic))).body
+                stats = (
+                    await self._link.ask(address, GetConsumeStats(consumer_group=group, topic=topic))
+                ).body
             except RocketMQError as error:
                 # The group has offsets of this topic, and nobody is online who consumes it.
                 if error.code != ResponseCode.SYSTEM_ERROR:
                     raise
                 continue
-            lag += sum(max(0, held.broker_offset - held.consumer_offset) for held in stats.offset_table.values())
+            lag += sum(
+                max(0, held.broker_offset - held.consumer_offset) for held in stats.offset_table.values()
+            )
         return lag
 
 

@@ -76,9 +76,7 @@ load_options = options(
         metavar="SECONDS",
         help="Load before anything is measured.",
     ),
-    click.option(
-        "--count", type=click.IntRange(min=1), help="End after so many messages, warm-up included."
-    ),
+    click.option("--count", type=click.IntRange(min=1), help="End after so many messages, warm-up included."),
     click.option(
         "--pid",
         "pids",

@@ -16,7 +16,9 @@ from rmqpy.cli.verdicts import disk_free_option, tell_verdicts
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A broker.conf: look whether that broker could run on this machine.",
 )
-@click.option("--topic", "topics", multiple=True, shell_complete=complete_topics, help="Look at this topic, too.")
+@click.option(
+    "--topic", "topics", multiple=True, shell_complete=complete_topics, help="Look at this topic, too."
+)
 @disk_free_option
 @cluster_options
 @output_option

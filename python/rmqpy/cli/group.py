@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _GROUP = click.argument("name", shell_complete=complete_groups)
-_TOPIC = click.option("--topic", shell_complete=complete_topics, help="Only this topic; all of the group's otherwise.")
+_TOPIC = click.option(
+    "--topic", shell_complete=complete_topics, help="Only this topic; all of the group's otherwise."
+)
 
 
 #: Settings of a group; one that is not given is None and stays as it is.
@@ -26,7 +28,9 @@ _settings = options(
         "--retry-queues", type=click.IntRange(0, 1024), help="Queues of its retry topic; 0: no retries."
     ),
     click.option("--consume/--no-consume", default=None, help="Whether its members may consume."),
-    click.option("--broadcast/--no-broadcast", default=None, help="Whether they may each consume everything."),
+    click.option(
+        "--broadcast/--no-broadcast", default=None, help="Whether they may each consume everything."
+    ),
 )
 
 
@@ -262,7 +266,9 @@ def reset(
     with connect(namesrv, timeout) as admin:
         _move(
             f"Move the group {name!r} in {topic!r}",
-            lambda is_dry: admin.reset_offsets(name, topic, moment, queue_id=queue, offset=offset, dry_run=is_dry),
+            lambda is_dry: admin.reset_offsets(
+                name, topic, moment, queue_id=queue, offset=offset, dry_run=is_dry
+            ),
             dry_run=dry_run,
             yes=yes,
             output=output,

@@ -185,4 +185,6 @@ def decode_id(message_id: str, output: Format) -> None:
                 output,
             )
         case None:
-            raise click.UsageError(f"{message_id!r} is no message id: 32 hex digits, or 56 with an IPv6 address")
+            raise click.UsageError(
+                f"{message_id!r} is no message id: 32 hex digits, or 56 with an IPv6 address"
+            )

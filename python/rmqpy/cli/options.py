@@ -44,14 +44,22 @@ def global_options(command: _Command) -> _Command:
     """Add what may stand before a command; `said` finds it there."""
     wait: Any = {"expose_value": False, "callback": _wait}
     return options(
-        click.option("-p", "--profile", metavar="NAME", **wait, help="Name servers and timeout of this profile."),
+        click.option(
+            "-p", "--profile", metavar="NAME", **wait, help="Name servers and timeout of this profile."
+        ),
         click.option("-n", "--namesrv", metavar=_NAMESRV, **wait, help="Name servers of the cluster."),
-        click.option("--timeout", type=_SECONDS, metavar="SECONDS", **wait, help="How long one answer may take."),
+        click.option(
+            "--timeout", type=_SECONDS, metavar="SECONDS", **wait, help="How long one answer may take."
+        ),
         click.option(
             "-o", "--output", metavar="FORMAT", **wait, help="table, wide, text, json, jsonl or csv."
         ),
-        click.option("-q", "--quiet", is_flag=True, **wait, help="Print results and errors, and nothing else."),
-        click.option("-v", "--verbose", is_flag=True, **wait, help="Print what servers are asked and how they answer."),
+        click.option(
+            "-q", "--quiet", is_flag=True, **wait, help="Print results and errors, and nothing else."
+        ),
+        click.option(
+            "-v", "--verbose", is_flag=True, **wait, help="Print what servers are asked and how they answer."
+        ),
     )(command)
 
 

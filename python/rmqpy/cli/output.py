@@ -139,7 +139,10 @@ def message_line(message: "ReceivedMessage") -> dict[str, Any]:
     record = message_record(message)
     body = str(record.get("body", record.get("body_base64")))
     return {
-        **{name: record[name] for name in ("broker", "queue", "offset", "message_id", "tag", "keys", "stored_at")},
+        **{
+            name: record[name]
+            for name in ("broker", "queue", "offset", "message_id", "tag", "keys", "stored_at")
+        },
         "body": body[:_BODY_CHARS_MAX],
     }
 

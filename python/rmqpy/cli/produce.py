@@ -36,7 +36,9 @@ UNDER_WAY_MAX = 1024
     help="User property; repeatable.",
 )
 @click.option("--shard", metavar="KEY", help="Messages with equal keys go to one queue, in order.")
-@click.option("--delay", type=span, metavar="SPAN", help="Deliver later: 10s, 5m, 2h, if the brokers have that delay.")
+@click.option(
+    "--delay", type=span, metavar="SPAN", help="Deliver later: 10s, 5m, 2h, if the brokers have that delay."
+)
 @click.option("--delay-level", type=click.IntRange(1), help="Deliver later: after the broker's Nth delay.")
 @click.option("--count", type=click.IntRange(min=1), default=1, help="Send BODY so many times.")
 @click.option(
@@ -89,7 +91,12 @@ def command(
     from rmqpy.message import Message
 
     def message(body: str | bytes, **said: Any) -> Message:
-        fields: dict[str, Any] = {"tag": tag, "keys": keys, "properties": dict(properties), "sharding_key": shard}
+        fields: dict[str, Any] = {
+            "tag": tag,
+            "keys": keys,
+            "properties": dict(properties),
+            "sharding_key": shard,
+        }
         return Message(topic, body, delay_level=delay_level, **{**fields, **said})
 
     def messages() -> Iterator[Message]:

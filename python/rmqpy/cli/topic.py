@@ -80,7 +80,9 @@ def status(name: str, namesrv: str, timeout: float, output: Format) -> None:
 
 @command.command()
 @_TOPIC
-@click.option("--last", type=click.IntRange(0), default=10, show_default=True, help="Begin so many messages back.")
+@click.option(
+    "--last", type=click.IntRange(0), default=10, show_default=True, help="Begin so many messages back."
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
 @messages_option

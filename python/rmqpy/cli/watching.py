@@ -24,7 +24,9 @@ def watch_options(command: _Command) -> _Command:
             metavar="SECONDS",
             help="Look again after so long.",
         ),
-        click.option("--rounds", type=click.IntRange(1), help="Stop after so many looks; otherwise at Ctrl-C."),
+        click.option(
+            "--rounds", type=click.IntRange(1), help="Stop after so many looks; otherwise at Ctrl-C."
+        ),
         lines_option,
     )(command)
 

@@ -233,7 +233,9 @@ class RangeReader:
                     brought = self._judge(lane, call)
                     # Full is what has no room for another reply like this one.
                     rows, size = columns.num_rows, columns.nbytes
-                    is_full = rows + brought > plan.batch_rows or size * (rows + brought) > plan.batch_bytes * rows
+                    is_full = (
+                        rows + brought > plan.batch_rows or size * (rows + brought) > plan.batch_bytes * rows
+                    )
                     batch = columns.take() if is_full else None
                     if lane.at < lane.end:
                         # Before the caller works, so that the broker does, too.

@@ -93,9 +93,7 @@ class ClientConfig:
         config = cls.from_env() if profile.namesrv is None else cls(namesrv=addresses(profile.namesrv))
         if profile.timeout is None:
             return config
-        return dataclasses.replace(
-            config, connect_timeout=profile.timeout, request_timeout=profile.timeout
-        )
+        return dataclasses.replace(config, connect_timeout=profile.timeout, request_timeout=profile.timeout)
 
 
 def addresses(namesrv: Address) -> tuple[str, ...]:

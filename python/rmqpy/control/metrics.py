@@ -132,7 +132,12 @@ class Metrics:
                 for member in members.values()
             ),
             Counter(
-                (name, group.consume_type.name.removeprefix("CONSUME_").lower(), member.language, member.version)
+                (
+                    name,
+                    group.consume_type.name.removeprefix("CONSUME_").lower(),
+                    member.language,
+                    member.version,
+                )
                 for name, group in self._consumers.groups.items()
                 for member in group.members.values()
             ),
@@ -312,7 +317,9 @@ class Metrics:
                 ends[topic] = self._ends(known) if known else None
             return ends[topic]
 
-        reached = {(group, topic, queue_id): next_ for group, topic, queue_id, next_ in self._server.reached()}
+        reached = {
+            (group, topic, queue_id): next_ for group, topic, queue_id, next_ in self._server.reached()
+        }
         found = [
             (self._consumer(each.topic, each.group), each)
             for each in backlogs(

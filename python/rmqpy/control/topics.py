@@ -187,7 +187,9 @@ class Topics:
     async def mark_ordered(self, names: Iterable[str]) -> None:
         """Make those that there are order topics; none ceases to be one by being left out. Raises `StoreError`."""
         known = (self._table.get(name) for name in names)
-        await self.put(*(dataclasses.replace(topic, order=True) for topic in known if topic and not topic.order))
+        await self.put(
+            *(dataclasses.replace(topic, order=True) for topic in known if topic and not topic.order)
+        )
 
     def touch(self) -> None:
         """Move the version though no topic changed: what is registered did, as with the broker's permission."""

@@ -8,7 +8,9 @@ from typing import Final
 from rmqpy.protocol.codes import RequestCode
 
 _REASONS: Final[Mapping[str, frozenset[int]]] = {
-    "transactions, recall, request and reply are not served yet": frozenset({37, 39, 323, 324, 325, 326, 370}),
+    "transactions, recall, request and reply are not served yet": frozenset(
+        {37, 39, 323, 324, 325, 326, 370}
+    ),
     "POP consumption is not served yet": frozenset({400, 401, 402, *range(200_050, 200_057), 200_151}),
     "lite topics are not served yet": frozenset(range(200_070, 200_080)),
     "replication is not served yet": frozenset({43, 45, 905, 906, 907, 908, 1007, 1008}),

@@ -26,7 +26,9 @@ class _Mappings:
 def warn_of_static_topics(folder: Path) -> None:
     """Their queues are numbered across brokers; here they are numbered like those of any other topic."""
     try:
-        topics = sorted(read_json(_Mappings, (folder / _STATIC_TOPICS).read_text("utf-8")).topic_queue_mapping_info_map)
+        topics = sorted(
+            read_json(_Mappings, (folder / _STATIC_TOPICS).read_text("utf-8")).topic_queue_mapping_info_map
+        )
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
@@ -34,4 +36,6 @@ def warn_of_static_topics(folder: Path) -> None:
         return
     if topics:
         shown = ", ".join(topics[:_NAMES_SHOWN_MAX]) + (", …" if len(topics) > _NAMES_SHOWN_MAX else "")
-        log.warning("static topics are not served yet, these have queue numbers and offsets of this broker: %s", shown)
+        log.warning(
+            "static topics are not served yet, these have queue numbers and offsets of this broker: %s", shown
+        )

@@ -119,7 +119,9 @@ def _ended(fields: _Fields) -> Note:
 
 
 def _decided(fields: _Fields) -> Note:
-    decision = {"COMMIT_MESSAGE": "committed", "ROLLBACK_MESSAGE": "rolled back"}.get(fields[11] or "", "unknown")
+    decision = {"COMMIT_MESSAGE": "committed", "ROLLBACK_MESSAGE": "rolled back"}.get(
+        fields[11] or "", "unknown"
+    )
     return Note(
         "end transaction",
         fields[5] or "",

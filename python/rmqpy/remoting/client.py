@@ -89,7 +89,9 @@ class Caller(ABC):
             call = await self.call(address, ask.code, sent.ext, sent.body, timeout=timeout)
             outcome = f"code {call.code}"
         finally:
-            log.debug("%s of %s: %s, %.1f ms", ask.code.name, address, outcome, 1_000 * (time.monotonic() - began))
+            log.debug(
+                "%s of %s: %s, %.1f ms", ask.code.name, address, outcome, 1_000 * (time.monotonic() - began)
+            )
         return read(ask, call, address)
 
     def tell(self, address: str, ask: declare.Request[Any]) -> None:

@@ -29,7 +29,10 @@ class Metrics:
             "gauge",
             "Brokers that live, slaves included.",
             [
-                ({"cluster": cluster}, sum(len(info.broker_addr_table[name].broker_addrs) for name in members))
+                (
+                    {"cluster": cluster},
+                    sum(len(info.broker_addr_table[name].broker_addrs) for name in members),
+                )
                 for cluster, members in info.cluster_addr_table.items()
             ],
         )

@@ -62,7 +62,9 @@ class Places:
 
     async def first(self, queue: MessageQueue, start_from: StartFrom) -> int:
         """Where a group begins that has never been in this queue. Retries are read from their first."""
-        return await self.find(queue, "earliest" if queue.topic.startswith(names.RETRY_PREFIX) else start_from)
+        return await self.find(
+            queue, "earliest" if queue.topic.startswith(names.RETRY_PREFIX) else start_from
+        )
 
     async def find(self, queue: MessageQueue, place: StartFrom) -> int:
         """The offset of a place: after the last message, at the first, or at the first stored at that time."""

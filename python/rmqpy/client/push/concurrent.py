@@ -32,7 +32,9 @@ COUNT_S: Final = 0.01
 class Concurrent:
     """Concurrent consumption."""
 
-    def __init__(self, crew: Crew[Owned], handlers: Handlers, give_back: Return, *, is_broadcast: bool) -> None:
+    def __init__(
+        self, crew: Crew[Owned], handlers: Handlers, give_back: Return, *, is_broadcast: bool
+    ) -> None:
         self._crew = crew
         self._handlers = handlers
         self._give_back = give_back

@@ -57,9 +57,7 @@ class Handlers:
         """Forget the handler of a topic."""
         self._table = {name: handler for name, handler in self._table.items() if name != topic}
 
-    async def handle(
-        self, worker: Worker[Any], topic: str, messages: Sequence[ReceivedMessage]
-    ) -> Verdict:
+    async def handle(self, worker: Worker[Any], topic: str, messages: Sequence[ReceivedMessage]) -> Verdict:
         """Call the handler of `topic`; count what the worker has done since it began with these messages. Raises only
         what no handler may raise, such as `KeyboardInterrupt`."""
         handler = self._table.get(topic)

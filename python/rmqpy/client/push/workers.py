@@ -192,8 +192,10 @@ class ThreadCrew(Crew[T]):
                 if pace is not None and pace > BRISK_S:
                     self._get_up()
                 now = monotonic()
-                if pace is None or pace > BRISK_S or all(
-                    other is worker or other.is_stuck(now) for other in self._up
+                if (
+                    pace is None
+                    or pace > BRISK_S
+                    or all(other is worker or other.is_stuck(now) for other in self._up)
                 ):
                     return False
                 # Whoever stays may get stuck, which somebody has to notice.

@@ -18,5 +18,7 @@ class StatisticsHandlers:
     def view(self, ask: ViewBrokerStatsData) -> BrokerStatsReply:
         found = self._statistics.view(ask.stats_name, ask.stats_key)
         if found is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"The stats <{ask.stats_name}> <{ask.stats_key}> not exist")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The stats <{ask.stats_name}> <{ask.stats_key}> not exist"
+            )
         return BrokerStatsReply(body=found)

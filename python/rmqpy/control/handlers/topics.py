@@ -143,7 +143,9 @@ class TopicHandlers:
     async def clean(self, ask: CleanUnusedTopic) -> None:
         # What a crash between a topic's configuration and its queues has left, or a hand in topics.json.
         held = [name for name, _ in await asyncio.to_thread(self._store.queues)]
-        unused = [name for name in held if name not in self._topics.table and not self._topics.is_system(name)]
+        unused = [
+            name for name in held if name not in self._topics.table and not self._topics.is_system(name)
+        ]
         if unused:
             log.info("queues of topics that are not configured are deleted: %s", ", ".join(unused))
             await self._drop(unused)
