@@ -43,6 +43,10 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         (["version", "-o", "xml"], "'xml' is not one of"),
         (["-o", "xml", "version"], "'xml' is not one of"),
         (["-o", "csv", "consume", "orders"], "'csv' is not one of 'text', 'jsonl'"),
+        (["version", "-o", "template={python"], "expected '}'"),
+        (["version", "-o", "template={pyton}"], "no 'pyton' to fill in; there is rmqpy, native, python"),
+        (["version", "-o", "template={}"], "no '0' to fill in"),
+        (["version", "-o", "template={rmqpy:d}"], "cannot be filled in"),
         (["--timeout", "0", "topic", "list"], "0.0 is not in the range x>0"),
         (["produce", "orders", "x", "--from-jsonl"], "--from-jsonl reads lines"),
         (["produce", "orders", "x", "--delay", "soon"], "'soon' is not a time span"),
@@ -161,6 +165,17 @@ def test_csv_has_a_line_of_headings_and_quotes_what_needs_it(capsys: pytest.Capt
     assert capsys.readouterr().out == "name,queues\norders,8\n"
     show([], "csv")
     assert capsys.readouterr().out == ""
+
+
+def test_a_template_is_filled_in_for_each_record(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"name": "orders", "queues": 8, "brokers": ["a", "b"], "properties": {"colour": "red"}},
+        {"name": "bills", "queues": None, "note": "empty"},
+    ]
+    show(rows, r"template={name:>7}\t{queues:04}|{brokers}|{properties[colour]}|{note}")
+    assert capsys.readouterr().out == " orders\t0008|a,b|red|\n  bills\t|||empty\n"
+    show({"name": "orders"}, "template={{{name}}}")
+    assert capsys.readouterr().out == "{orders}\n"
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly() -> None:

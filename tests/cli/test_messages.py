@@ -62,6 +62,8 @@ def test_a_message_goes_in_with_all_its_parts_and_comes_out(run: Any) -> None:
         sent["queue"],
         sent["offset"],
     )
+    code, out, _ = run("consume", "whole", "-o", "template={tag}: {body} ({properties[colour]}{body_base64})")
+    assert (code, out) == (0, "paid: grüße (red)\n")
 
 
 def test_every_line_of_a_file_becomes_a_message(run: Any, tmp_path: Path) -> None:

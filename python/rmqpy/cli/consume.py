@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from rmqpy.cli.options import client_config, cluster_options, complete_groups, complete_topics, place
-from rmqpy.cli.output import message_text, messages_option
+from rmqpy.cli.output import Format, message_text, messages_option
 
 if TYPE_CHECKING:
     from rmqpy.client.consumer import PullConsumer
@@ -52,7 +52,7 @@ def command(
     tags: str,
     count: int | None,
     follow: bool,
-    output: Literal["text", "jsonl"],
+    output: Format,
     namesrv: str,
     timeout: float,
 ) -> None:

@@ -52,7 +52,11 @@ def global_options(command: _Command) -> _Command:
             "--timeout", type=_SECONDS, metavar="SECONDS", **wait, help="How long one answer may take."
         ),
         click.option(
-            "-o", "--output", metavar="FORMAT", **wait, help="table, wide, text, json, jsonl or csv."
+            "-o",
+            "--output",
+            metavar="FORMAT",
+            **wait,
+            help="table, wide, text, json, jsonl, csv or template=TEXT.",
         ),
         click.option(
             "-q", "--quiet", is_flag=True, **wait, help="Print results and errors, and nothing else."

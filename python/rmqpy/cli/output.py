@@ -6,16 +6,18 @@ Keys of the JSON are stable. A list of rows becomes a table with a line of headi
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rmqpy.cli.options import flag, said
+from rmqpy.cli.template import PREFIX, OutputFormat, filled, plain
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage
 
-Format = Literal["table", "wide", "json", "jsonl", "csv"]
+#: One of the words of `output_option`, or `template=…`.
+Format = str
 Record = Mapping[str, Any]
 #: Of a body in a table; JSON has all of it.
 _BODY_CHARS_MAX = 40
@@ -28,11 +30,12 @@ def output_option(command: _Command) -> _Command:
     return click.option(
         "-o",
         "--output",
-        type=click.Choice(["table", "wide", "json", "jsonl", "csv"]),
+        type=OutputFormat(["table", "wide", "json", "jsonl", "csv"]),
         default="table",
         show_default=True,
         callback=said,
-        help="How to print the result; wide cuts nothing off, jsonl is one JSON object a line, csv has headings.",
+        help="How to print the result; wide cuts nothing off, jsonl is one JSON object a line, csv has headings, "
+        "template='{name} …' fills in what the JSON has.",
     )(command)
 
 
@@ -54,11 +57,11 @@ def messages_option(command: _Command) -> _Command:
     return click.option(
         "-o",
         "--output",
-        type=click.Choice(["text", "jsonl"]),
+        type=OutputFormat(["text", "jsonl"]),
         default="text",
         show_default=True,
         callback=said,
-        help="Bodies only, or each message whole as a JSON object.",
+        help="Bodies only, each message whole as a JSON object, or template='{offset} {body}'.",
     )(command)
 
 
@@ -68,17 +71,20 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
         click.echo(json_text(result, indent=2))
     elif output == "csv":
         _comma_separated([result] if isinstance(result, Mapping) else result)
+    elif output.startswith(PREFIX):
+        for line in filled(output, [result] if isinstance(result, Mapping) else result):
+            click.echo(line)
     elif isinstance(result, Mapping):
         if output == "jsonl":
             click.echo(json_text(result))
         else:
-            click.echo(_columns((key, _text(value) or "-") for key, value in result.items()))
+            click.echo(_columns((key, plain(value) or "-") for key, value in result.items()))
     elif output == "jsonl":
         for row in result:
             click.echo(json_text(row))
     elif result:
         headings = _headings(result)
-        rows = ([_text(row.get(key)) or "-" for key in headings] for row in result)
+        rows = ([plain(row.get(key)) or "-" for key in headings] for row in result)
         click.echo(_columns([[heading.upper() for heading in headings], *rows]))
 
 
@@ -122,11 +128,15 @@ def message_record(message: "ReceivedMessage") -> dict[str, Any]:
     return record
 
 
-def message_text(message: "ReceivedMessage", output: Literal["text", "jsonl"]) -> str | bytes:
+def message_text(message: "ReceivedMessage", output: Format) -> str | bytes:
     """What `messages_option` asks for."""
     if output == "text":
         return message.body
-    return json_text(message_record(message))
+    record = message_record(message)
+    if output == "jsonl":
+        return json_text(record)
+    (line,) = filled(output, [{"body": None, "body_base64": None} | record])
+    return line
 
 
 def message_rows(messages: "Iterable[ReceivedMessage]", output: Format) -> list[Record]:
@@ -175,15 +185,7 @@ def _headings(rows: Sequence[Record]) -> list[str]:
 
 def _cell(value: object) -> object:
     """Nothing for None, so that empty cells look empty to programs."""
-    return value if value is None else _text(value)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, Mapping):
-        value = [f"{name}={text}" for name, text in value.items()]
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return "-" if value is None else str(value)
+    return value if value is None else plain(value)
 
 
 def _columns(rows: Iterable[Sequence[str]]) -> str:

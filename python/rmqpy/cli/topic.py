@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -94,7 +94,7 @@ def tail(
     count: int | None,
     namesrv: str,
     timeout: float,
-    output: Literal["text", "jsonl"],
+    output: Format,
 ) -> None:
     """The newest messages of topic NAME. Nobody's progress changes.
 

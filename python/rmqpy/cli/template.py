@@ -1,0 +1,72 @@
+"""`-o template=TEXT`: a line for each record, with what stands in braces filled in.
+
+Names are the keys of the JSON that the same command prints; `{name:>10}` and the like are Python's, and
+`{properties[colour]}` is one of several. `\\t` and `\\n` are written as such, since a shell would take the real ones.
+"""
+
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+PREFIX = "template="
+
+
+class OutputFormat(click.Choice):  # type: ignore[type-arg]  # Generic from click 8.2 on only.
+    """One of a few words, or a template."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """The words, and that there are templates."""
+        return f"[{'|'.join(self.choices)}|{PREFIX}TEXT]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The value as it is, if it is one of the words or a template that can be read."""
+        if not value.startswith(PREFIX):
+            return str(super().convert(value, param, ctx))
+        try:
+            list(string.Formatter().parse(value))
+        except ValueError as error:
+            self.fail(f"{value!r} cannot be filled in: {error}", param, ctx)
+        return value
+
+
+def filled(template: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The lines. A key that only other records have is empty; one that none has is an error."""
+    text = template.removeprefix(PREFIX).replace(r"\t", "\t").replace(r"\n", "\n")
+    keys = dict.fromkeys((key for record in records for key in record), None)
+    filler = _Filler()
+    for record in records:
+        try:
+            yield filler.vformat(text, (), keys | dict(record))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise click.UsageError(f"the template {text!r} cannot be filled in: {error}") from None
+
+
+def plain(value: object) -> str:
+    """A value as text: names with `=`, several with commas, `-` for none."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={text}" for name, text in value.items()]
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return "-" if value is None else str(value)
+
+
+class _Filler(string.Formatter):
+    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
+        if key not in kwargs:
+            raise click.UsageError(f"there is no {str(key)!r} to fill in; there is {', '.join(kwargs)}")
+        return kwargs[key]
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        try:
+            return super().get_field(field_name, args, kwargs)
+        except (LookupError, TypeError):
+            # Of several: one that this record does not have, if it has any.
+            return None, field_name
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        if value is None:
+            return ""
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return super().format_field(value if is_number else plain(value), format_spec)
