@@ -17,7 +17,7 @@ use super::derived::Derived;
 use super::disk::Disk;
 use super::dispatch::Dispatch;
 use super::error::StoreError;
-use super::index_file::{IndexFile, Key, Shape, file_name};
+use super::index_file::{IndexFile, KEYS_AHEAD, Key, Shape, file_name};
 
 /// Keys that wait in memory; beyond, the dispatching thread inserts them itself.
 const PENDING_KEYS_MAX: usize = 1 << 18;
@@ -102,10 +102,15 @@ impl Index {
             std::mem::swap(&mut keys, &mut *self.pending.lock());
         }
         let mut done = 0;
-        let inserted = keys.iter().try_for_each(|key| {
-            self.insert(files, key)?;
-            done += 1;
-            Ok(())
+        let inserted = keys.chunks(KEYS_AHEAD).try_for_each(|next| {
+            if let Some(file) = files.list.last() {
+                file.look_ahead(next.iter().map(|key| key.hash));
+            }
+            next.iter().try_for_each(|key| {
+                self.insert(files, key)?;
+                done += 1;
+                Ok(())
+            })
         });
         keys.drain(..done);
         files.inserting = keys;

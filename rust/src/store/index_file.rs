@@ -28,6 +28,9 @@ const END_PHYSICAL: usize = 24;
 const SLOTS_USED: usize = 32;
 const COUNT: usize = 36;
 
+/// Keys whose slots are looked at together before they are inserted.
+pub const KEYS_AHEAD: usize = 32;
+
 /// How many slots and entries the files of an index have.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -114,8 +117,9 @@ impl IndexFile {
         index_file.cells.store_long(BEGIN_TIMESTAMP, begin_timestamp);
         index_file.cells.store_long(BEGIN_PHYSICAL, first.physical as i64);
         index_file.cells.store(COUNT, 1);
-        for entry in &entries {
-            index_file.chain(entry);
+        for next in entries.chunks(KEYS_AHEAD) {
+            index_file.look_ahead(next.iter().map(|entry| entry.hash));
+            next.iter().for_each(|entry| index_file.chain(entry));
         }
         index_file.sync()?;
         Ok(Some(index_file))
@@ -158,6 +162,14 @@ impl IndexFile {
     /// Position of the record of the last entry.
     pub fn end_physical(&self) -> u64 {
         self.cells.load_long(END_PHYSICAL) as u64
+    }
+
+    /// Fetches the slots of keys that come next into the cache, all at once: they lie anywhere, and one by one each
+    /// insert would wait for memory.
+    pub fn look_ahead(&self, hashes: impl Iterator<Item = i32>) {
+        let slots = hashes.map(|hash| self.cells.load(self.shape.slot_at(hash)));
+        // A sum that nobody could do without keeps the loads.
+        std::hint::black_box(slots.fold(0, u32::wrapping_add));
     }
 
     /// Adds a key, unless its record comes before the last one. The file must not be full.
