@@ -174,6 +174,8 @@ def test_a_template_is_filled_in_for_each_record(capsys: pytest.CaptureFixture[s
     ]
     show(rows, r"template={name:>7}\t{queues:04}|{brokers}|{properties[colour]}|{note}")
     assert capsys.readouterr().out == " orders\t0008|a,b|red|\n  bills\t|||empty\n"
+    show([{"id": 1, "body_base64": "/wA="}], "template={id}{body}{body_base64}")
+    assert capsys.readouterr().out == "1/wA=\n"
     show({"name": "orders"}, "template={{{name}}}")
     assert capsys.readouterr().out == "{orders}\n"
 

@@ -4,7 +4,7 @@ Keys of the JSON are stable. A list of rows becomes a table with a line of headi
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: One of the words of `output_option`, or `template=…`.
 Format = str
 Record = Mapping[str, Any]
+#: Keys of a body: as text, and where it is none.
+_BODIES = frozenset({"body", "body_base64"})
 #: Of a body in a table; JSON has all of it.
 _BODY_CHARS_MAX = 40
 
@@ -72,7 +74,7 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
     elif output == "csv":
         _comma_separated([result] if isinstance(result, Mapping) else result)
     elif output.startswith(PREFIX):
-        for line in filled(output, [result] if isinstance(result, Mapping) else result):
+        for line in _filled(output, [result] if isinstance(result, Mapping) else result):
             click.echo(line)
     elif isinstance(result, Mapping):
         if output == "jsonl":
@@ -135,7 +137,7 @@ def message_text(message: "ReceivedMessage", output: Format) -> str | bytes:
     record = message_record(message)
     if output == "jsonl":
         return json_text(record)
-    (line,) = filled(output, [{"body": None, "body_base64": None} | record])
+    (line,) = _filled(output, [record])
     return line
 
 
@@ -176,6 +178,14 @@ def _comma_separated(rows: Sequence[Record]) -> None:
         lines = csv.DictWriter(sys.stdout, fieldnames=_headings(rows), lineterminator="\n")
         lines.writeheader()
         lines.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+
+
+def _filled(template: Format, rows: Sequence[Record]) -> Iterator[str]:
+    """Lines of a template. A message has one of two bodies, and whoever asks for one gets nothing for the other."""
+    keys = _headings(rows)
+    if not _BODIES.isdisjoint(keys):
+        keys += _BODIES
+    return filled(template, rows, keys)
 
 
 def _headings(rows: Sequence[Record]) -> list[str]:

@@ -5,7 +5,7 @@ Names are the keys of the JSON that the same command prints; `{name:>10}` and th
 """
 
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -31,14 +31,14 @@ class OutputFormat(click.Choice):  # type: ignore[type-arg]  # Generic from clic
         return value
 
 
-def filled(template: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The lines. A key that only other records have is empty; one that none has is an error."""
+def filled(template: str, records: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> Iterator[str]:
+    """The lines. One of `keys` that a record does not have is empty there; any other name is an error."""
     text = template.removeprefix(PREFIX).replace(r"\t", "\t").replace(r"\n", "\n")
-    keys = dict.fromkeys((key for record in records for key in record), None)
+    absent = dict.fromkeys(keys)
     filler = _Filler()
     for record in records:
         try:
-            yield filler.vformat(text, (), keys | dict(record))
+            yield filler.vformat(text, (), absent | dict(record))
         except (ValueError, TypeError, AttributeError) as error:
             raise click.UsageError(f"the template {text!r} cannot be filled in: {error}") from None
 
