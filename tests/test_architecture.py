@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from rust_imports import circles, imports
+
 ROOT = Path(__file__).resolve().parent.parent
 RUST = ROOT / "rust" / "src"
 PYTHON = ROOT / "python" / "rmqpy"
@@ -147,6 +149,32 @@ def rust_module(path: Path) -> tuple[str, ...]:
 )
 def test_the_reader_of_rust_imports_sees(code: str, module: str, expected: list[str]) -> None:
     assert list(rust_rooms_used(code, tuple(module.split(".")))) == expected
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ({"log": "use super::flush::Flush;", "flush": "pub struct Flush;"}, []),
+        ({"log": "use super::flush::Flush;", "flush": "use super::log::Log;"}, [["flush", "log"]]),
+        ({"log": "use crate::flush::Flush;", "flush": "fn f() { crate::log::open() }"}, [["flush", "log"]]),
+        (
+            {"a": "use crate::b::{self, B};", "b": "use crate::{c::C, x};", "c": "use super::a::A as B;"},
+            [["a", "b", "c"]],
+        ),
+        # A façade hands on what its parts define, and ties nothing.
+        ({"store": "mod log; pub use log::Log;", "store.log": "use super::Error;"}, []),
+        (
+            {"store": "mod log; use log::Log; struct Error;", "store.log": "use super::Error;"},
+            [["store", "store.log"]],
+        ),
+        ({"a": "use crate::b::B;", "b": "#[cfg(test)] mod tests { use crate::a::A; }"}, []),
+        ({"a": "use crate::b::B;", "b": "mod inner { use super::super::a::A; }"}, [["a", "b"]]),
+        ({"a": "use crate::b::B;", "b": '// crate::a::A\nlet a = "crate::a";'}, []),
+    ],
+)
+def test_the_finder_of_circles_sees(sources: dict[str, str], expected: list[list[str]]) -> None:
+    graph = imports({tuple(name.split(".")): code for name, code in sources.items()})
+    assert [[".".join(module) for module in circle] for circle in circles(graph)] == expected
 
 
 def test_rust_modules_use_only_what_lies_below_them() -> None:
