@@ -64,6 +64,23 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
 }
 
+_CONTROL_GROUND = frozenset({"tables", "periodic", "unserved"})
+_CONTROL_TABLES = _CONTROL_GROUND | {"settings", "topics", "groups", "store"}
+#: Inner room, or file, of the broker's control plane → those it may use.
+CONTROL_BELOW: Mapping[str, frozenset[str]] = {
+    "tables": frozenset(),
+    "periodic": frozenset(),
+    "unserved": frozenset(),
+    "settings": _CONTROL_GROUND,
+    "topics": _CONTROL_GROUND,
+    "groups": _CONTROL_GROUND,
+    "store": _CONTROL_GROUND,
+    "registration": _CONTROL_GROUND | {"topics"},
+    "clients": _CONTROL_TABLES,
+    "statistics": _CONTROL_TABLES | {"clients"},
+    "handlers": _CONTROL_TABLES | {"clients", "statistics"},
+}
+
 #: The only files that may opt out of `deny(unsafe_code)`.
 UNSAFE = {"store/region.rs", "bindings/arrow_import.rs"}
 
@@ -252,6 +269,17 @@ def test_python_modules_use_only_what_lies_below_them() -> None:
             parts = name.split(".")
             # `from rmqpy import Producer` inside the package would go through the roof and down again.
             if parts[0] == "rmqpy" and (len(parts) < 2 or parts[1] not in allowed | {"__version__"}):
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_inner_rooms_of_the_control_plane_use_what_lies_below_them() -> None:
+    wrong = []
+    for module, path in python_files(PYTHON / "control").items():
+        room = module.split(".")[1] if "." in module else ""
+        for name, _ in imports_of(path, f"rmqpy.{module}"):
+            parts = name.split(".")
+            if parts[:2] == ["rmqpy", "control"] and parts[2] not in CONTROL_BELOW[room] | {room}:
                 wrong.append(f"{path.relative_to(ROOT)} imports {name}")
     assert not wrong, "\n".join(wrong)
 

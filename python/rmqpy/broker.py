@@ -22,10 +22,14 @@ from rmqpy._native import Client, Metadata, Offsets, Server, Store
 from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
 from rmqpy.config.keys import NO_HTTP
-from rmqpy.control.clients import Consumers, Producers
-from rmqpy.control.delays import DelayFile
-from rmqpy.control.events import EVENTS_SECONDS, log_events
-from rmqpy.control.groups import Groups
+from rmqpy.control.clients.expiry import drop_silent
+from rmqpy.control.clients.notifications import Notices
+from rmqpy.control.clients.registry import Consumers, Producers
+from rmqpy.control.clients.relay import Relay
+from rmqpy.control.groups.offset_file import OffsetFile
+from rmqpy.control.groups.progress import Progress
+from rmqpy.control.groups.queue_locks import QueueLocks
+from rmqpy.control.groups.table import Groups
 from rmqpy.control.handlers.brokers import BrokerHandlers
 from rmqpy.control.handlers.cleaning import CleaningHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
@@ -39,24 +43,20 @@ from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.queues import QueueHandlers
 from rmqpy.control.handlers.statistics import StatisticsHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
-from rmqpy.control.metrics import Metrics
-from rmqpy.control.notices import Notices
-from rmqpy.control.offsets import OffsetFile
-from rmqpy.control.opening import opening_line
-from rmqpy.control.progress import Progress
-from rmqpy.control.queue_locks import QueueLocks
-from rmqpy.control.rates import SAMPLE_SECONDS
+from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Identity, Registration
-from rmqpy.control.relay import Relay
-from rmqpy.control.retention import RETENTION_SECONDS, retain
-from rmqpy.control.runtime import Runtime
 from rmqpy.control.settings import LiveConfig
-from rmqpy.control.silence import drop_silent
-from rmqpy.control.statistics import Statistics
-from rmqpy.control.timers import Timers
-from rmqpy.control.topics import Topics, built_in_topics
+from rmqpy.control.statistics.metrics import Metrics
+from rmqpy.control.statistics.rates import SAMPLE_SECONDS
+from rmqpy.control.statistics.runtime import Runtime
+from rmqpy.control.statistics.traffic import Statistics
+from rmqpy.control.store.delay_offsets import DelayFile
+from rmqpy.control.store.events import EVENTS_SECONDS, log_events
+from rmqpy.control.store.recovery_progress import opening_line
+from rmqpy.control.store.retention import RETENTION_SECONDS, retain
+from rmqpy.control.topics.static_topics import warn_of_static_topics
+from rmqpy.control.topics.table import Topics, built_in_topics
 from rmqpy.control.unserved import UNSERVED
-from rmqpy.control.unserved_files import warn_of_static_topics
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
@@ -248,16 +248,18 @@ class Broker:
         server.listen(config.listen_host, self._port)
         server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
 
-        timers = Timers()
-        self._started.push_async_callback(timers.stop)
-        timers.every(config.offsets_interval_ms / 1_000, offset_file.save)
-        timers.every(config.store.delay_offsets_interval_ms / 1_000, delay_file.save)
-        timers.every(SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms))
-        timers.every(SCAN_SECONDS, locks.expire)
-        timers.every(SAMPLE_SECONDS, runtime.sample)
-        timers.every(SAMPLE_SECONDS, statistics.sample)
-        timers.every(EVENTS_SECONDS, lambda: log_events(store))
-        timers.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
+        periodic = PeriodicTasks()
+        self._started.push_async_callback(periodic.stop)
+        periodic.every(config.offsets_interval_ms / 1_000, offset_file.save)
+        periodic.every(config.store.delay_offsets_interval_ms / 1_000, delay_file.save)
+        periodic.every(
+            SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms)
+        )
+        periodic.every(SCAN_SECONDS, locks.expire)
+        periodic.every(SAMPLE_SECONDS, runtime.sample)
+        periodic.every(SAMPLE_SECONDS, statistics.sample)
+        periodic.every(EVENTS_SECONDS, lambda: log_events(store))
+        periodic.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
         return Metrics(
             lambda: self._config.now,
             topics,

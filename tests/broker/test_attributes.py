@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from rmqpy.control.attributes import TOPIC_ATTRIBUTES, AttributeChangeError, apply, parse
+from rmqpy.control.tables.attributes import TOPIC_ATTRIBUTES, AttributeChangeError, apply, parse
 
 
 def changed(current: Mapping[str, str] | None, text: str) -> dict[str, str]:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from broker.fakes import Plane, Told
-from rmqpy.control.clients import Consumers, Member, Producers
-from rmqpy.control.silence import drop_silent
+from rmqpy.control.clients.expiry import drop_silent
+from rmqpy.control.clients.registry import Consumers, Member, Producers
 from rmqpy.protocol.requests.clients import ConsumerData, MessageModel, SubscriptionData
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rmqpy.clock import HandClock
 from rmqpy.config.store import StoreConfig
-from rmqpy.control.delays import DelayFile
+from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.errors import ConfigError
 from rmqpy.protocol import fastjson
 from wire import PATIENCE, Peer

@@ -11,7 +11,7 @@ from broker.fakes import Plane
 from rmqpy.clock import HandClock
 from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control.groups import Groups
+from rmqpy.control.groups.table import Groups
 from rmqpy.errors import StoreError
 from rmqpy.protocol.requests.groups import SubscriptionGroup
 

@@ -8,7 +8,7 @@ import pytest
 from broker.fakes import OffsetTable
 from rmqpy.clock import HandClock
 from rmqpy.config import files
-from rmqpy.control.offsets import OffsetFile
+from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.errors import ConfigError, StoreError
 
 FASTJSON_1 = (

@@ -1,7 +1,7 @@
 """Queue locks: a queue has one holder, for as long as it renews."""
 
 from rmqpy.clock import HandClock
-from rmqpy.control.queue_locks import QueueLocks
+from rmqpy.control.groups.queue_locks import QueueLocks
 from rmqpy.protocol.requests.queues import MessageQueue
 
 

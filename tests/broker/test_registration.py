@@ -9,9 +9,9 @@ from typing import Any
 
 from broker.fakes import Plane
 from rmqpy.clock import HandClock
-from rmqpy.control import registration as lines
+from rmqpy.control import registration
 from rmqpy.control.registration import Identity, Registration
-from rmqpy.control.topics import Topics, built_in_topics
+from rmqpy.control.topics.table import Topics, built_in_topics
 from rmqpy.errors import BrokerError, ConnectError
 from rmqpy.protocol.requests.registration import (
     KvTable,
@@ -125,7 +125,7 @@ async def test_a_name_server_that_does_not_answer_delays_no_other(tmp_path: Path
 
 async def test_after_a_failure_the_complete_table_comes_again(tmp_path: Path, monkeypatch: Any) -> None:
     """A name server that was started again knows nothing of the broker."""
-    monkeypatch.setattr(lines, "RETRY_SECONDS_MIN", 0.001)
+    monkeypatch.setattr(registration, "RETRY_SECONDS_MIN", 0.001)
 
     topics, server = topics_in(tmp_path), NameServer()
     async with running(topics, {"one": server}):

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rmqpy.control.relay import Relay
+from rmqpy.control.clients.relay import Relay
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.requests.introspection import GetConsumerRunningInfo, InvokeBrokerToGetConsumerStatus
 from rmqpy.remoting.server import ClientAnswered, Refused

@@ -7,8 +7,8 @@ import pytest
 from broker.conftest import Cluster, Start
 from broker.talk import pull, send
 from rmqpy.clock import HandClock
-from rmqpy.control import statistics
-from rmqpy.control.statistics import SAMPLE_SECONDS, Statistics
+from rmqpy.control.statistics import traffic
+from rmqpy.control.statistics.traffic import SAMPLE_SECONDS, Statistics
 from rmqpy.protocol.requests.groups import DeleteSubscriptionGroup
 from rmqpy.protocol.requests.messages import ConsumerSendMessageBack
 from rmqpy.protocol.requests.statistics import BrokerStats, ViewBrokerStatsData
@@ -106,7 +106,7 @@ def test_what_was_idle_for_a_day_is_forgotten_and_a_system_topic_is_no_business(
 
 
 def test_queues_are_told_apart_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "SERIES_MAX", 10)
+    monkeypatch.setattr(traffic, "SERIES_MAX", 10)
     day = Day()
     day.counted.arrivals = [("orders", queue, 1, 100) for queue in range(20)]
     assert day.orders().stats_day.sum == 20

@@ -28,7 +28,7 @@ async def test_a_torn_tail_that_recovery_cuts_is_logged_with_place_and_size(
             file.seek(end)
             file.write(b"half a record")
         (tmp_path / "store/abort").touch()
-        with caplog.at_level(logging.WARNING, "rmqpy.control.events"):
+        with caplog.at_level(logging.WARNING, "rmqpy.control.store.events"):
             async with made_broker(tmp_path, names.address, {}):
                 pass
     assert caplog.messages == [

@@ -9,7 +9,7 @@ import pytest
 from broker.fakes import Plane
 from rmqpy.clock import HandClock
 from rmqpy.config import files
-from rmqpy.control.topics import Topics, built_in_topics
+from rmqpy.control.topics.table import Topics, built_in_topics
 from rmqpy.errors import ConfigError, StoreError
 from rmqpy.protocol.topics import TopicConfig
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from rmqpy.control.topics import Topics
+from rmqpy.control.topics.table import Topics
 from rmqpy.errors import RocketMQError, StoreError
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.registration import PackedBody, RegisterBroker, UnregisterBroker, pack

@@ -15,7 +15,7 @@ from pathlib import Path
 from rmqpy.clock import Clock
 from rmqpy.config import files, properties
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control.versions import first_version, next_version
+from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.errors import StoreError
 from rmqpy.protocol.topics import DataVersion
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rmqpy.config import properties
-from rmqpy.control.runtime import Runtime
 from rmqpy.control.settings import LiveConfig
+from rmqpy.control.statistics.runtime import Runtime
 from rmqpy.errors import ConfigError
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import ResponseCode

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from rmqpy.clock import Clock
-from rmqpy.control.clients import Consumers, Member, Producers
-from rmqpy.control.groups import Groups
+from rmqpy.control.clients.registry import Consumers, Member, Producers
+from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
-from rmqpy.control.topics import Topics
+from rmqpy.control.topics.table import Topics
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import (

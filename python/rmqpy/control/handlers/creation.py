@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
-from rmqpy.control.groups import Groups
+from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
-from rmqpy.control.topics import Topics
+from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode

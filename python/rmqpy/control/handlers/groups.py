@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
-from rmqpy.control import attributes
-from rmqpy.control.groups import Groups, fault
-from rmqpy.control.pages import page_of
+from rmqpy.control.groups.table import Groups, fault
 from rmqpy.control.settings import LiveConfig
+from rmqpy.control.tables import attributes
+from rmqpy.control.tables.pagination import page_of
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.groups import (

@@ -6,10 +6,10 @@ import asyncio
 import dataclasses
 from typing import Protocol
 
-from rmqpy.control.clients import Consumers, Member
-from rmqpy.control.groups import Groups
-from rmqpy.control.relay import Relay
-from rmqpy.control.topics import Topics
+from rmqpy.control.clients.registry import Consumers, Member
+from rmqpy.control.clients.relay import Relay
+from rmqpy.control.groups.table import Groups
+from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.introspection import (
     ClientAnswer,

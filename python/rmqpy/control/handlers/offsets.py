@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from rmqpy.control.clients import Consumers
-from rmqpy.control.groups import Groups
-from rmqpy.control.notices import Push
-from rmqpy.control.progress import Progress
+from rmqpy.control.clients.notifications import Push
+from rmqpy.control.clients.registry import Consumers
+from rmqpy.control.groups.progress import Progress
+from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
-from rmqpy.control.statistics import Statistics
-from rmqpy.control.topics import Topics
+from rmqpy.control.statistics.traffic import Statistics
+from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.introspection import ResetConsumerClientOffset

@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Mapping
 
 from rmqpy.clock import Clock
-from rmqpy.control.clients import Consumers
-from rmqpy.control.groups import Groups
-from rmqpy.control.progress import Progress
-from rmqpy.control.statistics import Statistics
-from rmqpy.control.topics import Topics
+from rmqpy.control.clients.registry import Consumers
+from rmqpy.control.groups.progress import Progress
+from rmqpy.control.groups.table import Groups
+from rmqpy.control.statistics.traffic import Statistics
+from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.requests.offsets import ConsumeStats
 from rmqpy.protocol.requests.progress import (
     BrokerConsumeStats,

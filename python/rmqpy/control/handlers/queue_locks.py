@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqpy.control.queue_locks import QueueLocks
+from rmqpy.control.groups.queue_locks import QueueLocks
 from rmqpy.protocol.requests.locks import LockBatchMq, LockBatchReply, LockedQueues, UnlockBatchMq
 from rmqpy.remoting.server import handles
 

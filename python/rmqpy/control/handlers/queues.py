@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from rmqpy.control.clients import Consumers
+from rmqpy.control.clients.registry import Consumers
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.messages import QueryConsumeQueue, QueueUnit, QueueUnits, QueueUnitsReply
 from rmqpy.remoting.server import Refused, handles

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqpy.control.statistics import Statistics
+from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.statistics import BrokerStatsReply, ViewBrokerStatsData
 from rmqpy.remoting.server import Refused, handles

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from rmqpy.control import attributes
-from rmqpy.control.pages import page_of
 from rmqpy.control.settings import LiveConfig
-from rmqpy.control.topics import Topics, fault
+from rmqpy.control.tables import attributes
+from rmqpy.control.tables.pagination import page_of
+from rmqpy.control.topics.table import Topics, fault
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.routes import TopicList, TopicsFound

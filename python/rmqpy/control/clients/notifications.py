@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from rmqpy.control.groups import Groups
+from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged

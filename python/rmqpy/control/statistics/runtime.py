@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config.store import DELAY_LEVELS_MAX
-from rmqpy.control.rates import Rates
+from rmqpy.control.statistics.rates import Rates
 from rmqpy.protocol.codes import VERSION
 from rmqpy.protocol.names import SCHEDULE_TOPIC
 

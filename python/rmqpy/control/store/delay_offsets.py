@@ -14,10 +14,10 @@ from typing import Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config import files
-from rmqpy.control import kept
-from rmqpy.control.kept import Kept
-from rmqpy.control.saver import Saver
-from rmqpy.control.versions import first_version, next_version
+from rmqpy.control.tables import unknown_fields
+from rmqpy.control.tables.saver import Saver
+from rmqpy.control.tables.unknown_fields import UnknownFields
+from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.protocol.declare import json_tree, record
 from rmqpy.protocol.topics import DataVersion
 
@@ -44,7 +44,7 @@ class DelayFile:
         self._clock = clock
         self._saver = Saver(path, self._snapshot)
         self._version = first_version(clock)
-        self._kept = Kept()
+        self._unknown = UnknownFields()
         self._offsets: dict[int, int] = {}
         self._read: Callable[[], dict[int, int]] = lambda: self._offsets
 
@@ -55,9 +55,9 @@ class DelayFile:
 
     def load(self) -> None:
         """Read the file. Blocks; raises `ConfigError` naming it. The data plane moves offsets into their queues."""
-        loaded = files.load(self._path, lambda text: kept.read(DelayContent, text))
+        loaded = files.load(self._path, lambda text: unknown_fields.read(DelayContent, text))
         if loaded is not None:
-            found, self._kept = loaded
+            found, self._unknown = loaded
             self._version = found.data_version
             self._offsets = {
                 level: offset for level, offset in found.offset_table.items() if level > 0 and offset > 0
@@ -77,4 +77,4 @@ class DelayFile:
     def _snapshot(self) -> Callable[[], object]:
         self._version = next_version(self._version, self._clock)
         content = DelayContent(data_version=self._version, offset_table=dict(self._offsets))
-        return lambda: self._kept.put_back(json_tree(content))
+        return lambda: self._unknown.put_back(json_tree(content))

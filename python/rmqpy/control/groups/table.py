@@ -16,10 +16,10 @@ from typing import Final, Protocol
 from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control import kept
-from rmqpy.control.kept import Kept
-from rmqpy.control.saver import Saver
-from rmqpy.control.versions import first_version, next_version
+from rmqpy.control.tables import unknown_fields
+from rmqpy.control.tables.saver import Saver
+from rmqpy.control.tables.unknown_fields import UnknownFields
+from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -83,7 +83,7 @@ class Groups:
         self._table = {name: SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS}
         self._forbidden: dict[str, dict[str, int]] = {}
         self._version = first_version(clock)
-        self._kept = Kept()
+        self._unknown = UnknownFields()
         #: Groups in the table that are not in the file yet, and by how many callers.
         self._unsaved: Counter[str] = Counter()
 
@@ -91,7 +91,7 @@ class Groups:
         """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
         loaded = files.load(self._path, _parse)
         if loaded is not None:
-            found, self._kept = loaded
+            found, self._unknown = loaded
             self._table |= found.subscription_group_table
             self._forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
             self._version = found.data_version
@@ -153,7 +153,7 @@ class Groups:
         """Forget a group and what it was forbidden; whether there was one."""
         if self._table.pop(name, None) is None:
             return False
-        self._kept = self._kept.without("subscriptionGroupTable", name)
+        self._unknown = self._unknown.without("subscriptionGroupTable", name)
         self._sink.remove_group(name)
         for topic in self._forbidden.pop(name, {}):
             self._sink.forbid(name, topic, False)
@@ -226,7 +226,7 @@ class Groups:
             subscription_group_table=dict(self._table),
             forbidden_table={group: dict(topics) for group, topics in self._forbidden.items()},
         )
-        unknown = self._kept
+        unknown = self._unknown
         return lambda: unknown.put_back(json_tree(table))
 
     def _publish(self, group: SubscriptionGroup) -> None:
@@ -242,8 +242,8 @@ class Groups:
         )
 
 
-def _parse(text: str) -> tuple[GroupTable, Kept]:
-    table, unknown = kept.read(GroupTable, text)
+def _parse(text: str) -> tuple[GroupTable, UnknownFields]:
+    table, unknown = unknown_fields.read(GroupTable, text)
     for name, group in table.subscription_group_table.items():
         if reason := fault(group):
             raise DecodeError(f"group {name}: {reason}")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 log = logging.getLogger(__name__)
 
 
-class Timers:
+class PeriodicTasks:
     """Tasks that each wait, work, and wait again; a failure is logged and ends nothing."""
 
     def __init__(self) -> None:

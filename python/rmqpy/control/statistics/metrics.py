@@ -18,12 +18,12 @@ from typing import Final, NamedTuple, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control.attributes import MESSAGE_TYPE
-from rmqpy.control.backlog import Backlog, backlogs
-from rmqpy.control.clients import Consumers, Producers
-from rmqpy.control.groups import Groups
-from rmqpy.control.statistics import Statistics, Totals
-from rmqpy.control.topics import Topics
+from rmqpy.control.clients.registry import Consumers, Producers
+from rmqpy.control.groups.backlog import Backlog, backlogs
+from rmqpy.control.groups.table import Groups
+from rmqpy.control.statistics.traffic import Statistics, Totals
+from rmqpy.control.tables.attributes import MESSAGE_TYPE
+from rmqpy.control.topics.table import Topics
 from rmqpy.monitor import process
 from rmqpy.monitor.exposition import Family, Labels, expose, histogram, plain
 from rmqpy.protocol import names

@@ -17,11 +17,11 @@ from typing import Final, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config import files
-from rmqpy.control import kept
-from rmqpy.control.attributes import MESSAGE_TYPE
-from rmqpy.control.kept import Kept
-from rmqpy.control.saver import Saver
-from rmqpy.control.versions import first_version, next_version
+from rmqpy.control.tables import unknown_fields
+from rmqpy.control.tables.attributes import MESSAGE_TYPE
+from rmqpy.control.tables.saver import Saver
+from rmqpy.control.tables.unknown_fields import UnknownFields
+from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -88,7 +88,7 @@ class Topics:
         self._clock = clock
         self._table = {topic.topic_name: topic for topic in built_in}
         self._version = first_version(clock)
-        self._kept = Kept()
+        self._unknown = UnknownFields()
         #: Topics in the table that are not in the file yet, and by how many callers.
         self._unsaved: Counter[str] = Counter()
         #: Names the system keeps for itself.
@@ -103,7 +103,7 @@ class Topics:
         """
         loaded = files.load(self._path, _parse)
         if loaded is not None:
-            found, self._kept = loaded
+            found, self._unknown = loaded
             # What was stored wins over what is built in: an administrator may have changed it. The template for new
             # topics goes with its setting, or clients would still be told that they may send to any topic.
             has_template = names.AUTO_CREATE_TOPIC in self._table
@@ -180,7 +180,7 @@ class Topics:
         if removed:
             for topic in removed:
                 self._sink.remove_topic(topic.topic_name)
-                self._kept = self._kept.without("topicConfigTable", topic.topic_name)
+                self._unknown = self._unknown.without("topicConfigTable", topic.topic_name)
             await self._save()
         return removed
 
@@ -237,7 +237,7 @@ class Topics:
 
     def _snapshot(self) -> Callable[[], object]:
         content = TopicContent(data_version=self._version, topic_config_table=dict(self._table))
-        unknown = self._kept
+        unknown = self._unknown
         return lambda: unknown.put_back(json_tree(content))
 
     def _publish(self, topic: TopicConfig) -> None:
@@ -253,8 +253,8 @@ class Topics:
         )
 
 
-def _parse(text: str) -> tuple[TopicContent, Kept]:
-    content, unknown = kept.read(TopicContent, text)
+def _parse(text: str) -> tuple[TopicContent, UnknownFields]:
+    content, unknown = unknown_fields.read(TopicContent, text)
     for name, topic in content.topic_config_table.items():
         if reason := fault(topic):
             raise DecodeError(f"topic {name}: {reason}")

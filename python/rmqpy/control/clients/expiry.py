@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from rmqpy.control.clients import Consumers, Producers
+from rmqpy.control.clients.registry import Consumers, Producers
 
 log = logging.getLogger(__name__)
 

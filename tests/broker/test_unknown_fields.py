@@ -9,11 +9,11 @@ import pytest
 from broker.conftest import made_broker
 from broker.fakes import OffsetTable, Plane
 from rmqpy.clock import HandClock
-from rmqpy.control.groups import Groups
-from rmqpy.control.kept import Kept
-from rmqpy.control.offsets import OffsetFile
-from rmqpy.control.topics import Topics
-from rmqpy.control.unserved_files import warn_of_static_topics
+from rmqpy.control.groups.offset_file import OffsetFile
+from rmqpy.control.groups.table import Groups
+from rmqpy.control.tables.unknown_fields import UnknownFields
+from rmqpy.control.topics.static_topics import warn_of_static_topics
+from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
 from rmqpy.protocol.requests.topics import DeleteTopicInBroker, UpdateAndCreateTopic
@@ -129,7 +129,7 @@ async def test_offsets_keep_other_tables_but_not_what_is_derived(tmp_path: Path)
     ],
 )
 def test_what_was_read_is_not_kept_a_second_time(found: Any, wrote: Any, expected: Any) -> None:
-    assert Kept.between(found, wrote).put_back(wrote) == expected
+    assert UnknownFields.between(found, wrote).put_back(wrote) == expected
 
 
 #: What Apache's broker keeps beside the tables that are served here.

@@ -1,4 +1,4 @@
-"""What a file of the broker holds that this release has no name for.
+"""Unknown fields: the members of a file of the broker that this release has no name for.
 
 Owns the members that our own writing of a file would leave out, because another release or Apache's broker put them
 there. They are written back as they were, for as long as the topic, group or table they stand in exists: a folder
@@ -20,22 +20,22 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class UnknownFields:
     """The members of one JSON object that nothing here reads, and those of the objects in it."""
 
     members: Mapping[str, object] = field(default_factory=dict)
     #: Lists that hold more than we would write: as they were, and what we would write.
     lists: Mapping[str, tuple[object, object]] = field(default_factory=dict)
-    below: Mapping[str, Kept] = field(default_factory=dict)
+    below: Mapping[str, UnknownFields] = field(default_factory=dict)
 
     @classmethod
-    def between(cls, found: Mapping[str, Any], written: Mapping[Any, Any]) -> Kept:
+    def between(cls, found: Mapping[str, Any], written: Mapping[Any, Any]) -> UnknownFields:
         """What is in `found` and would not be in `written`, which was made from it."""
         ours = {str(name): value for name, value in written.items()}
         folded: set[str] | None = None
         members: dict[str, object] = {}
         lists: dict[str, tuple[object, object]] = {}
-        below: dict[str, Kept] = {}
+        below: dict[str, UnknownFields] = {}
         for name, value in found.items():
             if name not in ours:
                 # Readers take names in any case: such a member has been read.
@@ -53,7 +53,7 @@ class Kept:
         return bool(self.members or self.lists or self.below)
 
     def put_back(self, tree: dict[Any, Any]) -> dict[Any, Any]:
-        """Add what was kept to a tree that is about to be written; what the tree no longer has takes its own along."""
+        """Add these members to a tree that is about to be written, but for those of entries it no longer has."""
         for name, value in self.members.items():
             tree.setdefault(name, value)
         if self.lists or self.below:
@@ -65,19 +65,19 @@ class Kept:
                     inner.put_back(value)
         return tree
 
-    def without(self, name: str, *path: str) -> Kept:
-        """The same without a member, or without what was kept below it."""
+    def without(self, name: str, *path: str) -> UnknownFields:
+        """The same without a member, or without the unknown members below it."""
         if path:
             inner = self.below.get(name)
             return replace(self, below={**self.below, name: inner.without(*path)}) if inner else self
-        return Kept(_but(self.members, name), _but(self.lists, name), _but(self.below, name))
+        return UnknownFields(_but(self.members, name), _but(self.lists, name), _but(self.below, name))
 
 
-def read(kind: type[T], text: str) -> tuple[T, Kept]:
+def read(kind: type[T], text: str) -> tuple[T, UnknownFields]:
     """A declared record from the text of a file, and what its declaration does not know. Raises `DecodeError`."""
     tree = fastjson.loads(text)
     record = read_tree(kind, tree)
-    return record, Kept.between(tree, json_tree(record))
+    return record, UnknownFields.between(tree, json_tree(record))
 
 
 def _but(table: Mapping[str, T], name: str) -> dict[str, T]:

@@ -15,10 +15,10 @@ from typing import Final, Protocol
 
 from rmqpy.clock import Clock
 from rmqpy.config import files
-from rmqpy.control import kept
-from rmqpy.control.kept import Kept
-from rmqpy.control.saver import Saver
-from rmqpy.control.versions import first_version, next_version
+from rmqpy.control.tables import unknown_fields
+from rmqpy.control.tables.saver import Saver
+from rmqpy.control.tables.unknown_fields import UnknownFields
+from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.protocol.declare import json_tree, record
 from rmqpy.protocol.topics import DataVersion
 
@@ -54,7 +54,7 @@ class OffsetFile:
         self._offsets = offsets
         self._saver = Saver(path, lambda: self._content)
         self._version = first_version(clock)
-        self._kept = Kept()
+        self._unknown = UnknownFields()
         self._saved_commits = offsets.commits
 
     def load(self, end_of: Callable[[str, int], int]) -> None:
@@ -62,11 +62,11 @@ class OffsetFile:
 
         Blocks; before the first send. Raises `ConfigError` naming the file.
         """
-        loaded = files.load(self._path, lambda text: kept.read(OffsetContent, text))
+        loaded = files.load(self._path, lambda text: unknown_fields.read(OffsetContent, text))
         if loaded is None:
             return
         found, unknown = loaded
-        self._kept = unknown.without(_DERIVED)
+        self._unknown = unknown.without(_DERIVED)
         self._version = found.data_version
         table, cut = _cut(found.offset_table, end_of)
         self._offsets.load(table)
@@ -87,7 +87,7 @@ class OffsetFile:
         _, table = self._offsets.snapshot()
         self._version = next_version(self._version, self._clock)
         content = OffsetContent(data_version=self._version, offset_table=table)
-        return self._kept.put_back(json_tree(content))
+        return self._unknown.put_back(json_tree(content))
 
 
 def _cut(

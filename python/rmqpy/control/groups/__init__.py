@@ -1,0 +1,1 @@
+"""Consumer groups: their configuration, their offsets, their progress, and the queues they lock."""

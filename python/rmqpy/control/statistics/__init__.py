@@ -1,0 +1,1 @@
+"""Statistics: rates and totals of topics, groups and the whole broker."""

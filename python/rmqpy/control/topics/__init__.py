@@ -1,0 +1,1 @@
+"""Topics: their configuration, and which there are from the start."""
