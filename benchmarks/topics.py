@@ -30,7 +30,7 @@ from benchmarks.processes import Child, cpu_seconds
 from benchmarks.servers import Apache, Rmqpy, Side
 from rmqpy._native import Call, Client
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.declare import Outgoing, encode
+from rmqpy.protocol.declare import EncodedRequest, encode
 from rmqpy.protocol.requests.messages import SendMessage
 from rmqpy.protocol.requests.topics import TopicConfigList, UpdateAndCreateTopicList
 from rmqpy.protocol.topics import TopicConfig
@@ -233,7 +233,7 @@ def _send_everywhere(side: Side, names: list[str], queues: int) -> None:
     """One message in each queue, so that each has its files."""
     client = Client()
     caller = BlockingCaller(client)
-    under_way: deque[tuple[Call, SendMessage, Outgoing]] = deque()
+    under_way: deque[tuple[Call, SendMessage, EncodedRequest]] = deque()
 
     def settle() -> None:
         call, ask, sent = under_way.popleft()
@@ -245,7 +245,7 @@ def _send_everywhere(side: Side, names: list[str], queues: int) -> None:
         else:
             assert call.code == 0, call.remark
 
-    def start(ask: SendMessage, sent: Outgoing) -> None:
+    def start(ask: SendMessage, sent: EncodedRequest) -> None:
         call = caller.start(side.address, ask.code, sent.ext, sent.body, timeout=WAIT_S)
         under_way.append((call, ask, sent))
 

@@ -10,7 +10,7 @@ import pytest
 from rmqpy.errors import DecodeError
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import (
-    Outgoing,
+    EncodedRequest,
     Request,
     decode,
     decode_reply,
@@ -70,7 +70,7 @@ class WithText(Request[None]):
 def test_a_request_becomes_text_fields_in_wire_names() -> None:
     ask = Ask(client_id="c", model=Model.CLUSTERING, lo=False)
     expected = {"clientID": "c", "lo": "false", "model": "CLUSTERING", "queueId": "7"}
-    assert encode(ask) == Outgoing(expected, None)
+    assert encode(ask) == EncodedRequest(expected, None)
     assert decode(Ask, expected, None) == ask
 
 
@@ -159,7 +159,9 @@ def test_t3_object_keys_are_read_bare_and_quoted(body: bytes) -> None:
 
 def test_t3_object_keys_are_written_bare_unless_the_reply_is_strict() -> None:
     offsets = {Queue(broker_name="b", queue_id=0, topic="t"): 9}
-    assert encode(Offsets(body=offsets)) == Outgoing(None, b'{{"brokerName":"b","queueId":0,"topic":"t"}:9}')
+    assert encode(Offsets(body=offsets)) == EncodedRequest(
+        None, b'{{"brokerName":"b","queueId":0,"topic":"t"}:9}'
+    )
     strict = encode(Offsets(body=offsets, is_strict=True)).body
     assert strict == b'{"{\\"brokerName\\":\\"b\\",\\"queueId\\":0,\\"topic\\":\\"t\\"}":9}'
 
@@ -177,7 +179,7 @@ def test_text_bodies_are_utf8_and_half_a_character_does_not_break_the_answer() -
 
 
 def test_the_empty_reply_has_neither_fields_nor_body() -> None:
-    assert encode(None) == Outgoing(None, None)
+    assert encode(None) == EncodedRequest(None, None)
     assert decode_reply(WithBody, {}, b"") is None
 
 

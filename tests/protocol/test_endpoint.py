@@ -11,7 +11,7 @@ import pytest
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import Request, reply, request
 from rmqpy.remoting import server as endpoint_module
-from rmqpy.remoting.server import Caller, ConnectionClosed, Endpoint, Refused, TopicWanted, handles
+from rmqpy.remoting.server import ConnectionClosed, Endpoint, Refused, RequestContext, TopicWanted, handles
 
 
 @reply
@@ -86,13 +86,13 @@ class Handlers:
     """One handler of each kind."""
 
     def __init__(self) -> None:
-        self.callers: list[Caller] = []
+        self.contexts: list[RequestContext] = []
         self.events: list[object] = []
         self.gate = asyncio.Event()
 
     @handles(GetMax)
-    def maximum(self, ask: GetMax, caller: Caller) -> Offset:
-        self.callers.append(caller)
+    def maximum(self, ask: GetMax, context: RequestContext) -> Offset:
+        self.contexts.append(context)
         match ask.topic:
             case "refused":
                 raise Refused(ResponseCode.QUERY_NOT_FOUND, "nothing there", Offset(offset=-1))
@@ -193,12 +193,12 @@ async def test_a_request_is_answered(native: Native, endpoint: Endpoint, upcall:
     assert await native.answers(1) == [answer]
 
 
-async def test_the_caller_is_told_to_handlers_that_ask(
+async def test_handlers_that_take_it_get_the_context_of_a_request(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:
     native.put(Upcall(MAX, ext={"topic": "t"}))
     await native.answers(1)
-    assert handlers.callers == [Caller(5, "10.0.0.9:1234", 317, "GO")]
+    assert handlers.contexts == [RequestContext(5, "10.0.0.9:1234", 317, "GO")]
 
 
 async def test_one_wake_up_sends_one_batch(native: Native, endpoint: Endpoint) -> None:
@@ -283,7 +283,7 @@ async def test_too_many_waiting_handlers_stop_the_taking(
     native.put(Upcall(MAX, token=99, ext={"topic": "t"}))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert len(handlers.callers) == 1, "the second waits in the native ring"
+    assert len(handlers.contexts) == 1, "the second waits in the native ring"
     handlers.gate.set()
     assert {answer[0] for answer in await native.answers(11)} == {*range(10), 99}
 

@@ -59,7 +59,7 @@ class Request(Generic[R_co]):
     reply: ClassVar[type]
 
 
-class Outgoing(NamedTuple):
+class EncodedRequest(NamedTuple):
     """A request or reply in the form in which it goes down to the native half.
 
     Header fields that are absent (`None`) differ from none that are set (`{}`): Java sends `extFields` for
@@ -151,10 +151,10 @@ def _first(self: Any, **given: Any) -> None:
 # ---- frames --------------------------------------------------------------------------------------------
 
 
-def encode(message: Any) -> Outgoing:
+def encode(message: Any) -> EncodedRequest:
     """A request or reply as header fields and body; `None` is the empty reply."""
     if message is None:
-        return Outgoing(None, None)
+        return EncodedRequest(None, None)
     kind: type = type(message)
     form = _form(kind)
     ext = {name: _text(value) for name, value in values.write_members(form.header, message).items()}
@@ -163,7 +163,7 @@ def encode(message: Any) -> Outgoing:
         content = getattr(message, "body", None)
         if content is not None:
             body = form.body.write(content, bool(getattr(message, "is_strict", False)))
-    return Outgoing(ext if form.header else None, body)
+    return EncodedRequest(ext if form.header else None, body)
 
 
 def decode(kind: type[T], ext: Mapping[str, str], body: bytes | None) -> T:
@@ -172,8 +172,8 @@ def decode(kind: type[T], ext: Mapping[str, str], body: bytes | None) -> T:
     form = _form(of)
     try:
         arguments = values.read_members(form.header, ext)
-    except values.Misfit as misfit:
-        raise misfit.error() from None
+    except values.TypeMismatch as mismatch:
+        raise mismatch.error() from None
     if form.body is not None:
         if body:
             arguments["body"] = form.body.read(body)
@@ -246,8 +246,8 @@ def _body(annotation: Any, has_default: bool) -> _Body:
 def _read(rule: values.Rule, tree: object, place: str) -> Any:
     try:
         return rule.read(tree)
-    except values.Misfit as misfit:
-        raise misfit.inside(place).error() from None
+    except values.TypeMismatch as mismatch:
+        raise mismatch.inside(place).error() from None
 
 
 def _text_body(body: bytes) -> str:

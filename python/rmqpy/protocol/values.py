@@ -26,7 +26,7 @@ WIRE_NAME: Final = "rmqpy.wire"
 OFF_WIRE: Final = "rmqpy.off_wire"
 
 
-class Misfit(Exception):
+class TypeMismatch(Exception):
     """A value that its type cannot take; the containers around it add where it stands on the way out."""
 
     def __init__(self, wanted: str, value: object) -> None:
@@ -54,7 +54,7 @@ _MISSING: Final = object()
 
 
 class Rule(NamedTuple):
-    """How one type travels. `read` raises `Misfit`."""
+    """How one type travels. `read` raises `TypeMismatch`."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]
@@ -105,11 +105,11 @@ def read_members(among: tuple[Member, ...], values: Mapping[str, Any]) -> dict[s
             if default is not None:
                 continue
             if not is_optional:
-                raise Misfit("there", _MISSING).inside(f".{wire}")
+                raise TypeMismatch("there", _MISSING).inside(f".{wire}")
         try:
             found[attribute] = read(value)
-        except Misfit as misfit:
-            raise misfit.inside(f".{wire}") from None
+        except TypeMismatch as mismatch:
+            raise mismatch.inside(f".{wire}") from None
     return found
 
 
@@ -144,7 +144,7 @@ def _read_text(value: Any) -> str:
             return "true" if value else "false"
         case int() | float():
             return repr(value)
-    raise Misfit("text", value)
+    raise TypeMismatch("text", value)
 
 
 def _read_integer(value: Any) -> int:
@@ -156,9 +156,9 @@ def _read_integer(value: Any) -> int:
         case float() if value.is_integer():
             number = int(value)
         case _:
-            raise Misfit("an integer", value)
+            raise TypeMismatch("an integer", value)
     if not (-(1 << 63) <= number < 1 << 63):
-        raise Misfit("an integer of 64 bits", value)
+        raise TypeMismatch("an integer of 64 bits", value)
     return number
 
 
@@ -166,13 +166,13 @@ def _read_float(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise Misfit("a number", value) from None
+        raise TypeMismatch("a number", value) from None
 
 
 def _read_bool(value: Any) -> bool:
     known = {"true": True, "1": True, "false": False, "0": False}.get(str(value).strip().lower())
     if known is None:
-        raise Misfit("true or false", value)
+        raise TypeMismatch("true or false", value)
     return known
 
 
@@ -195,7 +195,7 @@ def _enumeration(kind: type[Enum]) -> Rule:
         if found is None and str(value).isdecimal() and int(value) < len(by_ordinal):
             found = by_ordinal[int(value)]
         if found is None:
-            raise Misfit(f"one of {', '.join(member.name for member in kind)}", value)
+            raise TypeMismatch(f"one of {', '.join(member.name for member in kind)}", value)
         return found
 
     return Rule(read, lambda member: member.name)
@@ -220,13 +220,13 @@ def _optional(annotation: Any, arguments: tuple[Any, ...]) -> Rule:
 def _sequence(kind: Callable[[list[Any]], Any], element: Rule) -> Rule:
     def read(value: Any) -> Any:
         if not isinstance(value, list):
-            raise Misfit("a list", value)
+            raise TypeMismatch("a list", value)
         found: list[Any] = []
         try:
             for one in value:
                 found.append(element.read(one))
-        except Misfit as misfit:
-            raise misfit.inside(f"[{len(found)}]") from None
+        except TypeMismatch as mismatch:
+            raise mismatch.inside(f"[{len(found)}]") from None
         return kind(found)
 
     return Rule(read, lambda value: [element.write(one) for one in value])
@@ -237,14 +237,14 @@ def _map(key_type: Any, member: Rule) -> Rule:
 
     def read(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict):
-            raise Misfit("an object", value)
+            raise TypeMismatch("an object", value)
         found: dict[Any, Any] = {}
         key: Any = None
         try:
             for key, one in value.items():
                 found[read_key(key)] = member.read(one)
-        except Misfit as misfit:
-            raise misfit.inside(f".{key}") from None
+        except TypeMismatch as mismatch:
+            raise mismatch.inside(f".{key}") from None
         return found
 
     return Rule(read, lambda value: {write_key(key): member.write(one) for key, one in value.items()})
@@ -266,7 +266,7 @@ def _record(kind: type) -> Rule:
     # `members` is asked inside, so that a record may contain itself.
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
-            raise Misfit("an object", value)
+            raise TypeMismatch("an object", value)
         return kind(**read_members(members(kind), value))
 
     return Rule(read, lambda value: write_members(members(kind), value))

@@ -19,7 +19,7 @@ from rmqpy._native import Client, Completions, Notice
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import decode, encode
 from rmqpy.remoting.client import BURST_COUNT_MAX
-from rmqpy.remoting.server import Refused, marked
+from rmqpy.remoting.server import marked, refusal
 
 log = logging.getLogger(__name__)
 
@@ -102,14 +102,9 @@ async def _finish(notice: Notice, result: Awaitable[object]) -> None:
 
 
 def _refuse(notice: Notice, error: Exception) -> None:
-    if isinstance(error, Refused):
-        _answer(notice, error.code, error.remark)
-    elif isinstance(error, errors.RocketMQError) and error.code is not None:
+    if isinstance(error, errors.DecodeError):
         log.warning("request %s of %s cannot be read: %s", notice.code, notice.address, error)
-        _answer(notice, error.code, str(error))
-    else:
-        log.error("request %s of %s failed", notice.code, notice.address, exc_info=error)
-        _answer(notice, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+    _answer(notice, *refusal(error, f"request {notice.code} of {notice.address}"))
 
 
 def _answer(

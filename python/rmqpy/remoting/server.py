@@ -1,4 +1,4 @@
-"""From the native server's upcalls to handler methods, and their answers back down.
+"""Endpoint: from the native server's upcalls to handler methods, and their answers back down.
 
 Owns the table from request codes to handlers of one server, and the asyncio reader on the native file
 descriptor. A wake-up takes up to `TAKE_MAX` requests; everything that is answered without waiting goes down
@@ -39,15 +39,13 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks, and how. A handler that cares takes it as its second argument."""
+class RequestContext:
+    """The connection a request came on, and its sender. A handler that needs it takes it as second argument."""
 
     connection: int
     peer: str
     version: int
     language: str
-    is_vip: bool = False
-    is_oneway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +115,13 @@ def handles(ask: type[Request[R]]) -> _Handles[R]: ...
 @overload
 def handles(ask: type[Event]) -> _Handles[None]: ...
 def handles(ask: Any) -> Any:
-    """Mark a method as the handler of a request or event: `(self, ask)` or `(self, ask, caller)`."""
+    """Mark a method as the handler of a request or event: `(self, ask)` or `(self, ask, context)`."""
 
     def mark(method: Callable[P, R]) -> Callable[P, R]:
         _, first, *rest = inspect.signature(method).parameters.values()
         # A module may keep its annotations as text.
         if first.annotation not in (ask, ask.__name__, inspect.Parameter.empty) or len(rest) > 1:
-            raise TypeError(f"{method.__qualname__} must take (self, ask: {ask.__name__}[, caller])")
+            raise TypeError(f"{method.__qualname__} must take (self, ask: {ask.__name__}[, context])")
         method.__rmqpy_handles__ = _Mark(ask, bool(rest))  # type: ignore[attr-defined]
         return method
 
@@ -132,13 +130,13 @@ def handles(ask: Any) -> Any:
 
 class _Mark(NamedTuple):
     ask: type
-    wants_caller: bool
+    wants_context: bool
 
 
 class _Handler(NamedTuple):
     ask: type[Any]
     call: Callable[..., Any]
-    wants_caller: bool
+    wants_context: bool
 
 
 class Endpoint:
@@ -219,7 +217,7 @@ class Endpoint:
             return
         try:
             ask = decode(handler.ask, upcall.ext, upcall.body)
-            result = handler.call(ask, _caller(upcall)) if handler.wants_caller else handler.call(ask)
+            result = handler.call(ask, _context(upcall)) if handler.wants_context else handler.call(ask)
         except Exception as error:
             self._refuse(upcall, error)
             return
@@ -272,13 +270,7 @@ class Endpoint:
     # ---- answering ----
 
     def _refuse(self, upcall: "Upcall", error: Exception) -> None:
-        if isinstance(error, Refused):
-            self._reply(upcall, error.code, error.remark, error.reply)
-        elif isinstance(error, RocketMQError) and error.code is not None:
-            self._reply(upcall, error.code, str(error))
-        else:
-            log.error("request %d from %s failed", upcall.code, upcall.peer, exc_info=error)
-            self._reply(upcall, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        self._reply(upcall, *refusal(error, f"request {upcall.code} from {upcall.peer}"))
 
     def _reply(
         self, upcall: "Upcall", code: int, remark: str | None = None, reply: object | None = None
@@ -341,7 +333,7 @@ class Endpoint:
 
     def _add(self, holder: object) -> None:
         for mark, method in marked(holder):
-            handler = _Handler(mark.ask, method, mark.wants_caller)
+            handler = _Handler(mark.ask, method, mark.wants_context)
             if mark.ask in self._events:
                 self._events[mark.ask].append(handler)
                 continue
@@ -360,10 +352,18 @@ def marked(holder: object) -> Iterator[tuple[_Mark, Callable[..., Any]]]:
             yield mark, getattr(holder, name)
 
 
-def _caller(upcall: "Upcall") -> Caller:
-    return Caller(
-        upcall.connection, upcall.peer, upcall.version, upcall.language, upcall.is_vip, upcall.is_oneway
-    )
+def refusal(error: Exception, what: str) -> tuple[int, str, object | None]:
+    """Response code, remark and header fields for the error that `what`, a request, has ended with."""
+    if isinstance(error, Refused):
+        return error.code, error.remark, error.reply
+    if isinstance(error, RocketMQError) and error.code is not None:
+        return error.code, str(error), None
+    log.error("%s failed", what, exc_info=error)
+    return ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", None
+
+
+def _context(upcall: "Upcall") -> RequestContext:
+    return RequestContext(upcall.connection, upcall.peer, upcall.version, upcall.language)
 
 
 async def _logged(work: Awaitable[object], event: Event) -> None:

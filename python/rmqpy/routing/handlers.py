@@ -54,7 +54,7 @@ from rmqpy.protocol.requests.routes import (
     WritePermissionWiped,
 )
 from rmqpy.protocol.topics import TopicFlag
-from rmqpy.remoting.server import Caller, ConnectionClosed, Refused, handles
+from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
 from rmqpy.routing.configuration import Configuration, Protected
 from rmqpy.routing.departures import Departures
 from rmqpy.routing.kv import ORDER_TOPICS, KeyValues
@@ -78,7 +78,7 @@ class RegistrationHandlers:
         self._configuration = configuration
 
     @handles(RegisterBroker)
-    def register(self, ask: RegisterBroker, caller: Caller) -> Registered:
+    def register(self, ask: RegisterBroker, context: RequestContext) -> Registered:
         self._departures.settle()
         if ask.body_crc32 not in (0, checksum(ask.body)):
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -88,7 +88,7 @@ class RegistrationHandlers:
             broker_id=ask.broker_id,
             address=ask.broker_addr,
             replica_address=ask.ha_server_addr,
-            connection=caller.connection,
+            connection=context.connection,
             may_act_for_master=ask.enable_acting_master,
             timeout_ms=ask.heartbeat_timeout_millis,
             zone=ask.zone_name,
@@ -96,7 +96,7 @@ class RegistrationHandlers:
         fingerprint = blake2b(ask.body, digest_size=16).digest()
         try:
             welcome = self._routes.renew(newcomer, fingerprint) or self._routes.register(
-                newcomer, unpack(ask, caller.version).topic_config_serialize_wrapper, fingerprint
+                newcomer, unpack(ask, context.version).topic_config_serialize_wrapper, fingerprint
             )
         except SingleTopicTooEarly:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed") from None
@@ -142,7 +142,7 @@ class RouteHandlers:
         self._began = clock.elapsed()
 
     @handles(GetRoute)
-    def route(self, ask: GetRoute, caller: Caller) -> RouteFound:
+    def route(self, ask: GetRoute, context: RequestContext) -> RouteFound:
         config = self._configuration.current
         if config.waits_for_brokers and self._clock.elapsed() < self._began + config.wait_seconds:
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
@@ -152,7 +152,7 @@ class RouteHandlers:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE.format(ask.topic))
         if ask.zone_mode and ask.zone_name:
             route = in_zone(route, ask.zone_name)
-        is_strict = bool(ask.accept_standard_json_only) or caller.version >= VERSION_STRICT_JSON
+        is_strict = bool(ask.accept_standard_json_only) or context.version >= VERSION_STRICT_JSON
         return RouteFound(body=route, is_strict=is_strict)
 
     @handles(GetClusterInfo)

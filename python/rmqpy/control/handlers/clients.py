@@ -33,7 +33,7 @@ from rmqpy.protocol.requests.clients import (
     ProducerTable,
     UnregisterClient,
 )
-from rmqpy.remoting.server import Caller, ConnectionClosed, Refused, handles
+from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
 
 #: Groups one client may be in, and topics one group may subscribe to.
 GROUPS_PER_CLIENT_MAX: Final = 1_000
@@ -68,15 +68,15 @@ class ClientHandlers:
         self._heartbeats = heartbeats
 
     @handles(HeartBeat)
-    async def heartbeat(self, ask: HeartBeat, caller: Caller) -> HeartBeatReply:
+    async def heartbeat(self, ask: HeartBeat, context: RequestContext) -> HeartBeatReply:
         data = ask.body
         _check_size(data)
         member = Member(
-            caller.connection,
+            context.connection,
             data.client_id,
-            caller.peer,
-            caller.language,
-            caller.version,
+            context.peer,
+            context.language,
+            context.version,
             self._clock.wall_ms(),
         )
         is_version_2 = data.heartbeat_fingerprint != 0
@@ -115,11 +115,11 @@ class ClientHandlers:
         return True
 
     @handles(UnregisterClient)
-    def unregister(self, ask: UnregisterClient, caller: Caller) -> None:
+    def unregister(self, ask: UnregisterClient, context: RequestContext) -> None:
         if ask.producer_group:
-            self._producers.unregister(caller.connection, ask.producer_group)
+            self._producers.unregister(context.connection, ask.producer_group)
         if ask.consumer_group:
-            self._consumers.unregister(caller.connection, ask.consumer_group)
+            self._consumers.unregister(context.connection, ask.consumer_group)
         # A client that joins again with the same words must be heard.
         self._heartbeats.forget_heartbeats()
 
