@@ -384,7 +384,7 @@ class Server:
     def take_deliveries(self) -> list[tuple[str, str, int, int, int, int, int]]:
         """Group, topic, queue id, and since the last call: answered pulls, messages and bytes in them, messages the
         group gave back. One caller keeps count."""
-    def reached(self) -> list[tuple[str, str, int, int]]:
+    def fetch_positions(self) -> list[tuple[str, str, int, int]]:
         """Group, topic, queue id, and the offset after the last message the group was given there: of those that take
         messages, or did a moment ago."""
     def latencies(self) -> list[tuple[int, int, bool, list[int], int]]:

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rmqpy::clock::SystemClock;
 use rmqpy::dataplane::metadata::{Group, Identity, Metadata, Topic};
 use rmqpy::dataplane::offsets::Offsets;
-use rmqpy::dataplane::table::Plane;
+use rmqpy::dataplane::table::DataPlane;
 use rmqpy::remoting::codes::request;
 use rmqpy::remoting::frame::Encoding;
 use rmqpy::remoting::header::HeaderWriter;
@@ -73,9 +73,9 @@ fn measure(folder: &std::path::Path, what: &str, count: usize) -> u64 {
     let metadata = Arc::new(Metadata::new(identity(), 6));
     metadata.topics.set("hot", Some(Topic::new("hot", 4, 4, 6)));
     metadata.groups.set("readers", Some(Group::default()));
-    let plane =
-        Plane::with_broker(clock, Arc::clone(&store), metadata, Arc::new(Offsets::default())).unwrap();
-    let server = Server::start(Arc::clone(&plane), ServerOptions::default()).unwrap();
+    let data_plane =
+        DataPlane::with_broker(clock, Arc::clone(&store), metadata, Arc::new(Offsets::default())).unwrap();
+    let server = Server::start(Arc::clone(&data_plane), ServerOptions::default()).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
     let mut peer = TcpStream::connect(address).unwrap();
     let mut answer = vec![0; 1 << 20];
@@ -95,7 +95,7 @@ fn measure(folder: &std::path::Path, what: &str, count: usize) -> u64 {
     let allocations = if what == "pull" { pull(&mut peer, &mut answer, count) } else { sent };
     drop(peer);
     server.stop(std::time::Duration::from_secs(1));
-    plane.stop();
+    data_plane.stop();
     store.close().unwrap();
     allocations
 }

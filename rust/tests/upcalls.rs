@@ -10,33 +10,33 @@ use std::time::Duration;
 
 use echo::{Peer, request};
 use rmqpy::clock::{ManualClock, SharedClock, SystemClock};
-use rmqpy::dataplane::table::Plane;
+use rmqpy::dataplane::table::DataPlane;
 use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX, Upcall};
 use rmqpy::remoting::{Server, ServerOptions};
 
 const COLD: i32 = 999_999;
 const HEART_BEAT: i32 = 34;
 
-fn serve() -> (Server<Plane>, Arc<Plane>, SocketAddr) {
+fn serve() -> (Server<DataPlane>, Arc<DataPlane>, SocketAddr) {
     serve_by(SystemClock::shared())
 }
 
-fn serve_by(clock: SharedClock) -> (Server<Plane>, Arc<Plane>, SocketAddr) {
-    let plane = Arc::new(Plane::new(clock).unwrap());
-    let server = Server::start(Arc::clone(&plane), ServerOptions::default()).unwrap();
+fn serve_by(clock: SharedClock) -> (Server<DataPlane>, Arc<DataPlane>, SocketAddr) {
+    let data_plane = Arc::new(DataPlane::new(clock).unwrap());
+    let server = Server::start(Arc::clone(&data_plane), ServerOptions::default()).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
-    (server, plane, address)
+    (server, data_plane, address)
 }
 
-fn take(plane: &Plane) -> Vec<Upcall> {
-    let mut taken = plane.take(usize::MAX);
+fn take(data_plane: &DataPlane) -> Vec<Upcall> {
+    let mut taken = data_plane.take(usize::MAX);
     taken.retain(|upcall| matches!(upcall.cause, Cause::Request));
     taken
 }
 
 #[test]
 fn one_connection_takes_a_tenth_of_the_ring_and_is_refused_beyond() {
-    let (_server, plane, address) = serve();
+    let (_server, data_plane, address) = serve();
     let share = UPCALLS_MAX as i32 / 10;
     let mut flood = Peer::connect(address);
     let frames: Vec<u8> = (0..share + 50).flat_map(|opaque| request(COLD, opaque, &[], b"")).collect();
@@ -48,23 +48,23 @@ fn one_connection_takes_a_tenth_of_the_ring_and_is_refused_beyond() {
     citizen.send(&request(COLD, 7, &[], b""));
     let mut taken = Vec::new();
     while taken.len() < share as usize + 1 {
-        taken.extend(take(&plane));
+        taken.extend(take(&data_plane));
     }
     assert_ne!(taken.last().unwrap().connection, taken[0].connection, "the citizen was let in");
     // Taken is not answered: the share is still used up, until somebody answers.
     flood.send(&request(COLD, -1, &[], b""));
     assert_eq!(flood.answer().unwrap().opaque, -1);
-    assert!(plane.upcalls.reply_to(taken[0].token).is_some());
-    assert!(plane.upcalls.reply_to(taken[0].token).is_none(), "each token once");
+    assert!(data_plane.upcalls.reply_to(taken[0].token).is_some());
+    assert!(data_plane.upcalls.reply_to(taken[0].token).is_none(), "each token once");
     flood.send(&request(COLD, -2, &[], b""));
-    while take(&plane).is_empty() {
+    while take(&data_plane).is_empty() {
         std::thread::yield_now();
     }
 }
 
 #[test]
 fn a_full_ring_has_room_for_one_request_of_everybody_else() {
-    let (_server, plane, address) = serve();
+    let (_server, data_plane, address) = serve();
     let share = UPCALLS_MAX as i32 / 10;
     let frames: Vec<u8> = (0..=share).flat_map(|opaque| request(COLD, opaque, &[], b"")).collect();
     let mut floods: Vec<Peer> = (0..10).map(|_| Peer::connect(address)).collect();
@@ -76,12 +76,12 @@ fn a_full_ring_has_room_for_one_request_of_everybody_else() {
     citizen.send(&request(COLD, 1, &[], b""));
     citizen.send(&request(COLD, 2, &[], b""));
     assert_eq!(citizen.answer().unwrap().opaque, 2, "the second has to wait until there is room");
-    assert_eq!(take(&plane).len(), UPCALLS_MAX + 1);
+    assert_eq!(take(&data_plane).len(), UPCALLS_MAX + 1);
 }
 
 #[test]
 fn what_waits_to_be_taken_is_bounded_in_bytes_too() {
-    let (_server, plane, address) = serve();
+    let (_server, data_plane, address) = serve();
     let mut flood = Peer::connect(address);
     let body = vec![b'x'; 10 << 20];
     for opaque in 0..8 {
@@ -91,9 +91,9 @@ fn what_waits_to_be_taken_is_bounded_in_bytes_too() {
     for opaque in 6..8 {
         assert_eq!(flood.answer().unwrap().opaque, opaque);
     }
-    assert_eq!(take(&plane).len(), 6);
+    assert_eq!(take(&data_plane).len(), 6);
     flood.send(&request(COLD, 8, &[], &body));
-    while take(&plane).is_empty() {
+    while take(&data_plane).is_empty() {
         std::thread::yield_now();
     }
 }
@@ -101,7 +101,7 @@ fn what_waits_to_be_taken_is_bounded_in_bytes_too() {
 #[test]
 fn what_waited_longer_than_anybody_waits_for_it_is_refused_and_the_rest_is_served() {
     let clock = ManualClock::at(0);
-    let (_server, plane, address) = serve_by(Arc::clone(&clock) as _);
+    let (_server, data_plane, address) = serve_by(Arc::clone(&clock) as _);
     let mut peer = Peer::connect(address);
     // The refusal of the last one says that all of them are in the ring.
     let share = UPCALLS_MAX as i32 / 10;
@@ -109,7 +109,7 @@ fn what_waited_longer_than_anybody_waits_for_it_is_refused_and_the_rest_is_serve
     peer.send(&(0..=share).flat_map(sent).collect::<Vec<u8>>());
     assert_eq!(peer.answer().unwrap().opaque, share);
     clock.advance(Duration::from_millis(5_001));
-    let taken = take(&plane);
+    let taken = take(&data_plane);
     assert_eq!(taken.iter().map(|upcall| upcall.code).collect::<Vec<_>>(), [HEART_BEAT]);
     for opaque in (0..share).filter(|opaque| *opaque != 1) {
         let answer = peer.answer().unwrap();
@@ -120,7 +120,7 @@ fn what_waited_longer_than_anybody_waits_for_it_is_refused_and_the_rest_is_serve
     }
     // Their share of the ring is free again.
     peer.send(&request(COLD, -1, &[], b""));
-    while take(&plane).is_empty() {
+    while take(&data_plane).is_empty() {
         std::thread::yield_now();
     }
 }

@@ -1,10 +1,10 @@
-"""Stand-ins for the data plane: they remember what they were told."""
+"""Stand-ins for the data plane: they record what they receive."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 
-class Plane:
+class MetadataTables:
     """Metadata as the data plane would have it."""
 
     def __init__(self) -> None:
@@ -55,8 +55,8 @@ class OffsetTable:
         self.commits += 1
 
 
-class Told:
-    """Who was told that a group changed."""
+class Notifications:
+    """Connections notified of changes of a group."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[int]]] = []

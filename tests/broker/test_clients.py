@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.fakes import Plane, Told
+from broker.fakes import MetadataTables, Notifications
 from rmqpy.control.clients.expiry import drop_silent
 from rmqpy.control.clients.registry import Consumers, Member, Producers
 from rmqpy.protocol.requests.clients import ConsumerData, MessageModel, SubscriptionData
@@ -30,16 +30,16 @@ class Registry:
     """A consumer registry and what came out of it."""
 
     def __init__(self) -> None:
-        self.plane = Plane()
-        self.told = Told()
-        self.consumers = Consumers(self.plane, self.told)
+        self.metadata = MetadataTables()
+        self.notifications = Notifications()
+        self.consumers = Consumers(self.metadata, self.notifications)
 
     def join(self, connection: int, heard: ConsumerData, *, with_subscriptions: bool = True) -> None:
         self.consumers.register(member(connection), heard, with_subscriptions=with_subscriptions)
 
     async def notices(self) -> list[tuple[str, list[int]]]:
         await asyncio.sleep(0)
-        calls, self.told.calls = self.told.calls, []
+        calls, self.notifications.calls = self.notifications.calls, []
         return calls
 
 
@@ -71,7 +71,7 @@ async def test_a_closed_connection_takes_its_client_out_of_every_group_at_once()
     registry.consumers.drop(1)
     assert await registry.notices() == [("g", [2])]
     assert list(registry.consumers.groups) == ["g"]
-    assert list(registry.plane.subscriptions) == ["g"]
+    assert list(registry.metadata.subscriptions) == ["g"]
     assert registry.consumers.connections() == [2]
 
 
@@ -93,7 +93,7 @@ async def test_the_last_heartbeat_says_what_the_group_takes() -> None:
     registry.join(1, data("a", "b", version=1))
     await registry.notices()
     registry.join(1, data("b", "c", version=2))
-    assert registry.plane.subscriptions["g"] == [("b", "TAG", "*", 2), ("c", "TAG", "*", 2)]
+    assert registry.metadata.subscriptions["g"] == [("b", "TAG", "*", 2), ("c", "TAG", "*", 2)]
     assert await registry.notices() == [("g", [1])]
 
 
@@ -101,7 +101,7 @@ async def test_an_older_version_of_a_subscription_does_not_replace_a_newer_one()
     registry = Registry()
     registry.join(1, data("a", version=5))
     registry.join(2, data("a", version=4))
-    assert registry.plane.subscriptions["g"] == [("a", "TAG", "*", 5)]
+    assert registry.metadata.subscriptions["g"] == [("a", "TAG", "*", 5)]
 
 
 async def test_a_heartbeat_without_subscriptions_leaves_them_alone() -> None:
@@ -109,7 +109,7 @@ async def test_a_heartbeat_without_subscriptions_leaves_them_alone() -> None:
     registry = Registry()
     registry.join(1, data("a"))
     registry.join(1, data(), with_subscriptions=False)
-    assert registry.plane.subscriptions["g"] == [("a", "TAG", "*", 1)]
+    assert registry.metadata.subscriptions["g"] == [("a", "TAG", "*", 1)]
 
 
 async def test_a_fingerprint_is_compared_with_the_last_one_of_the_group() -> None:

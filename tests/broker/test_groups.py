@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.fakes import Plane
+from broker.fakes import MetadataTables
 from rmqpy.clock import HandClock
 from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
@@ -16,8 +16,8 @@ from rmqpy.errors import StoreError
 from rmqpy.protocol.requests.groups import SubscriptionGroup
 
 
-def made(folder: Path, plane: Plane | None = None) -> Groups:
-    groups = Groups(folder / "subscriptionGroup.json", plane or Plane(), HandClock())
+def made(folder: Path, metadata: MetadataTables | None = None) -> Groups:
+    groups = Groups(folder / "subscriptionGroup.json", metadata or MetadataTables(), HandClock())
     groups.load()
     return groups
 
@@ -37,21 +37,21 @@ def made(folder: Path, plane: Plane | None = None) -> Groups:
 async def test_a_group_is_created_on_first_use_where_that_is_allowed(
     tmp_path: Path, settings: dict[str, Any], group: str, is_created: bool
 ) -> None:
-    plane = Plane()
-    groups = made(tmp_path, plane)
+    metadata = MetadataTables()
+    groups = made(tmp_path, metadata)
     found = await groups.ensure(group, BrokerConfig(name="broker-a", **settings))
-    assert (found is not None) == is_created == (group in plane.groups)
+    assert (found is not None) == is_created == (group in metadata.groups)
 
 
 async def test_a_group_made_by_two_uses_at_once_is_usable_for_both(tmp_path: Path) -> None:
     # A heartbeat and a pull of a new group come together; the pull may only go on once the group is published.
-    plane = Plane()
-    groups = made(tmp_path, plane)
+    metadata = MetadataTables()
+    groups = made(tmp_path, metadata)
     config = BrokerConfig(name="broker-a")
 
     async def use() -> bool:
         await groups.ensure("billing", config)
-        return "billing" in plane.groups
+        return "billing" in metadata.groups
 
     assert await asyncio.gather(use(), use()) == [True, True]
 
@@ -59,8 +59,8 @@ async def test_a_group_made_by_two_uses_at_once_is_usable_for_both(tmp_path: Pat
 async def test_on_a_full_disk_a_new_group_is_used_and_a_configured_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plane = Plane()
-    groups = made(tmp_path, plane)
+    metadata = MetadataTables()
+    groups = made(tmp_path, metadata)
     config = BrokerConfig(name="broker-a")
     save = files.save
 
@@ -70,7 +70,7 @@ async def test_on_a_full_disk_a_new_group_is_used_and_a_configured_one_is_refuse
     monkeypatch.setattr(files, "save", full)
     first, second = await asyncio.gather(groups.ensure("billing", config), groups.ensure("billing", config))
     assert first == second == SubscriptionGroup(group_name="billing")
-    assert "billing" in plane.groups
+    assert "billing" in metadata.groups
     with pytest.raises(StoreError, match="No space left"):
         await groups.put(SubscriptionGroup(group_name="audit", retry_max_times=3))
     assert "audit" not in groups.table
@@ -84,11 +84,11 @@ async def test_groups_survive_a_restart(tmp_path: Path) -> None:
     groups = made(tmp_path)
     await groups.put(SubscriptionGroup(group_name="billing", retry_max_times=3))
     await groups.set_readable("billing", "orders", False)
-    plane = Plane()
-    again = made(tmp_path, plane)
+    metadata = MetadataTables()
+    again = made(tmp_path, metadata)
     assert again.table["billing"].retry_max_times == 3
-    assert plane.groups["billing"]["retry_max"] == 3
-    assert plane.forbidden == {("billing", "orders")}
+    assert metadata.groups["billing"]["retry_max"] == 3
+    assert metadata.forbidden == {("billing", "orders")}
 
 
 def test_apaches_file_is_read(tmp_path: Path) -> None:
@@ -99,12 +99,12 @@ def test_apaches_file_is_read(tmp_path: Path) -> None:
         '"groupName":"billing","groupRetryPolicy":{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":1000,'
         '"max":2000,"multiplier":2}},"retryMaxTimes":5,"retryQueueNums":2,"someNewField":{"a":1}}}}'
     )
-    plane = Plane()
-    groups = made(tmp_path, plane)
+    metadata = MetadataTables()
+    groups = made(tmp_path, metadata)
     assert groups.version.counter == 2
     assert not groups.table["billing"].consume_enable
     assert not groups.is_readable("billing", "orders")
-    assert plane.groups["billing"]["consume_enabled"] is False
+    assert metadata.groups["billing"]["consume_enabled"] is False
 
 
 async def test_the_file_has_the_names_apache_reads(tmp_path: Path) -> None:
@@ -130,22 +130,22 @@ async def test_the_file_has_the_names_apache_reads(tmp_path: Path) -> None:
 
 
 async def test_allowing_one_topic_again_leaves_the_others_forbidden(tmp_path: Path) -> None:
-    plane = Plane()
-    groups = made(tmp_path, plane)
+    metadata = MetadataTables()
+    groups = made(tmp_path, metadata)
     await groups.set_readable("billing", "orders", False)
     await groups.set_readable("billing", "refunds", False)
     await groups.set_readable("billing", "orders", True)
-    assert plane.forbidden == {("billing", "refunds")}
+    assert metadata.forbidden == {("billing", "refunds")}
     assert groups.is_readable("billing", "orders")
     assert not groups.is_readable("billing", "refunds")
 
 
 async def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
-    plane = Plane()
-    groups = made(tmp_path, plane)
+    metadata = MetadataTables()
+    groups = made(tmp_path, metadata)
     await groups.put(SubscriptionGroup(group_name="billing"))
     await groups.set_readable("billing", "orders", False)
     assert await groups.remove("billing")
-    assert "billing" not in plane.groups
-    assert plane.forbidden == set()
+    assert "billing" not in metadata.groups
+    assert metadata.forbidden == set()
     assert not await groups.remove("billing")

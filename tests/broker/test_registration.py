@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from broker.fakes import Plane
+from broker.fakes import MetadataTables
 from rmqpy.clock import HandClock
 from rmqpy.control import registration
 from rmqpy.control.registration import Identity, Registration
@@ -60,7 +60,7 @@ def topics_in(folder: Path) -> Topics:
         trace_topic=None,
         revive_queues=8,
     )
-    topics = Topics(folder / "topics.json", Plane(), built_in, HandClock())
+    topics = Topics(folder / "topics.json", MetadataTables(), built_in, HandClock())
     topics.load()
     return topics
 

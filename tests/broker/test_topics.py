@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.fakes import Plane
+from broker.fakes import MetadataTables
 from rmqpy.clock import HandClock
 from rmqpy.config import files
 from rmqpy.control.topics.table import Topics, built_in_topics
@@ -20,7 +20,7 @@ APACHE_FILE = """{
 }"""
 
 
-def made(folder: Path, plane: Plane | None = None, *, auto_create: bool = True) -> Topics:
+def made(folder: Path, metadata: MetadataTables | None = None, *, auto_create: bool = True) -> Topics:
     built_in = built_in_topics(
         cluster="c1",
         broker="broker-a",
@@ -31,7 +31,7 @@ def made(folder: Path, plane: Plane | None = None, *, auto_create: bool = True) 
         trace_topic=None,
         revive_queues=8,
     )
-    topics = Topics(folder / "config/topics.json", plane or Plane(), built_in, HandClock())
+    topics = Topics(folder / "config/topics.json", metadata or MetadataTables(), built_in, HandClock())
     topics.load()
     return topics
 
@@ -45,23 +45,23 @@ def topic(name: str, queues: int = 4) -> TopicConfig:
 
 
 async def test_a_topic_is_in_its_file_before_the_data_plane_knows_it(tmp_path: Path) -> None:
-    class Watching(Plane):
+    class Watched(MetadataTables):
         def put_topic(self, name: str, **known: object) -> None:
             super().put_topic(name, **known)
             if name == "orders":
                 assert "orders" in on_disk(tmp_path)
 
-    plane = Watching()
-    topics = made(tmp_path, plane)
+    metadata = Watched()
+    topics = made(tmp_path, metadata)
     await topics.put(topic("orders"))
-    assert plane.topics["orders"]["write_queues"] == 4
+    assert metadata.topics["orders"]["write_queues"] == 4
 
 
 async def test_a_topic_that_cannot_be_written_does_not_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plane = Plane()
-    topics = made(tmp_path, plane)
+    metadata = MetadataTables()
+    topics = made(tmp_path, metadata)
 
     def full(path: Path, text: str) -> None:
         raise OSError("No space left on device")
@@ -70,7 +70,7 @@ async def test_a_topic_that_cannot_be_written_does_not_exist(
     with pytest.raises(StoreError, match="No space left"):
         await topics.put(topic("orders"))
     assert "orders" not in topics.table
-    assert "orders" not in plane.topics
+    assert "orders" not in metadata.topics
 
 
 async def test_many_topics_at_once_share_a_few_writes(
@@ -113,10 +113,10 @@ def test_the_version_moves_with_each_start(tmp_path: Path) -> None:
 def test_apaches_file_is_read_and_wins_over_what_is_built_in(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config/topics.json").write_text(APACHE_FILE)
-    plane = Plane()
-    topics = made(tmp_path, plane)
+    metadata = MetadataTables()
+    topics = made(tmp_path, metadata)
     assert topics.version.counter == 8
-    assert plane.topics["orders"] == {
+    assert metadata.topics["orders"] == {
         "read_queues": 3,
         "write_queues": 2,
         "permission": 6,
@@ -184,27 +184,27 @@ async def test_names_of_the_system_are_not_created_by_sends(tmp_path: Path) -> N
 
 
 async def test_a_topic_wanted_by_two_at_once_is_usable_for_both(tmp_path: Path) -> None:
-    plane = Plane()
-    topics = made(tmp_path, plane)
+    metadata = MetadataTables()
+    topics = made(tmp_path, metadata)
 
     async def want() -> bool:
         await topics.create_for_send("orders", "TBW102", 4, 0, auto_create=True)
-        return "orders" in plane.topics
+        return "orders" in metadata.topics
 
     async def want_derived() -> bool:
         await topics.ensure_derived("%RETRY%billing", 1)
-        return "%RETRY%billing" in plane.topics
+        return "%RETRY%billing" in metadata.topics
 
     assert await asyncio.gather(want(), want(), want_derived(), want_derived()) == [True] * 4
 
 
 async def test_a_change_is_announced_after_it_is_usable(tmp_path: Path) -> None:
-    plane = Plane()
-    topics = made(tmp_path, plane)
+    metadata = MetadataTables()
+    topics = made(tmp_path, metadata)
     heard: list[str] = []
 
     def announced(changed: list[TopicConfig]) -> None:
-        assert all(topic.topic_name in plane.topics for topic in changed)
+        assert all(topic.topic_name in metadata.topics for topic in changed)
         heard.extend(topic.topic_name for topic in changed)
 
     topics.on_change = announced

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.conftest import made_broker
-from broker.fakes import OffsetTable, Plane
+from broker.fakes import MetadataTables, OffsetTable
 from rmqpy.clock import HandClock
 from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.groups.table import Groups
@@ -53,7 +53,7 @@ def written(path: Path) -> Any:
 
 def topics_of(path: Path, text: str = TOPICS) -> Topics:
     path.write_text(text)
-    topics = Topics(path, Plane(), [], HandClock())
+    topics = Topics(path, MetadataTables(), [], HandClock())
     topics.load()
     return topics
 
@@ -86,7 +86,7 @@ async def test_a_topic_keeps_them_when_it_is_changed_and_takes_them_along_when_i
 async def test_groups_keep_theirs_in_policies_and_lists(tmp_path: Path) -> None:
     path = tmp_path / "subscriptionGroup.json"
     path.write_text(GROUPS)
-    groups = Groups(path, Plane(), HandClock())
+    groups = Groups(path, MetadataTables(), HandClock())
     groups.load()
     await groups.put(SubscriptionGroup(group_name="other"))
     tree, before = written(path), json.loads(GROUPS)

@@ -18,10 +18,10 @@ use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
 use super::store::PyStore;
 use crate::clock::SystemClock;
-use crate::dataplane::deliveries::Reached;
-use crate::dataplane::latency::{Histogram, Kind};
+use crate::dataplane::deliveries::FetchPosition;
+use crate::dataplane::latency::{Histogram, RequestKind};
 use crate::dataplane::session::{Event, KnownHeartbeat};
-use crate::dataplane::table::Plane;
+use crate::dataplane::table::DataPlane;
 use crate::dataplane::upcall::{Cause, Missing, Upcall};
 use crate::remoting::codes::{flag, language, response};
 use crate::remoting::frame::Encoding;
@@ -143,8 +143,8 @@ type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option
 /// A remoting server: with a store a broker's, without one a name server's.
 #[pyclass(name = "Server", module = "rmqpy._native", frozen)]
 pub struct PyServer {
-    plane: Arc<Plane>,
-    server: Mutex<Option<Server<Plane>>>,
+    data_plane: Arc<DataPlane>,
+    server: Mutex<Option<Server<DataPlane>>>,
 }
 
 #[pymethods]
@@ -162,9 +162,9 @@ impl PyServer {
         frame_bytes_max: usize,
     ) -> PyResult<Self> {
         let clock = SystemClock::shared();
-        let plane = match (store, metadata, offsets) {
-            (None, None, None) => Arc::new(Plane::new(clock)?),
-            (Some(store), Some(metadata), Some(offsets)) => Plane::with_broker(
+        let data_plane = match (store, metadata, offsets) {
+            (None, None, None) => Arc::new(DataPlane::new(clock)?),
+            (Some(store), Some(metadata), Some(offsets)) => DataPlane::with_broker(
                 clock,
                 store.opened()?,
                 Arc::clone(&metadata.metadata),
@@ -186,8 +186,8 @@ impl PyServer {
         if io_threads > 0 {
             options.io_threads = io_threads;
         }
-        let server = Server::start(Arc::clone(&plane), options)?;
-        Ok(Self { plane, server: Mutex::new(Some(server)) })
+        let server = Server::start(Arc::clone(&data_plane), options)?;
+        Ok(Self { data_plane, server: Mutex::new(Some(server)) })
     }
 
     #[pyo3(signature = (host, port, *, vip=false))]
@@ -204,24 +204,24 @@ impl PyServer {
     }
 
     fn fileno(&self) -> i32 {
-        self.plane.upcalls.bell()
+        self.data_plane.upcalls.wakeup()
     }
 
     #[pyo3(signature = (limit=256))]
     fn take(&self, limit: usize) -> Vec<PyRequest> {
         ATTACHES.fetch_add(1, Ordering::Relaxed);
-        self.plane.take(limit).into_iter().map(|upcall| PyRequest { upcall }).collect()
+        self.data_plane.take(limit).into_iter().map(|upcall| PyRequest { upcall }).collect()
     }
 
     fn answer(&self, answers: Vec<Answer<'_>>) -> PyResult<()> {
         ATTACHES.fetch_add(1, Ordering::Relaxed);
         for (token, code, remark, ext, body) in answers {
-            let Some(asked) = self.plane.upcalls.reply_to(token) else { continue };
+            let Some(asked) = self.data_plane.upcalls.reply_to(token) else { continue };
             let body = body.as_deref().unwrap_or_default();
             let frame = frame(
-                asked.asker.encoding,
+                asked.context.encoding,
                 code,
-                asked.asker.opaque,
+                asked.context.opaque,
                 flag::RESPONSE,
                 remark.as_deref(),
                 ext.as_ref(),
@@ -234,7 +234,7 @@ impl PyServer {
                 let is_sub_change = change.is_none_or(|change| change.eq("true").unwrap_or(true));
                 asked.link.post(Event::Heartbeat(KnownHeartbeat { body, epoch, is_sub_change }));
             }
-            self.plane.answered_by_python(asked.asker, code);
+            self.data_plane.answered_by_python(asked.context, code);
             if !asked.link.post(Event::Write(frame)) {
                 // Its mailbox is full because it does not read: an answer it waits for cannot reach it any more.
                 asked.link.close();
@@ -275,18 +275,18 @@ impl PyServer {
         let Some(link) = server.as_ref().and_then(|server| server.link(LinkId(connection))) else {
             return Ok(None);
         };
-        let Some(opaque) = self.plane.upcalls.expect_answer(connection) else { return Ok(None) };
+        let Some(opaque) = self.data_plane.upcalls.expect_answer(connection) else { return Ok(None) };
         let body = body.as_deref().unwrap_or_default();
         let asked = frame(Encoding::Json, code, opaque, 0, None, Some(ext), body)
             .map(|frame| link.post(Event::Write(frame)));
         if !matches!(asked, Ok(true)) {
-            self.plane.upcalls.forget_answer(connection, opaque);
+            self.data_plane.upcalls.forget_answer(connection, opaque);
         }
         Ok(asked?.then_some(u64::from(opaque.cast_unsigned())))
     }
 
     fn forget_answer(&self, connection: u64, token: u64) {
-        self.plane.upcalls.forget_answer(connection, (token as u32).cast_signed());
+        self.data_plane.upcalls.forget_answer(connection, (token as u32).cast_signed());
     }
 
     #[pyo3(signature = (kind, name, code=0, remark=None))]
@@ -296,20 +296,20 @@ impl PyServer {
             "create_group" => Missing::Group,
             _ => return Err(PyValueError::new_err(format!("unknown kind {kind:?}"))),
         };
-        let refusal = (code != response::SUCCESS).then(|| (code, remark.unwrap_or_default().into()));
-        self.plane.upcalls.release(missing, name, refusal);
+        let error_reply = (code != response::SUCCESS).then(|| (code, remark.unwrap_or_default().into()));
+        self.data_plane.upcalls.release(missing, name, error_reply);
         Ok(())
     }
 
     fn deliver(&self, offsets: BTreeMap<u32, u64>) -> PyResult<()> {
-        Ok(self.plane.deliver(&offsets)?)
+        Ok(self.data_plane.deliver(&offsets)?)
     }
 
     fn delay_offsets(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u64>> {
         py.detach(|| {
-            let offsets = self.plane.delay_offsets();
+            let offsets = self.data_plane.delay_offsets();
             // Offsets that outlive a power loss must not be ahead of the messages they stand for.
-            if let Some(broker) = self.plane.broker.as_ref().filter(|_| !offsets.is_empty()) {
+            if let Some(broker) = self.data_plane.broker.as_ref().filter(|_| !offsets.is_empty()) {
                 broker.store.flush().map_err(|error| raise("StoreError", &error.to_string()))?;
             }
             Ok(offsets)
@@ -317,15 +317,15 @@ impl PyServer {
     }
 
     fn delivered(&self) -> BTreeMap<u32, u64> {
-        self.plane.delay_offsets()
+        self.data_plane.delay_offsets()
     }
 
     fn forget_heartbeats(&self) {
-        self.plane.forget_heartbeats();
+        self.data_plane.forget_heartbeats();
     }
 
     fn heartbeat_age_ms(&self, connection: u64) -> Option<u64> {
-        self.plane.heartbeat_age(LinkId(connection)).map(|age| age.as_millis() as u64)
+        self.data_plane.heartbeat_age(LinkId(connection)).map(|age| age.as_millis() as u64)
     }
 
     fn close_connection(&self, connection: u64) {
@@ -335,7 +335,7 @@ impl PyServer {
     }
 
     fn take_deliveries(&self) -> Vec<Delivered> {
-        let broker = self.plane.broker.as_ref();
+        let broker = self.data_plane.broker.as_ref();
         let taken = broker.map(|broker| broker.deliveries.take()).unwrap_or_default();
         taken
             .into_iter()
@@ -346,25 +346,25 @@ impl PyServer {
             .collect()
     }
 
-    fn reached(&self) -> Vec<(String, String, u32, u64)> {
-        let broker = self.plane.broker.as_ref();
-        let reached = broker.map(|broker| broker.deliveries.reached()).unwrap_or_default();
-        let row = |one: Reached| (one.group.to_string(), one.topic.to_string(), one.queue_id, one.next);
-        reached.into_iter().map(row).collect()
+    fn fetch_positions(&self) -> Vec<(String, String, u32, u64)> {
+        let broker = self.data_plane.broker.as_ref();
+        let positions = broker.map(|broker| broker.deliveries.fetch_positions()).unwrap_or_default();
+        let row = |one: FetchPosition| (one.group.to_string(), one.topic.to_string(), one.queue_id, one.next);
+        positions.into_iter().map(row).collect()
     }
 
     fn latencies(&self) -> Vec<Latency> {
-        let read = |(kind, histogram): (Kind, Arc<Histogram>)| {
+        let read = |(kind, histogram): (RequestKind, Arc<Histogram>)| {
             let (buckets, sum_us) = histogram.read();
             (kind.code, kind.answer, kind.is_long_polling, buckets, sum_us)
         };
-        self.plane.latencies.read().into_iter().map(read).collect()
+        self.data_plane.latencies.read().into_iter().map(read).collect()
     }
 
     fn statistics(&self) -> BTreeMap<&'static str, u64> {
-        let counters = &self.plane.counters;
+        let counters = &self.data_plane.counters;
         let connections = self.server.lock().as_ref().map_or(0, |server| server.statistics().connections);
-        let parked = self.plane.broker.as_ref().map_or(0, |broker| broker.parked_pulls());
+        let parked = self.data_plane.broker.as_ref().map_or(0, |broker| broker.parked_pulls());
         BTreeMap::from([
             ("connections", connections as u64),
             ("requests", counters.requests.load(Ordering::Relaxed)),
@@ -373,7 +373,7 @@ impl PyServer {
             ("pulls", counters.pulls.load(Ordering::Relaxed)),
             ("overloads", counters.overloads.load(Ordering::Relaxed)),
             ("parked_pulls", parked as u64),
-            ("waiting_upcalls", self.plane.upcalls.waiting() as u64),
+            ("waiting_upcalls", self.data_plane.upcalls.waiting() as u64),
         ])
     }
 
@@ -383,7 +383,7 @@ impl PyServer {
             let server = self.server.lock().take();
             if let Some(server) = server {
                 server.stop(Duration::from_millis(grace_ms));
-                self.plane.stop();
+                self.data_plane.stop();
             }
         });
     }

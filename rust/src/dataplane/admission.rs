@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::metadata::{Group, Metadata, PERMISSION_READ, PERMISSION_WRITE, Topic};
-use super::reply::Refusal;
+use super::reply::ErrorReply;
 use super::upcall::Missing;
 use crate::message::tag::TagFilter;
 use crate::remoting::codes::response;
@@ -37,16 +37,16 @@ const SYSTEM_TOPIC_BYTES_MAX: usize = 255;
 
 /// Why a request does not go on.
 #[derive(Debug)]
-pub enum Halt {
+pub enum Rejection {
     /// It is answered by this.
-    Refused(Refusal),
+    Refused(ErrorReply),
     /// It waits until Python has made this.
     Missing(Missing, String),
 }
 
-impl From<Refusal> for Halt {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+impl From<ErrorReply> for Rejection {
+    fn from(error_reply: ErrorReply) -> Self {
+        Self::Refused(error_reply)
     }
 }
 
@@ -70,16 +70,16 @@ pub type Landing = (Arc<Topic>, Option<u32>);
 ///
 /// # Errors
 /// A refusal with its code, or the name of what is missing.
-pub fn send(metadata: &Metadata, to: Destination<'_>) -> Result<Landing, Halt> {
+pub fn send(metadata: &Metadata, to: Destination<'_>) -> Result<Landing, Rejection> {
     check_topic_name(to.topic)?;
     if INTERNAL_TOPICS.contains(&to.topic) {
         let remark = format!("sending to topic[{}] is forbidden.", to.topic);
-        return Err(Refusal::new(response::NO_PERMISSION, remark).into());
+        return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
     }
     let topic = topic_of(metadata, to.topic)?;
     if metadata.permission() & PERMISSION_WRITE == 0 && topic.is_ordered {
         let remark = format!("the broker[{}] sending message is forbidden", metadata.identity.store_host);
-        return Err(Refusal::new(response::NO_PERMISSION, remark).into());
+        return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
     }
     if to.queue_id >= 0 && to.queue_id as u32 >= topic.queue_count() {
         let remark = format!(
@@ -88,7 +88,7 @@ pub fn send(metadata: &Metadata, to: Destination<'_>) -> Result<Landing, Halt> {
             to.topic,
             topic.queue_count()
         );
-        return Err(Refusal::new(response::INVALID_PARAMETER, remark).into());
+        return Err(ErrorReply::new(response::INVALID_PARAMETER, remark).into());
     }
     if let Some(group) = to.topic.strip_prefix(RETRY_PREFIX)
         && (is_exhausted(metadata, group, to)? || metadata.in_order.get(group).is_some())
@@ -99,36 +99,36 @@ pub fn send(metadata: &Metadata, to: Destination<'_>) -> Result<Landing, Halt> {
     Ok((topic, u32::try_from(to.queue_id).ok()))
 }
 
-fn is_exhausted(metadata: &Metadata, group: &str, to: Destination<'_>) -> Result<bool, Refusal> {
+fn is_exhausted(metadata: &Metadata, group: &str, to: Destination<'_>) -> Result<bool, ErrorReply> {
     let Some(group) = metadata.groups.get(group) else {
         let remark = format!("subscription group not exist, {group}");
-        return Err(Refusal::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark));
+        return Err(ErrorReply::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark));
     };
     // The direct send compares with `>`, the send-back with `>=`; clients count on both.
     Ok(to.reconsume_times > to.reconsume_max.unwrap_or(group.retry_max))
 }
 
 /// The topic, or whether it will be made.
-pub(super) fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Halt> {
+pub(super) fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Rejection> {
     if let Some(topic) = metadata.topics.get(name) {
         return Ok(topic);
     }
     let is_of_group = name.starts_with(RETRY_PREFIX) || name.starts_with(DLQ_PREFIX);
     if metadata.identity.is_auto_create_topics || is_of_group {
-        return Err(Halt::Missing(Missing::Topic, name.to_owned()));
+        return Err(Rejection::Missing(Missing::Topic, name.to_owned()));
     }
     Err(unknown_topic(name).into())
 }
 
 /// The answer for a topic that is not there and will not be made.
 #[must_use]
-pub fn unknown_topic(name: &str) -> Refusal {
+pub fn unknown_topic(name: &str) -> ErrorReply {
     let remark =
         format!("topic[{name}] not exist, apply first please! Create it with: rmqpy topic create {name}");
-    Refusal::new(response::TOPIC_NOT_EXIST, remark)
+    ErrorReply::new(response::TOPIC_NOT_EXIST, remark)
 }
 
-fn check_topic_name(name: &str) -> Result<(), Refusal> {
+fn check_topic_name(name: &str) -> Result<(), ErrorReply> {
     let is_known_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-');
     let is_of_group = name.starts_with(RETRY_PREFIX) || name.starts_with(DLQ_PREFIX);
     let bytes_max = if is_of_group { SYSTEM_TOPIC_BYTES_MAX } else { TOPIC_BYTES_MAX };
@@ -138,11 +138,11 @@ fn check_topic_name(name: &str) -> Result<(), Refusal> {
     if !is_legal {
         let remark =
             "the specified topic is blank or contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$";
-        return Err(Refusal::new(response::INVALID_PARAMETER, remark));
+        return Err(ErrorReply::new(response::INVALID_PARAMETER, remark));
     }
     if name.len() > bytes_max {
         let remark = format!("the specified topic is longer than topic max length {bytes_max}.");
-        return Err(Refusal::new(response::INVALID_PARAMETER, remark));
+        return Err(ErrorReply::new(response::INVALID_PARAMETER, remark));
     }
     Ok(())
 }
@@ -164,31 +164,31 @@ pub struct Source<'a> {
 ///
 /// # Errors
 /// A refusal with its code, or the group that is missing.
-pub fn pull(metadata: &Metadata, from: Source<'_>) -> Result<(Arc<Group>, Arc<Topic>), Halt> {
+pub fn pull(metadata: &Metadata, from: Source<'_>) -> Result<(Arc<Group>, Arc<Topic>), Rejection> {
     if metadata.permission() & PERMISSION_READ == 0 {
         let remark = format!("the broker[{}] pulling message is forbidden", metadata.identity.store_host);
-        return Err(Refusal::forbidden(response::NO_PERMISSION, 1, remark).into());
+        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 1, remark).into());
     }
     let Some(group) = metadata.groups.get(from.group) else {
-        return Err(Halt::Missing(Missing::Group, from.group.to_owned()));
+        return Err(Rejection::Missing(Missing::Group, from.group.to_owned()));
     };
     if !group.is_consume_enabled {
         let remark = format!("subscription group no permission, {}", from.group);
-        return Err(Refusal::forbidden(response::NO_PERMISSION, 2, remark).into());
+        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 2, remark).into());
     }
     let Some(topic) = metadata.topics.get(from.topic) else {
         return Err(unknown_topic(from.topic).into());
     };
     if topic.permission & PERMISSION_READ == 0 {
         let remark = format!("the topic[{}] pulling message is forbidden", from.topic);
-        return Err(Refusal::forbidden(response::NO_PERMISSION, 3, remark).into());
+        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 3, remark).into());
     }
     if from.queue_id < 0 || from.queue_id as u32 >= topic.read_queues {
         let remark = format!(
             "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}] consumer:[{}]",
             from.queue_id, from.topic, topic.read_queues, from.group
         );
-        return Err(Refusal::new(response::INVALID_PARAMETER, remark).into());
+        return Err(ErrorReply::new(response::INVALID_PARAMETER, remark).into());
     }
     Ok((group, topic))
 }
@@ -202,23 +202,23 @@ pub fn registered_filter(
     metadata: &Metadata,
     group: &Group,
     from: Source<'_>,
-) -> Result<Arc<TagFilter>, Refusal> {
+) -> Result<Arc<TagFilter>, ErrorReply> {
     let unknown = |what: &str| {
         let remark = format!("the consumer's {what} not exist, group: {}, topic: {}", from.group, from.topic);
-        Refusal::new(response::SUBSCRIPTION_NOT_EXIST, remark)
+        ErrorReply::new(response::SUBSCRIPTION_NOT_EXIST, remark)
     };
     let members = metadata.subscriptions.get(from.group).ok_or_else(|| unknown("group info"))?;
     if members.is_broadcast && !group.is_broadcast_enabled {
         let remark = format!("the consumer group[{}] can not consume by broadcast way", from.group);
-        return Err(Refusal::forbidden(response::NO_PERMISSION, 4, remark));
+        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 4, remark));
     }
     if metadata.is_forbidden(from.group, from.topic) {
         let remark = format!("the consumer group[{}] is forbidden for topic[{}]", from.group, from.topic);
-        return Err(Refusal::forbidden(response::NO_PERMISSION, 5, remark));
+        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 5, remark));
     }
     let subscription = members.by_topic.get(from.topic).ok_or_else(|| unknown("subscription"))?;
     if subscription.version < from.subscription_version {
-        return Err(Refusal::new(
+        return Err(ErrorReply::new(
             response::SUBSCRIPTION_NOT_LATEST,
             "the consumer's subscription not latest",
         ));
@@ -228,9 +228,9 @@ pub fn registered_filter(
 
 /// The answer for expressions of a kind that is not served.
 #[must_use]
-pub fn not_a_tag_expression(topic: &str) -> Refusal {
+pub fn not_a_tag_expression(topic: &str) -> ErrorReply {
     let remark = format!(
         "parse the consumer's subscription of topic [{topic}] failed: only tag expressions are served, such as A || B"
     );
-    Refusal::new(response::SUBSCRIPTION_PARSE_FAILED, remark)
+    ErrorReply::new(response::SUBSCRIPTION_PARSE_FAILED, remark)
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::admission::{self, Halt};
-use super::latency::Kind;
+use super::admission::{self, Rejection};
+use super::latency::RequestKind;
 use super::pull::refuse_pull;
-use super::reply::{self, Refusal, overload, took_too_long};
-use super::session::{Asker, Event, Session};
-use super::table::{Due, Plane};
+use super::reply::{self, ErrorReply, overload, took_too_long};
+use super::session::{Event, RequestContext, Session};
+use super::table::{DataPlane, Due};
 use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Taken, Upcall};
 use crate::remoting::Outbox;
 use crate::remoting::codes::{request, response};
@@ -25,32 +25,33 @@ const PARKINGS_MAX: u8 = 3;
 /// Largest answer of a client that is taken: dumps of all its threads have less.
 const CLIENT_ANSWER_BYTES_MAX: usize = 4 << 20;
 
-impl Plane {
+impl DataPlane {
     /// Answers a frame that does not go on, or parks it. `parkings` is how often it was parked before.
     pub(super) fn halt(
         &self,
         session: &mut Session,
         frame: &Frame<'_>,
-        halt: Halt,
+        halt: Rejection,
         parkings: u8,
         out: &mut Outbox,
     ) {
-        let refusal = match halt {
-            Halt::Refused(refusal) => refusal,
-            Halt::Missing(missing, name) if parkings >= PARKINGS_MAX => missing_refusal(missing, &name),
-            Halt::Missing(missing, name) => match self.park(session, frame, missing, name, parkings + 1) {
+        let error_reply = match halt {
+            Rejection::Refused(error_reply) => error_reply,
+            Rejection::Missing(missing, name) if parkings >= PARKINGS_MAX => missing_reply(missing, &name),
+            Rejection::Missing(missing, name) => match self.park(session, frame, missing, name, parkings + 1)
+            {
                 Ok(()) => return,
-                Err(refusal) => refusal,
+                Err(error_reply) => error_reply,
             },
         };
-        let asker = session.asker(frame.encoding);
-        session.tally.note(asker, refusal.code);
+        let context = session.context(frame.encoding);
+        session.latency.note(context, error_reply.code);
         match (&self.broker, session.header.code) {
-            (Some(broker), code) if is_send(code) => broker.refuse_send(out.bytes(), asker, &refusal),
+            (Some(broker), code) if is_send(code) => broker.refuse_send(out.bytes(), context, &error_reply),
             (_, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE) => {
-                refuse_pull(out.bytes(), asker, &refusal)
+                refuse_pull(out.bytes(), context, &error_reply)
             }
-            _ => reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]),
+            _ => reply::write(out.bytes(), context, error_reply.code, Some(&error_reply.remark), &[]),
         }
     }
 
@@ -61,8 +62,8 @@ impl Plane {
         missing: Missing,
         name: String,
         parkings: u8,
-    ) -> Result<(), Refusal> {
-        let frame = OwnedFrame::of(frame, parkings, session.tally.began);
+    ) -> Result<(), ErrorReply> {
+        let frame = OwnedFrame::of(frame, parkings, session.latency.began);
         let began = self.upcalls.park(missing, &name, &session.link, frame).ok_or_else(overload)?;
         if let Some(wait) = began {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
@@ -79,10 +80,10 @@ impl Plane {
     /// Sends a request up to Python.
     pub(super) fn ask(&self, session: &mut Session, frame: &Frame<'_>, out: &mut Outbox) {
         let header = &session.header;
-        let asker = session.asker(frame.encoding);
-        let reply_to = (!asker.is_oneway).then(|| ReplyTo {
+        let context = session.context(frame.encoding);
+        let reply_to = (!context.is_oneway).then(|| ReplyTo {
             link: Arc::clone(&session.link),
-            asker,
+            context,
             heartbeat: (header.code == request::HEART_BEAT)
                 .then(|| (frame.body.into(), self.heartbeat_epoch())),
         });
@@ -94,15 +95,16 @@ impl Plane {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
         } else {
             self.counters.overloads.fetch_add(1, Ordering::Relaxed);
-            let refusal = overload();
-            session.tally.note(asker, refusal.code);
-            reply::write(out.bytes(), asker, refusal.code, Some(&refusal.remark), &[]);
+            let error_reply = overload();
+            session.latency.note(context, error_reply.code);
+            reply::write(out.bytes(), context, error_reply.code, Some(&error_reply.remark), &[]);
         }
     }
 
     /// Counts an answer of Python's.
-    pub fn answered_by_python(&self, asker: Asker, code: i32) {
-        self.latencies.add(Kind::of(asker, code), self.clock.elapsed().saturating_sub(asker.came_at));
+    pub fn answered_by_python(&self, context: RequestContext, code: i32) {
+        self.latencies
+            .add(RequestKind::of(context, code), self.clock.elapsed().saturating_sub(context.came_at));
     }
 
     /// Takes up to `limit` entries for Python, and refuses requests that waited too long to be taken.
@@ -110,11 +112,11 @@ impl Plane {
         let Taken { fresh, late, left } = self.upcalls.take(limit, self.clock.elapsed());
         self.counters.overloads.fetch_add(late.len() as u64, Ordering::Relaxed);
         for (reply_to, waited) in late {
-            let ReplyTo { link, asker, .. } = reply_to;
-            let refusal = took_too_long(waited, left);
+            let ReplyTo { link, context, .. } = reply_to;
+            let error_reply = took_too_long(waited, left);
             let mut frame = Vec::new();
-            reply::write(&mut frame, asker, refusal.code, Some(&refusal.remark), &[]);
-            self.latencies.add(Kind::of(asker, refusal.code), waited);
+            reply::write(&mut frame, context, error_reply.code, Some(&error_reply.remark), &[]);
+            self.latencies.add(RequestKind::of(context, error_reply.code), waited);
             if !link.post(Event::Write(frame)) {
                 // Its mailbox is full because it does not read.
                 link.close();
@@ -152,9 +154,9 @@ impl Plane {
         self.heartbeats.lock().insert(session.link.id().0, self.clock.elapsed());
         let is_sub_change = if known.is_sub_change { "true" } else { "false" };
         let ext = [("IS_SUPPORT_HEART_BEAT_V2", "true"), ("IS_SUB_CHANGE", is_sub_change)];
-        let asker = session.asker(frame.encoding);
-        session.tally.note(asker, response::SUCCESS);
-        reply::write(out.bytes(), asker, response::SUCCESS, None, &ext);
+        let context = session.context(frame.encoding);
+        session.latency.note(context, response::SUCCESS);
+        reply::write(out.bytes(), context, response::SUCCESS, None, &ext);
         true
     }
 }
@@ -176,11 +178,11 @@ fn missing_code(missing: Missing) -> i32 {
     }
 }
 
-fn missing_refusal(missing: Missing, name: &str) -> Refusal {
+fn missing_reply(missing: Missing, name: &str) -> ErrorReply {
     match missing {
         Missing::Topic => admission::unknown_topic(name),
         Missing::Group => {
-            Refusal::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
+            ErrorReply::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
         }
     }
 }

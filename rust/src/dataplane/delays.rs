@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::deadlines::Deadlines;
-use super::reply::Refusal;
+use super::reply::ErrorReply;
 use super::table::Broker;
 use crate::clock::SharedClock;
 use crate::message::properties::{self, name};
@@ -58,12 +58,17 @@ impl Wait<'_> {
 
 impl Broker {
     /// Where a message for a queue of `topic` waits; levels beyond the last are the last.
-    pub(super) fn wait_on<'a>(&self, level: u32, topic: &'a str, queue_id: u32) -> Result<Wait<'a>, Refusal> {
+    pub(super) fn wait_on<'a>(
+        &self,
+        level: u32,
+        topic: &'a str,
+        queue_id: u32,
+    ) -> Result<Wait<'a>, ErrorReply> {
         let level = level.clamp(1, self.store.delay_levels_ms().len() as u32);
         let queue = self
             .store
             .queue_or_create(SCHEDULE_TOPIC, level - 1)
-            .map_err(|error| Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
+            .map_err(|error| ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
         Ok(Wait { queue, level: level.to_string(), topic, queue_id: queue_id.to_string() })
     }
 }

@@ -39,7 +39,7 @@ impl Delivery {
     }
 
     /// Notes how far it has got.
-    pub fn reached(&self, next: QueueOffset) {
+    pub fn advance(&self, next: QueueOffset) {
         self.next.store(next.0, Ordering::Relaxed);
     }
 
@@ -70,7 +70,7 @@ pub struct Delivered {
 
 /// How far a group has got in taking a queue, whatever it has finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reached {
+pub struct FetchPosition {
     /// Consumer group.
     pub group: Arc<str>,
     /// Topic.
@@ -102,13 +102,13 @@ impl Deliveries {
     }
 
     /// How far each group has got, where it takes messages still or did a moment ago.
-    pub fn reached(&self) -> Vec<Reached> {
+    pub fn fetch_positions(&self) -> Vec<FetchPosition> {
         let table = self.table.lock();
-        let reached = table.iter().map(|((group, topic, queue_id), delivery)| {
+        let positions = table.iter().map(|((group, topic, queue_id), delivery)| {
             let (group, topic) = (Arc::clone(group), Arc::clone(topic));
-            Reached { group, topic, queue_id: *queue_id, next: delivery.next.load(Ordering::Relaxed) }
+            FetchPosition { group, topic, queue_id: *queue_id, next: delivery.next.load(Ordering::Relaxed) }
         });
-        reached.filter(|each| each.next > 0).collect()
+        positions.filter(|each| each.next > 0).collect()
     }
 
     /// What happened since the last call, where something did.
@@ -184,15 +184,15 @@ mod tests {
     fn how_far_a_group_has_got_is_told_as_often_as_somebody_asks() {
         let all = Deliveries::default();
         let held = all.of("billing", "orders", 3);
-        assert_eq!(all.reached(), []);
-        held.reached(QueueOffset(7));
+        assert_eq!(all.fetch_positions(), []);
+        held.advance(QueueOffset(7));
         for _ in 0..2 {
-            let reached = all.reached();
-            let [each] = reached.as_slice() else { panic!("one line, not {reached:?}") };
+            let positions = all.fetch_positions();
+            let [each] = positions.as_slice() else { panic!("one line, not {positions:?}") };
             assert_eq!((&*each.group, &*each.topic, each.queue_id, each.next), ("billing", "orders", 3, 7));
         }
         assert_eq!(all.take(), []);
-        assert_eq!(all.reached().len(), 1, "it is held");
+        assert_eq!(all.fetch_positions().len(), 1, "it is held");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::session::Asker;
+use super::session::RequestContext;
 
 /// Upper ends of the buckets, those of the original; one more holds what took longer.
 pub const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
@@ -25,7 +25,7 @@ const KEPT_MAX: usize = 16;
 
 /// What one histogram is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kind {
+pub struct RequestKind {
     /// Request code; -1 for those beyond the limit.
     pub code: i32,
     /// Code of the answer.
@@ -34,10 +34,10 @@ pub struct Kind {
     pub is_long_polling: bool,
 }
 
-impl Kind {
+impl RequestKind {
     /// An answer that was given as soon as it could be.
-    pub fn of(asker: Asker, answer: i32) -> Self {
-        Self { code: asker.code, answer, is_long_polling: false }
+    pub fn of(context: RequestContext, answer: i32) -> Self {
+        Self { code: context.code, answer, is_long_polling: false }
     }
 }
 
@@ -68,21 +68,21 @@ impl Histogram {
 /// The histograms of one server.
 #[derive(Debug, Default)]
 pub struct Latencies {
-    table: Mutex<Vec<(Kind, Arc<Histogram>)>>,
+    table: Mutex<Vec<(RequestKind, Arc<Histogram>)>>,
 }
 
 impl Latencies {
     /// Counts one answer that came from elsewhere.
-    pub fn add(&self, kind: Kind, took: Duration) {
+    pub fn add(&self, kind: RequestKind, took: Duration) {
         self.of(kind).add(1, took);
     }
 
     /// All kinds that were ever answered.
-    pub fn read(&self) -> Vec<(Kind, Arc<Histogram>)> {
+    pub fn read(&self) -> Vec<(RequestKind, Arc<Histogram>)> {
         self.table.lock().clone()
     }
 
-    fn of(&self, kind: Kind) -> Arc<Histogram> {
+    fn of(&self, kind: RequestKind) -> Arc<Histogram> {
         let mut table = self.table.lock();
         let kind = if table.len() < KINDS_MAX { kind } else { known(&table, kind) };
         if let Some((_, histogram)) = table.iter().find(|(each, _)| *each == kind) {
@@ -95,28 +95,28 @@ impl Latencies {
 }
 
 /// The kind itself where it has a histogram, otherwise the one for all the others.
-fn known(table: &[(Kind, Arc<Histogram>)], kind: Kind) -> Kind {
+fn known(table: &[(RequestKind, Arc<Histogram>)], kind: RequestKind) -> RequestKind {
     let is_known = table.iter().any(|(each, _)| *each == kind);
-    if is_known { kind } else { Kind { code: -1, answer: -1, is_long_polling: false } }
+    if is_known { kind } else { RequestKind { code: -1, answer: -1, is_long_polling: false } }
 }
 
 /// The answers of one connection that no histogram has yet.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct LatencyBuffer {
     /// When the burst began that is being served.
     pub began: Duration,
-    noted: Vec<(Kind, u64)>,
+    noted: Vec<(RequestKind, u64)>,
     /// Histograms this connection has used.
-    kept: Vec<(Kind, Arc<Histogram>)>,
+    kept: Vec<(RequestKind, Arc<Histogram>)>,
 }
 
-impl Tally {
+impl LatencyBuffer {
     /// Notes an answer within the burst. Requests that nobody wants an answer to are not counted.
-    pub fn note(&mut self, asker: Asker, answer: i32) {
-        if asker.is_oneway {
+    pub fn note(&mut self, context: RequestContext, answer: i32) {
+        if context.is_oneway {
             return;
         }
-        let kind = Kind::of(asker, answer);
+        let kind = RequestKind::of(context, answer);
         match self.noted.iter_mut().find(|(each, _)| *each == kind) {
             Some((_, count)) => *count += 1,
             None => self.noted.push((kind, 1)),
@@ -139,11 +139,11 @@ impl Tally {
     }
 
     /// Counts an answer that had to wait for something.
-    pub fn waited(&mut self, all: &Latencies, kind: Kind, took: Duration) {
+    pub fn waited(&mut self, all: &Latencies, kind: RequestKind, took: Duration) {
         self.add(all, kind, 1, took);
     }
 
-    fn add(&mut self, all: &Latencies, kind: Kind, count: u64, took: Duration) {
+    fn add(&mut self, all: &Latencies, kind: RequestKind, count: u64, took: Duration) {
         if let Some((_, histogram)) = self.kept.iter().find(|(each, _)| *each == kind) {
             histogram.add(count, took);
             return;
@@ -162,8 +162,14 @@ mod tests {
     use super::*;
     use crate::remoting::frame::Encoding;
 
-    fn asker(code: i32) -> Asker {
-        Asker { code, came_at: Duration::ZERO, opaque: 1, encoding: Encoding::Json, is_oneway: false }
+    fn context(code: i32) -> RequestContext {
+        RequestContext {
+            code,
+            came_at: Duration::ZERO,
+            opaque: 1,
+            encoding: Encoding::Json,
+            is_oneway: false,
+        }
     }
 
     fn totals(all: &Latencies) -> Vec<(i32, i32, u64)> {
@@ -183,15 +189,15 @@ mod tests {
     #[test]
     fn what_a_burst_answered_is_counted_once_and_by_kind() {
         let all = Latencies::default();
-        let mut tally = Tally { began: Duration::from_millis(10), ..Tally::default() };
+        let mut latency = LatencyBuffer { began: Duration::from_millis(10), ..LatencyBuffer::default() };
         for _ in 0..3 {
-            tally.note(asker(310), 0);
+            latency.note(context(310), 0);
         }
-        tally.note(asker(310), 17);
-        tally.note(Asker { is_oneway: true, ..asker(310) }, 0);
-        tally.settle(&all, Duration::from_millis(12));
-        assert!(tally.is_empty());
-        tally.settle(&all, Duration::from_millis(99));
+        latency.note(context(310), 17);
+        latency.note(RequestContext { is_oneway: true, ..context(310) }, 0);
+        latency.settle(&all, Duration::from_millis(12));
+        assert!(latency.is_empty());
+        latency.settle(&all, Duration::from_millis(99));
         assert_eq!(totals(&all), [(310, 0, 3), (310, 17, 1)]);
         let (_, first) = &all.read()[0];
         assert_eq!(first.read(), (vec![0, 3, 0, 0, 0, 0, 0, 0, 0, 0], 6_000));
@@ -200,13 +206,13 @@ mod tests {
     #[test]
     fn codes_that_a_peer_makes_up_do_not_grow_the_table_for_ever() {
         let all = Latencies::default();
-        let mut tally = Tally::default();
+        let mut latency = LatencyBuffer::default();
         for code in 0..10_000 {
-            tally.note(asker(code), 3);
-            tally.settle(&all, Duration::ZERO);
+            latency.note(context(code), 3);
+            latency.settle(&all, Duration::ZERO);
         }
-        tally.note(asker(0), 3);
-        tally.settle(&all, Duration::ZERO);
+        latency.note(context(0), 3);
+        latency.settle(&all, Duration::ZERO);
         assert!(all.read().len() <= KINDS_MAX + 1);
         assert_eq!(totals(&all)[0], (0, 3, 2), "one that is known stays apart");
         assert_eq!(totals(&all).iter().map(|(_, _, count)| count).sum::<u64>(), 10_001);

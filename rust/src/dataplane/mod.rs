@@ -12,6 +12,7 @@
 
 pub mod admission;
 mod ask;
+mod attributes;
 pub mod deadlines;
 pub mod delays;
 pub mod deliveries;
@@ -25,5 +26,4 @@ pub mod send;
 mod send_back;
 pub mod session;
 pub mod table;
-mod traits;
 pub mod upcall;

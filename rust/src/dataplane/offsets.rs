@@ -13,8 +13,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::admission::{Halt, unknown_topic};
-use super::reply::{self, Refusal};
+use super::admission::{Rejection, unknown_topic};
+use super::reply::{self, ErrorReply};
 use super::session::Session;
 use super::table::Broker;
 use crate::positions::QueueOffset;
@@ -202,10 +202,10 @@ impl Broker {
         session: &mut Session,
         encoding: Encoding,
         out: &mut Outbox,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Rejection> {
         let header = &session.header;
         let (group, topic, queue_id) = queue_of(header)?;
-        let asker = session.asker(encoding);
+        let context = session.context(encoding);
         let committed = queue_id.and_then(|queue_id| self.offsets.query(group, topic, queue_id));
         let is_zero_allowed = header.get("setZeroIfNotFound").is_none_or(|flag| flag != "false");
         let offset = committed.or_else(|| {
@@ -217,11 +217,11 @@ impl Broker {
         });
         let Some(offset) = offset else {
             let remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first";
-            return Err(Refusal::new(response::QUERY_NOT_FOUND, remark).into());
+            return Err(ErrorReply::new(response::QUERY_NOT_FOUND, remark).into());
         };
-        if !asker.is_oneway {
-            session.tally.note(asker, response::SUCCESS);
-            let mut reply = reply::begin(out.bytes(), asker, response::SUCCESS, None);
+        if !context.is_oneway {
+            session.latency.note(context, response::SUCCESS);
+            let mut reply = reply::begin(out.bytes(), context, response::SUCCESS, None);
             reply.ext_u64("offset", offset);
             reply::finish(reply, 0);
         }
@@ -234,12 +234,12 @@ impl Broker {
         session: &mut Session,
         encoding: Encoding,
         out: &mut Outbox,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Rejection> {
         let header = &session.header;
         let (group, topic, queue_id) = queue_of(header)?;
         if self.metadata.groups.get(group).is_none() {
             let remark = format!("subscription group [{group}] does not exist");
-            return Err(Refusal::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark).into());
+            return Err(ErrorReply::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark).into());
         }
         if self.metadata.topics.get(topic).is_none() {
             return Err(unknown_topic(topic).into());
@@ -247,20 +247,20 @@ impl Broker {
         let offset = header.get("commitOffset").and_then(|text| text.parse().ok());
         let (Some(queue_id), Some(offset)) = (queue_id, offset) else {
             let remark = "queueId and commitOffset must be numbers from 0";
-            return Err(Refusal::new(response::INVALID_PARAMETER, remark).into());
+            return Err(ErrorReply::new(response::INVALID_PARAMETER, remark).into());
         };
         self.offsets.commit(group, topic, queue_id, offset);
-        let asker = session.asker(encoding);
-        session.tally.note(asker, response::SUCCESS);
-        reply::write(out.bytes(), asker, response::SUCCESS, None, &[]);
+        let context = session.context(encoding);
+        session.latency.note(context, response::SUCCESS);
+        reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
         Ok(())
     }
 }
 
-fn queue_of(header: &Header) -> Result<(&str, &str, Option<u32>), Refusal> {
+fn queue_of(header: &Header) -> Result<(&str, &str, Option<u32>), ErrorReply> {
     let field = |name| {
         header.get(name).ok_or_else(|| {
-            Refusal::new(response::INVALID_PARAMETER, format!("header field {name} is missing"))
+            ErrorReply::new(response::INVALID_PARAMETER, format!("header field {name} is missing"))
         })
     };
     let queue_id = header.get("queueId").and_then(|text| text.parse().ok());

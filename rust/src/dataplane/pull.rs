@@ -8,15 +8,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admission::{self, Halt, Source};
+use super::admission::{self, Rejection, Source};
 use super::deadlines::DeadlineKey;
 use super::deliveries::Delivery;
-use super::latency::Kind;
+use super::latency::RequestKind;
 use super::long_poll::Waiter;
 use super::metadata::{Group, Topic};
-use super::reply::{self, Refusal, overload};
+use super::reply::{self, ErrorReply, overload};
 use super::send::number;
-use super::session::{Asker, Event, Session};
+use super::session::{Event, RequestContext, Session};
 use super::table::{Broker, Due};
 use crate::message::tag::TagFilter;
 use crate::positions::QueueOffset;
@@ -43,7 +43,7 @@ const PAGE_BYTES: usize = 4096;
 const PARKED_PER_CONNECTION_MAX: usize = 8_192;
 
 #[derive(Debug, Default)]
-struct Fields<'h> {
+struct PullHeader<'h> {
     group: &'h str,
     topic: &'h str,
     queue_id: i32,
@@ -58,8 +58,8 @@ struct Fields<'h> {
     subscription_version: i64,
 }
 
-impl<'h> Fields<'h> {
-    fn read(header: &'h Header) -> Result<Self, Refusal> {
+impl<'h> PullHeader<'h> {
+    fn read(header: &'h Header) -> Result<Self, ErrorReply> {
         let mut fields = Self::default();
         for (name, value) in header.ext() {
             match name {
@@ -95,7 +95,7 @@ impl<'h> Fields<'h> {
 /// A pull that passed admission: what it takes to execute it, now or later.
 #[derive(Debug)]
 pub struct Pull {
-    asker: Asker,
+    context: RequestContext,
     group: Arc<Group>,
     topic: Arc<Topic>,
     queue: Arc<ConsumeQueue>,
@@ -122,9 +122,9 @@ impl Broker {
         session: &mut Session,
         encoding: Encoding,
         out: &mut Outbox,
-    ) -> Result<(), Halt> {
-        let asker = session.asker(encoding);
-        let fields = Fields::read(&session.header)?;
+    ) -> Result<(), Rejection> {
+        let context = session.context(encoding);
+        let fields = PullHeader::read(&session.header)?;
         let source = fields.source();
         let (group, topic) = admission::pull(&self.metadata, source)?;
         let filter = if fields.sys_flag & SUBSCRIPTION == 0 {
@@ -135,14 +135,14 @@ impl Broker {
         let queue_id = fields.queue_id as u32;
         let queue = topic
             .queue(&self.store, queue_id)
-            .map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
+            .map_err(|error| ErrorReply::new(response::SYSTEM_ERROR, error.to_string()))?;
         if fields.sys_flag & COMMIT_OFFSET != 0 && fields.commit_offset >= 0 {
             self.offsets.commit(fields.group, fields.topic, queue_id, fields.commit_offset as u64);
         }
         let identity = &self.metadata.identity;
         let bytes_max = fields.bytes_max.map_or(PULL_BYTES_DEFAULT, |bytes| bytes.max(0) as usize);
         let pull = Pull {
-            asker,
+            context,
             delivery: session.deliveries.of(&self.deliveries, fields.group, &queue),
             queue,
             get: Get {
@@ -167,7 +167,7 @@ impl Broker {
             found.clear();
             (found.status, found.next_begin) = (status, next);
             (found.min, found.max) = (pull.queue.min(), pull.queue.max());
-            session.tally.note(asker, response::PULL_OFFSET_MOVED);
+            session.latency.note(context, response::PULL_OFFSET_MOVED);
             answer(out, &pull, &mut session.found, response::PULL_OFFSET_MOVED);
             return Ok(());
         }
@@ -230,9 +230,9 @@ impl Broker {
         if is_taken {
             session.parked.insert(token, pull);
         } else {
-            let refusal = overload();
-            self.count(session, &pull, refusal.code);
-            refuse_pull(out.bytes(), pull.asker, &refusal);
+            let error_reply = overload();
+            self.count(session, &pull, error_reply.code);
+            refuse_pull(out.bytes(), pull.context, &error_reply);
         }
     }
 
@@ -256,15 +256,18 @@ impl Broker {
         if pull.deadline.is_some() {
             self.count_late(session, pull, code);
         } else {
-            session.tally.note(pull.asker, code);
+            session.latency.note(pull.context, code);
         }
     }
 
     fn count_late(&self, session: &mut Session, pull: &Pull, code: i32) {
-        if !pull.asker.is_oneway {
-            let took = self.clock.elapsed().saturating_sub(pull.asker.came_at);
-            let kind = Kind { is_long_polling: pull.deadline.is_some(), ..Kind::of(pull.asker, code) };
-            session.tally.waited(&self.latencies, kind, took);
+        if !pull.context.is_oneway {
+            let took = self.clock.elapsed().saturating_sub(pull.context.came_at);
+            let kind = RequestKind {
+                is_long_polling: pull.deadline.is_some(),
+                ..RequestKind::of(pull.context, code)
+            };
+            session.latency.waited(&self.latencies, kind, took);
         }
     }
 
@@ -310,9 +313,9 @@ impl Broker {
 
 /// The filter of a pull that carries its subscription; the last one is kept, parsed, by the session.
 fn carried_filter(
-    fields: &Fields<'_>,
+    fields: &PullHeader<'_>,
     kept: &mut Option<(Box<str>, Arc<TagFilter>)>,
-) -> Result<Arc<TagFilter>, Refusal> {
+) -> Result<Arc<TagFilter>, ErrorReply> {
     let is_tag = fields.expression_type.is_empty() || fields.expression_type == "TAG";
     if !is_tag {
         return Err(admission::not_a_tag_expression(fields.topic));
@@ -344,11 +347,11 @@ fn answer_code(status: GetStatus, asked: QueueOffset) -> i32 {
 }
 
 fn answer(out: &mut Outbox, pull: &Pull, found: &mut GetResult, code: i32) {
-    if pull.asker.is_oneway {
+    if pull.context.is_oneway {
         found.clear();
         return;
     }
-    let mut reply = reply::begin(out.bytes(), pull.asker, code, Some(found.status.name()));
+    let mut reply = reply::begin(out.bytes(), pull.context, code, Some(found.status.name()));
     reply.ext_u64("suggestWhichBrokerId", pull.group.broker_id);
     reply.ext_u64("nextBeginOffset", found.next_begin.0);
     reply.ext_u64("minOffset", found.min.0);
@@ -361,14 +364,14 @@ fn answer(out: &mut Outbox, pull: &Pull, found: &mut GetResult, code: i32) {
         found.slices.drain(..).for_each(|slice| out.splice(slice));
     }
     if matches!(code, response::SUCCESS | response::PULL_RETRY_IMMEDIATELY) {
-        pull.delivery.reached(found.next_begin);
+        pull.delivery.advance(found.next_begin);
     }
     found.clear();
 }
 
 /// Answers a pull that was not admitted; the kind of permission that failed goes with it.
-pub(super) fn refuse_pull(out: &mut Vec<u8>, asker: Asker, refusal: &Refusal) {
-    let kind = refusal.forbidden.map(|kind| kind.to_string());
+pub(super) fn refuse_pull(out: &mut Vec<u8>, context: RequestContext, error_reply: &ErrorReply) {
+    let kind = error_reply.forbidden.map(|kind| kind.to_string());
     let ext = kind.as_deref().map(|kind| ("forbiddenType", kind));
-    reply::write(out, asker, refusal.code, Some(&refusal.remark), ext.as_slice());
+    reply::write(out, context, error_reply.code, Some(&error_reply.remark), ext.as_slice());
 }

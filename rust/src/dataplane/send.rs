@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::admission::{self, DLQ_PREFIX, Destination, Halt, RETRY_PREFIX};
-use super::latency::Kind;
+use super::admission::{self, DLQ_PREFIX, Destination, RETRY_PREFIX, Rejection};
+use super::attributes::{MessageAttributes, not_served};
+use super::latency::RequestKind;
 use super::metadata::Identity;
-use super::reply::{self, Refusal};
-use super::session::{Asker, Session};
+use super::reply::{self, ErrorReply};
+use super::session::{RequestContext, Session};
 use super::table::Broker;
-use super::traits::{Traits, not_served};
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordFields;
@@ -35,7 +35,7 @@ pub(super) const RECONSUME_MAX_SINCE: i32 = 121;
 
 /// The header fields of a send, under whichever names they came.
 #[derive(Debug, Default)]
-struct Fields<'h> {
+struct SendHeader<'h> {
     topic: &'h str,
     queue_id: Option<i32>,
     sys_flag: i32,
@@ -47,9 +47,9 @@ struct Fields<'h> {
     is_batch: bool,
 }
 
-impl<'h> Fields<'h> {
+impl<'h> SendHeader<'h> {
     /// Reads the long names of code 10 or the letters of 310 and 320, in one pass.
-    fn read(header: &'h Header) -> Result<Self, Refusal> {
+    fn read(header: &'h Header) -> Result<Self, ErrorReply> {
         let mut fields = Self::default();
         let is_long = header.code == request::SEND_MESSAGE;
         for (name, value) in header.ext() {
@@ -73,15 +73,15 @@ impl<'h> Fields<'h> {
 }
 
 /// A header field as a number.
-pub(super) fn number<N: std::str::FromStr>(name: &str, text: &str) -> Result<N, Refusal> {
+pub(super) fn number<N: std::str::FromStr>(name: &str, text: &str) -> Result<N, ErrorReply> {
     text.parse().map_err(|_| {
-        Refusal::new(response::SYSTEM_ERROR, format!("header field {name} is not a number: {text:?}"))
+        ErrorReply::new(response::SYSTEM_ERROR, format!("header field {name} is not a number: {text:?}"))
     })
 }
 
 /// A record that passed every check and waits for the put lock.
 #[derive(Debug)]
-pub(super) struct Staged<'f> {
+pub(super) struct StagedRecord<'f> {
     /// Where it is stored: its own queue, or that of its delay level.
     queue: Arc<ConsumeQueue>,
     /// The queue its sender is told.
@@ -92,30 +92,34 @@ pub(super) struct Staged<'f> {
     reconsume_times: i32,
     body: &'f [u8],
     body_crc: u32,
-    traits: Traits,
-    asker: Asker,
+    attributes: MessageAttributes,
+    context: RequestContext,
 }
 
 /// The sends of one burst.
-pub(super) type Burst<'f> = ArrayVec<Staged<'f>, BURST_FRAMES_MAX>;
+pub(super) type Burst<'f> = ArrayVec<StagedRecord<'f>, BURST_FRAMES_MAX>;
 
 /// What one frame asks to store.
-pub(super) enum Sent<'f> {
+pub(super) enum StagedSend<'f> {
     /// A message, to be stored with the rest of its burst.
-    Message(Staged<'f>),
+    Message(StagedRecord<'f>),
     /// The messages of a batch, to be stored together; with the batch's own unique key, if it has one.
-    Batch(Vec<Staged<'f>>, Option<Box<str>>),
+    Batch(Vec<StagedRecord<'f>>, Option<Box<str>>),
 }
 
 impl Broker {
     /// Checks a send and sizes its records. Nothing is stored yet.
-    pub(super) fn stage<'f>(&self, session: &mut Session, frame: &Frame<'f>) -> Result<Sent<'f>, Halt> {
-        let asker = session.asker(frame.encoding);
+    pub(super) fn stage<'f>(
+        &self,
+        session: &mut Session,
+        frame: &Frame<'f>,
+    ) -> Result<StagedSend<'f>, Rejection> {
+        let context = session.context(frame.encoding);
         let Session { header, arena, random, .. } = session;
-        let fields = Fields::read(header)?;
+        let fields = SendHeader::read(header)?;
         let queue_id = fields
             .queue_id
-            .ok_or_else(|| Refusal::new(response::SYSTEM_ERROR, "header field queueId is missing"))?;
+            .ok_or_else(|| ErrorReply::new(response::SYSTEM_ERROR, "header field queueId is missing"))?;
         let destination = Destination {
             topic: fields.topic,
             queue_id,
@@ -126,7 +130,7 @@ impl Broker {
         let queue_id = queue_id.unwrap_or_else(|| random.below(topic.write_queues));
         let queue = topic
             .queue(&self.store, queue_id)
-            .map_err(|error| Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
+            .map_err(|error| ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
         let mut sys_flag = sysflag::from_client(fields.sys_flag);
         if sys_flag & sysflag::TRANSACTION_MASK != 0 {
             return Err(not_served("transactional messages").into());
@@ -134,7 +138,7 @@ impl Broker {
         if topic.is_multi_tag {
             sys_flag |= sysflag::MULTI_TAGS;
         }
-        let staged = Staged {
+        let staged = StagedRecord {
             queue,
             queue_id,
             flag: fields.flag,
@@ -143,34 +147,34 @@ impl Broker {
             reconsume_times: fields.reconsume_times,
             body: frame.body,
             body_crc: 0,
-            traits: Traits::default(),
-            asker,
+            attributes: MessageAttributes::default(),
+            context,
         };
         if fields.is_batch {
-            return self.stage_batch(arena, &staged, &fields).map_err(Halt::from);
+            return self.stage_batch(arena, &staged, &fields).map_err(Rejection::from);
         }
         self.check_body(frame.body)?;
-        let traits = Traits::rewrite(self, arena, &topic.name, fields.properties)?;
-        let mut staged = Staged { body_crc: RecordFields::body_crc(frame.body), traits, ..staged };
+        let attributes = MessageAttributes::rewrite(self, arena, &topic.name, fields.properties)?;
+        let mut staged = StagedRecord { body_crc: RecordFields::body_crc(frame.body), attributes, ..staged };
         if topic.name.starts_with(DLQ_PREFIX) && fields.topic.starts_with(RETRY_PREFIX) {
             // Whoever gave up on it asked for a delay before the next try.
-            staged.traits = staged.traits.moved(arena, &topic.name, &[(name::DELAY, b"-1")])?;
-        } else if staged.traits.delay_level > 0 {
-            let wait = self.wait_on(staged.traits.delay_level, &topic.name, queue_id)?;
-            staged.traits = staged.traits.moved(arena, SCHEDULE_TOPIC, &wait.properties())?;
+            staged.attributes = staged.attributes.moved(arena, &topic.name, &[(name::DELAY, b"-1")])?;
+        } else if staged.attributes.delay_level > 0 {
+            let wait = self.wait_on(staged.attributes.delay_level, &topic.name, queue_id)?;
+            staged.attributes = staged.attributes.moved(arena, SCHEDULE_TOPIC, &wait.properties())?;
             staged.queue = wait.queue;
         }
-        Ok(Sent::Message(staged))
+        Ok(StagedSend::Message(staged))
     }
 
     fn stage_batch<'f>(
         &self,
         arena: &mut Vec<u8>,
-        outer: &Staged<'f>,
-        fields: &Fields<'_>,
-    ) -> Result<Sent<'f>, Refusal> {
+        outer: &StagedRecord<'f>,
+        fields: &SendHeader<'_>,
+    ) -> Result<StagedSend<'f>, ErrorReply> {
         if fields.topic.starts_with(RETRY_PREFIX) {
-            return Err(Refusal::new(
+            return Err(ErrorReply::new(
                 response::MESSAGE_ILLEGAL,
                 "batch request does not support retry group",
             ));
@@ -179,27 +183,27 @@ impl Broker {
         let mut messages = Vec::new();
         for inner in batch::inner_messages(outer.body) {
             let inner = inner.map_err(|error| {
-                Refusal::new(response::MESSAGE_ILLEGAL, format!("the batch cannot be read: {error}"))
+                ErrorReply::new(response::MESSAGE_ILLEGAL, format!("the batch cannot be read: {error}"))
             })?;
             // Stored verbatim, as Apache's broker does: region, trace and cluster are not added to members.
-            let traits = Traits::read(arena, fields.topic, inner.properties)?;
-            messages.push(Staged {
+            let attributes = MessageAttributes::read(arena, fields.topic, inner.properties)?;
+            messages.push(StagedRecord {
                 queue: Arc::clone(&outer.queue),
                 flag: inner.flag,
                 body: inner.body,
                 body_crc: RecordFields::body_crc(inner.body),
-                traits,
+                attributes,
                 ..*outer
             });
         }
         let unique_key = properties::get(fields.properties.as_bytes(), name::UNIQ_KEY);
         let unique_key = unique_key.and_then(|key| std::str::from_utf8(key).ok()).map(Box::from);
-        Ok(Sent::Batch(messages, unique_key))
+        Ok(StagedSend::Batch(messages, unique_key))
     }
 
-    fn check_body(&self, body: &[u8]) -> Result<(), Refusal> {
+    fn check_body(&self, body: &[u8]) -> Result<(), ErrorReply> {
         if body.is_empty() {
-            return Err(Refusal::new(response::MESSAGE_ILLEGAL, "the message body is empty"));
+            return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, "the message body is empty"));
         }
         if body.len() > self.metadata.identity.message_bytes_max {
             return Err(self.too_large());
@@ -207,13 +211,13 @@ impl Broker {
         Ok(())
     }
 
-    fn too_large(&self) -> Refusal {
+    fn too_large(&self) -> ErrorReply {
         let remark = format!(
             "the message is illegal, maybe msg body or properties length not matched. msg body length limit {}B, \
              msg properties length limit 32KB.",
             self.metadata.identity.message_bytes_max
         );
-        Refusal::new(response::MESSAGE_ILLEGAL, remark)
+        ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
     }
 
     /// Stores everything staged, in order, and answers each; afterwards nothing is staged.
@@ -221,7 +225,7 @@ impl Broker {
         if burst.is_empty() {
             return;
         }
-        let Session { link, arena, held, scratch, tally, .. } = session;
+        let Session { link, arena, held, scratch, latency, .. } = session;
         let mut puts: ArrayVec<Put<'_>, BURST_FRAMES_MAX> =
             burst.iter().map(|staged| self.put(staged, arena, link.peer(), false)).collect();
         self.store.append(&mut puts);
@@ -230,24 +234,24 @@ impl Broker {
             let stored = match &put.outcome {
                 Ok(stored) => stored,
                 Err(error) => {
-                    let refusal = put_refused(error);
-                    tally.note(staged.asker, refusal.code);
-                    self.refuse_send(out.bytes(), staged.asker, &refusal);
+                    let error_reply = put_refused(error);
+                    latency.note(staged.context, error_reply.code);
+                    self.refuse_send(out.bytes(), staged.context, &error_reply);
                     continue;
                 }
             };
-            if staged.asker.is_oneway {
+            if staged.context.is_oneway {
                 continue;
             }
-            let unique_key = arena.get(staged.traits.unique_key.clone()).unwrap_or_default();
+            let unique_key = arena.get(staged.attributes.unique_key.clone()).unwrap_or_default();
             let unique_key = std::str::from_utf8(unique_key).ok();
-            if self.store.is_sync() && staged.traits.is_waiting_for_store {
+            if self.store.is_sync() && staged.attributes.is_waiting_for_store {
                 self.accept(scratch, staged, std::slice::from_ref(put), unique_key);
-                held.hold(stored.end, staged.asker, scratch);
+                held.hold(stored.end, staged.context, scratch);
                 scratch.clear();
                 last_held = Some(stored.end);
             } else {
-                tally.note(staged.asker, response::SUCCESS);
+                latency.note(staged.context, response::SUCCESS);
                 self.accept(out.bytes(), staged, std::slice::from_ref(put), unique_key);
             }
         }
@@ -262,12 +266,12 @@ impl Broker {
     pub(super) fn append_batch(
         &self,
         session: &mut Session,
-        messages: &[Staged<'_>],
+        messages: &[StagedRecord<'_>],
         unique_key: Option<&str>,
         out: &mut Outbox,
     ) {
         let Some(first) = messages.first() else { return };
-        let Session { link, arena, held, scratch, tally, .. } = session;
+        let Session { link, arena, held, scratch, latency, .. } = session;
         let puts = messages.iter().enumerate();
         let mut puts: Vec<Put<'_>> =
             puts.map(|(index, staged)| self.put(staged, arena, link.peer(), index > 0)).collect();
@@ -275,21 +279,21 @@ impl Broker {
         let end = match puts.iter().map(|put| put.outcome.as_ref().map(|stored| stored.end)).next_back() {
             Some(Ok(end)) => end,
             Some(Err(error)) => {
-                let refusal = put_refused(error);
-                tally.note(first.asker, refusal.code);
-                return self.refuse_send(out.bytes(), first.asker, &refusal);
+                let error_reply = put_refused(error);
+                latency.note(first.context, error_reply.code);
+                return self.refuse_send(out.bytes(), first.context, &error_reply);
             }
             None => return,
         };
         let mut must_wait = false;
-        if !first.asker.is_oneway {
-            must_wait = self.store.is_sync() && first.traits.is_waiting_for_store;
+        if !first.context.is_oneway {
+            must_wait = self.store.is_sync() && first.attributes.is_waiting_for_store;
             if must_wait {
                 self.accept(scratch, first, &puts, unique_key);
-                held.hold(end, first.asker, scratch);
+                held.hold(end, first.context, scratch);
                 scratch.clear();
             } else {
-                tally.note(first.asker, response::SUCCESS);
+                latency.note(first.context, response::SUCCESS);
                 self.accept(out.bytes(), first, &puts, unique_key);
             }
         }
@@ -299,7 +303,13 @@ impl Broker {
         }
     }
 
-    fn put<'a>(&self, staged: &'a Staged<'_>, arena: &'a [u8], peer: SocketAddr, joined: bool) -> Put<'a> {
+    fn put<'a>(
+        &self,
+        staged: &'a StagedRecord<'_>,
+        arena: &'a [u8],
+        peer: SocketAddr,
+        joined: bool,
+    ) -> Put<'a> {
         let key = staged.queue.key();
         let record = RecordFields {
             queue_id: key.queue_id,
@@ -313,22 +323,28 @@ impl Broker {
             body: staged.body,
             body_crc: staged.body_crc,
             topic: key.topic.as_bytes(),
-            properties: arena.get(staged.traits.properties.clone()).unwrap_or_default(),
+            properties: arena.get(staged.attributes.properties.clone()).unwrap_or_default(),
         };
         Put {
             queue: Arc::clone(&staged.queue),
             record,
-            tags_code: staged.traits.tags_code,
-            keys: staged.traits.keys.clone(),
+            tags_code: staged.attributes.tags_code,
+            keys: staged.attributes.keys.clone(),
             joined,
             outcome: Err(PutError::Pending),
         }
     }
 
     /// Writes the answer for records that are stored: one message, or the members of a batch.
-    fn accept(&self, out: &mut Vec<u8>, staged: &Staged<'_>, puts: &[Put<'_>], unique_key: Option<&str>) {
-        let asker = staged.asker;
-        let mut reply = reply::begin(out, asker, response::SUCCESS, None);
+    fn accept(
+        &self,
+        out: &mut Vec<u8>,
+        staged: &StagedRecord<'_>,
+        puts: &[Put<'_>],
+        unique_key: Option<&str>,
+    ) {
+        let context = staged.context;
+        let mut reply = reply::begin(out, context, response::SUCCESS, None);
         let stored = puts.iter().filter_map(|put| put.outcome.as_ref().ok());
         let store_host = self.metadata.identity.store_host;
         let ids =
@@ -354,28 +370,28 @@ impl Broker {
     /// Sends what the disk has, and takes back what it never will.
     pub(super) fn release_held(&self, session: &mut Session, out: &mut Outbox) {
         let now = self.clock.elapsed();
-        let Session { held, tally, .. } = session;
-        held.release(self.store.durable(), out.bytes(), |asker| {
-            let took = now.saturating_sub(asker.came_at);
-            tally.waited(&self.latencies, Kind::of(asker, response::SUCCESS), took);
+        let Session { held, latency, .. } = session;
+        held.release(self.store.durable(), out.bytes(), |context| {
+            let took = now.saturating_sub(context.came_at);
+            latency.waited(&self.latencies, RequestKind::of(context, response::SUCCESS), took);
         });
         if self.store.is_latched() {
-            let refusal = Refusal::new(
+            let error_reply = ErrorReply::new(
                 response::SERVICE_NOT_AVAILABLE,
                 "the log could not be flushed; it is read-only now",
             );
-            for asker in held.revoke() {
-                let took = now.saturating_sub(asker.came_at);
-                tally.waited(&self.latencies, Kind::of(asker, refusal.code), took);
-                self.refuse_send(out.bytes(), asker, &refusal);
+            for context in held.revoke() {
+                let took = now.saturating_sub(context.came_at);
+                latency.waited(&self.latencies, RequestKind::of(context, error_reply.code), took);
+                self.refuse_send(out.bytes(), context, &error_reply);
             }
         }
     }
 
     /// Answers a send that was not stored. Region and trace are expected even here.
-    pub(super) fn refuse_send(&self, out: &mut Vec<u8>, asker: Asker, refusal: &Refusal) {
-        if !asker.is_oneway {
-            let mut reply = reply::begin(out, asker, refusal.code, Some(&refusal.remark));
+    pub(super) fn refuse_send(&self, out: &mut Vec<u8>, context: RequestContext, error_reply: &ErrorReply) {
+        if !context.is_oneway {
+            let mut reply = reply::begin(out, context, error_reply.code, Some(&error_reply.remark));
             reply.ext_block(&self.send_answer_fields);
             reply::finish(reply, 0);
         }
@@ -388,7 +404,7 @@ pub(super) fn send_answer_fields(identity: &Identity) -> ExtBlock {
     ExtBlock::new(("MSG_REGION", &identity.region), &[("TRACE_ON", trace_on)])
 }
 
-fn put_refused(error: &PutError) -> Refusal {
+fn put_refused(error: &PutError) -> ErrorReply {
     let code = match error {
         PutError::TooLarge => response::MESSAGE_ILLEGAL,
         PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
@@ -397,10 +413,10 @@ fn put_refused(error: &PutError) -> Refusal {
     };
     if *error == PutError::Busy {
         // Operators know the overload of an original broker by this prefix.
-        return Refusal::new(
+        return ErrorReply::new(
             code,
             format!("[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error}"),
         );
     }
-    Refusal::new(code, error.to_string())
+    ErrorReply::new(code, error.to_string())
 }

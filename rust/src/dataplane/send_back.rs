@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
-use super::admission::{self, DLQ_PREFIX, Halt, RETRY_PREFIX};
+use super::admission::{self, DLQ_PREFIX, RETRY_PREFIX, Rejection};
+use super::attributes::MessageAttributes;
 use super::metadata::PERMISSION_WRITE;
-use super::reply::{self, Refusal, overload};
+use super::reply::{self, ErrorReply, overload};
 use super::send::{RECONSUME_MAX_SINCE, number};
 use super::session::{Event, Session};
 use super::table::Broker;
-use super::traits::Traits;
 use super::upcall::{Missing, OwnedFrame};
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
@@ -30,7 +30,7 @@ use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
 const FIRST_RETRY_LEVEL: i32 = 3;
 
 #[derive(Debug, Default)]
-struct Fields<'h> {
+struct SendBackHeader<'h> {
     group: &'h str,
     offset: i64,
     /// Below 0 for the dead letters, 0 for what comes next.
@@ -38,8 +38,8 @@ struct Fields<'h> {
     reconsume_max: Option<i32>,
 }
 
-impl<'h> Fields<'h> {
-    fn read(header: &'h Header) -> Result<Self, Refusal> {
+impl<'h> SendBackHeader<'h> {
+    fn read(header: &'h Header) -> Result<Self, ErrorReply> {
         let mut fields = Self { offset: -1, ..Self::default() };
         for (name, value) in header.ext() {
             match name {
@@ -59,7 +59,7 @@ impl<'h> Fields<'h> {
 /// A copy that passed every check: where it goes, and what it says.
 struct Returned {
     queue: Arc<ConsumeQueue>,
-    traits: Traits,
+    attributes: MessageAttributes,
 }
 
 impl Broker {
@@ -72,20 +72,20 @@ impl Broker {
         frame: &Frame<'_>,
         is_read: bool,
         out: &mut Outbox,
-    ) -> Result<(), Halt> {
-        let asker = session.asker(frame.encoding);
-        let fields = Fields::read(&session.header)?;
+    ) -> Result<(), Rejection> {
+        let context = session.context(frame.encoding);
+        let fields = SendBackHeader::read(&session.header)?;
         if self.metadata.permission() & PERMISSION_WRITE == 0 {
             let remark =
                 format!("the broker[{}] sending message is forbidden", self.metadata.identity.store_host);
-            return Err(Refusal::new(response::NO_PERMISSION, remark).into());
+            return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
         }
         let Some(group) = self.metadata.groups.get(fields.group) else {
-            return Err(Halt::Missing(Missing::Group, fields.group.to_owned()));
+            return Err(Rejection::Missing(Missing::Group, fields.group.to_owned()));
         };
         if group.retry_queues == 0 {
-            session.tally.note(asker, response::SUCCESS);
-            reply::write(out.bytes(), asker, response::SUCCESS, None, &[]);
+            session.latency.note(context, response::SUCCESS);
+            reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
             return Ok(());
         }
         let at = u64::try_from(fields.offset).map(PhysicalOffset).map_err(|_| not_found(fields.offset))?;
@@ -100,7 +100,7 @@ impl Broker {
         let topic = admission::topic_of(&self.metadata, &format!("{prefix}{}", fields.group))?;
         if topic.permission & PERMISSION_WRITE == 0 {
             let remark = format!("the topic[{}] sending message is forbidden", topic.name);
-            return Err(Refusal::new(response::NO_PERMISSION, remark).into());
+            return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
         }
         let level = match fields.delay_level {
             _ if is_dead => 0,
@@ -110,12 +110,12 @@ impl Broker {
         let queue_id = if is_dead { 0 } else { session.random.below(topic.write_queues) };
         let returned = if is_dead {
             let queue = topic.queue(&self.store, queue_id).map_err(unavailable)?;
-            let traits = copy(&mut session.arena, &original, &topic.name, &[(name::DELAY, b"0")])?;
-            Returned { queue, traits }
+            let attributes = copy(&mut session.arena, &original, &topic.name, &[(name::DELAY, b"0")])?;
+            Returned { queue, attributes }
         } else {
             let wait = self.wait_on(level.unsigned_abs(), &topic.name, queue_id)?;
-            let traits = copy(&mut session.arena, &original, SCHEDULE_TOPIC, &wait.properties())?;
-            Returned { queue: wait.queue, traits }
+            let attributes = copy(&mut session.arena, &original, SCHEDULE_TOPIC, &wait.properties())?;
+            Returned { queue: wait.queue, attributes }
         };
         self.store_returned(session, &original, returned, frame, out)?;
         let origin = properties::get(original.properties(), name::RETRY_TOPIC).unwrap_or(original.topic());
@@ -134,8 +134,8 @@ impl Broker {
         returned: Returned,
         frame: &Frame<'_>,
         out: &mut Outbox,
-    ) -> Result<(), Halt> {
-        let asker = session.asker(frame.encoding);
+    ) -> Result<(), Rejection> {
+        let context = session.context(frame.encoding);
         let key = returned.queue.key();
         let record = RecordFields {
             queue_id: key.queue_id,
@@ -143,36 +143,37 @@ impl Broker {
             reconsume_times: original.reconsume_times().saturating_add(1),
             prepared_transaction_offset: 0,
             topic: key.topic.as_bytes(),
-            properties: session.arena.get(returned.traits.properties.clone()).unwrap_or_default(),
+            properties: session.arena.get(returned.attributes.properties.clone()).unwrap_or_default(),
             ..original.fields()
         };
         let mut puts = [Put {
             queue: Arc::clone(&returned.queue),
             record,
-            tags_code: returned.traits.tags_code,
-            keys: returned.traits.keys,
+            tags_code: returned.attributes.tags_code,
+            keys: returned.attributes.keys,
             joined: false,
             outcome: Err(PutError::Pending),
         }];
         self.store.append(&mut puts);
         let [put] = puts;
-        let stored = put.outcome.map_err(|error| Refusal::new(response::SYSTEM_ERROR, error.to_string()))?;
-        if self.store.is_sync() && !asker.is_oneway {
+        let stored =
+            put.outcome.map_err(|error| ErrorReply::new(response::SYSTEM_ERROR, error.to_string()))?;
+        if self.store.is_sync() && !context.is_oneway {
             let Session { held, scratch, .. } = session;
-            reply::write(scratch, asker, response::SUCCESS, None, &[]);
-            held.hold(stored.end, asker, scratch);
+            reply::write(scratch, context, response::SUCCESS, None, &[]);
+            held.hold(stored.end, context, scratch);
             scratch.clear();
             self.wait_for_disk(session, stored.end, out);
         } else {
-            session.tally.note(asker, response::SUCCESS);
-            reply::write(out.bytes(), asker, response::SUCCESS, None, &[]);
+            session.latency.note(context, response::SUCCESS);
+            reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
         }
         Ok(())
     }
 
     /// Has the record read elsewhere; the frame comes back as `Event::Returned`.
-    fn read_first(&self, session: &Session, frame: &Frame<'_>, at: PhysicalOffset) -> Result<(), Refusal> {
-        let (link, frame) = (Arc::clone(&session.link), OwnedFrame::of(frame, 0, session.tally.began));
+    fn read_first(&self, session: &Session, frame: &Frame<'_>, at: PhysicalOffset) -> Result<(), ErrorReply> {
+        let (link, frame) = (Arc::clone(&session.link), OwnedFrame::of(frame, 0, session.latency.began));
         let is_taken = self.store.read_later(move |store| {
             // Parsing its length and summing its body touches every page of it.
             let record = store.lookup(at);
@@ -190,20 +191,20 @@ fn copy(
     original: &RecordView<'_>,
     topic: &str,
     schedule: &[(&[u8], &[u8])],
-) -> Result<Traits, Refusal> {
+) -> Result<MessageAttributes, ErrorReply> {
     let id =
         OffsetMessageId { store_host: original.store_host(), physical: original.physical_offset() }.text();
     let first = [(name::RETRY_TOPIC, original.topic()), (name::ORIGIN_MESSAGE_ID, id.as_bytes())];
     let mut added: Vec<(&[u8], &[u8])> = vec![(name::WAIT, b"false")];
     added.extend(first.iter().filter(|(name, _)| properties::get(original.properties(), name).is_none()));
     added.extend(schedule);
-    Traits::copied(arena, topic, original.properties(), &added)
+    MessageAttributes::copied(arena, topic, original.properties(), &added)
 }
 
-fn not_found(offset: i64) -> Refusal {
-    Refusal::new(response::SYSTEM_ERROR, format!("look message by offset failed, {offset}"))
+fn not_found(offset: i64) -> ErrorReply {
+    ErrorReply::new(response::SYSTEM_ERROR, format!("look message by offset failed, {offset}"))
 }
 
-fn unavailable(error: crate::store::StoreError) -> Refusal {
-    Refusal::new(response::SERVICE_NOT_AVAILABLE, error.to_string())
+fn unavailable(error: crate::store::StoreError) -> ErrorReply {
+    ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string())
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::deliveries::KeptDeliveries;
-use super::latency::Tally;
+use super::latency::LatencyBuffer;
 use super::pull::Pull;
 use super::upcall::OwnedFrame;
 use crate::message::tag::TagFilter;
@@ -57,7 +57,7 @@ pub struct KnownHeartbeat {
 #[derive(Debug)]
 struct Held {
     end: PhysicalOffset,
-    asker: Asker,
+    context: RequestContext,
     bytes: usize,
 }
 
@@ -70,7 +70,7 @@ pub struct HeldReplies {
 
 /// Who asked: what a reply needs besides its content.
 #[derive(Debug, Clone, Copy)]
-pub struct Asker {
+pub struct RequestContext {
     /// Request code.
     pub code: i32,
     /// When the request was taken up, on the data plane's clock.
@@ -91,23 +91,28 @@ impl HeldReplies {
     }
 
     /// Keeps `reply` until the log is durable up to `end`.
-    pub fn hold(&mut self, end: PhysicalOffset, asker: Asker, reply: &[u8]) {
-        self.replies.push_back(Held { end, asker, bytes: reply.len() });
+    pub fn hold(&mut self, end: PhysicalOffset, context: RequestContext, reply: &[u8]) {
+        self.replies.push_back(Held { end, context, bytes: reply.len() });
         self.bytes.extend(reply);
     }
 
     /// Moves every reply whose record is durable into `out`, and says whose each was.
-    pub fn release(&mut self, durable: PhysicalOffset, out: &mut Vec<u8>, mut released: impl FnMut(Asker)) {
+    pub fn release(
+        &mut self,
+        durable: PhysicalOffset,
+        out: &mut Vec<u8>,
+        mut released: impl FnMut(RequestContext),
+    ) {
         while let Some(held) = self.replies.pop_front_if(|held| held.end <= durable) {
             out.extend(self.bytes.drain(..held.bytes));
-            released(held.asker);
+            released(held.context);
         }
     }
 
     /// Takes back every promise: what `release` left will never be durable.
-    pub fn revoke(&mut self) -> impl Iterator<Item = Asker> + '_ {
+    pub fn revoke(&mut self) -> impl Iterator<Item = RequestContext> + '_ {
         self.bytes.clear();
-        self.replies.drain(..).map(|held| held.asker)
+        self.replies.drain(..).map(|held| held.context)
     }
 }
 
@@ -131,7 +136,7 @@ pub struct Session {
     /// Counters of what its groups took.
     pub deliveries: KeptDeliveries,
     /// Answers of this burst, for the figures.
-    pub tally: Tally,
+    pub latency: LatencyBuffer,
     /// Replies that wait for the disk.
     pub held: HeldReplies,
     /// The last accepted heartbeat.
@@ -176,7 +181,7 @@ impl Session {
             next_token: 0,
             filter: None,
             deliveries: KeptDeliveries::default(),
-            tally: Tally::default(),
+            latency: LatencyBuffer::default(),
             held: HeldReplies::default(),
             heartbeat: None,
             scratch: Vec::new(),
@@ -186,10 +191,10 @@ impl Session {
 
     /// The request of the last decoded header.
     #[must_use]
-    pub fn asker(&self, encoding: Encoding) -> Asker {
-        Asker {
+    pub fn context(&self, encoding: Encoding) -> RequestContext {
+        RequestContext {
             code: self.header.code,
-            came_at: self.tally.began,
+            came_at: self.latency.began,
             opaque: self.header.opaque,
             encoding,
             is_oneway: self.header.is_oneway(),

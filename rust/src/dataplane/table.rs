@@ -1,6 +1,6 @@
 //! Code → handler: what a server does with each frame.
 //!
-//! A `Plane` without a broker sends every request up; that is the name server. With one, the hot requests end
+//! A `DataPlane` without a broker sends every request up; that is the name server. With one, the hot requests end
 //! here and Python never sees them.
 //!
 //! Threads: each call runs on the connection's I/O thread; nothing here blocks.
@@ -16,8 +16,9 @@ use arrayvec::ArrayVec;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::admission::Halt;
+use super::admission::Rejection;
 use super::ask::{is_send, not_made, upcall};
+use super::attributes::added_properties;
 use super::deadlines::Deadlines;
 use super::delays::Delays;
 use super::deliveries::Deliveries;
@@ -25,11 +26,10 @@ use super::latency::Latencies;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
 use super::offsets::Offsets;
-use super::reply::Refusal;
-use super::send::{Burst, Sent, send_answer_fields};
+use super::reply::ErrorReply;
+use super::send::{Burst, StagedSend, send_answer_fields};
 use super::session::{Event, Link, Session};
-use super::traits::added_properties;
-use super::upcall::{Cause, Missing, Upcalls, Wait};
+use super::upcall::{Cause, Missing, Upcalls, WaitId};
 use crate::clock::SharedClock;
 use crate::message::id::UniqueIds;
 use crate::positions::{PhysicalOffset, QueueOffset};
@@ -45,7 +45,7 @@ pub enum Due {
     /// A parked pull has waited long enough.
     Pull(Arc<Link>, u64),
     /// Python did not make this in time.
-    Missing(Missing, String, Wait),
+    Missing(Missing, String, WaitId),
 }
 
 /// Everything the hot requests of a broker need.
@@ -86,7 +86,7 @@ pub struct Counters {
 }
 
 /// The service behind a server.
-pub struct Plane {
+pub struct DataPlane {
     /// The way up.
     pub upcalls: Arc<Upcalls>,
     /// The hot requests, for a broker.
@@ -108,7 +108,7 @@ impl Broker {
     }
 }
 
-impl Plane {
+impl DataPlane {
     /// A server that sends everything up.
     ///
     /// # Errors
@@ -135,8 +135,8 @@ impl Plane {
         metadata: Arc<Metadata>,
         offsets: Arc<Offsets>,
     ) -> std::io::Result<Arc<Self>> {
-        let mut plane = Self::new(Arc::clone(&clock))?;
-        let upcalls = Arc::clone(&plane.upcalls);
+        let mut data_plane = Self::new(Arc::clone(&clock))?;
+        let upcalls = Arc::clone(&data_plane.upcalls);
         let deadlines = Deadlines::start("deadlines", clock, move |due| {
             match due {
                 Due::Pull(link, token) => {
@@ -148,13 +148,13 @@ impl Plane {
             }
             None
         })?;
-        plane.broker = Some(Broker {
+        data_plane.broker = Some(Broker {
             added_properties: added_properties(&metadata.identity),
             send_answer_fields: send_answer_fields(&metadata.identity),
             ids: unique_ids(&metadata),
-            clock: Arc::clone(&plane.clock),
+            clock: Arc::clone(&data_plane.clock),
             deliveries: Deliveries::default(),
-            latencies: Arc::clone(&plane.latencies),
+            latencies: Arc::clone(&data_plane.latencies),
             polls: LongPolls::default(),
             flush_waiters: Mutex::default(),
             deadlines,
@@ -163,9 +163,9 @@ impl Plane {
             store: Arc::clone(&store),
             delays: OnceLock::new(),
         });
-        let plane = Arc::new(plane);
-        store.set_arrivals(Arc::clone(&plane) as Arc<dyn Arrivals>);
-        Ok(plane)
+        let data_plane = Arc::new(data_plane);
+        store.set_arrivals(Arc::clone(&data_plane) as Arc<dyn Arrivals>);
+        Ok(data_plane)
     }
 
     /// Begins to deliver delayed messages, each level from its offset in `from`. Only the first call counts, and only
@@ -190,7 +190,7 @@ impl Plane {
         delays.map(Delays::offsets).unwrap_or_default()
     }
 
-    /// Ends the plane's own threads, after its server has stopped.
+    /// Ends the data plane's own threads, after its server has stopped.
     pub fn stop(&self) {
         if let Some(broker) = &self.broker {
             broker.deadlines.stop();
@@ -218,8 +218,8 @@ impl Plane {
 
     /// Counts what was answered since `session.tally.began`.
     fn settle(&self, session: &mut Session) {
-        if !session.tally.is_empty() {
-            session.tally.settle(&self.latencies, self.clock.elapsed());
+        if !session.latency.is_empty() {
+            session.latency.settle(&self.latencies, self.clock.elapsed());
         }
     }
 
@@ -229,7 +229,7 @@ impl Plane {
         frame: &Frame<'f>,
         burst: &mut Burst<'f>,
         out: &mut Outbox,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Rejection> {
         let Some(broker) = &self.broker else {
             self.ask(session, frame, out);
             return Ok(());
@@ -238,8 +238,8 @@ impl Plane {
         if is_send(code) {
             self.counters.sends.fetch_add(1, Ordering::Relaxed);
             match broker.stage(session, frame)? {
-                Sent::Message(staged) => burst.push(staged),
-                Sent::Batch(messages, unique_key) => {
+                StagedSend::Message(staged) => burst.push(staged),
+                StagedSend::Batch(messages, unique_key) => {
                     broker.append(session, burst, out);
                     broker.append_batch(session, &messages, unique_key.as_deref(), out);
                 }
@@ -264,7 +264,7 @@ impl Plane {
     }
 }
 
-impl Service for Plane {
+impl Service for DataPlane {
     type Session = Session;
     type Event = Event;
 
@@ -274,7 +274,7 @@ impl Service for Plane {
 
     fn burst(&self, session: &mut Session, frames: &[Frame<'_>], out: &mut Outbox) -> Result<(), Close> {
         self.counters.requests.fetch_add(frames.len() as u64, Ordering::Relaxed);
-        session.tally.began = self.clock.elapsed();
+        session.latency.began = self.clock.elapsed();
         let mut burst: Burst<'_> = ArrayVec::new();
         for frame in frames {
             session.header.decode(frame)?;
@@ -297,14 +297,14 @@ impl Service for Plane {
     fn event(&self, session: &mut Session, event: Event, out: &mut Outbox) -> Result<(), Close> {
         match event {
             Event::Write(frame) => out.bytes().extend_from_slice(&frame),
-            Event::Frame(owned, refusal) => {
+            Event::Frame(owned, error_reply) => {
                 let frame = owned.frame();
-                session.tally.began = owned.came_at;
+                session.latency.began = owned.came_at;
                 session.header.decode(&frame)?;
                 let mut burst: Burst<'_> = ArrayVec::new();
-                let served = match refusal {
+                let served = match error_reply {
                     None => self.serve(session, &frame, &mut burst, out),
-                    Some((code, remark)) => Err(Refusal::new(code, remark.to_string()).into()),
+                    Some((code, remark)) => Err(ErrorReply::new(code, remark.to_string()).into()),
                 };
                 match served {
                     Err(halt) => self.halt(session, &frame, halt, owned.parkings, out),
@@ -315,7 +315,7 @@ impl Service for Plane {
             }
             Event::Returned(owned) => {
                 let frame = owned.frame();
-                session.tally.began = owned.came_at;
+                session.latency.began = owned.came_at;
                 session.header.decode(&frame)?;
                 let broker = self.broker.as_ref();
                 let returned = broker.map_or(Ok(()), |broker| broker.send_back(session, &frame, true, out));
@@ -353,7 +353,7 @@ impl Service for Plane {
     }
 }
 
-impl Arrivals for Plane {
+impl Arrivals for DataPlane {
     fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64) {
         if let Some(broker) = &self.broker {
             broker.polls.arrived(queue, max, tags_code);

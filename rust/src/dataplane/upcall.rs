@@ -21,7 +21,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::session::{Asker, Event, Link};
+use super::session::{Event, Link, RequestContext};
 use crate::remoting::codes::request;
 use crate::remoting::frame::{Encoding, Frame};
 
@@ -111,7 +111,7 @@ pub struct ReplyTo {
     /// The connection that asked.
     pub link: Arc<Link>,
     /// What the answer needs of the request.
-    pub asker: Asker,
+    pub context: RequestContext,
     /// The body of a heartbeat, and the registry's epoch when it came: an accepted one is remembered.
     pub heartbeat: Option<(Box<[u8]>, u64)>,
 }
@@ -159,12 +159,12 @@ impl OwnedFrame {
 }
 
 /// Names one wait for a name, so that the deadline of an earlier wait does not end a later one.
-pub type Wait = u64;
+pub type WaitId = u64;
 
 /// Frames that wait for one name, oldest first, with who sent them.
 #[derive(Debug, Default)]
 struct Waiting {
-    wait: Wait,
+    wait: WaitId,
     frames: VecDeque<(Arc<Link>, OwnedFrame)>,
 }
 
@@ -172,7 +172,7 @@ struct Waiting {
 struct Parked {
     by_name: HashMap<(Missing, Box<str>), Waiting>,
     bytes: usize,
-    waits: Wait,
+    waits: WaitId,
 }
 
 #[derive(Debug, Default)]
@@ -214,7 +214,7 @@ pub struct Upcalls {
     /// Connections, and the requests of ours that they have not answered yet.
     asked_clients: Mutex<HashSet<(u64, i32)>>,
     next_opaque: AtomicI32,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
 }
 
 impl Upcalls {
@@ -223,13 +223,13 @@ impl Upcalls {
     /// # Errors
     /// When the system has no descriptor left.
     pub fn new() -> std::io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self {
             ring: Mutex::default(),
             parked: Mutex::default(),
             asked_clients: Mutex::default(),
             next_opaque: AtomicI32::new(1),
-            bell,
+            wakeup,
         })
     }
 
@@ -242,8 +242,8 @@ impl Upcalls {
 
     /// Readable while entries wait.
     #[must_use]
-    pub fn bell(&self) -> RawFd {
-        self.bell.as_raw_fd()
+    pub fn wakeup(&self) -> RawFd {
+        self.wakeup.as_raw_fd()
     }
 
     /// Puts a request into the ring; false when it is full, or has enough of this connection.
@@ -276,7 +276,7 @@ impl Upcalls {
         drop(ring);
         if was_empty {
             // Fails only when the counter is about to overflow, and then it is readable anyway.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
         }
     }
 
@@ -296,7 +296,7 @@ impl Upcalls {
         self.asked_clients.lock().remove(&(connection, opaque))
     }
 
-    /// Takes up to `limit` entries, oldest first; quiets the bell when it took the last. `now` is the time on the
+    /// Takes up to `limit` entries, oldest first; clears the wakeup when it took the last. `now` is the time on the
     /// clock that `came_at` was read from.
     pub fn take(&self, limit: usize, now: Duration) -> Taken {
         let mut ring = self.ring.lock();
@@ -323,7 +323,7 @@ impl Upcalls {
         taken.left = ring.waiting.len();
         if ring.waiting.is_empty() {
             // Nothing to read means that it was quiet already.
-            let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+            let _ = rustix::io::read(&self.wakeup, &mut [0_u8; 8]);
         }
         taken
     }
@@ -345,7 +345,7 @@ impl Upcalls {
         name: &str,
         link: &Arc<Link>,
         frame: OwnedFrame,
-    ) -> Option<Option<Wait>> {
+    ) -> Option<Option<WaitId>> {
         let mut parked = self.parked.lock();
         let Parked { by_name, bytes, waits } = &mut *parked;
         if *bytes + frame.size() > PARKED_BYTES_MAX {
@@ -368,16 +368,22 @@ impl Upcalls {
     /// Lets the frames parked for `name` go in again, in the order they came.
     ///
     /// With `refusal`, a code and a remark, each is answered by it instead.
-    pub fn release(&self, missing: Missing, name: &str, refusal: Option<(i32, Arc<str>)>) {
-        self.let_go(missing, name, None, refusal);
+    pub fn release(&self, missing: Missing, name: &str, error_reply: Option<(i32, Arc<str>)>) {
+        self.let_go(missing, name, None, error_reply);
     }
 
     /// Ends a wait with a refusal, unless it has ended before.
-    pub fn expire(&self, missing: Missing, name: &str, wait: Wait, refusal: (i32, Arc<str>)) {
-        self.let_go(missing, name, Some(wait), Some(refusal));
+    pub fn expire(&self, missing: Missing, name: &str, wait: WaitId, error_reply: (i32, Arc<str>)) {
+        self.let_go(missing, name, Some(wait), Some(error_reply));
     }
 
-    fn let_go(&self, missing: Missing, name: &str, wait: Option<Wait>, refusal: Option<(i32, Arc<str>)>) {
+    fn let_go(
+        &self,
+        missing: Missing,
+        name: &str,
+        wait: Option<WaitId>,
+        error_reply: Option<(i32, Arc<str>)>,
+    ) {
         let mut parked = self.parked.lock();
         let key = (missing, Box::from(name));
         let is_meant = |waiting: &Waiting| wait.is_none_or(|wait| wait == waiting.wait);
@@ -388,7 +394,7 @@ impl Upcalls {
         parked.bytes -= frames.iter().map(|(_, frame)| frame.size()).sum::<usize>();
         drop(parked);
         for (link, frame) in frames {
-            if !link.post(Event::Frame(frame, refusal.clone())) {
+            if !link.post(Event::Frame(frame, error_reply.clone())) {
                 // Its mailbox is full: a client that would wait for this reply for ever is better off knowing.
                 link.close();
             }

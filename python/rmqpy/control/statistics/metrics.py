@@ -68,7 +68,7 @@ class DataPlane(Protocol):
     """What it has counted."""
 
     def statistics(self) -> Mapping[str, int]: ...
-    def reached(self) -> list[tuple[str, str, int, int]]: ...
+    def fetch_positions(self) -> list[tuple[str, str, int, int]]: ...
     def latencies(self) -> list[tuple[int, int, bool, list[int], int]]: ...
 
 
@@ -318,7 +318,8 @@ class Metrics:
             return ends[topic]
 
         reached = {
-            (group, topic, queue_id): next_ for group, topic, queue_id, next_ in self._server.reached()
+            (group, topic, queue_id): next_
+            for group, topic, queue_id, next_ in self._server.fetch_positions()
         }
         found = [
             (self._consumer(each.topic, each.group), each)

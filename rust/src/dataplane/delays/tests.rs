@@ -71,21 +71,21 @@ fn arrived(store: &Store) -> Vec<(Vec<u8>, i64)> {
     bodies.map(|record| record.body().to_vec()).zip(codes).collect()
 }
 
-struct Bench {
+struct Fixture {
     store: Arc<Store>,
     delivery: Delivery,
     level: Level,
 }
 
 /// Delivery of level 1 of `store`, from `offset` on.
-fn bench(store: &Arc<Store>, clock: &Arc<ManualClock>, offset: u64) -> Bench {
+fn fixture(store: &Arc<Store>, clock: &Arc<ManualClock>, offset: u64) -> Fixture {
     let offsets: Offsets = Arc::new([AtomicU64::new(offset), AtomicU64::new(0)]);
     let delivery = Delivery { store: Arc::clone(store), clock: clock.clone(), offsets };
     let level = Level { index: 0, delay: SECOND, front: None, found: GetResult::default() };
-    Bench { store: Arc::clone(store), delivery, level }
+    Fixture { store: Arc::clone(store), delivery, level }
 }
 
-impl Bench {
+impl Fixture {
     fn look(&mut self) -> Duration {
         self.delivery.look(&mut self.level)
     }
@@ -108,22 +108,22 @@ fn fresh() -> (SimDisk, Arc<ManualClock>, Arc<Store>) {
 #[test]
 fn a_message_moves_on_when_its_time_has_come_and_not_a_millisecond_before() {
     let (_, clock, store) = fresh();
-    let mut bench = bench(&store, &clock, 0);
-    assert_eq!(bench.look(), SECOND, "an idle level looks again before anything new can be due");
+    let mut fixture = fixture(&store, &clock, 0);
+    assert_eq!(fixture.look(), SECOND, "an idle level looks again before anything new can be due");
     delay(&store, 1, b"first");
     clock.advance(Duration::from_millis(400));
     delay(&store, 1, b"second");
     clock.advance(Duration::from_millis(599));
-    assert_eq!(bench.look(), Duration::from_millis(1));
-    assert_eq!((bench.count(), bench.offset()), (0, 0));
+    assert_eq!(fixture.look(), Duration::from_millis(1));
+    assert_eq!((fixture.count(), fixture.offset()), (0, 0));
     clock.advance(Duration::from_millis(1));
-    assert_eq!(bench.look(), Duration::from_millis(400));
-    assert_eq!(bench.offset(), 1);
+    assert_eq!(fixture.look(), Duration::from_millis(400));
+    assert_eq!(fixture.offset(), 1);
     // The tag is a hash again, not a time.
     assert_eq!(arrived(&store), [(b"first".to_vec(), i64::from(tag::java_hash(b"t")))]);
     clock.advance(SECOND);
-    bench.look();
-    assert_eq!((bench.count(), bench.offset()), (2, 2));
+    fixture.look();
+    assert_eq!((fixture.count(), fixture.offset()), (2, 2));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_copy_is_the_message_as_it_was_sent() {
     let (_, clock, store) = fresh();
     delay(&store, 1, b"body");
     clock.advance(SECOND);
-    bench(&store, &clock, 0).look();
+    fixture(&store, &clock, 0).look();
     let queue = store.queue("orders", 1).expect("made by the delivery");
     let mut found = GetResult::default();
     let ask = Get { offset: QueueOffset(0), messages_max: 1, bytes_max: 1 << 20 };
@@ -150,8 +150,8 @@ fn a_long_stop_is_caught_up_with_in_order_without_a_pause() {
         delay(&store, 1, &number.to_be_bytes());
     }
     clock.advance(Duration::from_secs(86_400));
-    let mut bench = bench(&store, &clock, 0);
-    let pauses: Vec<Duration> = (0..4).map(|_| bench.look()).collect();
+    let mut fixture = fixture(&store, &clock, 0);
+    let pauses: Vec<Duration> = (0..4).map(|_| fixture.look()).collect();
     assert_eq!(pauses, [Duration::ZERO, Duration::ZERO, Duration::ZERO, SECOND]);
     let bodies: Vec<Vec<u8>> = arrived(&store).into_iter().map(|(body, _)| body).collect();
     assert_eq!(bodies, (0..200_u32).map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>());
@@ -166,14 +166,14 @@ fn a_clock_that_was_set_back_delays_nothing_by_more_than_its_level() {
     drop(store);
     let clock = ManualClock::at(START_MS);
     let store = open(&disk, &clock);
-    let mut bench = bench(&store, &clock, 0);
-    assert_eq!(bench.look(), SECOND);
+    let mut fixture = fixture(&store, &clock, 0);
+    assert_eq!(fixture.look(), SECOND);
     clock.advance(Duration::from_millis(999));
-    bench.look();
-    assert_eq!(bench.count(), 0);
+    fixture.look();
+    assert_eq!(fixture.count(), 0);
     clock.advance(Duration::from_millis(1));
-    bench.look();
-    assert_eq!((bench.count(), bench.offset()), (1, 1));
+    fixture.look();
+    assert_eq!((fixture.count(), fixture.offset()), (1, 1));
 }
 
 #[test]
@@ -184,13 +184,13 @@ fn a_crash_loses_nothing_and_repeats_what_was_delivered_since_the_offsets_were_s
     }
     store.flush().expect("flushed");
     clock.advance(SECOND);
-    let mut first = bench(&store, &clock, 0);
+    let mut first = fixture(&store, &clock, 0);
     first.look();
     assert_eq!((first.count(), first.offset()), (3, 3));
     let saved = 1;
     let disk = disk.crash(Survival::Everything, 0);
     let again = open(&disk, &clock);
-    let mut second = bench(&again, &clock, saved);
+    let mut second = fixture(&again, &clock, saved);
     second.look();
     let bodies: Vec<Vec<u8>> = arrived(&again).into_iter().map(|(body, _)| body).collect();
     assert_eq!(bodies, [b"a", b"b", b"c", b"b", b"c"]);
@@ -201,7 +201,7 @@ fn an_offset_outside_of_its_queue_is_moved_into_it() {
     let (_, clock, store) = fresh();
     delay(&store, 1, b"x");
     clock.advance(SECOND);
-    let mut beyond = bench(&store, &clock, 99);
+    let mut beyond = fixture(&store, &clock, 99);
     beyond.look();
     assert_eq!((beyond.count(), beyond.offset()), (0, 1));
 }
@@ -211,10 +211,10 @@ fn what_the_store_refuses_is_tried_again_from_there() {
     let (_, clock, store) = fresh();
     delay(&store, 1, b"x");
     clock.advance(SECOND);
-    let mut bench = bench(&store, &clock, 0);
+    let mut fixture = fixture(&store, &clock, 0);
     store.abandon();
-    assert_eq!(bench.look(), REFUSED_PAUSE);
-    assert_eq!((bench.count(), bench.offset()), (0, 0));
+    assert_eq!(fixture.look(), REFUSED_PAUSE);
+    assert_eq!((fixture.count(), fixture.offset()), (0, 0));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_message_with_nowhere_to_go_holds_up_nobody() {
     wait(&store, 1, b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02", b"lost");
     delay(&store, 1, b"found");
     clock.advance(SECOND);
-    let mut bench = bench(&store, &clock, 0);
-    bench.look();
-    assert_eq!((bench.count(), bench.offset()), (1, 3));
+    let mut fixture = fixture(&store, &clock, 0);
+    fixture.look();
+    assert_eq!((fixture.count(), fixture.offset()), (1, 3));
 }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::metadata::Identity;
-use super::reply::Refusal;
+use super::reply::ErrorReply;
 use super::table::Broker;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::tag;
@@ -17,7 +17,7 @@ use crate::store::KeyHashes;
 
 /// What the broker must know of a message's properties, and where they stand in the arena.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Traits {
+pub(super) struct MessageAttributes {
     pub properties: Range<usize>,
     pub unique_key: Range<usize>,
     pub tags_code: i64,
@@ -28,7 +28,7 @@ pub(super) struct Traits {
     is_timed: bool,
 }
 
-impl Traits {
+impl MessageAttributes {
     /// Copies `properties` behind the arena's end with what the broker adds to each message: its region, whether
     /// to trace, the cluster, and a unique key where the client gave none.
     pub fn rewrite(
@@ -36,8 +36,8 @@ impl Traits {
         arena: &mut Vec<u8>,
         topic: &str,
         original: &str,
-    ) -> Result<Self, Refusal> {
-        let mut traits = Self { is_waiting_for_store: true, ..Self::default() };
+    ) -> Result<Self, ErrorReply> {
+        let mut attributes = Self { is_waiting_for_store: true, ..Self::default() };
         let start = arena.len();
         let mut writer = properties::Writer::new(arena);
         for (name, value) in properties::entries(original.as_bytes()) {
@@ -45,43 +45,48 @@ impl Traits {
                 continue;
             }
             writer.append(name, value);
-            traits.note(topic, name, value, start + writer.size())?;
+            attributes.note(topic, name, value, start + writer.size())?;
         }
-        if traits.unique_key.is_empty() {
+        if attributes.unique_key.is_empty() {
             let key = broker.ids.next(broker.clock.wall_ms());
             writer.append(name::UNIQ_KEY, key.as_bytes());
-            traits.note(topic, name::UNIQ_KEY, key.as_bytes(), start + writer.size())?;
+            attributes.note(topic, name::UNIQ_KEY, key.as_bytes(), start + writer.size())?;
         }
         arena.extend_from_slice(&broker.added_properties);
         // Accepting what will not be delivered would be a lie. A delay level wins over a time.
-        if traits.is_timed && traits.delay_level == 0 {
+        if attributes.is_timed && attributes.delay_level == 0 {
             return Err(not_served("timed messages"));
         }
-        traits.close(arena, start)
+        attributes.close(arena, start)
     }
 
     /// Copies the properties of a batch member as they are: nobody has looked at their text yet.
-    pub fn read(arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, Refusal> {
-        let mut traits = Self { is_waiting_for_store: true, ..Self::default() };
+    pub fn read(arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, ErrorReply> {
+        let mut attributes = Self { is_waiting_for_store: true, ..Self::default() };
         let start = arena.len();
         arena.extend_from_slice(original);
         for (name, value) in properties::entries(original) {
             // Nobody asks for the place of a member's key: the answer names the batch's.
-            traits.note(topic, name, value, value.len() + 1)?;
+            attributes.note(topic, name, value, value.len() + 1)?;
         }
         // Nearly all are ASCII, and that is seen much faster.
         if !original.is_ascii() && std::str::from_utf8(original).is_err() {
             return Err(illegal_text());
         }
-        if traits.is_timed || traits.delay_level > 0 {
+        if attributes.is_timed || attributes.delay_level > 0 {
             let remark = "the message is illegal: the messages of a batch cannot be delayed";
-            return Err(Refusal::new(response::MESSAGE_ILLEGAL, remark));
+            return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, remark));
         }
-        traits.close(arena, start)
+        attributes.close(arena, start)
     }
 
     /// The same message on its way to another topic.
-    pub fn moved(&self, arena: &mut Vec<u8>, topic: &str, added: &[(&[u8], &[u8])]) -> Result<Self, Refusal> {
+    pub fn moved(
+        &self,
+        arena: &mut Vec<u8>,
+        topic: &str,
+        added: &[(&[u8], &[u8])],
+    ) -> Result<Self, ErrorReply> {
         let original = arena.get(self.properties.clone()).unwrap_or_default().to_vec();
         let moved = Self::copied(arena, topic, &original, added)?;
         let (unique_key, is_waiting_for_store) = (self.unique_key.clone(), self.is_waiting_for_store);
@@ -95,7 +100,7 @@ impl Traits {
         topic: &str,
         original: &[u8],
         added: &[(&[u8], &[u8])],
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ErrorReply> {
         let start = arena.len();
         let is_kept =
             |name: &[u8]| !SCHEDULE.contains(&name) && added.iter().all(|(other, _)| *other != name);
@@ -108,17 +113,17 @@ impl Traits {
         if std::str::from_utf8(text).is_err() {
             return Err(illegal_text());
         }
-        let traits = Self {
+        let attributes = Self {
             is_waiting_for_store: true,
             tags_code: tag::tags_code(text),
             keys: KeyHashes::of(topic.as_bytes(), text),
             ..Self::default()
         };
-        traits.close(arena, start)
+        attributes.close(arena, start)
     }
 
     /// Takes from one entry, whose separator ends at `end` of the arena, what the broker must know.
-    fn note(&mut self, topic: &str, name: &[u8], value: &[u8], end: usize) -> Result<(), Refusal> {
+    fn note(&mut self, topic: &str, name: &[u8], value: &[u8], end: usize) -> Result<(), ErrorReply> {
         let topic = topic.as_bytes();
         match name {
             name::TAGS => {
@@ -144,14 +149,14 @@ impl Traits {
         Ok(())
     }
 
-    fn close(mut self, arena: &[u8], start: usize) -> Result<Self, Refusal> {
+    fn close(mut self, arena: &[u8], start: usize) -> Result<Self, ErrorReply> {
         self.properties = start..arena.len();
         if self.properties.len() > PROPERTIES_BYTES_MAX {
             let remark = format!(
                 "the message is illegal: its properties take {} bytes as stored, the limit is {PROPERTIES_BYTES_MAX}",
                 self.properties.len()
             );
-            return Err(Refusal::new(response::MESSAGE_ILLEGAL, remark));
+            return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, remark));
         }
         // Recovery takes such a record for torn, and would cut the log there: none may be written.
         let text = arena.get(self.properties.clone()).unwrap_or_default();
@@ -162,8 +167,8 @@ impl Traits {
     }
 }
 
-fn illegal_text() -> Refusal {
-    Refusal::new(
+fn illegal_text() -> ErrorReply {
+    ErrorReply::new(
         response::MESSAGE_ILLEGAL,
         "the message is illegal: its properties have to be UTF-8 without NUL",
     )
@@ -183,11 +188,11 @@ const SCHEDULE: [&[u8]; 6] = [
 ];
 
 /// A delay level as a client wrote it; 0 and below mean none.
-fn delay_level(value: &[u8]) -> Result<u32, Refusal> {
+fn delay_level(value: &[u8]) -> Result<u32, ErrorReply> {
     let level: Option<i32> = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     let level = level.ok_or_else(|| {
         let text = value.escape_ascii();
-        Refusal::new(
+        ErrorReply::new(
             response::MESSAGE_ILLEGAL,
             format!("the message is illegal: DELAY {text} is not a number"),
         )
@@ -195,7 +200,7 @@ fn delay_level(value: &[u8]) -> Result<u32, Refusal> {
     Ok(level.max(0) as u32)
 }
 
-/// The block that `Traits::rewrite` puts behind a client's properties.
+/// The block that `MessageAttributes::rewrite` puts behind a client's properties.
 pub(super) fn added_properties(identity: &Identity) -> Vec<u8> {
     let mut block = Vec::new();
     let trace_on: &[u8] = if identity.is_trace_on { b"true" } else { b"false" };
@@ -207,8 +212,8 @@ pub(super) fn added_properties(identity: &Identity) -> Vec<u8> {
 }
 
 /// The answer for messages that would be stored and never delivered.
-pub(super) fn not_served(what: &str) -> Refusal {
-    Refusal::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
+pub(super) fn not_served(what: &str) -> ErrorReply {
+    ErrorReply::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
 }
 
 #[cfg(test)]
@@ -218,11 +223,13 @@ mod tests {
     #[test]
     fn a_copy_that_recovery_would_take_for_torn_is_refused() {
         for original in [&b"KEYS\x01\xff\xfe\x02"[..], b"KEYS\x01a\0b\x02"] {
-            let refused = Traits::copied(&mut Vec::new(), "t", original, &[]).expect_err("no copy");
+            let refused =
+                MessageAttributes::copied(&mut Vec::new(), "t", original, &[]).expect_err("no copy");
             assert_eq!(refused.code, response::MESSAGE_ILLEGAL);
         }
         let mut arena = Vec::new();
-        let copied = Traits::copied(&mut arena, "t", "KEYS\u{1}é\u{2}".as_bytes(), &[]).expect("a copy");
+        let copied =
+            MessageAttributes::copied(&mut arena, "t", "KEYS\u{1}é\u{2}".as_bytes(), &[]).expect("a copy");
         assert_eq!(&arena[copied.properties], "KEYS\u{1}é\u{2}".as_bytes());
     }
 }
