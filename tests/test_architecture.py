@@ -82,7 +82,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
 }
 
 #: The only files that may opt out of `deny(unsafe_code)`.
-UNSAFE = {"store/region.rs", "bindings/arrow_import.rs"}
+UNSAFE = {"store/disk/region.rs", "bindings/arrow_import.rs"}
 
 
 # --- Rust ---

@@ -6,7 +6,7 @@
 //! broker, and `bindings` is the only place that knows Python.
 //!
 //! *Architecture invariant*: imports point down, and siblings do not import each other — `store` knows no frames,
-//! `remoting` knows no files. Only `store::region` may use `unsafe`.
+//! `remoting` knows no files. Only `store::disk::region` may use `unsafe`.
 
 pub mod client;
 pub mod clock;

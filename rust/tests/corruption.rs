@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use rmqpy::message::record::records;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
+use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open};
-use rmqpy::store::simdisk::{SimDisk, Survival};
 use rmqpy::store::{Get, GetResult, Store};
 use store_model::workloads::{LARGE, NINE, ODD, SMALL};
 use store_model::{Mode, SEGMENT_BYTES, Sample, clock, put};

@@ -19,7 +19,7 @@ use std::time::Duration;
 use rmqpy::clock::ManualClock;
 use rmqpy::positions::PhysicalOffset;
 use rmqpy::store::Store;
-use rmqpy::store::simdisk::{Fault, SimDisk, Survival};
+use rmqpy::store::disk::simulated::{Fault, SimDisk, Survival};
 use store_model::workloads::{LARGE, NINE, SMALL, Step, WORKLOADS};
 use store_model::{Mode, SEGMENT_BYTES, Sample, body_of, clock, key_of, put, read_all};
 

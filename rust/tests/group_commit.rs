@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rmqpy::clock::SystemClock;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
+use rmqpy::store::disk::simulated::{Fault, SimDisk};
 use rmqpy::store::disk::{OsDisk, Space};
-use rmqpy::store::simdisk::{Fault, SimDisk};
 use rmqpy::store::{Arrivals, ConsumeQueue, Options, PutError, Store};
 use store_model::{Folder, Mode, clock, open, options, put, read_all, sample};
 

@@ -6,9 +6,9 @@ mod store_model;
 use std::path::Path;
 
 use hashbrown::HashSet;
+use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open};
 use rmqpy::store::inspect::{Kind, Report, Severity, Shape, StoppedStore};
-use rmqpy::store::simdisk::{SimDisk, Survival};
 use rmqpy::store::{Get, GetResult, Options};
 use store_model::{SEGMENT_BYTES, Sample, clock, open, options, put, read_all, sample};
 

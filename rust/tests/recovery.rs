@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rmqpy::positions::QueueOffset;
+use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open, OsDisk};
-use rmqpy::store::simdisk::{SimDisk, Survival};
 use rmqpy::store::{Event, Get, GetResult, GetStatus, Options, Phase, Progress, Store, StoreError};
 use store_model::{
     Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample, start,

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rmqpy::clock::{Clock, ManualClock, SystemClock};
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
+use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::disk::{Disk, OsDisk, Space};
-use rmqpy::store::simdisk::SimDisk;
 use rmqpy::store::{Event, Get, GetResult, GetStatus, Options, PutError, Retention, Store};
 use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rmqpy::clock::{Clock, ManualClock};
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
-use rmqpy::store::simdisk::SimDisk;
+use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::{Boundary, Get, GetResult, GetStatus, PutError};
 use store_model::{SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample, start};
 

@@ -6,8 +6,8 @@ mod store_model;
 use std::path::Path;
 
 use proptest::prelude::*;
+use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open};
-use rmqpy::store::simdisk::{SimDisk, Survival};
 use store_model::{SEGMENT_BYTES, Sample, clock, open, options, put, read_all, sample};
 
 fn bytes_of(disk: &SimDisk, path: &str, at: u64, size: usize) -> Vec<u8> {

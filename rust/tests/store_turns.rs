@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use rmqpy::message::record::records;
 use rmqpy::positions::QueueOffset;
+use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::disk::{Disk, Open};
-use rmqpy::store::simdisk::SimDisk;
 use rmqpy::store::{Event, Get, GetResult, Store};
 use store_model::{Sample, body_of, clock, open, options, put, sample};
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 
-use super::disk::Space;
+use crate::store::disk::Space;
 
 /// Events that wait to be taken, at most; the oldest make room, and are counted.
 const EVENTS_MAX: usize = 1000;

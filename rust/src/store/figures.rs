@@ -3,9 +3,10 @@
 //! Owns nothing; reads the queues. Threads: any, though only one caller may keep count of arrivals.
 
 use crate::positions::{QueueKey, QueueOffset};
+use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::derived::queue::unit::Unit;
 
 use super::Store;
-use super::consume_queue::{ConsumeQueue, Unit};
 
 /// Units that one question may ask for.
 pub const UNITS_MAX: usize = 1_024;

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::positions::{PhysicalOffset, QueueOffset};
-
-use super::commit_log::CommitLog;
-use super::consume_queue::{ConsumeQueue, Unit};
-use super::derived::DerivedFiles;
-use super::error::StoreError;
-use super::scan::{is_entry_of, record_at};
-use super::segment::Segment;
-use super::window::Window;
+use crate::store::derived::files::DerivedFiles;
+use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::derived::queue::queue_file_cache::Window;
+use crate::store::derived::queue::unit::Unit;
+use crate::store::error::StoreError;
+use crate::store::log::commit_log::CommitLog;
+use crate::store::log::scan::{is_entry_of, record_at};
+use crate::store::log::segment::Segment;
 
 /// Units examined by one read at least, however few messages are asked for: a filter may refuse most.
 const EXAMINED_UNITS_MIN: u64 = 800;

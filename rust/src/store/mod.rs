@@ -2,8 +2,8 @@
 //!
 //! # Theory of operation
 //!
-//! All messages of all queues go into one log (`commit_log`), a sequence of records in fixed-size mapped files
-//! (`segments`). Four positions move along it, and everything is said in terms of them:
+//! All messages of all queues go into one log (`log`), a sequence of records in fixed-size mapped files (`segments`).
+//! Four positions move along it, and everything is said in terms of them:
 //!
 //! - *reserved*: where the next record goes. Known under the put lock only;
 //! - *published*: records before it are whole and may be read;
@@ -12,59 +12,41 @@
 //!   is shown a message that a power loss could take back. What is in no file yet (`medium`) is not visible either.
 //!
 //! durable <= published <= reserved, and all four only grow. Whoever advances *visible* drains what the append left in
-//! a ring into the queues and the index (`dispatch`), and wakes those who wait there. The queues (`consume_queue`)
-//! and the index (`index`) are computed from the log, are never on the way of an acknowledgement, and can be deleted.
+//! a ring into the queues and the index (`dispatcher`), and wakes those who wait there. The queues and the index
+//! (`derived`) are computed from the log, are never on the way of an acknowledgement, and can be deleted.
 //!
 //! Opening takes the lock, reads the log from where it is known to be good (`recovery`), cuts a torn end off, and starts
-//! the threads: `flush` brings the log to disk, `keeper` does what can wait, `read` serves who may wait for the disk.
+//! the threads: `flush` brings the log to disk, `maintenance` does what can wait, `read` serves who may wait for the disk.
 //! The bytes are Apache's, so a folder can go to an Apache broker and come back (docs/store.md has the maps).
 //!
 //! After a failed flush, or a panic in one of its threads, the store refuses writes and goes on reading until it is
 //! opened again.
 //!
+//! Inner rooms, each of which uses those before it: `disk`, `derived`, `log`, `recovery`, `maintenance`; `inspect` works on
+//! a store that is not open.
+//!
 //! Locks, in this order: keeper's state, `flush`, dispatch, put lock, next segment; then queue files, index files; a
 //! queue's tail last. No file call under the put lock.
 
-mod checkpoint;
-mod commit_log;
-mod consume_queue;
-mod deleted;
+mod counters;
 mod derived;
 pub mod disk;
-mod dispatch;
 mod error;
 mod events;
-mod expiry;
-mod feed;
 mod figures;
-mod flush;
-mod index;
-mod index_file;
 pub mod inspect;
-mod keeper;
-mod key_hashes;
+mod log;
 mod lookup;
-mod medium;
+mod maintenance;
 #[cfg(all(test, feature = "loom"))]
 mod models;
 mod opening;
 mod options;
-mod progress;
-mod queue_files;
-mod queue_load;
-mod queues;
 mod reading;
 mod recovery;
-mod region;
 mod retention;
-mod scan;
-mod segment;
-mod segments;
-pub mod simdisk;
 mod statistics;
-mod sums;
 mod sync;
-mod window;
 
 use std::fmt;
 use std::sync::Arc;
@@ -77,25 +59,26 @@ use parking_lot::Mutex;
 
 use crate::positions::PhysicalOffset;
 
-use deleted::DeletedTopics;
+use counters::Counters;
 use disk::DiskFile;
-use dispatch::Dispatcher;
 use events::Events;
-use flush::Flush;
-use keeper::Keeper;
-use statistics::Counters;
+use log::dispatcher::Dispatcher;
+use log::flush::Flush;
+use maintenance::Keeper;
+use recovery::deleted_topics::DeletedTopics;
 
-pub use commit_log::{CommitLog, Put, Stored};
-pub use consume_queue::{ConsumeQueue, SCHEDULE_TOPIC, Unit};
-pub use dispatch::Arrivals;
+pub use derived::index::key_hashes::KeyHashes;
+pub use derived::queue::consume_queue::{ConsumeQueue, SCHEDULE_TOPIC};
+pub use derived::queue::unit::Unit;
 pub use error::{PutError, StoreError};
 pub use events::Event;
 pub use figures::{Arrived, UNITS_MAX};
-pub use key_hashes::KeyHashes;
+pub use log::commit_log::{CommitLog, Put, Stored};
+pub use log::dispatcher::Arrivals;
+pub use log::medium::MediumKind;
 pub use lookup::{Boundary, Get, GetResult, GetStatus, QUERY_RECORDS_MAX, QueryResult};
-pub use medium::MediumKind;
 pub use options::Options;
-pub use progress::{Phase, Progress};
+pub use recovery::progress::{Phase, Progress};
 pub use retention::{Deletable, Retention};
 
 /// How long an append waits, in all, for a segment or for a flush that makes room.

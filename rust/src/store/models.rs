@@ -12,24 +12,26 @@ use std::time::Duration;
 
 use loom::thread::spawn;
 
-use super::commit_log::{CommitLog, Put, Stored};
-use super::consume_queue::{ConsumeQueue, UNIT_BYTES, Unit};
-use super::derived::{Derived, DerivedFiles};
-use super::dispatch::{Arrivals, Dispatcher};
-use super::error::PutError;
-use super::events::Events;
-use super::flush::Flush;
-use super::key_hashes::KeyHashes;
-use super::medium::MediumKind;
-use super::queue_files::QueueFiles;
-use super::queues::Queues;
-use super::segments::Segments;
-use super::simdisk::SimDisk;
-use super::sums::Sums;
-use super::sync::{AtomicU64, Condvar, Mutex};
 use crate::clock::ManualClock;
 use crate::message::record::RecordFields;
 use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::store::derived::dispatch::Derived;
+use crate::store::derived::files::DerivedFiles;
+use crate::store::derived::index::key_hashes::KeyHashes;
+use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::derived::queue::queue_files::QueueFiles;
+use crate::store::derived::queue::queues::Queues;
+use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
+use crate::store::disk::simulated::SimDisk;
+use crate::store::error::PutError;
+use crate::store::events::Events;
+use crate::store::log::checksums::Sums;
+use crate::store::log::commit_log::{CommitLog, Put, Stored};
+use crate::store::log::dispatcher::{Arrivals, Dispatcher};
+use crate::store::log::flush::Flush;
+use crate::store::log::medium::MediumKind;
+use crate::store::log::segments::Segments;
+use crate::store::sync::{AtomicU64, Condvar, Mutex};
 
 const SEGMENT_BYTES: u64 = 1 << 13;
 /// Bugs of this kind need two preemptions, rarely three; each more multiplies the orders by some ten.

@@ -11,19 +11,19 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::SharedClock;
+use crate::store::counters::Counters;
+use crate::store::disk::Disk;
+use crate::store::error::StoreError;
+use crate::store::events::Events;
+use crate::store::log::commit_log::CommitLog;
+use crate::store::log::dispatcher::Dispatcher;
+use crate::store::log::flush::Flush;
+use crate::store::maintenance::Keeper;
+use crate::store::maintenance::expiry::Expiry;
+use crate::store::options::Options;
+use crate::store::recovery::checkpoint::Marks;
+use crate::store::recovery::progress::{Phase, Progress};
 
-use super::checkpoint::Marks;
-use super::commit_log::CommitLog;
-use super::disk::Disk;
-use super::dispatch::Dispatcher;
-use super::error::StoreError;
-use super::events::Events;
-use super::expiry::Expiry;
-use super::flush::Flush;
-use super::keeper::Keeper;
-use super::options::Options;
-use super::progress::{Phase, Progress};
-use super::statistics::Counters;
 use super::{ColdRead, Store, recovery};
 
 /// Reads that wait for the `read` thread, at most.

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::error::StoreError;
-use super::medium::MediumKind;
-use super::retention::Retention;
+use crate::store::derived::queue::unit::UNIT_BYTES;
+use crate::store::error::StoreError;
+use crate::store::log::medium::MediumKind;
+use crate::store::retention::Retention;
 
-/// Bytes of a queue entry on disk.
-pub const UNIT_BYTES: usize = 20;
 /// Delay levels at most; Apache's list has 18, and each is a queue.
 const DELAY_LEVELS_MAX: usize = 128;
 

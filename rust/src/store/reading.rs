@@ -8,12 +8,12 @@ use bytes::Bytes;
 
 use crate::message::tag;
 use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::error::StoreError;
+use crate::store::log::scan::record_at;
+use crate::store::lookup::{Boundary, Get, GetResult, QueryResult, Reader};
 
 use super::Store;
-use super::consume_queue::ConsumeQueue;
-use super::error::StoreError;
-use super::lookup::{Boundary, Get, GetResult, QueryResult, Reader};
-use super::scan::record_at;
 
 impl Store {
     fn reader(&self) -> Reader<'_> {

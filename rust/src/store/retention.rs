@@ -5,7 +5,7 @@
 //!
 //! Threads: none of its own; pure.
 
-use super::disk::Space;
+use crate::store::disk::Space;
 
 const HOUR_MS: u64 = 3_600_000;
 

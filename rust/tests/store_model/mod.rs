@@ -16,7 +16,7 @@ use rmqpy::message::record::{RecordFields, records};
 use rmqpy::message::tag;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::Disk;
-use rmqpy::store::simdisk::SimDisk;
+use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::{
     Get, GetResult, GetStatus, KeyHashes, MediumKind, Options, Progress, Put, PutError, Store, StoreError,
 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::store::simdisk::{SimDisk, Survival};
+use crate::store::disk::simulated::{SimDisk, Survival};
 use crate::store::{Options, Progress};
 
 const START_MS: u64 = 1_700_000_000_000;

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
+use crate::store::derived::index::index_file::{ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, Shape};
+use crate::store::derived::index::key_hashes::KeyHashes;
 use crate::store::disk::{Disk, DiskFile, Open};
 use crate::store::error::StoreError;
-use crate::store::index_file::{ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, Shape};
-use crate::store::key_hashes::KeyHashes;
 
-use super::verify::{Findings, Kind};
+use super::findings::{Findings, Kind};
 
 /// Entries in memory.
 const CHUNK_ENTRIES: usize = 1 << 12;

@@ -10,6 +10,7 @@
 //! Threads: one per [`StoppedStore`]; [`Watch`] may be read from any.
 
 mod copy;
+mod findings;
 mod index;
 mod queues;
 mod rebuild;
@@ -21,13 +22,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::disk::{Disk, DiskFile, Entry};
-use super::error::StoreError;
+use crate::store::disk::{Disk, DiskFile, Entry};
+use crate::store::error::StoreError;
 
-pub use super::index_file::Shape;
+pub use crate::store::derived::index::index_file::Shape;
 pub use copy::Copied;
+pub use findings::{Finding, Kind, Report, Severity};
 pub use stats::TopicStats;
-pub use verify::{Finding, Kind, Report, Severity};
 pub use walk::{Extent, Found, Gap, Watch};
 
 /// A store that no broker has open, and that none can open while this exists.

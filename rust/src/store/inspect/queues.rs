@@ -14,12 +14,13 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
-use crate::store::consume_queue::{SCHEDULE_TOPIC, UNIT_BYTES, Unit};
+use crate::store::derived::queue::consume_queue::SCHEDULE_TOPIC;
+use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
+use crate::store::disk::file_name::{name_of, position_of};
 use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
-use crate::store::segments::{name_of, position_of};
 
-use super::verify::{Findings, Kind};
+use super::findings::{Findings, Kind};
 
 /// Units of one queue in memory.
 const CHUNK_UNITS: usize = 256;

@@ -6,143 +6,20 @@
 //! Invariants: memory is bounded by the number of queues; nothing is written.
 //! Threads: whoever verifies.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use hashbrown::HashSet;
 
-use crate::store::checkpoint::{CHECKPOINT_BYTES, Checkpoint, MARK_BYTES, Mark};
-use crate::store::deleted::DeletedTopics;
 use crate::store::disk::Open;
 use crate::store::error::StoreError;
+use crate::store::recovery::checkpoint::{CHECKPOINT_BYTES, Checkpoint, MARK_BYTES, Mark};
+use crate::store::recovery::deleted_topics::DeletedTopics;
 
+use super::findings::{Findings, Kind, Report};
 use super::index::IndexCheck;
 use super::queues::QueueCheck;
 use super::walk::{Extent, Found, Gap, log_files};
 use super::{Shape, StoppedStore};
-
-/// Findings that are kept; the others are counted.
-const FINDINGS_MAX: usize = 1000;
-
-/// What a finding is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// A file of the log is missing, misnamed or of another size.
-    Layout,
-    /// Bytes in the log that are no whole record.
-    Record,
-    /// Something other than zeros behind the end of the log.
-    Tail,
-    /// Offsets of a queue that the log has no records for.
-    Hole,
-    /// Entries of a queue: missing, wrong, or without a record.
-    Unit,
-    /// Entries of the index: missing, wrong, or without a record.
-    Key,
-    /// The checkpoint names what is not there.
-    Checkpoint,
-    /// What rmqpy noted at an orderly stop is not what is there.
-    Mark,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Layout => "layout",
-            Self::Record => "record",
-            Self::Tail => "tail",
-            Self::Hole => "hole",
-            Self::Unit => "unit",
-            Self::Key => "key",
-            Self::Checkpoint => "checkpoint",
-            Self::Mark => "mark",
-        })
-    }
-}
-
-/// How bad a finding is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Severity {
-    /// As a crash may leave it behind the last checkpoint, and as the next start puts it right; or worth knowing.
-    Note,
-    /// Something is wrong.
-    Damage,
-}
-
-/// Something that is not as it should be.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding {
-    /// What it is about.
-    pub kind: Kind,
-    /// How bad it is.
-    pub severity: Severity,
-    /// The file or folder.
-    pub path: PathBuf,
-    /// Position of the log that it has to do with, if it has.
-    pub at: Option<u64>,
-    /// What was expected or found.
-    pub text: String,
-}
-
-/// What a verification says.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Report {
-    /// The log.
-    pub extent: Extent,
-    /// Whole records in it.
-    pub records: u64,
-    /// Queues that have a folder.
-    pub queues: u64,
-    /// Entries of the index.
-    pub keys: u64,
-    /// Whether the store was not closed in order.
-    pub is_aborted: bool,
-    /// The first [`FINDINGS_MAX`] findings, notes among them.
-    pub findings: Vec<Finding>,
-    /// Findings that are damage.
-    pub damage: u64,
-    /// Findings that are notes.
-    pub notes: u64,
-}
-
-/// Findings so far, and how they are judged.
-pub struct Findings {
-    list: Vec<Finding>,
-    damage: u64,
-    notes: u64,
-    log_begin: u64,
-    /// From where on a crash may have left things unfinished; `None` after an orderly stop.
-    unsettled: Option<u64>,
-}
-
-impl Findings {
-    /// Position of the first byte of the log.
-    pub fn log_begin(&self) -> u64 {
-        self.log_begin
-    }
-
-    /// Adds what has to do with `physical`: a note where a crash explains it. [`u64::MAX`] stands for no position.
-    pub fn add(&mut self, kind: Kind, path: &Path, physical: u64, text: String) {
-        let is_explained = physical != u64::MAX && self.unsettled.is_some_and(|from| physical >= from);
-        let severity = if is_explained { Severity::Note } else { Severity::Damage };
-        self.push(kind, severity, path, Some(physical).filter(|at| *at != u64::MAX), text);
-    }
-
-    /// Adds what is worth knowing.
-    pub fn note(&mut self, kind: Kind, path: &Path, text: String) {
-        self.push(kind, Severity::Note, path, None, text);
-    }
-
-    fn push(&mut self, kind: Kind, severity: Severity, path: &Path, at: Option<u64>, text: String) {
-        match severity {
-            Severity::Note => self.notes += 1,
-            Severity::Damage => self.damage += 1,
-        }
-        if self.list.len() < FINDINGS_MAX {
-            self.list.push(Finding { kind, severity, path: path.to_owned(), at, text });
-        }
-    }
-}
 
 impl StoppedStore {
     /// Compares everything with the log.

@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memchr::memchr2_iter;
 
 use crate::message::record::{BLANK_MAGIC, MAGIC_V1, MAGIC_V2, RecordView, Scanned, scan};
+use crate::store::disk::file_name::position_of;
 use crate::store::disk::{Disk, DiskFile, Open};
 use crate::store::error::StoreError;
-use crate::store::scan::is_whole;
-use crate::store::segments::position_of;
+use crate::store::log::scan::is_whole;
 
 /// Bytes read in one go.
 const READ_BYTES: u64 = 4 << 20;

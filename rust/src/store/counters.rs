@@ -1,0 +1,54 @@
+//! Counters of a store since it was opened.
+//!
+//! Threads: any.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Upper ends of the buckets that records are counted in by size, those of the original; one more holds larger ones.
+pub const SIZE_BOUNDS: [u64; 6] = [1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
+
+/// Records by size.
+pub type Sizes = [u64; SIZE_BOUNDS.len() + 1];
+
+/// Counted since the store was opened.
+#[derive(Default)]
+pub struct Counters {
+    /// Messages stored.
+    pub puts: AtomicU64,
+    /// Their bytes in the log.
+    pub put_bytes: AtomicU64,
+    /// The same messages by the size of their records.
+    sizes: [AtomicU64; SIZE_BOUNDS.len() + 1],
+    /// Messages refused.
+    pub put_failures: AtomicU64,
+    /// Reads of queues.
+    pub gets: AtomicU64,
+    /// Those that found none.
+    pub gets_missed: AtomicU64,
+    /// Messages the others returned.
+    pub got_messages: AtomicU64,
+}
+
+impl Counters {
+    /// Notes one burst: how many records were to be stored, and the size of each that was.
+    pub fn put(&self, asked: usize, stored: impl Iterator<Item = u64>) {
+        let (mut count, mut bytes, mut sizes) = (0, 0, Sizes::default());
+        for size in stored {
+            count += 1;
+            bytes += size;
+            let at = SIZE_BOUNDS.partition_point(|bound| *bound < size);
+            sizes.get_mut(at).into_iter().for_each(|bucket| *bucket += 1);
+        }
+        self.puts.fetch_add(count, Ordering::Relaxed);
+        self.put_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.put_failures.fetch_add(asked as u64 - count, Ordering::Relaxed);
+        for (bucket, more) in self.sizes.iter().zip(sizes).filter(|(_, more)| *more > 0) {
+            bucket.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+
+    /// Records stored, by size: see `SIZE_BOUNDS`.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes.each_ref().map(|bucket| bucket.load(Ordering::Relaxed))
+    }
+}

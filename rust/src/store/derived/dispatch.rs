@@ -1,0 +1,62 @@
+//! Dispatch: the seam between the log and what is computed from it.
+//!
+//! Each derived part takes every record once, in log order, when it becomes visible; keeps what it can in memory; is
+//! written and synced by the keeper; and can be cut back to a position of the log and fed again from there.
+//!
+//! Invariant: after `write` and `sync`, everything taken before `write` began is on disk.
+
+use std::sync::Arc;
+
+use crate::message::sysflag;
+use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::store::error::StoreError;
+
+use super::index::key_hashes::KeyHashes;
+use super::queue::consume_queue::ConsumeQueue;
+
+/// What the derived files need to know of one record.
+pub struct Dispatch {
+    /// Its queue.
+    pub queue: Arc<ConsumeQueue>,
+    /// The transaction bits of its system flag.
+    pub transaction: i32,
+    /// Position of the record.
+    pub physical: PhysicalOffset,
+    /// Size of the record in bytes.
+    pub size: u32,
+    /// Third field of the queue entry.
+    pub tags_code: i64,
+    /// Its offset in the queue.
+    pub queue_offset: QueueOffset,
+    /// When it was stored.
+    pub store_timestamp_ms: i64,
+    /// Hashes of the keys it can be looked up by.
+    pub keys: KeyHashes,
+}
+
+impl Dispatch {
+    /// Whether it has an entry in its queue: half and rolled back messages have none.
+    pub fn is_queued(&self) -> bool {
+        !matches!(self.transaction, sysflag::PREPARED | sysflag::ROLLBACK)
+    }
+
+    /// Whether it can be looked up by key: rolled back messages cannot.
+    pub fn is_indexed(&self) -> bool {
+        self.transaction != sysflag::ROLLBACK
+    }
+}
+
+/// A set of files computed from the log.
+pub trait Derived: Send + Sync {
+    /// Takes records, in log order; under the dispatch lock, or alone in recovery.
+    fn take(&self, records: &[Dispatch]);
+    /// Brings what is in memory to the files. Called by the keeper and by recovery.
+    fn write(&self) -> Result<(), StoreError>;
+    /// Makes what was written durable.
+    fn sync(&self) -> Result<(), StoreError>;
+    /// Removes files whose records are all before `log_begin`, where the log begins now; a piece of the work at a time.
+    /// `true` when there is nothing left to do. Never in recovery.
+    fn trim(&self, log_begin: u64) -> Result<bool, StoreError>;
+    /// A number that changes when files are lost or changed behind the store's back.
+    fn digest(&self) -> u64;
+}

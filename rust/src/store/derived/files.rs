@@ -1,0 +1,58 @@
+//! Everything computed from the log, as one list.
+//!
+//! Each part takes every record once, in log order, when it becomes visible; keeps what it can in memory; is written
+//! and synced by the keeper; and can be cut back to a position of the log and fed again from there. Nothing here is
+//! on the way of an acknowledgement, because all of it can be deleted and rebuilt.
+//!
+//! Invariant: after `write` and `sync`, everything taken before `write` began is on disk.
+
+use crate::store::error::StoreError;
+
+use super::dispatch::{Derived, Dispatch};
+use super::index::Index;
+use super::queue::queues::Queues;
+
+/// The parts there are.
+pub struct DerivedFiles {
+    /// ConsumeQueues of all topics.
+    pub queues: Queues,
+    /// Lookup by key; absent when switched off.
+    pub index: Option<Index>,
+}
+
+impl DerivedFiles {
+    fn each(&self) -> impl Iterator<Item = &dyn Derived> {
+        let queues: &dyn Derived = &self.queues;
+        std::iter::once(queues).chain(self.index.as_ref().map(|index| -> &dyn Derived { index }))
+    }
+
+    /// Gives records to every part.
+    pub fn take(&self, records: &[Dispatch]) {
+        self.each().for_each(|part| part.take(records));
+    }
+
+    /// Writes every part.
+    pub fn write(&self) -> Result<(), StoreError> {
+        self.each().try_for_each(Derived::write)
+    }
+
+    /// Syncs every part.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.each().try_for_each(Derived::sync)
+    }
+
+    /// Trims every part, a piece at a time; `true` when there is nothing left to do.
+    pub fn trim(&self, log_begin: u64) -> Result<bool, StoreError> {
+        self.each().try_fold(true, |is_done, part| Ok(part.trim(log_begin)? && is_done))
+    }
+
+    /// The parts' digests as one.
+    pub fn digest(&self) -> u64 {
+        self.each().fold(0, |sum, part| sum.wrapping_mul(31).wrapping_add(part.digest()))
+    }
+}
+
+/// What the parts' digests as one would be, with `new` in the place of the index's own.
+pub fn digest_with_index(digest: u64, old: u64, new: u64) -> u64 {
+    digest.wrapping_sub(old).wrapping_add(new)
+}

@@ -1,0 +1,350 @@
+//! ConsumeQueue: one queue of one topic, as 20-byte units that point into the log.
+//!
+//! Owns the queue's offsets and its newest units. A unit is added in memory, by whoever makes its record visible; the
+//! keeper writes units to the queue's files (`queue_files`) and keeps some in memory, because consumers mostly
+//! read the end. 50,000 queues must fit into one process, so an idle queue holds no buffer, mapping or descriptor.
+//!
+//! Invariants: min <= max <= next; offsets are dense: unit `i` is the record with queue offset `i`; every unit is in
+//! the file, in the tail, or in both.
+//! Threads: `next` under the put lock; `push` under the dispatch lock; the rest from any.
+
+use std::collections::VecDeque;
+use std::iter;
+use std::sync::atomic::Ordering;
+
+use crate::positions::{QueueKey, QueueOffset};
+use crate::store::sync::{AtomicBool, AtomicU64, Mutex, fence};
+
+use super::unit::{UNIT_BYTES, Unit};
+
+/// The topic whose queues hold delayed messages, one queue a level: level `n` is queue `n - 1`.
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+
+/// Written units that stay in memory: what a consumer at the end of the queue asks for.
+const WARM_UNITS: usize = 64;
+
+/// One queue of one topic.
+#[derive(Debug)]
+pub struct ConsumeQueue {
+    key: QueueKey,
+    /// Tells queues apart that had the same name at different times.
+    serial: u64,
+    weight: u64,
+    /// How long its messages are delayed, where it is the queue of a delay level.
+    delay_ms: Option<u64>,
+    next: AtomicU64,
+    /// Offset of the first unit that its files may hold.
+    first: AtomicU64,
+    min: AtomicU64,
+    max: AtomicU64,
+    /// Bytes of the messages that became visible, and `max`, when they were counted last.
+    bytes: AtomicU64,
+    counted: AtomicU64,
+    is_awaited: AtomicBool,
+    is_deleted: AtomicBool,
+    is_listed: AtomicBool,
+    tail: Mutex<Tail>,
+}
+
+/// The newest units; `first` is the offset of the oldest of them.
+#[derive(Debug, Default)]
+struct Tail {
+    first: u64,
+    units: VecDeque<[u8; UNIT_BYTES]>,
+    /// Offset of the first unit that is not in a file.
+    written: u64,
+}
+
+/// What came of adding units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pushed {
+    /// Units that were added.
+    pub count: u64,
+    /// Units that are in memory alone now.
+    pub unwritten: usize,
+}
+
+impl ConsumeQueue {
+    /// A queue whose files hold the units `min..max`.
+    pub(crate) fn new(key: QueueKey, serial: u64, min: u64, max: u64) -> Self {
+        Self {
+            weight: weight_of(key.topic.as_bytes(), key.queue_id),
+            key,
+            serial,
+            delay_ms: None,
+            next: AtomicU64::new(max),
+            first: AtomicU64::new(min),
+            min: AtomicU64::new(min),
+            max: AtomicU64::new(max),
+            bytes: AtomicU64::new(0),
+            counted: AtomicU64::new(max),
+            is_awaited: AtomicBool::new(false),
+            is_deleted: AtomicBool::new(false),
+            is_listed: AtomicBool::new(false),
+            tail: Mutex::new(Tail { first: max, units: VecDeque::new(), written: max }),
+        }
+    }
+
+    /// The same queue as one of a delay level.
+    pub(crate) fn delayed_by(mut self, delay_ms: Option<u64>) -> Self {
+        self.delay_ms = delay_ms;
+        self
+    }
+
+    /// Third field of a unit: for the queue of a delay level the time of delivery, else what its tag is.
+    pub(crate) fn tags_code(&self, of_tag: i64, store_timestamp_ms: i64) -> i64 {
+        self.delay_ms.map_or(of_tag, |delay_ms| store_timestamp_ms.saturating_add_unsigned(delay_ms))
+    }
+
+    /// Topic and queue id.
+    #[must_use]
+    pub fn key(&self) -> &QueueKey {
+        &self.key
+    }
+
+    /// What one message of this queue adds to the digest of all queues.
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    /// A number that no other queue of this process has.
+    #[must_use]
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The first offset whose record is still in the log.
+    #[must_use]
+    pub fn min(&self) -> QueueOffset {
+        QueueOffset(self.min.load(Ordering::Acquire))
+    }
+
+    /// The offset after the last visible message.
+    #[must_use]
+    pub fn max(&self) -> QueueOffset {
+        QueueOffset(self.max.load(Ordering::Acquire))
+    }
+
+    /// Says that somebody waits for messages here, or that nobody does any more.
+    ///
+    /// Whoever is going to wait looks at `max` once more afterwards. The fence pairs with the one in `announce`:
+    /// either the waiter sees the new message, or the dispatch sees the waiter.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        self.is_awaited.store(is_awaited, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether somebody waits for messages here.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Acquire)
+    }
+
+    /// Whether the queue was deleted: it takes no messages and leaves no files.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn delete(&self) {
+        self.is_deleted.store(true, Ordering::Release);
+    }
+
+    /// The offset that the next message gets. Under the put lock.
+    pub(crate) fn next(&self) -> QueueOffset {
+        QueueOffset(self.next.load(Ordering::Relaxed))
+    }
+
+    /// Under the put lock.
+    pub(crate) fn advance_next(&self) {
+        self.next.store(self.next.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Raises `min`; it never falls.
+    pub(crate) fn raise_min(&self, min: u64) {
+        self.min.fetch_max(min.min(self.max.load(Ordering::Acquire)), Ordering::AcqRel);
+    }
+
+    /// Offset of the first unit that its files may hold.
+    pub(crate) fn first(&self) -> u64 {
+        self.first.load(Ordering::Acquire)
+    }
+
+    /// Notes that its files hold nothing before `offset` any more.
+    pub(crate) fn removed_before(&self, offset: u64) {
+        self.first.fetch_max(offset, Ordering::AcqRel);
+    }
+
+    /// Adds the units of records that become visible now, each at its offset, in one go. One that is not the next is left
+    /// out.
+    pub(crate) fn push_all(&self, units: impl Iterator<Item = (QueueOffset, Unit)>) -> Pushed {
+        let mut tail = self.tail.lock();
+        let begin = tail.first + tail.units.len() as u64;
+        let (mut max, mut bytes) = (begin, 0);
+        for (offset, unit) in units {
+            if offset.0 == max {
+                tail.units.push_back(unit.encode());
+                bytes += u64::from(unit.size);
+                max += 1;
+            }
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.max.store(max, Ordering::Release);
+        Pushed { count: max - begin, unwritten: (max - tail.written) as usize }
+    }
+
+    /// Adds one unit. `false`, and nothing done, unless it is the next one.
+    pub(crate) fn push(&self, offset: QueueOffset, unit: Unit) -> bool {
+        self.push_all(iter::once((offset, unit))).count == 1
+    }
+
+    /// Messages that became visible since the last call, and their bytes. Only one caller keeps count.
+    pub(crate) fn take_arrivals(&self) -> (u64, u64) {
+        let max = self.max.load(Ordering::Acquire);
+        (max - self.counted.swap(max, Ordering::Relaxed).min(max), self.bytes.swap(0, Ordering::Relaxed))
+    }
+
+    /// Adds a unit during recovery, when nobody appends: the next message follows it.
+    pub(crate) fn restore(&self, offset: QueueOffset, unit: Unit) -> bool {
+        let is_next = self.push(offset, unit);
+        if is_next {
+            self.next.store(offset.0 + 1, Ordering::Relaxed);
+        }
+        is_next
+    }
+
+    /// Starts over at `offset`, during recovery: what was there before is not part of the queue any more.
+    pub(crate) fn restart(&self, offset: QueueOffset) {
+        let mut tail = self.tail.lock();
+        *tail = Tail { first: offset.0, units: VecDeque::new(), written: offset.0 };
+        self.next.store(offset.0, Ordering::Relaxed);
+        self.first.store(offset.0, Ordering::Release);
+        self.min.store(offset.0, Ordering::Release);
+        self.max.store(offset.0, Ordering::Release);
+    }
+
+    /// Notes that the queue is on the keeper's list; `true` when it was not.
+    pub(crate) fn list(&self) -> bool {
+        // Read first: in a busy queue the flag is up, and a plain read leaves the line shared.
+        !self.is_listed.load(Ordering::Acquire) && !self.is_listed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn unlist(&self) {
+        self.is_listed.store(false, Ordering::Release);
+    }
+
+    /// Copies units from `offset` on into `into` as far as they are in memory; `None` when the first one is not.
+    pub(crate) fn read_tail(&self, offset: u64, into: &mut [[u8; UNIT_BYTES]]) -> Option<usize> {
+        let tail = self.tail.lock();
+        let skip = usize::try_from(offset.checked_sub(tail.first)?).ok()?;
+        let units = tail.units.iter().skip(skip);
+        let count = units.len().min(into.len());
+        into.iter_mut().zip(units).for_each(|(into, unit)| *into = *unit);
+        Some(count)
+    }
+
+    /// Offset of the first unit that is not in a file; reading below it needs the files.
+    pub(crate) fn written(&self) -> u64 {
+        self.tail.lock().written
+    }
+
+    /// Copies the units that are in no file yet into `into`, and returns the offset of the first.
+    pub(crate) fn copy_unwritten(&self, into: &mut Vec<u8>) -> u64 {
+        let tail = self.tail.lock();
+        let skip = (tail.written - tail.first) as usize;
+        for unit in tail.units.iter().skip(skip) {
+            into.extend_from_slice(unit);
+        }
+        tail.written
+    }
+
+    /// Notes that all units before `offset` are in files, and lets go of most of them.
+    pub(crate) fn wrote(&self, offset: u64) {
+        let mut tail = self.tail.lock();
+        tail.written = offset;
+        let excess = ((offset - tail.first) as usize).saturating_sub(WARM_UNITS).min(tail.units.len());
+        tail.units.drain(..excess);
+        tail.first += excess as u64;
+    }
+
+    /// Lets go of the memory of a queue that nobody writes to; units that are in no file stay.
+    pub(crate) fn cool_down(&self) {
+        let mut tail = self.tail.lock();
+        if tail.written == tail.first + tail.units.len() as u64 {
+            tail.first = tail.written;
+            tail.units = VecDeque::new();
+        }
+    }
+}
+
+/// What one message of this queue adds to the digest of all queues: a hash that stays the same from life to life
+/// (FNV-1a), so that the digest is a sum, and a queue that is missing or short shows in it.
+pub(crate) fn weight_of(topic: &[u8], queue_id: u32) -> u64 {
+    topic
+        .iter()
+        .chain(&queue_id.to_be_bytes())
+        .fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(max: u64) -> ConsumeQueue {
+        ConsumeQueue::new(QueueKey::new("t", 0), 0, 0, max)
+    }
+
+    fn unit(physical: u64) -> Unit {
+        Unit { physical, size: 100, tags_code: -7 }
+    }
+
+    #[test]
+    fn a_unit_has_the_bytes_of_apache() {
+        let bytes = Unit { physical: 0x0102, size: 0x0304, tags_code: -2 }.encode();
+        assert_eq!(bytes, [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 3, 4, 255, 255, 255, 255, 255, 255, 255, 254]);
+        assert_eq!(Unit::decode(&bytes), Unit { physical: 0x0102, size: 0x0304, tags_code: -2 });
+    }
+
+    #[test]
+    fn a_unit_out_of_turn_is_refused() {
+        let queue = queue(5);
+        assert!(!queue.push(QueueOffset(6), unit(0)));
+        assert!(!queue.push(QueueOffset(4), unit(0)));
+        assert!(queue.push(QueueOffset(5), unit(0)));
+        assert_eq!(queue.max(), QueueOffset(6));
+    }
+
+    #[test]
+    fn units_of_a_batch_are_added_in_one_go_without_those_out_of_turn() {
+        let queue = queue(5);
+        let offsets = [5, 6, 9, 7, 6, 8];
+        let pushed = queue.push_all(offsets.iter().map(|offset| (QueueOffset(*offset), unit(offset * 100))));
+        assert_eq!((pushed.count, pushed.unwritten, queue.max()), (4, 4, QueueOffset(9)));
+        assert_eq!(queue.take_arrivals(), (4, 400));
+        let mut into = [[0; UNIT_BYTES]; 8];
+        assert_eq!(queue.read_tail(5, &mut into), Some(4));
+        let physical = into[..4].iter().map(|bytes| Unit::decode(bytes).physical).collect::<Vec<_>>();
+        assert_eq!(physical, [500, 600, 700, 800]);
+        queue.wrote(8);
+        assert_eq!(queue.push_all(iter::once((QueueOffset(9), unit(900)))).unwritten, 2);
+    }
+
+    #[test]
+    fn written_units_stay_warm_until_the_queue_cools_down() {
+        let queue = queue(0);
+        for index in 0..200 {
+            assert!(queue.push(QueueOffset(index), unit(index * 100)));
+        }
+        let mut bytes = Vec::new();
+        assert_eq!(queue.copy_unwritten(&mut bytes), 0);
+        assert_eq!(bytes.len(), 200 * UNIT_BYTES);
+        queue.wrote(200);
+        let mut into = [[0; UNIT_BYTES]; 32];
+        assert_eq!(queue.read_tail(0, &mut into), None);
+        assert_eq!(queue.read_tail(190, &mut into), Some(10));
+        assert_eq!(Unit::decode(&into[9]), unit(19_900));
+        queue.cool_down();
+        assert_eq!(queue.read_tail(190, &mut into), None);
+        assert_eq!(queue.written(), 200);
+    }
+}

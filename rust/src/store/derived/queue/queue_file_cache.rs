@@ -1,0 +1,98 @@
+//! Units of a queue that a reader copied and did not need yet.
+//!
+//! Owns a piece of one queue: whoever reads on from where it was finds the next units here, instead of asking the file for a
+//! few at a time. It takes the place of the piece before, so that a reader holds one, however many queues it reads.
+//!
+//! Invariant: what is held are units that could be read once, and such units never change.
+//! Threads: the reader's own.
+
+use std::ops::Range;
+
+use super::consume_queue::ConsumeQueue;
+use super::queues::Queues;
+use super::unit::UNIT_BYTES;
+
+/// Units copied in one go: those of eight pulls as Java's consumers make them, in 5 KiB.
+const UNITS_MAX: usize = 256;
+
+/// A piece of a queue.
+#[derive(Default, Debug)]
+pub struct Window {
+    /// Serial of the queue.
+    queue: u64,
+    /// Offset of the first unit.
+    first: u64,
+    units: Vec<[u8; UNIT_BYTES]>,
+}
+
+impl Window {
+    /// Units from the begin of `range` on, at least one and none beyond its end, which must not be beyond that of the queue;
+    /// nothing where nothing can be read.
+    pub fn units(&mut self, queues: &Queues, queue: &ConsumeQueue, range: Range<u64>) -> &[[u8; UNIT_BYTES]] {
+        let held = self.first..self.first + self.units.len() as u64;
+        let wanted = (range.end - range.start) as usize;
+        if self.queue != queue.serial() || !held.contains(&range.start) {
+            (self.queue, self.first) = (queue.serial(), range.start);
+            self.units.resize(wanted.min(UNITS_MAX), [0; UNIT_BYTES]);
+            // A file that cannot be read is as good as one that is not there.
+            let count = queues.read(queue, range.start, &mut self.units).unwrap_or(0);
+            self.units.truncate(count);
+        }
+        let skipped = (range.start - self.first) as usize;
+        let until = self.units.len().min(skipped + wanted);
+        self.units.get(skipped..until).unwrap_or_default()
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::positions::QueueOffset;
+    use crate::store::derived::dispatch::Derived;
+    use crate::store::derived::queue::queue_files::QueueFiles;
+    use crate::store::derived::queue::unit::Unit;
+    use crate::store::disk::simulated::SimDisk;
+
+    fn unit(queue_id: u32, offset: u64) -> Unit {
+        Unit { physical: offset * 1000 + u64::from(queue_id), size: 100, tags_code: 7 }
+    }
+
+    fn grow(queues: &Queues, queue: &Arc<ConsumeQueue>, until: u64) {
+        for offset in queue.max().0..until {
+            assert!(queues.restore(queue, QueueOffset(offset), unit(queue.key().queue_id, offset)));
+        }
+    }
+
+    #[test]
+    fn whoever_reads_one_queue_or_several_finds_every_unit_of_each_however_they_grow() {
+        let files =
+            QueueFiles::new(SimDisk::new().shared(), PathBuf::from("/queues"), 1000 * UNIT_BYTES as u64);
+        let queues = Queues::new(files, &[]);
+        let both = [0, 1].map(|queue_id| queues.get_or_create("t", queue_id).expect("a good name"));
+        let (mut window, mut next) = (Window::default(), 0_u64);
+        for round in 1..200_u64 {
+            both.iter().for_each(|queue| grow(&queues, queue, round * 15));
+            if round % 20 == 0 {
+                queues.write().expect("a working disk");
+            }
+            // Long runs of one queue; now and then the other one is read at the same place.
+            let (begin, read) = (next, if round % 7 == 0 { &both[..] } else { &both[..1] });
+            for queue in read {
+                next = begin;
+                let until = queue.max().0.min(begin + 32);
+                while next < until {
+                    let found = window.units(&queues, queue, next..until);
+                    assert!(!found.is_empty() && found.len() as u64 <= until - next);
+                    for bytes in found {
+                        assert_eq!(Unit::decode(bytes), unit(queue.key().queue_id, next));
+                        next += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(next, 199 * 15, "the reader is at the end");
+    }
+}

@@ -1,0 +1,246 @@
+//! The files of all queues, through few descriptors.
+//!
+//! Owns `consumequeue/TOPIC/ID/`: files of one size, named by the byte position of their first unit, as long as they
+//! will ever be from the start (and sparse). A bounded cache keeps the most recently used ones open.
+//!
+//! Invariant: a file in the cache is the one of that name on the disk; deleting a queue empties its part of the cache.
+//! Threads: reading from any; writing from one at a time (recovery, keeper, or a dispatcher with a full tail).
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::store::disk::file_name::name_of;
+use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::error::StoreError;
+
+use super::consume_queue::ConsumeQueue;
+use super::unit::UNIT_BYTES;
+
+/// Open files at most: a fraction of the 1,024 descriptors that a process usually may have.
+const OPEN_FILES_MAX: usize = 256;
+
+/// A file of a queue: the queue's serial and the file's first byte position.
+type FileKey = (u64, u64);
+
+/// Reads and writes units in the files of queues.
+pub struct QueueFiles {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    file_bytes: u64,
+    open: Mutex<OpenFiles>,
+}
+
+#[derive(Default)]
+struct OpenFiles {
+    files: HashMap<FileKey, (Arc<dyn DiskFile>, u64)>,
+    uses: u64,
+    /// Written since the last sync; open until then, so that no error is lost.
+    unsynced: HashMap<FileKey, (Arc<dyn DiskFile>, PathBuf)>,
+    /// Directories with new files.
+    unsynced_dirs: Vec<PathBuf>,
+}
+
+impl QueueFiles {
+    /// The files below `root`, of `file_bytes` each.
+    pub fn new(disk: Arc<dyn Disk>, root: PathBuf, file_bytes: u64) -> Self {
+        Self { disk, root, file_bytes, open: Mutex::default() }
+    }
+
+    /// Size of a file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Units in a file.
+    pub fn file_units(&self) -> u64 {
+        self.file_bytes / UNIT_BYTES as u64
+    }
+
+    /// Directory of all queues.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Directory of a queue.
+    pub fn dir(&self, topic: &str, queue_id: u32) -> PathBuf {
+        self.root.join(topic).join(queue_id.to_string())
+    }
+
+    /// Reads units from `offset` on, as many as fit and one file holds.
+    pub fn read(
+        &self,
+        queue: &ConsumeQueue,
+        offset: u64,
+        into: &mut [[u8; UNIT_BYTES]],
+    ) -> io::Result<usize> {
+        let (base, within) = self.place(offset);
+        let Some(file) = self.file(queue, base)? else { return Ok(0) };
+        let count = into.len().min(((self.file_bytes - within) / UNIT_BYTES as u64) as usize);
+        let Some(into) = into.get_mut(..count) else { return Ok(0) };
+        Ok(file.read_at(into.as_flattened_mut(), within)? / UNIT_BYTES)
+    }
+
+    /// Writes units, given as bytes, from `offset` on, making files where there are none.
+    pub fn write(&self, queue: &ConsumeQueue, mut offset: u64, mut units: &[u8]) -> Result<(), StoreError> {
+        while !units.is_empty() {
+            let (base, within) = self.place(offset);
+            let size = units.len().min((self.file_bytes - within) as usize);
+            let (now, later) = units.split_at(size);
+            let path = self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base));
+            let file = self.file_for_writing(queue, base, &path)?;
+            file.write_at(now, within).map_err(StoreError::io(&path, "write"))?;
+            let unsynced = {
+                let mut open = self.open.lock();
+                open.unsynced.entry((queue.serial(), base)).or_insert((file, path));
+                open.unsynced.len()
+            };
+            if unsynced >= OPEN_FILES_MAX {
+                self.sync()?;
+            }
+            units = later;
+            offset += (size / UNIT_BYTES) as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes everything written so far durable. After an error that is in doubt until the store is opened again.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        let (files, dirs) = {
+            let mut open = self.open.lock();
+            (std::mem::take(&mut open.unsynced), std::mem::take(&mut open.unsynced_dirs))
+        };
+        for (file, path) in files.values() {
+            file.sync().map_err(StoreError::io(path, "sync"))?;
+        }
+        for dir in &dirs {
+            match self.disk.sync_dir(dir) {
+                // Its topic was deleted since: nothing in it is to be kept.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                synced => synced.map_err(StoreError::io(dir, "sync"))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the files of one queue; close it first.
+    pub fn remove_queue(&self, topic: &str, queue_id: u32) -> Result<(), StoreError> {
+        self.remove_dir(&self.dir(topic, queue_id))
+    }
+
+    /// Removes the first of a queue's files, durably: a crash must not leave a gap.
+    pub fn remove_first(&self, queue: &ConsumeQueue, base: u64) -> Result<(), StoreError> {
+        {
+            let mut open = self.open.lock();
+            open.files.remove(&(queue.serial(), base));
+            open.unsynced.remove(&(queue.serial(), base));
+        }
+        let dir = self.dir(&queue.key().topic, queue.key().queue_id);
+        let path = dir.join(name_of(base));
+        self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
+        self.disk.sync_dir(&dir).map_err(StoreError::io(&dir, "sync"))
+    }
+
+    /// Whether a topic has files.
+    pub fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
+        let dir = self.root.join(topic);
+        Ok(!self.disk.list(&dir).map_err(StoreError::io(&dir, "list"))?.is_empty())
+    }
+
+    /// Removes the files of all queues of a topic; close them first.
+    pub fn remove_topic(&self, topic: &str) -> Result<(), StoreError> {
+        self.remove_dir(&self.root.join(topic))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> Result<(), StoreError> {
+        let parent = dir.parent().unwrap_or(&self.root);
+        if self.disk.list(parent).map_err(StoreError::io(parent, "list"))?.is_empty() {
+            return Ok(());
+        }
+        self.disk.remove_dir(dir).map_err(StoreError::io(dir, "remove"))?;
+        self.disk.sync_dir(parent).map_err(StoreError::io(parent, "sync"))
+    }
+
+    /// Forgets the open files of a queue.
+    pub fn close(&self, queue: &ConsumeQueue) {
+        let mut open = self.open.lock();
+        open.files.retain(|(serial, _), _| *serial != queue.serial());
+        open.unsynced.retain(|(serial, _), _| *serial != queue.serial());
+        let dir = self.dir(&queue.key().topic, queue.key().queue_id);
+        open.unsynced_dirs.retain(|unsynced| *unsynced != dir);
+    }
+
+    /// Position of the file that holds the unit at `offset`, and the unit's place in it.
+    fn place(&self, offset: u64) -> (u64, u64) {
+        let at = offset * UNIT_BYTES as u64;
+        let within = at % self.file_bytes;
+        (at - within, within)
+    }
+
+    fn file_for_writing(
+        &self,
+        queue: &ConsumeQueue,
+        base: u64,
+        path: &Path,
+    ) -> Result<Arc<dyn DiskFile>, StoreError> {
+        if let Some(file) = self.cached(queue, base) {
+            return Ok(file);
+        }
+        let dir = path.parent().unwrap_or(&self.root);
+        self.disk.create_dir(dir).map_err(StoreError::io(dir, "create"))?;
+        let file = self.disk.open(path, Open::Create).map_err(StoreError::io(path, "open"))?;
+        if file.size().map_err(StoreError::io(path, "measure"))? != self.file_bytes {
+            // At once as long as it will be, as Apache expects of any file it finds.
+            file.resize(self.file_bytes).map_err(StoreError::io(path, "extend"))?;
+        }
+        // The file may be new, and so may the directories of its queue and its topic.
+        let mut open = self.open.lock();
+        for dir in path.ancestors().skip(1).take(3) {
+            if !open.unsynced_dirs.iter().any(|unsynced| unsynced == dir) {
+                open.unsynced_dirs.push(dir.to_owned());
+            }
+        }
+        open.keep((queue.serial(), base), &file);
+        Ok(file)
+    }
+
+    /// The file, from the cache or opened; `None` when there is none.
+    fn file(&self, queue: &ConsumeQueue, base: u64) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        if let Some(file) = self.cached(queue, base) {
+            return Ok(Some(file));
+        }
+        let path = self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base));
+        // For both, since a cached file may be written next.
+        let file = match self.disk.open(&path, Open::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        if file.size()? == self.file_bytes {
+            self.open.lock().keep((queue.serial(), base), &file);
+        }
+        Ok(Some(file))
+    }
+
+    fn cached(&self, queue: &ConsumeQueue, base: u64) -> Option<Arc<dyn DiskFile>> {
+        let mut open = self.open.lock();
+        open.uses += 1;
+        let uses = open.uses;
+        let (file, used) = open.files.get_mut(&(queue.serial(), base))?;
+        *used = uses;
+        Some(Arc::clone(file))
+    }
+}
+
+impl OpenFiles {
+    /// Puts a file into the cache, in the place of the one that was not used for the longest time.
+    fn keep(&mut self, key: FileKey, file: &Arc<dyn DiskFile>) {
+        if self.files.len() >= OPEN_FILES_MAX {
+            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
+            oldest.and_then(|key| self.files.remove(&key));
+        }
+        self.files.insert(key, (Arc::clone(file), self.uses));
+    }
+}

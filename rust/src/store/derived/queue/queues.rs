@@ -1,0 +1,366 @@
+//! The table of all ConsumeQueues.
+//!
+//! Owns which queues exist, and the list of those with units that are in memory alone. Deleting a topic takes its
+//! queues out of the table and removes their files; the messages stay in the log until their segment goes.
+//!
+//! Invariant: a queue that is not in the table is never written, so a deleted topic stays deleted.
+//! Threads: lookups from any; `write` and `delete` exclude each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+
+use crate::positions::{QueueKey, QueueOffset};
+use crate::store::derived::dispatch::{Derived, Dispatch};
+use crate::store::error::StoreError;
+use crate::store::sync::{AtomicU64, Mutex};
+
+use super::consume_queue::{ConsumeQueue, SCHEDULE_TOPIC};
+use super::queue_files::QueueFiles;
+use super::unit::{UNIT_BYTES, Unit};
+
+/// Units of one queue in memory alone, at most; then the dispatching thread writes them itself.
+const UNWRITTEN_UNITS_MAX: usize = 1 << 16;
+/// Queues that are trimmed in one go: a few milliseconds' worth.
+const QUEUES_PER_PIECE: usize = 256;
+/// Bytes of a topic's name: what a directory entry can hold.
+const TOPIC_BYTES_MAX: usize = 255;
+
+type Topics = HashMap<Arc<str>, BTreeMap<u32, Arc<ConsumeQueue>>>;
+
+/// Memory that writing uses again and again.
+#[derive(Default)]
+struct Writing {
+    dirty: Vec<Arc<ConsumeQueue>>,
+    units: Vec<u8>,
+}
+
+/// Queues that still have to be trimmed to a begin of the log.
+#[derive(Default)]
+struct Trimming {
+    log_begin: Option<u64>,
+    queues: Vec<Arc<ConsumeQueue>>,
+}
+
+/// All queues.
+pub struct Queues {
+    files: QueueFiles,
+    /// What the queues of the delay levels wait, from level 1 on.
+    delay_levels_ms: Box<[u64]>,
+    topics: RwLock<Topics>,
+    serials: AtomicU64,
+    /// Sum over all queues of weight times max, kept up to date under the dispatch lock.
+    digest: AtomicU64,
+    /// Queues with units to write.
+    dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
+    /// Held while queue files are written or removed.
+    writing: Mutex<Writing>,
+    trimming: Mutex<Trimming>,
+}
+
+impl Queues {
+    /// An empty table over `files`.
+    pub fn new(files: QueueFiles, delay_levels_ms: &[u64]) -> Self {
+        Self {
+            files,
+            delay_levels_ms: delay_levels_ms.into(),
+            topics: RwLock::default(),
+            serials: AtomicU64::new(0),
+            digest: AtomicU64::new(0),
+            dirty: Mutex::default(),
+            writing: Mutex::default(),
+            trimming: Mutex::default(),
+        }
+    }
+
+    /// The files behind the queues.
+    pub fn files(&self) -> &QueueFiles {
+        &self.files
+    }
+
+    /// The queue, if it exists.
+    pub fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<ConsumeQueue>> {
+        self.topics.read().get(topic)?.get(&queue_id).cloned()
+    }
+
+    /// The queue, made empty where there is none.
+    pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+        match self.get(topic, queue_id) {
+            Some(queue) => Ok(queue),
+            None => self.insert(topic, queue_id, 0, 0),
+        }
+    }
+
+    /// Adds a queue whose files hold the units `min..max`, unless there is one of that name already.
+    pub fn insert(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        min: u64,
+        max: u64,
+    ) -> Result<Arc<ConsumeQueue>, StoreError> {
+        let is_directory_name = !matches!(topic, "" | "." | "..")
+            && topic.len() <= TOPIC_BYTES_MAX
+            && !topic.contains(['/', '\0']);
+        // The original's queue ids are signed.
+        if !is_directory_name || queue_id > i32::MAX as u32 {
+            return Err(StoreError::Topic { topic: topic.to_owned() });
+        }
+        let mut topics = self.topics.write();
+        let name = match topics.get_key_value(topic) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(topic),
+        };
+        let queues = topics.entry(Arc::clone(&name)).or_default();
+        let queue = queues.entry(queue_id).or_insert_with(|| {
+            let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+            let delay_ms = self.delay_ms(&name, queue_id);
+            let queue = ConsumeQueue::new(QueueKey { topic: name, queue_id }, serial, min, max);
+            Arc::new(queue.delayed_by(delay_ms))
+        });
+        Ok(Arc::clone(queue))
+    }
+
+    /// What messages of a queue wait before they are delivered; `None` where they do not.
+    fn delay_ms(&self, topic: &str, queue_id: u32) -> Option<u64> {
+        if topic != SCHEDULE_TOPIC {
+            return None;
+        }
+        // A queue of a level that is no longer in the list waits as long as the last one.
+        self.delay_levels_ms.get(queue_id as usize).or(self.delay_levels_ms.last()).copied()
+    }
+
+    /// All queues, by topic and id.
+    pub fn all(&self) -> Vec<Arc<ConsumeQueue>> {
+        self.topics.read().values().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Topics with the ids of their queues, sorted.
+    pub fn topics(&self) -> Vec<(Arc<str>, Vec<u32>)> {
+        let topics = self.topics.read();
+        let mut list: Vec<_> = topics
+            .iter()
+            .map(|(topic, queues)| (Arc::clone(topic), queues.keys().copied().collect()))
+            .collect();
+        list.sort();
+        list
+    }
+
+    /// Computes the digest anew, when recovery has changed queues without dispatching anything.
+    pub fn recount(&self) {
+        let sum = self.all().iter().fold(0_u64, |sum, queue| sum.wrapping_add(digest_of(queue)));
+        self.digest.store(sum, Ordering::Release);
+    }
+
+    /// Takes a topic's queues out of the table. Under the dispatch lock and the put lock, so that no message is on
+    /// its way to them.
+    pub fn remove(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
+        let removed = self.topics.write().remove(topic).unwrap_or_default();
+        for queue in removed.values() {
+            queue.delete();
+            self.digest.fetch_sub(digest_of(queue), Ordering::AcqRel);
+        }
+        removed.into_values().collect()
+    }
+
+    /// Whether a topic has a directory.
+    pub fn has_files(&self, topic: &str) -> Result<bool, StoreError> {
+        self.files.has_topic(topic)
+    }
+
+    /// Removes the files of queues that were taken out of the table.
+    pub fn remove_files(&self, topic: &str, removed: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
+        let _writing = self.writing.lock();
+        removed.iter().for_each(|queue| self.files.close(queue));
+        // A topic made again under the same name may have files by now; they are younger and stay.
+        if self.topics.read().contains_key(topic) {
+            return removed
+                .iter()
+                .filter(|queue| self.get(topic, queue.key().queue_id).is_none())
+                .try_for_each(|queue| self.files.remove_queue(topic, queue.key().queue_id));
+        }
+        self.files.remove_topic(topic)
+    }
+
+    /// Starts a queue over at `offset`, during recovery, with files that hold only fillers before it.
+    pub fn restart(&self, queue: &ConsumeQueue, offset: u64) -> Result<(), StoreError> {
+        let _writing = self.writing.lock();
+        self.files.close(queue);
+        self.files.remove_queue(&queue.key().topic, queue.key().queue_id)?;
+        let fillers = offset % self.files.file_units();
+        let bytes = Unit::FILLER.encode().repeat(fillers as usize);
+        self.files.write(queue, offset - fillers, &bytes)?;
+        queue.restart(QueueOffset(offset));
+        Ok(())
+    }
+
+    /// Adds a unit during recovery; `false`, and nothing done, unless it is the queue's next one.
+    pub fn restore(&self, queue: &Arc<ConsumeQueue>, offset: QueueOffset, unit: Unit) -> bool {
+        let is_next = queue.restore(offset, unit);
+        if is_next && queue.list() {
+            self.dirty.lock().push(Arc::clone(queue));
+        }
+        is_next
+    }
+
+    /// Reads units from `offset` on, from memory or file; may return fewer than fit, and 0 only where there are none.
+    pub fn read(
+        &self,
+        queue: &ConsumeQueue,
+        offset: u64,
+        into: &mut [[u8; UNIT_BYTES]],
+    ) -> std::io::Result<usize> {
+        if let Some(count) = queue.read_tail(offset, into) {
+            return Ok(count);
+        }
+        // Below the tail all units are in files. What lies behind them in a file may be older than the tail.
+        let in_files = queue.written().saturating_sub(offset).min(into.len() as u64) as usize;
+        match into.get_mut(..in_files) {
+            Some(into) if !into.is_empty() => self.files.read(queue, offset, into),
+            _ => Ok(0),
+        }
+    }
+
+    /// The unit at `offset`, which must be below the queue's max.
+    pub fn unit(&self, queue: &ConsumeQueue, offset: u64) -> std::io::Result<Option<Unit>> {
+        let mut unit = [[0; UNIT_BYTES]];
+        let count = self.read(queue, offset, &mut unit)?;
+        let [unit] = unit;
+        Ok(Some(Unit::decode(&unit)).filter(|unit| count == 1 && unit.is_plausible()))
+    }
+
+    /// Raises a queue's min to its first unit whose record is still in the log.
+    pub fn correct_min(&self, queue: &ConsumeQueue, log_begin: u64) -> Result<(), StoreError> {
+        let is_gone = |offset: u64| -> Result<bool, StoreError> {
+            let unit = self.unit(queue, offset).map_err(StoreError::io(self.files.root(), "read"))?;
+            Ok(unit.is_none_or(|unit| unit == Unit::FILLER || unit.physical < log_begin))
+        };
+        let (mut low, mut high) = (queue.min().0, queue.max().0);
+        if low < high && !is_gone(low)? {
+            return Ok(());
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_gone(middle)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        queue.raise_min(low);
+        Ok(())
+    }
+
+    /// Removes the files of a queue that end before its min, oldest first. The newest stays: it says where offsets go on.
+    fn remove_expired(&self, queue: &ConsumeQueue) -> Result<(), StoreError> {
+        let _writing = self.writing.lock();
+        let file_units = self.files.file_units();
+        let newest = queue.max().0.min(queue.written()).saturating_sub(1) / file_units;
+        for file in queue.first() / file_units..newest.min(queue.min().0 / file_units) {
+            // A topic that was deleted meanwhile has taken all its files along.
+            if queue.is_deleted() {
+                break;
+            }
+            self.files.remove_first(queue, file * self.files.file_bytes())?;
+            queue.removed_before((file + 1) * file_units);
+        }
+        Ok(())
+    }
+
+    /// Lets idle queues give their memory back.
+    pub fn cool_down(&self) {
+        self.topics.read().values().flat_map(BTreeMap::values).for_each(|queue| queue.cool_down());
+    }
+
+    /// Takes records of one queue.
+    fn take_run(&self, queue: &Arc<ConsumeQueue>, records: &[Dispatch]) {
+        let queued = records.iter().filter(|record| record.is_queued());
+        let pushed = queue.push_all(queued.clone().map(|record| {
+            let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
+            (record.queue_offset, unit)
+        }));
+        debug_assert_eq!(pushed.count, queued.count() as u64, "records of a queue arrive in order");
+        if pushed.count == 0 {
+            return;
+        }
+        self.digest.fetch_add(queue.weight().wrapping_mul(pushed.count), Ordering::AcqRel);
+        if queue.list() {
+            self.dirty.lock().push(Arc::clone(queue));
+        }
+        if pushed.unwritten >= UNWRITTEN_UNITS_MAX {
+            // The keeper is behind. An error is its to report: the queue stays on the list.
+            let mut writing = self.writing.lock();
+            let _ = self.write_queue(queue, &mut writing.units);
+        }
+    }
+
+    fn write_queue(&self, queue: &ConsumeQueue, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
+        if queue.is_deleted() {
+            return Ok(());
+        }
+        buffer.clear();
+        let offset = queue.copy_unwritten(buffer);
+        self.files.write(queue, offset, buffer)?;
+        queue.wrote(offset + (buffer.len() / UNIT_BYTES) as u64);
+        Ok(())
+    }
+}
+
+fn digest_of(queue: &ConsumeQueue) -> u64 {
+    queue.weight().wrapping_mul(queue.max().0)
+}
+
+impl Derived for Queues {
+    fn take(&self, records: &[Dispatch]) {
+        // The messages of a batch, and most of a pipelined producer's, are neighbours in their queue too.
+        for run in records.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue)) {
+            if let Some(first) = run.first().filter(|first| !first.queue.is_deleted()) {
+                self.take_run(&first.queue, run);
+            }
+        }
+    }
+
+    fn write(&self) -> Result<(), StoreError> {
+        let mut writing = self.writing.lock();
+        let Writing { dirty, units } = &mut *writing;
+        std::mem::swap(dirty, &mut *self.dirty.lock());
+        while let Some(queue) = dirty.pop() {
+            // Off the list before its units are copied: a unit that comes later puts it back.
+            queue.unlist();
+            if let Err(error) = self.write_queue(&queue, units) {
+                let mut list = self.dirty.lock();
+                list.append(dirty);
+                if queue.list() {
+                    list.push(queue);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.files.sync()
+    }
+
+    fn trim(&self, log_begin: u64) -> Result<bool, StoreError> {
+        let mut trimming = self.trimming.lock();
+        if trimming.log_begin != Some(log_begin) {
+            *trimming = Trimming { log_begin: Some(log_begin), queues: self.all() };
+        }
+        for _ in 0..QUEUES_PER_PIECE {
+            let Some(queue) = trimming.queues.last() else { break };
+            self.correct_min(queue, log_begin)?;
+            self.remove_expired(queue)?;
+            trimming.queues.pop();
+        }
+        Ok(trimming.queues.is_empty())
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest.load(Ordering::Acquire)
+    }
+}

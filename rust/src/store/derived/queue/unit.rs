@@ -1,0 +1,68 @@
+//! Unit: an entry of a ConsumeQueue, 20 bytes that point into the log.
+
+/// Bytes of a unit on disk.
+pub const UNIT_BYTES: usize = 20;
+
+/// One entry of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unit {
+    /// Position of the record.
+    pub physical: u64,
+    /// Size of the record in bytes.
+    pub size: u32,
+    /// Hash of its tag, or for delayed messages the time of delivery.
+    pub tags_code: i64,
+}
+
+impl Unit {
+    /// Stands before the first unit of a queue whose beginning is lost, so that offsets keep their places.
+    pub const FILLER: Self = Self { physical: 0, size: i32::MAX as u32, tags_code: 0 };
+
+    /// Stands in the place of a message that is lost, so that those behind it keep theirs: it leads to `at`, between its
+    /// neighbours in the log, where no record of one byte can be.
+    #[must_use]
+    pub const fn lost(at: u64) -> Self {
+        Self { physical: at, size: 1, tags_code: 0 }
+    }
+
+    /// Whether this stands in the place of a lost message.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        self.size == 1
+    }
+
+    /// The unit's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; UNIT_BYTES] {
+        let mut bytes = [0; UNIT_BYTES];
+        let (physical, rest) = bytes.split_at_mut(8);
+        let (size, tags_code) = rest.split_at_mut(4);
+        physical.copy_from_slice(&self.physical.to_be_bytes());
+        size.copy_from_slice(&self.size.to_be_bytes());
+        tags_code.copy_from_slice(&self.tags_code.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a unit back; says nothing about whether it makes sense.
+    #[must_use]
+    pub fn decode(bytes: &[u8; UNIT_BYTES]) -> Self {
+        let [p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] = *bytes;
+        Self {
+            physical: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
+            size: u32::from_be_bytes([s0, s1, s2, s3]),
+            tags_code: i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+        }
+    }
+
+    /// Whether this can be a unit at all: zeros, as in the unused part of a file, cannot.
+    #[must_use]
+    pub fn is_plausible(&self) -> bool {
+        self.physical < 1 << 63 && self.size > 0 && self.size <= i32::MAX as u32
+    }
+
+    /// Position after the record.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.physical + u64::from(self.size)
+    }
+}

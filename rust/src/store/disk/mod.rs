@@ -1,0 +1,116 @@
+//! The one seam to the file system.
+//!
+//! Everything the store does to a disk goes through [`Disk`] and [`DiskFile`], so that the simulated disk
+//! (`simulated`) can stop the world before any operation. Memory mapping is part of the seam: bytes written through
+//! a region reach the disk by [`DiskFile::sync_map`], or whenever the disk likes.
+//!
+//! What is assumed of a disk is written down in docs/store.md. Nothing here retries: a failed sync is the caller's
+//! to remember, since the kernel may have dropped the pages and say yes the next time.
+//!
+//! Threads: any; a file may be read, written and synced by several at once.
+
+pub mod file_name;
+mod os;
+pub mod region;
+pub mod simulated;
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use region::Region;
+
+pub use os::OsDisk;
+
+/// One entry of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// File name without its directory.
+    pub name: String,
+    /// Size in bytes; 0 for directories.
+    pub size: u64,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+}
+
+/// Room on a file system, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Space {
+    /// What this process may still take.
+    pub free: u64,
+    /// What it has and may take in all; 0 where nobody knows.
+    pub total: u64,
+}
+
+impl Space {
+    /// Share in use, in percent, rounded down.
+    #[must_use]
+    pub fn used_percent(self) -> u8 {
+        let used = u128::from(self.total.saturating_sub(self.free));
+        (used * 100).checked_div(u128::from(self.total)).unwrap_or(0) as u8
+    }
+}
+
+/// How to open a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Open {
+    /// An existing file, for reading.
+    Read,
+    /// An existing file, for reading and writing.
+    Write,
+    /// For reading and writing; made, empty, where there is none.
+    Create,
+}
+
+/// A file system.
+pub trait Disk: Send + Sync {
+    /// Makes a directory (mode 0700) and its parents, durably, unless it is there.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// What is in a directory, sorted by name; nothing when there is no such directory.
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+    /// Opens a file; a new one has mode 0600.
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>>;
+    /// Renames a file, replacing what is there.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file; succeeds when there is none.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory and everything below it; succeeds when there is none.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals in a directory durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Room on the file system of `path`.
+    fn space(&self, path: &Path) -> io::Result<Space>;
+    /// Takes an exclusive lock on the first byte of the file, held until the file is dropped. `None` when another holds
+    /// it, be it another process, an Apache broker, or another store of this process.
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
+    /// Likewise takes a shared lock on a file that is there: it keeps those out who want it exclusively.
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync {
+    /// Size in bytes.
+    fn size(&self) -> io::Result<u64>;
+    /// Cuts the file, or extends it with zeros that take no space.
+    fn resize(&self, size: u64) -> io::Result<()>;
+    /// Extends the file with zeros that have their space, where the file system can promise that.
+    fn allocate(&self, size: u64) -> io::Result<()>;
+    /// Reads into `into` until it is full or the file ends; returns the bytes read.
+    fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Writes all of `bytes`.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+    /// Overwrites the range, which must lie within the file, with zeros.
+    fn zero(&self, range: Range<u64>) -> io::Result<()>;
+    /// Sees that the range, which must lie within the file, reads as zeros and that they take no space; whether it had to
+    /// change anything.
+    fn clear(&self, range: Range<u64>) -> io::Result<bool>;
+    /// Writes zeros over the range, which must lie within the file, so that the file system has it down as written.
+    fn write_zeros(&self, range: Range<u64>) -> io::Result<()>;
+    /// Makes contents and size durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Maps the first `size` bytes, which the file must have.
+    fn map(&self, size: usize, is_writable: bool) -> io::Result<Region>;
+    /// Makes `range` of a mapping of this file durable.
+    fn sync_map(&self, region: &Region, range: Range<usize>) -> io::Result<()>;
+}

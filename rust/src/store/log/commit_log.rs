@@ -1,0 +1,489 @@
+//! Append under the put lock.
+//!
+//! Owns the end of the log: whoever holds the put lock decides the position, the queue offset and the store time of a
+//! message, encodes it in place and publishes it. A burst takes the lock once. Everything was validated and sized
+//! before; inside there is no system call, no allocation and no waiting. What the derived files need to know of
+//! each record goes into a ring beside it, so that nothing is parsed twice.
+//!
+//! Invariants: positions, store times and every queue's offsets only grow; a record never spans two files; the ring
+//! holds exactly the records between *visible* and *published*, in log order.
+//! Threads: `append` from any connection; `take_ring` from whoever advances *visible*.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::clock::SharedClock;
+use crate::message::record::{RecordFields, Stamp};
+use crate::message::sysflag;
+use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::store::derived::dispatch::Dispatch;
+use crate::store::derived::index::key_hashes::KeyHashes;
+use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::error::PutError;
+use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
+
+use super::checksums::Sums;
+use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
+use super::segment::Segment;
+use super::segments::{Active, Segments};
+
+/// Records that may be published and not yet visible. A burst beyond waits for the flush.
+const RING_RECORDS_MAX: usize = 1 << 16;
+/// How long an append waits for room before it asks again.
+const WAIT_STEP: Duration = Duration::from_millis(5);
+
+/// A message to append, and what came of it.
+pub struct Put<'a> {
+    /// The queue it goes to.
+    pub queue: Arc<ConsumeQueue>,
+    /// The message.
+    pub record: RecordFields<'a>,
+    /// Third field of the queue entry: the hash of the tag, sign-extended. Queues of delay levels have a time there.
+    pub tags_code: i64,
+    /// Hashes of the keys it can be looked up by. Moved out by the append.
+    pub keys: KeyHashes,
+    /// Whether it belongs to one client batch with the put before it: in the same file, right behind it.
+    pub joined: bool,
+    /// `Err(PutError::Pending)` before the append.
+    pub outcome: Result<Stored, PutError>,
+}
+
+/// Where a message was stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// Position of the record in the log.
+    pub physical: PhysicalOffset,
+    /// Its offset in the queue.
+    pub queue_offset: QueueOffset,
+    /// When it was stored.
+    pub store_timestamp_ms: i64,
+    /// Position after the record: durable when `durable` has reached it.
+    pub end: PhysicalOffset,
+}
+
+/// The log and the right to append to it.
+pub struct CommitLog {
+    segments: Segments,
+    sums: Sums,
+    clock: SharedClock,
+    writer: Mutex<Writer>,
+    /// The file after the active one, and the right to write it.
+    next: Mutex<Option<Active>>,
+    room: Condvar,
+    waiting: Mutex<()>,
+    /// Whether an append waits for the next file.
+    wants_next: AtomicBool,
+    published: AtomicU64,
+    is_closed: AtomicBool,
+    is_full: AtomicBool,
+    /// An append has waited in vain: until one succeeds no other waits, for a sender that is told at once can go
+    /// elsewhere, and a thread that waits serves nobody.
+    is_stalled: AtomicBool,
+    failure: OnceLock<String>,
+}
+
+struct Writer {
+    segment: Arc<Segment>,
+    medium: Box<dyn Medium>,
+    /// *Reserved*: where the next record goes.
+    end: u64,
+    store_timestamp_ms: i64,
+    ring: Vec<Dispatch>,
+}
+
+impl CommitLog {
+    /// A log that goes on at `end`, in `segment`.
+    pub fn new(
+        segments: Segments,
+        sums: Sums,
+        clock: SharedClock,
+        (segment, appender): Active,
+        store_timestamp_ms: i64,
+    ) -> Self {
+        let end = segment.published();
+        let writer = Writer {
+            segment,
+            medium: match appender {
+                Some(appender) => Box::new(appender),
+                None => Box::new(Tail::new(end)),
+            },
+            end,
+            store_timestamp_ms,
+            ring: Vec::with_capacity(RING_RECORDS_MAX),
+        };
+        Self {
+            segments,
+            sums,
+            clock,
+            writer: Mutex::new(writer),
+            next: Mutex::new(None),
+            room: Condvar::new(),
+            waiting: Mutex::new(()),
+            wants_next: AtomicBool::new(false),
+            published: AtomicU64::new(end),
+            is_closed: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+            is_stalled: AtomicBool::new(false),
+            failure: OnceLock::new(),
+        }
+    }
+
+    /// The files.
+    pub fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// The time that records are stored with.
+    pub fn clock(&self) -> &SharedClock {
+        &self.clock
+    }
+
+    /// Their checksums.
+    pub fn sums(&self) -> &Sums {
+        &self.sums
+    }
+
+    /// Position after the last readable byte.
+    pub fn published(&self) -> PhysicalOffset {
+        PhysicalOffset(self.published.load(Ordering::Acquire))
+    }
+
+    /// Why writes are refused; `None` while they are accepted.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Refuses writes from now on. The first reason stays. `true` for the call that did it.
+    pub fn latch(&self, reason: String) -> bool {
+        // Under the put lock: when this returns no append is under way, and none will begin.
+        let _writer = self.writer.lock();
+        self.failure.set(reason).is_ok()
+    }
+
+    /// Whether messages are refused for lack of space.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
+    /// Refuses messages while the disk is full, and takes them again.
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Release);
+    }
+
+    /// Takes no more messages. When this returns no append is under way.
+    pub fn close(&self) {
+        let _writer = self.writer.lock();
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Appends `puts` in order and leaves each one's outcome in it. Joined puts succeed or fail together.
+    ///
+    /// `make_room` is called, with no lock held, when the next file is not ready or too much waits for its flush; `false`
+    /// ends the append.
+    pub fn append(&self, puts: &mut [Put<'_>], mut make_room: impl FnMut() -> bool) {
+        let mut done = 0;
+        while done < puts.len() {
+            let (_, rest) = puts.split_at_mut(done);
+            done += self.append_while_there_is_room(rest);
+            if done == puts.len() {
+                if self.is_stalled.load(Ordering::Relaxed) {
+                    self.is_stalled.store(false, Ordering::Relaxed);
+                }
+                return;
+            }
+            let has_waited_long_enough = !make_room();
+            if has_waited_long_enough || self.is_stalled.load(Ordering::Relaxed) {
+                self.is_stalled.store(true, Ordering::Relaxed);
+                let (_, rest) = puts.split_at_mut(done);
+                rest.iter_mut().for_each(|put| put.outcome = Err(PutError::Busy));
+                return;
+            }
+        }
+    }
+
+    /// Waits a moment for [`room_was_made`](Self::room_was_made); returns how long at most.
+    pub fn wait_for_room(&self) -> Duration {
+        let mut waiting = self.waiting.lock();
+        self.room.wait_for(&mut waiting, WAIT_STEP);
+        WAIT_STEP
+    }
+
+    /// Wakes appends that wait for a file or for room in the ring.
+    pub fn room_was_made(&self) {
+        let _waiting = self.waiting.lock();
+        self.room.notify_all();
+    }
+
+    fn append_while_there_is_room(&self, puts: &mut [Put<'_>]) -> usize {
+        let mut writer = self.writer.lock();
+        let now = self.clock.wall_ms() as i64;
+        // Searches by time rely on it: store times never fall along the log, whatever the clock does.
+        writer.store_timestamp_ms = writer.store_timestamp_ms.max(now);
+        let mut done = 0;
+        while let Some(group) = next_group(puts, done) {
+            let size = group.iter().map(|put| put.record.encoded_len() as u64).sum::<u64>();
+            match self.check(group, size) {
+                Err(error) => group.iter_mut().for_each(|put| put.outcome = Err(error)),
+                Ok(()) => {
+                    let fits = writer.ring.len() + group.len() <= writer.ring.capacity()
+                        && (size + BLANK_BYTES_MIN as u64 <= writer.file_room() || self.roll(&mut writer));
+                    if !fits || !writer.medium.has_room(size as usize) {
+                        break;
+                    }
+                    group.iter_mut().for_each(|put| writer.place(put));
+                }
+            }
+            done += group.len();
+        }
+        self.publish(&mut writer);
+        done
+    }
+
+    fn check(&self, group: &[Put<'_>], size: u64) -> Result<(), PutError> {
+        if self.is_closed.load(Ordering::Acquire) || self.failure.get().is_some() {
+            return Err(PutError::ReadOnly);
+        }
+        if self.is_full() {
+            return Err(PutError::DiskFull);
+        }
+        // Java would blank a whole file for such a record, store nothing and say that all is well.
+        if size + BLANK_BYTES_MIN as u64 > self.segments.size() {
+            return Err(PutError::TooLarge);
+        }
+        if group.iter().any(|put| put.queue.is_deleted()) {
+            return Err(PutError::QueueGone);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, writer: &mut MutexGuard<'_, Writer>) {
+        writer.medium.commit();
+        self.published.store(writer.end, Ordering::Release);
+    }
+
+    /// Fills the file with a blank and goes on in the next one; `false`, and nothing done, when that is not ready.
+    fn roll(&self, writer: &mut MutexGuard<'_, Writer>) -> bool {
+        let Some((segment, appender)) = self.next.lock().take() else {
+            self.wants_next.store(true, Ordering::Release);
+            return false;
+        };
+        let blank = writer.file_room() as usize;
+        writer.medium.enter(blank, segment.base(), appender);
+        writer.end = segment.base();
+        writer.segment = segment;
+        true
+    }
+
+    /// Hands over the records that are not visible yet, in log order, those of their bytes that are in no file yet, and
+    /// the position they reach.
+    ///
+    /// Both must be empty; their memory becomes the ring's and the medium's.
+    pub fn take_ring(&self, into: &mut Vec<Dispatch>, unwritten: &mut Unwritten) -> PhysicalOffset {
+        debug_assert!(into.is_empty());
+        into.reserve_exact(RING_RECORDS_MAX.saturating_sub(into.capacity()));
+        let mut writer = self.writer.lock();
+        std::mem::swap(&mut writer.ring, into);
+        writer.medium.take(unwritten);
+        PhysicalOffset(writer.end)
+    }
+
+    /// Calls `work` while no append can happen.
+    pub fn between_appends<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _writer = self.writer.lock();
+        work()
+    }
+
+    /// Store time of the newest record, in milliseconds.
+    pub fn store_timestamp_ms(&self) -> i64 {
+        self.writer.lock().store_timestamp_ms
+    }
+
+    /// Whether the file after the active one has to be made: it is waited for, or half of the active one is used.
+    pub fn needs_next(&self) -> bool {
+        // Let go of before the put lock is taken, under which an append takes it.
+        let has_next = self.next.lock().is_some();
+        let is_due = || {
+            let writer = self.writer.lock();
+            writer.file_room() <= writer.segment.size() as u64 / 2
+        };
+        !has_next && (self.wants_next.load(Ordering::Acquire) || is_due())
+    }
+
+    /// Puts the file after the active one in place.
+    pub fn set_next(&self, next: Active) {
+        *self.next.lock() = Some(next);
+        self.wants_next.store(false, Ordering::Release);
+        self.room_was_made();
+    }
+
+    /// Gives the right to write the early file back, as at an orderly stop.
+    pub fn drop_next(&self) {
+        self.next.lock().take();
+    }
+}
+
+impl Writer {
+    /// Bytes that still fit into the file.
+    fn file_room(&self) -> u64 {
+        self.segment.limit() - self.end
+    }
+
+    fn place(&mut self, put: &mut Put<'_>) {
+        let size = put.record.encoded_len();
+        // Half messages, and rolled back ones, are in the log and in no queue.
+        let is_queued =
+            !matches!(put.record.sys_flag & sysflag::TRANSACTION_MASK, sysflag::PREPARED | sysflag::ROLLBACK);
+        let queue_offset = if is_queued { put.queue.next() } else { QueueOffset(0) };
+        let physical = PhysicalOffset(self.end);
+        let stamp = Stamp { physical, queue: queue_offset, store_timestamp_ms: self.store_timestamp_ms };
+        let Some(into) = self.medium.append(size) else {
+            // The caller saw that there is room for the whole group.
+            debug_assert!(false, "no room for a record that was measured");
+            put.outcome = Err(PutError::Busy);
+            return;
+        };
+        put.record.encode(into, stamp);
+        self.end += size as u64;
+        if is_queued {
+            put.queue.advance_next();
+        }
+        self.ring.push(Dispatch {
+            queue: Arc::clone(&put.queue),
+            transaction: put.record.sys_flag & sysflag::TRANSACTION_MASK,
+            physical,
+            size: size as u32,
+            tags_code: put.queue.tags_code(put.tags_code, self.store_timestamp_ms),
+            queue_offset,
+            store_timestamp_ms: self.store_timestamp_ms,
+            keys: std::mem::take(&mut put.keys),
+        });
+        put.outcome = Ok(Stored {
+            physical,
+            queue_offset,
+            store_timestamp_ms: self.store_timestamp_ms,
+            end: PhysicalOffset(self.end),
+        });
+    }
+}
+
+/// The put at `from` and those joined to it; `None` at the end.
+fn next_group<'p, 'a>(puts: &'p mut [Put<'a>], from: usize) -> Option<&'p mut [Put<'a>]> {
+    let rest = puts.get_mut(from..)?;
+    if rest.is_empty() {
+        return None;
+    }
+    let joined = rest.iter().skip(1).take_while(|put| put.joined).count();
+    rest.get_mut(..=joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::mpsc;
+    use std::{hint, thread};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::positions::QueueKey;
+    use crate::store::disk::simulated::SimDisk;
+    use crate::store::events::Events;
+    use crate::store::log::medium::MediumKind;
+
+    const SEGMENT_BYTES: u64 = 1 << 16;
+    /// How often an append asks for room before it has waited long enough.
+    const ASKED_MAX: u32 = 3;
+
+    /// Appends a record that takes most of a file; its outcome, and how often room was asked for.
+    fn append(log: &CommitLog, queue: &Arc<ConsumeQueue>) -> (Result<Stored, PutError>, u32) {
+        let body = vec![b'x'; SEGMENT_BYTES as usize / 2];
+        let host = "127.0.0.1:10911".parse().expect("an address");
+        let record = RecordFields {
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body: &body,
+            body_crc: RecordFields::body_crc(&body),
+            topic: b"t",
+            properties: b"",
+        };
+        let (queue, keys) = (Arc::clone(queue), KeyHashes::default());
+        let mut puts =
+            [Put { queue, record, tags_code: 0, keys, joined: false, outcome: Err(PutError::Pending) }];
+        let mut asked = 0;
+        log.append(&mut puts, || {
+            asked += 1;
+            asked < ASKED_MAX
+        });
+        (puts[0].outcome, asked)
+    }
+
+    fn empty_log() -> CommitLog {
+        let disk = SimDisk::new().shared();
+        let dir = PathBuf::from("/commitlog");
+        disk.create_dir(&dir).expect("a directory");
+        let segments = Segments::load(
+            Arc::clone(&disk),
+            dir,
+            PathBuf::from("/scratch"),
+            SEGMENT_BYTES,
+            MediumKind::Mapping,
+        )
+        .expect("an empty log");
+        let active = segments.create().expect("a file");
+        let events = Arc::new(Events::default());
+        let sums = Sums::load(&disk, Path::new("/"), &segments, 0, true, &events).expect("no checksums");
+        CommitLog::new(segments, sums, ManualClock::at(0), active, 0)
+    }
+
+    #[test]
+    fn asking_for_the_next_file_never_blocks_an_append_that_takes_it() {
+        let log = Arc::new(empty_log());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (finished, results) = mpsc::channel();
+        let (asker, asked, over) = (Arc::clone(&log), finished.clone(), Arc::clone(&is_over));
+        thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                asker.needs_next();
+            }
+            asked.send(()).expect("somebody waits");
+        });
+        thread::spawn(move || {
+            for _ in 0..1_000 {
+                // What an append does that fills the file, and takes its time.
+                log.between_appends(|| {
+                    (0..1_000).for_each(|_| hint::spin_loop());
+                    log.drop_next();
+                });
+            }
+            is_over.store(true, Ordering::Relaxed);
+            finished.send(()).expect("somebody waits");
+        });
+        for _ in 0..2 {
+            results.recv_timeout(Duration::from_secs(30)).expect("neither waits for the other");
+        }
+    }
+
+    #[test]
+    fn after_one_append_has_waited_in_vain_no_other_waits_until_there_is_room() {
+        let log = empty_log();
+        let queue = Arc::new(ConsumeQueue::new(QueueKey::new("t", 0), 0, 0, 0));
+        assert!(append(&log, &queue).0.is_ok());
+
+        assert_eq!(append(&log, &queue), (Err(PutError::Busy), ASKED_MAX));
+        assert_eq!(append(&log, &queue), (Err(PutError::Busy), 1));
+
+        log.set_next(log.segments().create().expect("another file"));
+        assert_eq!(append(&log, &queue).1, 0);
+        assert_eq!(
+            append(&log, &queue),
+            (Err(PutError::Busy), ASKED_MAX),
+            "there was room, so it is waited for again"
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! From appended to visible.
+//!
+//! Owns the position *visible*, which consumers may see: in async mode it follows *published* and is advanced by the
+//! appending thread itself; in sync mode it follows *durable* and is advanced by the flush thread. Whoever advances
+//! it drains the log's ring into the derived files, and then tells those who wait at a queue.
+//!
+//! Invariant: a record is in its queue before `visible` passes it, and records arrive in log order.
+//! Threads: any, one at a time under the dispatch lock; never while holding the put lock.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::store::derived::dispatch::{Derived, Dispatch};
+use crate::store::derived::files::DerivedFiles;
+use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::error::StoreError;
+use crate::store::sync::{AtomicU64, Mutex, fence};
+
+use super::commit_log::CommitLog;
+use super::medium::Unwritten;
+
+/// The newest record of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LastRecord {
+    /// Where it begins.
+    pub physical: u64,
+    /// When it was stored.
+    pub store_timestamp_ms: i64,
+    /// What it adds to the digest of the queues: nothing if it is in none.
+    pub weight: u64,
+}
+
+/// Who wants to know about new messages. Called from the thread that made them visible, with the dispatch lock held:
+/// an implementation may read from the store, must not append to it, and must not block.
+pub trait Arrivals: Send + Sync {
+    /// A message is visible in a queue that somebody waits at; `max` is the offset after it.
+    fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64);
+    /// Everything before `position` is on disk.
+    fn durable(&self, position: PhysicalOffset);
+    /// The store has stopped taking writes: nothing that still waits for the disk will get there.
+    fn latched(&self);
+}
+
+/// Moves records from the log's ring into the derived files.
+pub struct Dispatcher {
+    derived: DerivedFiles,
+    arrivals: OnceLock<Arc<dyn Arrivals>>,
+    moving: Mutex<Moving>,
+    visible: AtomicU64,
+}
+
+struct Moving {
+    /// Memory that changes places with the log's ring.
+    ring: Vec<Dispatch>,
+    /// Memory that changes places with the log's tail.
+    unwritten: Unwritten,
+    /// The newest record that is visible.
+    last: Option<LastRecord>,
+}
+
+impl Dispatcher {
+    /// A dispatcher for derived files that already hold everything before `visible`.
+    pub fn new(derived: DerivedFiles, visible: PhysicalOffset, last: Option<LastRecord>) -> Self {
+        Self {
+            derived,
+            arrivals: OnceLock::new(),
+            moving: Mutex::new(Moving { ring: Vec::new(), unwritten: Unwritten::default(), last }),
+            visible: AtomicU64::new(visible.0),
+        }
+    }
+
+    /// Names who is told about arrivals. Only the first call counts.
+    pub fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
+        let _ = self.arrivals.set(arrivals);
+    }
+
+    /// Who is told about arrivals.
+    pub fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
+        self.arrivals.get()
+    }
+
+    /// The derived files.
+    pub fn derived(&self) -> &DerivedFiles {
+        &self.derived
+    }
+
+    /// Position that consumers may see.
+    pub fn visible(&self) -> PhysicalOffset {
+        PhysicalOffset(self.visible.load(Ordering::Acquire))
+    }
+
+    /// The newest visible record, and the digest of the queues at that moment without it.
+    pub fn last(&self) -> (Option<LastRecord>, u64) {
+        let moving = self.moving.lock();
+        let weight = moving.last.map_or(0, |last| last.weight);
+        (moving.last, self.derived.queues.digest().wrapping_sub(weight))
+    }
+
+    /// Takes a topic's queues out of the table, while nothing is appended and nothing dispatched. Returns them, and the
+    /// end of the log at that moment.
+    pub fn remove_topic(&self, log: &CommitLog, topic: &str) -> (Vec<Arc<ConsumeQueue>>, PhysicalOffset) {
+        let mut moving = self.moving.lock();
+        let (removed, end) = log.between_appends(|| (self.derived.queues.remove(topic), log.published()));
+        if let Some(last) =
+            moving.last.as_mut().filter(|last| removed.iter().any(|queue| queue.weight() == last.weight))
+        {
+            // The newest record belongs to no queue any more.
+            last.weight = 0;
+        }
+        (removed, end)
+    }
+
+    /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after
+    /// the flush up to the position it is given in sync mode; what it is given beside that is in no file yet. An error
+    /// of `ready` leaves the records invisible for good.
+    pub fn advance(
+        &self,
+        log: &CommitLog,
+        ready: impl FnOnce(PhysicalOffset, &Unwritten) -> Result<(), StoreError>,
+    ) -> Result<PhysicalOffset, StoreError> {
+        let mut moving = self.moving.lock();
+        let Moving { ring, unwritten, last } = &mut *moving;
+        let position = log.take_ring(ring, unwritten);
+        let is_ready = ready(position, unwritten);
+        unwritten.bytes.clear();
+        if is_ready.is_ok() {
+            self.derived.take(ring);
+            if let Some(newest) = ring.last() {
+                let store_timestamp_ms = newest.store_timestamp_ms;
+                let weight = if newest.is_queued() { newest.queue.weight() } else { 0 };
+                *last = Some(LastRecord { physical: newest.physical.0, store_timestamp_ms, weight });
+            }
+            self.visible.store(position.0, Ordering::Release);
+            self.announce(ring);
+        }
+        ring.clear();
+        is_ready.map(|()| position)
+    }
+
+    fn announce(&self, records: &[Dispatch]) {
+        let Some(arrivals) = self.arrivals.get() else { return };
+        // The queues' ends before their waiters, for all of them at once: see `ConsumeQueue::set_awaited`.
+        fence(Ordering::SeqCst);
+        for record in records {
+            if record.queue.is_awaited() && record.is_queued() {
+                arrivals.arrived(&record.queue, record.queue_offset.advanced(1), record.tags_code);
+            }
+        }
+    }
+}

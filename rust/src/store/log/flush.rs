@@ -1,0 +1,156 @@
+//! Group commit: many senders, one flush.
+//!
+//! Owns the answer to "is this position on disk?". One flush takes everything published so far in one go; replies
+//! that wait are released when the durable position passes theirs. While one flush runs, the next one's messages
+//! gather: that is the whole window, there is no timer. In async mode the same thread flushes by the clock.
+//!
+//! A flush that failed is never tried again: the kernel may have dropped the pages and would say yes the next time. The
+//! log refuses writes from then on, those who wait are told, and reads go on.
+//!
+//! Invariant: durable <= published, and both only grow.
+//! Threads: `release_after` from any connection, without blocking it; never while holding the put lock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::positions::PhysicalOffset;
+use crate::store::error::StoreError;
+use crate::store::sync::{AtomicU64, Condvar, Mutex};
+
+use super::commit_log::CommitLog;
+use super::dispatcher::{Arrivals, Dispatcher};
+use super::medium::Unwritten;
+
+/// Flushes the log.
+pub struct Flush {
+    log: Arc<CommitLog>,
+    dispatcher: Arc<Dispatcher>,
+    is_sync: bool,
+    interval: Duration,
+    durable: AtomicU64,
+    /// One flush at a time.
+    flushing: Mutex<()>,
+    wish: Mutex<Wish>,
+    wished: Condvar,
+}
+
+struct Wish {
+    until: u64,
+    is_stopped: bool,
+}
+
+impl Flush {
+    /// A log whose bytes before `durable` are on disk.
+    pub fn new(
+        log: Arc<CommitLog>,
+        dispatcher: Arc<Dispatcher>,
+        is_sync: bool,
+        interval: Duration,
+        durable: PhysicalOffset,
+    ) -> Self {
+        Self {
+            log,
+            dispatcher,
+            is_sync,
+            interval,
+            durable: AtomicU64::new(durable.0),
+            flushing: Mutex::new(()),
+            wish: Mutex::new(Wish { until: durable.0, is_stopped: false }),
+            wished: Condvar::new(),
+        }
+    }
+
+    /// Everything before this position is on disk.
+    pub fn durable(&self) -> PhysicalOffset {
+        PhysicalOffset(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Asks for a flush that reaches `end`; `Arrivals::durable` or `Arrivals::latched` says what came of it.
+    pub fn release_after(&self, end: PhysicalOffset) {
+        let mut wish = self.wish.lock();
+        wish.until = wish.until.max(end.0);
+        self.wished.notify_one();
+    }
+
+    /// Flushes everything published so far, and in sync mode makes it visible.
+    pub fn flush(&self) -> Result<PhysicalOffset, StoreError> {
+        let _one = self.flushing.lock();
+        let flushed = if self.is_sync {
+            self.dispatcher.advance(&self.log, |position, unwritten| self.reach(position, unwritten))
+        } else {
+            let position = self.log.published();
+            self.reach(position, &Unwritten::default()).map(|()| position)
+        };
+        match &flushed {
+            Ok(position) => {
+                self.log.room_was_made();
+                self.tell(|arrivals| arrivals.durable(*position));
+            }
+            Err(error) => self.fail(error.to_string()),
+        }
+        flushed
+    }
+
+    /// Calls `work` while nothing is written to the files of the log.
+    pub fn between_flushes<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _one = self.flushing.lock();
+        work()
+    }
+
+    /// Refuses writes from now on, and says so to everybody who waits.
+    pub fn fail(&self, reason: String) {
+        if self.log.latch(reason) {
+            self.tell(|arrivals| arrivals.latched());
+        }
+    }
+
+    fn tell(&self, what: impl FnOnce(&dyn Arrivals)) {
+        if let Some(arrivals) = self.dispatcher.arrivals() {
+            what(&**arrivals);
+        }
+    }
+
+    fn reach(&self, position: PhysicalOffset, unwritten: &Unwritten) -> Result<(), StoreError> {
+        if let Some(reason) = self.log.failure() {
+            return Err(StoreError::ReadOnly { reason: reason.to_owned() });
+        }
+        let durable = self.durable();
+        if durable < position {
+            self.log.segments().write(unwritten)?;
+            self.log.segments().sync(durable.0..position.0)?;
+            self.durable.store(position.0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The flush thread's life.
+    pub fn run(&self) {
+        loop {
+            let is_stopped = self.wait();
+            if is_stopped {
+                return;
+            }
+            if self.log.failure().is_none() && self.durable() < self.log.published() {
+                // An error has latched the log; there is nobody here to tell.
+                let _ = self.flush();
+            }
+        }
+    }
+
+    /// Waits until somebody waits for a flush, or for the interval; `true` when the thread is to end.
+    fn wait(&self) -> bool {
+        let mut wish = self.wish.lock();
+        let is_idle = self.log.failure().is_some() || wish.until <= self.durable.load(Ordering::Acquire);
+        if is_idle && !wish.is_stopped {
+            self.wished.wait_for(&mut wish, self.interval);
+        }
+        wish.is_stopped
+    }
+
+    /// Ends the flush thread.
+    pub fn stop(&self) {
+        self.wish.lock().is_stopped = true;
+        self.wished.notify_all();
+    }
+}

@@ -1,0 +1,175 @@
+//! Where the bytes at the end of the log live between append and disk.
+//!
+//! A medium is the writing half of the log and belongs to whoever holds the put lock. There are two:
+//!
+//! - the **mapping** of the file itself: a message is copied once, into the page cache. It can be read at once and a killed
+//!   process loses nothing, but a flush has to find the pages it changed, which makes it slow: for `ASYNC_FLUSH`;
+//! - the **tail**, memory of this process, which the flush takes, writes to the file and syncs. A full or broken disk
+//!   answers with an error, and a flush costs a third: for `SYNC_FLUSH`, where nobody may read before it anyway.
+//!
+//! Invariant: bytes become readable in the order they were appended, and only whole.
+
+use crate::message::record::encode_blank;
+use crate::store::disk::region::Appender;
+
+/// Every file but the newest ends with a blank of at least this size, so this much stays free behind a record.
+pub const BLANK_BYTES_MIN: usize = 8;
+/// Bytes a tail holds before an append has to wait for the flush. An empty one takes any batch, however large.
+const TAIL_BYTES: usize = 4 << 20;
+
+/// Which medium a store writes through.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum MediumKind {
+    /// The mapping of the newest file.
+    #[default]
+    Mapping,
+    /// Memory of the process, written and synced by the flush.
+    Tail,
+}
+
+/// Bytes on their way from a tail to their file, and their position in the log. They lie in one file.
+#[derive(Default, Debug)]
+pub struct Unwritten {
+    /// Position of the first byte.
+    pub at: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// The end of the log, as the holder of the put lock sees it. No method may block; none allocates in steady state.
+pub trait Medium: Send {
+    /// Whether records of `size` bytes in all can be taken now, or must wait for a flush. That they fit into the file is
+    /// the caller's to know.
+    fn has_room(&self, size: usize) -> bool;
+    /// Room for the next `size` bytes, to be filled before the next call; `None` when there is none.
+    fn append(&mut self, size: usize) -> Option<&mut [u8]>;
+    /// Hands over everything appended so far: to readers, or to the next flush.
+    fn commit(&mut self);
+    /// Ends the file with a blank of `blank` bytes, and goes on in the next one, which begins at `base`.
+    fn enter(&mut self, blank: usize, base: u64, next: Option<Appender>);
+    /// Takes what has to be written to a file. `into` must be empty; its memory is used again.
+    fn take(&mut self, into: &mut Unwritten);
+}
+
+impl Medium for Appender {
+    fn has_room(&self, size: usize) -> bool {
+        size <= self.room()
+    }
+
+    fn append(&mut self, size: usize) -> Option<&mut [u8]> {
+        Appender::append(self, size)
+    }
+
+    fn commit(&mut self) {
+        self.publish();
+    }
+
+    fn enter(&mut self, blank: usize, _base: u64, next: Option<Appender>) {
+        if let Some(rest) = Appender::append(self, blank).filter(|rest| rest.len() >= BLANK_BYTES_MIN) {
+            encode_blank(rest, blank as u32);
+        }
+        self.publish();
+        if let Some(next) = next {
+            *self = next;
+        }
+    }
+
+    fn take(&mut self, _into: &mut Unwritten) {}
+}
+
+/// The end of the log in memory of this process.
+#[derive(Debug)]
+pub struct Tail {
+    unwritten: Unwritten,
+    /// Where the next file begins, once the blank of this one is in the tail: one flush never spans two files.
+    entering: Option<u64>,
+}
+
+impl Tail {
+    /// A tail of a log that ends at `end`.
+    pub fn new(end: u64) -> Self {
+        let bytes = Vec::with_capacity(TAIL_BYTES + BLANK_BYTES_MIN);
+        Self { unwritten: Unwritten { at: end, bytes }, entering: None }
+    }
+}
+
+impl Medium for Tail {
+    fn has_room(&self, size: usize) -> bool {
+        let used = self.unwritten.bytes.len();
+        self.entering.is_none() && (used == 0 || used + size <= TAIL_BYTES)
+    }
+
+    fn append(&mut self, size: usize) -> Option<&mut [u8]> {
+        if self.entering.is_some() {
+            return None;
+        }
+        let bytes = &mut self.unwritten.bytes;
+        let start = bytes.len();
+        bytes.resize(start + size, 0);
+        bytes.get_mut(start..)
+    }
+
+    fn commit(&mut self) {}
+
+    fn enter(&mut self, blank: usize, base: u64, _next: Option<Appender>) {
+        // The head of the blank: the rest of the file is zeros already.
+        let start = self.unwritten.bytes.len();
+        self.unwritten.bytes.resize(start + BLANK_BYTES_MIN, 0);
+        if let Some(rest) = self.unwritten.bytes.get_mut(start..) {
+            encode_blank(rest, blank as u32);
+        }
+        self.entering = Some(base);
+    }
+
+    fn take(&mut self, into: &mut Unwritten) {
+        debug_assert!(into.bytes.is_empty(), "what was taken before has been written");
+        into.bytes.reserve_exact((TAIL_BYTES + BLANK_BYTES_MIN).saturating_sub(into.bytes.capacity()));
+        let end = self.unwritten.at + self.unwritten.bytes.len() as u64;
+        into.at = self.entering.take().unwrap_or(end);
+        std::mem::swap(&mut self.unwritten, into);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(tail: &mut Tail) -> (u64, Vec<u8>) {
+        let mut into = Unwritten::default();
+        tail.take(&mut into);
+        (into.at, into.bytes)
+    }
+
+    #[test]
+    fn a_tail_hands_over_what_was_appended_since_the_last_time() {
+        let mut tail = Tail::new(100);
+        tail.append(3).expect("room").copy_from_slice(b"abc");
+        assert_eq!(taken(&mut tail), (100, b"abc".to_vec()));
+        assert_eq!(taken(&mut tail), (103, Vec::new()));
+        tail.append(2).expect("room").copy_from_slice(b"de");
+        assert_eq!(taken(&mut tail), (103, b"de".to_vec()));
+    }
+
+    #[test]
+    fn a_full_tail_waits_for_the_flush_and_an_empty_one_takes_any_batch() {
+        let mut tail = Tail::new(0);
+        assert!(tail.has_room(TAIL_BYTES + 1));
+        tail.append(TAIL_BYTES).expect("room");
+        assert!(!tail.has_room(1));
+        tail.append(1).expect("the rest of a batch");
+        assert_eq!(taken(&mut tail).1.len(), TAIL_BYTES + 1);
+        assert!(tail.has_room(1));
+    }
+
+    #[test]
+    fn a_tail_that_ends_a_file_takes_nothing_of_the_next_one_before_the_flush() {
+        let mut tail = Tail::new(1000);
+        tail.append(4).expect("room").copy_from_slice(b"last");
+        tail.enter(20, 1024, None);
+        assert!(tail.append(1).is_none());
+        let (at, bytes) = taken(&mut tail);
+        assert_eq!((at, bytes.len()), (1000, 4 + BLANK_BYTES_MIN));
+        assert!(tail.append(1).is_some());
+        assert_eq!(taken(&mut tail).0, 1024);
+    }
+}

@@ -1,0 +1,147 @@
+//! Walks the records of the log.
+//!
+//! Reads what is on disk with no faith in it: a record counts only when its lengths agree, it says it is where it is,
+//! its body has the CRC it claims and its text is text. The first thing that does not is where the log ends, unless
+//! it was durable once: then it is damage, and the log goes on at the next whole record.
+//!
+//! Threads: recovery.
+
+use std::sync::Arc;
+
+use crate::message::record::{MAGIC_V1, MAGIC_V2, RecordView, Scanned, scan};
+use crate::store::derived::queue::unit::Unit;
+
+use super::checksums::Sums;
+use super::segment::Segment;
+use super::segments::Segments;
+
+/// What both kinds of records have in common at the front of their magic.
+const MAGIC_HEAD: &[u8] = &[0xDA, 0xA3, 0x20];
+
+/// Why a walk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WalkEnd {
+    /// Nothing follows.
+    End,
+    /// Something follows that is no whole record.
+    Torn,
+}
+
+/// What a walk comes across.
+pub enum Found<'a> {
+    /// A whole record.
+    Record(&'a RecordView<'a>),
+    /// Bytes that were whole records once, up to this position.
+    Damage(u64),
+}
+
+/// What may be believed of a log.
+#[derive(Clone, Copy)]
+pub struct Faith<'a> {
+    /// Everything before was durable once: what is broken there is rotten, not torn, and does not end the log.
+    pub durable: u64,
+    /// Checksums.
+    pub sums: &'a Sums,
+}
+
+/// Calls `visit` with everything from `from` on, which must be where a record or a file begins, up to `limit`.
+/// Returns where the log ends, and why.
+pub fn walk<E>(
+    segments: &Segments,
+    from: u64,
+    limit: u64,
+    faith: Faith<'_>,
+    mut visit: impl FnMut(u64, Found<'_>) -> Result<(), E>,
+) -> Result<(u64, WalkEnd), E> {
+    let mut at = from;
+    while at < limit {
+        let Some(segment) = segments.find(at) else { break };
+        let Some(end) = walk_segment(&segment, &mut at, limit, faith.sums, &mut visit)? else {
+            // A blank with no file behind it is written over by the next message that fits.
+            if segments.find(segment.limit()).is_none() {
+                break;
+            }
+            at = segment.limit();
+            continue;
+        };
+        let next = if at < faith.durable { next_whole(segments, &segment, at) } else { None };
+        let Some(next) = next else { return Ok((at, end)) };
+        visit(at, Found::Damage(next))?;
+        at = next;
+    }
+    Ok((at, WalkEnd::End))
+}
+
+/// Walks one file and moves `at`; `None` when it ends with a blank, at which `at` stays.
+fn walk_segment<E>(
+    segment: &Arc<Segment>,
+    at: &mut u64,
+    limit: u64,
+    sums: &Sums,
+    visit: &mut impl FnMut(u64, Found<'_>) -> Result<(), E>,
+) -> Result<Option<WalkEnd>, E> {
+    while *at < limit {
+        let bytes = segment.bytes_from(*at);
+        match scan(bytes) {
+            Scanned::Record(record) if is_whole(&record, *at) => {
+                let next = *at + record.total_size() as u64;
+                let is_sound = sums.is_sound(segment, *at..next);
+                visit(*at, if is_sound { Found::Record(&record) } else { Found::Damage(next) })?;
+                *at = next;
+            }
+            Scanned::Blank { size } if size as usize == bytes.len() => return Ok(None),
+            Scanned::End => return Ok(Some(WalkEnd::End)),
+            Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Broken(_) => {
+                return Ok(Some(WalkEnd::Torn));
+            }
+        }
+    }
+    Ok(Some(WalkEnd::End))
+}
+
+/// The first place behind `at` where a whole record begins, in the same file, or at the begin of the next one.
+fn next_whole(segments: &Segments, segment: &Segment, at: u64) -> Option<u64> {
+    let bytes = segment.bytes_from(at);
+    // A record says where it is, so that nothing inside of a message passes for one.
+    let in_file = memchr::memmem::find_iter(bytes, MAGIC_HEAD).filter_map(|magic| magic.checked_sub(4));
+    let is_record = |start: &usize| {
+        let at = at + *start as u64;
+        let rest = bytes.get(*start..).unwrap_or_default();
+        *start > 0 && RecordView::parse(rest).is_ok_and(|record| is_whole(&record, at))
+    };
+    let next = in_file.into_iter().find(is_record).map(|start| at + start as u64);
+    let in_next_file = || {
+        let next = segments.find(segment.limit())?;
+        let is_record = record_at(segments, next.base(), |record| is_whole(record, next.base()));
+        (is_record == Some(true)).then(|| next.base())
+    };
+    next.or_else(in_next_file)
+}
+
+/// Whether a record at `at` is what was written there.
+pub fn is_whole(record: &RecordView<'_>, at: u64) -> bool {
+    record.physical_offset().0 == at && record.body_crc_matches() && record.check_text().is_ok()
+}
+
+/// Whether the head of a record at the front of `bytes` says what the queue entry that led there says. Cheap enough for
+/// every message of every read; entries and log are synced apart, and disks rot.
+pub fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bool {
+    let Some(head) = bytes.first_chunk::<36>() else { return false };
+    let int = |from: usize| {
+        head.get(from..).and_then(|rest| rest.first_chunk()).map(|int| u32::from_be_bytes(*int))
+    };
+    let long = |from: usize| {
+        head.get(from..).and_then(|rest| rest.first_chunk()).map(|long| u64::from_be_bytes(*long))
+    };
+    int(0) == Some(unit.size)
+        && matches!(int(4), Some(MAGIC_V1 | MAGIC_V2))
+        && long(20) == Some(offset)
+        && long(28) == Some(at)
+}
+
+/// The record at `at`, if there is one that lies in one file and says it is there; its CRC is not checked.
+pub fn record_at<T>(segments: &Segments, at: u64, read: impl FnOnce(&RecordView<'_>) -> T) -> Option<T> {
+    let segment = segments.find(at)?;
+    let record = RecordView::parse(segment.bytes_from(at)).ok()?;
+    (record.physical_offset().0 == at).then(|| read(&record))
+}

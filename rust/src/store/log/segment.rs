@@ -1,0 +1,159 @@
+//! One file of the log.
+//!
+//! Owns the mapping of the file and what of it may be read. It is mapped once for reading and, where that is the medium, for
+//! writing; what is written to the file in another way is revealed when it is there.
+//!
+//! Invariant: bytes that can be read never change.
+//! Threads: reading from any; `write` and `prepare` from one at a time, who holds the flush; the rest from recovery.
+
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::store::disk::DiskFile;
+use crate::store::disk::region::{Appender, Reader, Region};
+use crate::store::error::StoreError;
+
+use super::medium::Unwritten;
+
+/// Bytes written in one piece when recovery writes them again.
+const REWRITE_BYTES: usize = 1 << 20;
+
+/// One file of the log, mapped.
+pub struct Segment {
+    base: u64,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    region: Region,
+    reader: Reader,
+    /// The readable bytes as they were when somebody last needed more of them.
+    view: Mutex<Bytes>,
+}
+
+impl Segment {
+    /// Maps a file of `size` bytes, of which the first `published` are records; for writing behind them if it `is_written` that
+    /// way.
+    pub fn map(
+        file: Arc<dyn DiskFile>,
+        base: u64,
+        path: PathBuf,
+        size: u64,
+        (published, is_written): (u64, bool),
+    ) -> Result<(Self, Option<Appender>), StoreError> {
+        let region = file.map(size as usize, is_written).map_err(StoreError::io(&path, "map into memory"))?;
+        let claimed = match is_written {
+            true => region.claim_log(published as usize).map(|(appender, reader)| (Some(appender), reader)),
+            false => region.claim_file(published as usize).map(|reader| (None, reader)),
+        };
+        let Some((appender, reader)) = claimed else {
+            let expected = "expected a mapping that nobody else has claimed".to_owned();
+            return Err(StoreError::Layout { path, expected });
+        };
+        Ok((Self { base, path, file, region, reader, view: Mutex::default() }, appender))
+    }
+
+    /// Position of the first byte.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Size of the file.
+    pub fn size(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Position after the last byte that the file can hold.
+    pub fn limit(&self) -> u64 {
+        self.base + self.size() as u64
+    }
+
+    /// Position after the last readable byte.
+    pub fn published(&self) -> u64 {
+        self.base + self.reader.published() as u64
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file itself.
+    pub fn file(&self) -> &Arc<dyn DiskFile> {
+        &self.file
+    }
+
+    /// Readable bytes from `at` to the end of what the file holds.
+    pub fn bytes_from(&self, at: u64) -> &[u8] {
+        let start = at.saturating_sub(self.base) as usize;
+        self.reader.bytes(start..self.reader.published()).unwrap_or_default()
+    }
+
+    /// Readable bytes from the start of the file, at least up to position `end` if those are readable.
+    ///
+    /// Slices of a view share its hold on the mapping: each costs a count, and no allocation.
+    pub fn view(&self, end: u64) -> Bytes {
+        let mut view = self.view.lock();
+        if self.base + (view.len() as u64) < end {
+            *view = self.reader.slice(0..self.reader.published()).map(Bytes::from_owner).unwrap_or_default();
+        }
+        view.clone()
+    }
+
+    /// Makes the bytes of `range`, clipped to this segment, durable.
+    pub fn sync(&self, range: Range<u64>) -> io::Result<()> {
+        let range = self.clip(range);
+        match self.region.is_writable() {
+            _ if range.is_empty() => Ok(()),
+            true => self.file.sync_map(&self.region, range),
+            false => self.file.sync(),
+        }
+    }
+
+    /// Writes bytes behind the readable ones, and makes them readable.
+    pub fn write(&self, unwritten: &Unwritten) -> io::Result<()> {
+        let start = unwritten.at - self.base;
+        self.file.write_at(&unwritten.bytes, start)?;
+        self.reader.reveal(start as usize + unwritten.bytes.len());
+        Ok(())
+    }
+
+    /// Makes the bytes of `range` that nobody has written yet quick to write: present in memory, or known to the file
+    /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written
+    /// to the file.
+    pub fn prepare(&self, range: Range<u64>) -> io::Result<()> {
+        let range = self.clip(range.start.max(self.published())..range.end);
+        match self.region.is_writable() {
+            _ if range.is_empty() => Ok(()),
+            true => self.region.populate(range),
+            false => self.file.write_zeros(range.start as u64..range.end as u64),
+        }
+    }
+
+    /// Zeroes everything behind the first `used` bytes, durably.
+    pub fn zero_from(&self, used: u64) -> io::Result<()> {
+        self.file.zero(used..self.size() as u64)?;
+        self.file.sync()
+    }
+
+    /// Makes the bytes of `range`, clipped to this segment, durable by writing them once more.
+    pub fn rewrite(&self, range: Range<u64>) -> io::Result<()> {
+        let inside = self.clip(range);
+        let mut at = inside.start;
+        while at < inside.end {
+            let end = inside.end.min(at + REWRITE_BYTES);
+            let bytes = self.reader.bytes(at..end).unwrap_or_default().to_vec();
+            self.file.write_at(&bytes, at as u64)?;
+            at = end;
+        }
+        if inside.is_empty() { Ok(()) } else { self.file.sync() }
+    }
+
+    fn clip(&self, range: Range<u64>) -> Range<usize> {
+        let inside = |at: u64| at.clamp(self.base, self.limit()).saturating_sub(self.base) as usize;
+        inside(range.start)..inside(range.end)
+    }
+}

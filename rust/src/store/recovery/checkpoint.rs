@@ -1,0 +1,280 @@
+//! What the store knows about itself on disk: `checkpoint`, `abort`, and the mark beside them.
+//!
+//! `checkpoint` is Apache's: up to which record log, queues and index are durable. `abort` exists while the store is
+//! open. The mark, `rmqpy/mark`, is ours: it says that these very checkpoint bytes were written by us, so that they
+//! hold to the record, and after an orderly stop where the log ended and what the derived files looked like. A mark
+//! that does not match what it describes, because Apache ran in between or somebody deleted files, is worth nothing
+//! and does no harm.
+//!
+//! Invariant: a checkpoint names only positions that are durable in everything it speaks of.
+//! Threads: recovery, then the keeper, then whoever closes the store.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::store::disk::{Disk, Open};
+use crate::store::error::StoreError;
+
+/// The six numbers of the checkpoint file that mean something, of its 4096 bytes.
+pub const CHECKPOINT_BYTES: usize = 48;
+const CHECKPOINT_FILE_BYTES: u64 = 4096;
+/// Size of the mark.
+pub const MARK_BYTES: usize = 104;
+const MARK_MAGIC: &[u8; 8] = b"RMQPYMK1";
+
+/// Contents of the checkpoint file.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Checkpoint {
+    /// Store time of the newest record known to be durable in the log.
+    pub log_timestamp_ms: i64,
+    /// Store time of the newest record whose queue entry is durable.
+    pub queue_timestamp_ms: i64,
+    /// Store time of the newest key of the newest full index file.
+    pub index_timestamp_ms: i64,
+    /// What a master last told its slave; kept as found.
+    pub master_flushed: i64,
+    /// The confirm offset of controller mode; kept as found.
+    pub confirmed: i64,
+    /// Start of the newest record that is durable in the log, the queues and the index.
+    pub record: i64,
+}
+
+impl Checkpoint {
+    /// The file's first bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; CHECKPOINT_BYTES] {
+        let fields = [
+            self.log_timestamp_ms,
+            self.queue_timestamp_ms,
+            self.index_timestamp_ms,
+            self.master_flushed,
+            self.confirmed,
+            self.record,
+        ];
+        let mut bytes = [0; CHECKPOINT_BYTES];
+        for (into, field) in bytes.chunks_exact_mut(8).zip(fields) {
+            into.copy_from_slice(&field.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Reads the file's first bytes; what is missing at the end, as in files of older brokers, is 0.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Self {
+        let field = |index: usize| long_at(bytes, index * 8);
+        Self {
+            log_timestamp_ms: field(0),
+            queue_timestamp_ms: field(1),
+            index_timestamp_ms: field(2),
+            master_flushed: field(3),
+            confirmed: field(4),
+            record: field(5),
+        }
+    }
+}
+
+/// How an orderly stop left the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CleanStop {
+    /// End of the log.
+    pub log_end: u64,
+    /// Start of the last record of the log, or its end when there is none.
+    pub last_record: u64,
+    /// CRC-32 of the whole last record.
+    pub last_record_crc: u32,
+    /// Digest of the derived files.
+    pub derived: u64,
+}
+
+/// The mark: which checkpoint it belongs to, and the clean stop if there was one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// The checkpoint it belongs to.
+    pub checkpoint: Checkpoint,
+    /// Digest of the queues' units of records before the checkpoint's.
+    pub queues: u64,
+    /// Where an orderly stop left the store.
+    pub clean_stop: Option<CleanStop>,
+}
+
+impl Mark {
+    fn encode(&self) -> [u8; MARK_BYTES] {
+        let stop = self.clean_stop.unwrap_or(CleanStop {
+            log_end: 0,
+            last_record: 0,
+            last_record_crc: 0,
+            derived: 0,
+        });
+        let mut bytes = Vec::with_capacity(MARK_BYTES);
+        bytes.extend_from_slice(MARK_MAGIC);
+        bytes.extend_from_slice(&self.checkpoint.encode());
+        bytes.extend_from_slice(&self.queues.to_be_bytes());
+        bytes.extend_from_slice(&stop.log_end.to_be_bytes());
+        bytes.extend_from_slice(&stop.last_record.to_be_bytes());
+        bytes.extend_from_slice(&stop.derived.to_be_bytes());
+        bytes.extend_from_slice(&stop.last_record_crc.to_be_bytes());
+        bytes.extend_from_slice(&u32::from(self.clean_stop.is_some()).to_be_bytes());
+        bytes.resize(MARK_BYTES - 4, 0);
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+        let mut mark = [0; MARK_BYTES];
+        mark.copy_from_slice(&bytes);
+        mark
+    }
+
+    /// Reads a mark; `None` when the bytes are none.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (body, crc) = bytes.get(..MARK_BYTES)?.split_last_chunk::<4>()?;
+        let body = body.strip_prefix(MARK_MAGIC.as_slice())?;
+        let (checkpoint, stop) = body.split_first_chunk::<CHECKPOINT_BYTES>()?;
+        let number = |at| long_at(stop, at) as u64;
+        if crc32fast::hash(bytes.get(..MARK_BYTES - 4)?) != u32::from_be_bytes(*crc) {
+            return None;
+        }
+        let clean_stop = CleanStop {
+            log_end: number(8),
+            last_record: number(16),
+            derived: number(24),
+            last_record_crc: (number(32) >> 32) as u32,
+        };
+        let is_clean = number(32) as u32 == 1;
+        Some(Self {
+            checkpoint: Checkpoint::decode(checkpoint),
+            queues: number(0),
+            clean_stop: is_clean.then_some(clean_stop),
+        })
+    }
+}
+
+/// The files of this module.
+pub struct Marks {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    checkpoint: PathBuf,
+    abort: PathBuf,
+    mark: PathBuf,
+}
+
+impl Marks {
+    /// The files of the store in `root`; our own directory is made if need be.
+    pub fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<Self, StoreError> {
+        let own = root.join("rmqpy");
+        disk.create_dir(&own).map_err(StoreError::io(&own, "create"))?;
+        Ok(Self {
+            disk,
+            root: root.to_owned(),
+            checkpoint: root.join("checkpoint"),
+            abort: root.join("abort"),
+            mark: own.join("mark"),
+        })
+    }
+
+    /// The checkpoint, all zeros where there is none, and the mark, if it belongs to it.
+    pub fn load(&self) -> Result<(Checkpoint, Option<Mark>), StoreError> {
+        let checkpoint = self.read(&self.checkpoint, CHECKPOINT_BYTES)?;
+        let checkpoint = Checkpoint::decode(&checkpoint);
+        let mark = Mark::decode(&self.read(&self.mark, MARK_BYTES)?);
+        Ok((checkpoint, mark.filter(|mark| mark.checkpoint == checkpoint)))
+    }
+
+    /// Writes both, durably.
+    pub fn save(
+        &self,
+        checkpoint: &Checkpoint,
+        queues: u64,
+        clean_stop: Option<CleanStop>,
+    ) -> Result<(), StoreError> {
+        // The checkpoint first: between the two the mark matches nothing, and recovery reads a little more.
+        self.write(&self.checkpoint, &checkpoint.encode(), CHECKPOINT_FILE_BYTES)?;
+        let mark = Mark { checkpoint: *checkpoint, queues, clean_stop };
+        self.write(&self.mark, &mark.encode(), MARK_BYTES as u64)
+    }
+
+    /// Whether the store was not closed in order.
+    pub fn is_aborted(&self) -> Result<bool, StoreError> {
+        let entries = self.disk.list(&self.root).map_err(StoreError::io(&self.root, "list"))?;
+        Ok(entries.iter().any(|entry| entry.name == "abort"))
+    }
+
+    /// Makes the abort file, durably, before anything changes: a power loss must not make a dirty store look clean.
+    /// The directories made so far become durable with it, whatever an earlier start left undone.
+    pub fn begin(&self) -> Result<(), StoreError> {
+        let process = std::process::id().to_string();
+        self.write(&self.abort, process.as_bytes(), process.len() as u64)?;
+        for dir in self.root.ancestors().take(2) {
+            self.disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the abort file, durably: the store was closed in order.
+    pub fn end(&self) -> Result<(), StoreError> {
+        self.disk.remove(&self.abort).map_err(StoreError::io(&self.abort, "remove"))?;
+        self.disk.sync_dir(&self.root).map_err(StoreError::io(&self.root, "sync"))
+    }
+
+    fn read(&self, path: &Path, size: usize) -> Result<Vec<u8>, StoreError> {
+        let file = match self.disk.open(path, Open::Read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            file => file.map_err(StoreError::io(path, "open"))?,
+        };
+        let mut bytes = vec![0; size];
+        let read = file.read_at(&mut bytes, 0).map_err(StoreError::io(path, "read"))?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8], size: u64) -> Result<(), StoreError> {
+        let file = self.disk.open(path, Open::Create).map_err(StoreError::io(path, "create"))?;
+        let is_new = file.size().map_err(StoreError::io(path, "measure"))? != size;
+        if is_new {
+            file.resize(size).map_err(StoreError::io(path, "extend"))?;
+        }
+        file.write_at(bytes, 0).map_err(StoreError::io(path, "write"))?;
+        file.sync().map_err(StoreError::io(path, "sync"))?;
+        match path.parent() {
+            Some(dir) if is_new => self.disk.sync_dir(dir).map_err(StoreError::io(dir, "sync")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn long_at(bytes: &[u8], at: usize) -> i64 {
+    let mut long = [0; 8];
+    long.iter_mut().zip(bytes.iter().skip(at)).for_each(|(into, byte)| *into = *byte);
+    i64::from_be_bytes(long)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STOP: CleanStop =
+        CleanStop { log_end: 900, last_record: 800, last_record_crc: 0xDEAD_BEEF, derived: u64::MAX };
+
+    #[test]
+    fn a_mark_reads_back_and_a_flipped_bit_makes_it_worthless() {
+        for clean_stop in [None, Some(STOP)] {
+            let checkpoint = Checkpoint { log_timestamp_ms: 7, record: 800, ..Checkpoint::default() };
+            let mark = Mark { checkpoint, queues: 12, clean_stop };
+            let bytes = mark.encode();
+            assert_eq!(Mark::decode(&bytes), Some(mark));
+            for bit in 0..MARK_BYTES * 8 {
+                let mut bytes = bytes;
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Mark::decode(&bytes), None, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_checkpoint_of_an_older_broker_has_zeros_at_its_end() {
+        let checkpoint =
+            Checkpoint { log_timestamp_ms: 1, queue_timestamp_ms: 2, record: 6, ..Checkpoint::default() };
+        let bytes = checkpoint.encode();
+        assert_eq!(Checkpoint::decode(&bytes), checkpoint);
+        assert_eq!(Checkpoint::decode(&bytes[..40]), Checkpoint { record: 0, ..checkpoint });
+        assert_eq!(Checkpoint::decode(&[]), Checkpoint::default());
+    }
+}

@@ -1,0 +1,353 @@
+//! From whatever is on the disk to a store that may be written.
+//!
+//! Owns the decision how far back to read. After an orderly stop of ours that still matches the folder: nothing. After
+//! a crash of ours: from the record of the checkpoint. After anybody else: from the begin of the file that holds it.
+//! And from the begin of the log for what turns out to be missing. Reading ends at the first record that is not
+//! whole; what follows is zeroed, durably, before anything is written. What was durable before and is broken now is
+//! rotten, not torn: it is passed over and reported, and what follows it stays.
+//!
+//! Invariants: running it twice changes nothing the second time, also when the first was cut short; nothing of the log
+//! before its end is ever changed; when it returns, all that it found is durable.
+//! Threads: whoever opens the store; `Progress` may be read from any.
+
+pub mod checkpoint;
+pub mod deleted_topics;
+pub mod progress;
+pub mod queue_load;
+pub mod replay;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::clock::SharedClock;
+use crate::positions::QueueKey;
+use crate::store::derived::dispatch::Derived;
+use crate::store::derived::files::DerivedFiles;
+use crate::store::derived::index::Index;
+use crate::store::disk::Disk;
+use crate::store::error::StoreError;
+use crate::store::events::{Event, Events};
+use crate::store::log::checksums::Sums;
+use crate::store::log::dispatcher::LastRecord;
+use crate::store::log::scan::{Faith, WalkEnd, is_whole, record_at, walk};
+use crate::store::log::segments::{Active, Segments};
+use crate::store::options::Options;
+use checkpoint::{Checkpoint, CleanStop, Marks};
+use deleted_topics::DeletedTopics;
+use progress::{Phase, Progress};
+use queue_load::Folders;
+use replay::{Feed, Past, empty};
+
+/// The original distrusts its checkpoint's times by this much.
+const TIMESTAMP_SLACK_MS: i64 = 3000;
+
+/// What recovery found and made.
+pub struct Recovered {
+    /// The files of the log.
+    pub segments: Segments,
+    /// Their checksums.
+    pub sums: Sums,
+    /// Where it goes on.
+    pub active: Active,
+    /// Queues and index, with everything that is in the log.
+    pub derived: DerivedFiles,
+    /// Topics that must not come back from the log.
+    pub deleted: DeletedTopics,
+    /// The last record, if there is any.
+    pub last: Option<LastRecord>,
+    /// The checkpoint on disk.
+    pub checkpoint: Checkpoint,
+}
+
+/// Opens log, queues and index of the store in `options.root`, which this process has locked. Of its log `lost_bytes` were
+/// left out when it was copied.
+pub fn recover(
+    options: &Options,
+    disk: &Arc<dyn Disk>,
+    clock: &SharedClock,
+    marks: &Marks,
+    progress: &Progress,
+    events: &Arc<Events>,
+    lost_bytes: u64,
+) -> Result<Recovered, StoreError> {
+    progress.enter(Phase::Loading, 0);
+    for name in ["commitlog", "consumequeue", "index"] {
+        let dir = options.root.join(name);
+        disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+    }
+    let log_dir = options.root.join("commitlog");
+    let scratch = options.root.join("rmqpy").join("segment");
+    let segments = Segments::load(Arc::clone(disk), log_dir, scratch, options.segment_bytes, options.medium)?;
+    let (checkpoint, mark) = marks.load()?;
+    let was_aborted = marks.is_aborted()?;
+    marks.begin()?;
+    let deleted = DeletedTopics::load(disk, &options.root, segments.begin())?;
+    let stop = mark.and_then(|mark| mark.clean_stop).filter(|_| !was_aborted);
+    let durable = stop.map_or(checkpoint.record.max(0) as u64, |stop| stop.log_end);
+    let sums = Sums::load(disk, &options.root, &segments, durable, mark.is_some(), events)?;
+    let recovery = Recovery {
+        options,
+        disk,
+        clock,
+        marks,
+        progress,
+        events,
+        segments,
+        sums,
+        durable,
+        deleted,
+        checkpoint,
+        lost_bytes,
+    };
+    match (stop, mark) {
+        (Some(stop), _) => recovery.after_clean_stop(stop),
+        (None, mark) => recovery.after_crash(mark.map(|mark| mark.queues)),
+    }
+}
+
+struct Recovery<'a> {
+    options: &'a Options,
+    disk: &'a Arc<dyn Disk>,
+    clock: &'a SharedClock,
+    marks: &'a Marks,
+    progress: &'a Progress,
+    events: &'a Arc<Events>,
+    segments: Segments,
+    sums: Sums,
+    /// Everything of the log before was durable when the store was last open.
+    durable: u64,
+    deleted: DeletedTopics,
+    checkpoint: Checkpoint,
+    lost_bytes: u64,
+}
+
+impl Recovery<'_> {
+    fn derived(&self) -> Result<(DerivedFiles, Folders), StoreError> {
+        let options = self.options;
+        let index = Index::new(
+            Arc::clone(self.disk),
+            options.root.join("index"),
+            Arc::clone(self.clock),
+            options.index_slots,
+            options.index_entries,
+        );
+        let deleted = self.deleted.unfinished();
+        let (queues, folders) = queue_load::open(self.disk, options, &deleted)?;
+        for topic in &deleted {
+            queues.files().remove_topic(topic)?;
+            self.deleted.finish(topic)?;
+        }
+        Ok((DerivedFiles { queues, index: options.index_enabled.then_some(index) }, folders))
+    }
+
+    /// Takes everything as it was left, if it is as it was left.
+    fn after_clean_stop(self, stop: CleanStop) -> Result<Recovered, StoreError> {
+        let Some(last) = self.last_record_of(&stop) else { return self.after_crash(None) };
+        let (derived, folders) = self.derived()?;
+        let loaded = queue_load::load(&derived.queues, &**self.disk, &self.segments, folders, None)?;
+        derived.queues.recount();
+        if let Some(index) = &derived.index {
+            index.load()?;
+        }
+        let begin = self.segments.begin();
+        if !loaded.damaged.is_empty() || derived.digest() != stop.derived {
+            drop(derived);
+            return self.from(begin, None, loaded.damaged);
+        }
+        loaded.in_doubt.iter().try_for_each(|queue| derived.queues.correct_min(queue, begin))?;
+        let active = match self.segments.resume(stop.log_end)? {
+            Some(active) => active,
+            None => self.segments.create()?,
+        };
+        let Self { segments, sums, deleted, checkpoint, .. } = self;
+        Ok(Recovered { segments, sums, active, derived, deleted, last, checkpoint })
+    }
+
+    /// The last record, if log and clean stop agree about the end of the log.
+    fn last_record_of(&self, stop: &CleanStop) -> Option<Option<LastRecord>> {
+        let last_file = self.segments.all().last().map_or(0, |segment| segment.limit());
+        let ends_in_last_file =
+            (last_file.saturating_sub(self.segments.size())..=last_file).contains(&stop.log_end);
+        let is_zero_behind = self
+            .segments
+            .find(stop.log_end)
+            .is_none_or(|segment| segment.bytes_from(stop.log_end).iter().take(4096).all(|byte| *byte == 0));
+        if !ends_in_last_file || !is_zero_behind {
+            return None;
+        }
+        if stop.last_record == stop.log_end {
+            return Some(None);
+        }
+        record_at(&self.segments, stop.last_record, |record| {
+            let is_same = crc32fast::hash(record.bytes()) == stop.last_record_crc;
+            let last = LastRecord::of(record, &self.deleted);
+            is_same.then_some(Some(last))
+        })?
+    }
+
+    /// Reads the log from where the checkpoint is to be believed.
+    ///
+    /// `queues` is the digest that queues must have up to there, if the checkpoint is ours.
+    fn after_crash(self, queues: Option<u64>) -> Result<Recovered, StoreError> {
+        let record = self.checkpoint.record.max(0) as u64;
+        let is_whole_there = record_at(&self.segments, record, |found| is_whole(found, record)) == Some(true);
+        match queues.filter(|_| is_whole_there) {
+            Some(queues) => self.from(record, Some(queues), HashMap::new()),
+            None => {
+                let from = self.file_of_checkpoint().max(self.segments.begin());
+                self.from(from, None, HashMap::new())
+            }
+        }
+    }
+
+    /// Begin of the newest file that the checkpoint, ours or not, vouches for.
+    fn file_of_checkpoint(&self) -> u64 {
+        let times = self.checkpoint.log_timestamp_ms.min(self.checkpoint.queue_timestamp_ms);
+        let files = self.segments.all();
+        let candidate = files.iter().rev().find(|segment| {
+            let base = segment.base();
+            record_at(&self.segments, base, |first| {
+                is_whole(first, base)
+                    && match self.checkpoint.record {
+                        // Brokers before 5.4 know times only.
+                        0 => first.store_timestamp_ms() <= times - TIMESTAMP_SLACK_MS,
+                        record => first.physical_offset().0 <= record.max(0) as u64,
+                    }
+            }) == Some(true)
+        });
+        candidate.map_or(0, |segment| segment.base())
+    }
+
+    /// Cuts queues and index at `from`, feeds them from there, and ends the log where it stops making sense. `ends` are the
+    /// offsets that queues known to be damaged had reached.
+    fn from(
+        self,
+        from: u64,
+        queues: Option<u64>,
+        mut ends: HashMap<QueueKey, u64>,
+    ) -> Result<Recovered, StoreError> {
+        let begin = self.segments.begin();
+        let (derived, folders) = self.derived()?;
+        let damaged =
+            queue_load::load(&derived.queues, &**self.disk, &self.segments, folders, Some(from))?.damaged;
+        derived.queues.recount();
+        if queues.is_some_and(|queues| !damaged.is_empty() || queues != derived.queues.digest()) {
+            // Somebody touched the files: which queues are missing, only the log knows.
+            drop(derived);
+            ends.extend(damaged);
+            return self.from(begin, None, ends);
+        }
+        let mut skips: HashSet<QueueKey> = damaged.keys().cloned().collect();
+        ends.extend(damaged);
+        let is_index_lost = match &derived.index {
+            Some(index) => index.load_cut(from)? && from > begin,
+            None => false,
+        };
+        let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
+        self.progress.enter(Phase::Scanning, limit - from.min(limit));
+        let past = match queues {
+            // The digest was compared.
+            Some(_) => Past::Held,
+            None if from == begin => Past::Expired,
+            None => Past::InDoubt,
+        };
+        if past == Past::Expired {
+            empty(&derived.queues, skips.drain())?;
+        }
+        let mut feed = Feed::new(&derived, self.progress, &self.deleted, begin, (from, past));
+        feed.lost_bytes = self.lost_bytes;
+        feed.feeds_index = !is_index_lost;
+        feed.skips = skips;
+        let (end, ending) =
+            walk(&self.segments, from, limit, self.faith(), |at, found| feed.take(at, found))?;
+        if past != Past::InDoubt {
+            feed.finish(&ends)?;
+        }
+        if ending == WalkEnd::Torn {
+            self.report_torn_tail(end);
+        }
+        let (mut last, mut damage, damaged) = (feed.last(&self.segments), feed.damage, feed.skips);
+        if !damaged.is_empty() || is_index_lost {
+            let rebuilt = self.rebuild(&derived, damaged, &ends, is_index_lost, begin..end)?;
+            (last, damage) = (rebuilt.0.or(last), rebuilt.1);
+        }
+        self.report_damage(&damage);
+        derived.queues.all().iter().try_for_each(|queue| derived.queues.correct_min(queue, begin))?;
+        self.settle(derived, last, from, end)
+    }
+
+    /// Feeds what is missing from the whole log.
+    fn rebuild(
+        &self,
+        derived: &DerivedFiles,
+        damaged: HashSet<QueueKey>,
+        ends: &HashMap<QueueKey, u64>,
+        is_index_lost: bool,
+        range: Range<u64>,
+    ) -> Result<(Option<LastRecord>, Vec<Range<u64>>), StoreError> {
+        empty(&derived.queues, damaged.iter().cloned())?;
+        self.progress.enter(Phase::Rebuilding, range.end - range.start);
+        let from = (range.start, Past::Expired);
+        let mut feed = Feed::new(derived, self.progress, &self.deleted, range.start, from);
+        feed.only = Some(damaged);
+        feed.lost_bytes = self.lost_bytes;
+        feed.feeds_index = is_index_lost;
+        walk(&self.segments, range.start, range.end, self.faith(), |at, found| feed.take(at, found))?;
+        feed.finish(ends)?;
+        Ok((feed.last(&self.segments), feed.damage))
+    }
+
+    /// Makes it all durable: log, end of the log, queues and index, checkpoint.
+    fn settle(
+        mut self,
+        derived: DerivedFiles,
+        last: Option<LastRecord>,
+        from: u64,
+        end: u64,
+    ) -> Result<Recovered, StoreError> {
+        self.progress.enter(Phase::Syncing, 0);
+        self.segments.rewrite(from..end)?;
+        let active = match self.segments.cut(end)? {
+            Some(active) => active,
+            None => self.segments.create()?,
+        };
+        self.sums.cut(&self.segments, end);
+        derived.write()?;
+        derived.sync()?;
+        let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, |record| {
+            LastRecord::of(record, &self.deleted)
+        });
+        let last = last.or(before.filter(|last| last.physical < end));
+        self.checkpoint.log_timestamp_ms = last.map_or(0, |last| last.store_timestamp_ms);
+        self.checkpoint.queue_timestamp_ms = self.checkpoint.log_timestamp_ms;
+        self.checkpoint.index_timestamp_ms = derived.index.as_ref().map_or(0, Index::full_timestamp_ms);
+        self.checkpoint.record = last.map_or(0, |last| last.physical as i64);
+        derived.queues.recount();
+        let queues = derived.queues.digest().wrapping_sub(last.map_or(0, |last| last.weight));
+        self.marks.save(&self.checkpoint, queues, None)?;
+        let Self { segments, sums, deleted, checkpoint, .. } = self;
+        Ok(Recovered { segments, sums, active, derived, deleted, last, checkpoint })
+    }
+
+    fn faith(&self) -> Faith<'_> {
+        Faith { durable: self.durable, sums: &self.sums }
+    }
+
+    /// Says what cannot be read any more.
+    fn report_damage(&self, damage: &[Range<u64>]) {
+        for range in damage {
+            if let Some(segment) = self.segments.find(range.start) {
+                let path = segment.path().to_owned();
+                self.events.add(Event::Damaged { path, from: range.start, until: range.end });
+            }
+        }
+    }
+
+    /// Says where the log is cut, and how much that takes.
+    fn report_torn_tail(&self, end: u64) {
+        let Some(segment) = self.segments.find(end) else { return };
+        let bytes = self.segments.used_behind(end);
+        self.events.add(Event::TornTail { path: segment.path().to_owned(), at: end, bytes });
+    }
+}

@@ -1,0 +1,275 @@
+//! Finds out what the files of queues hold, after a stop of either kind.
+//!
+//! After an orderly stop a queue ends at its last unit. After a crash only units of records before the position that
+//! the checkpoint vouches for are kept; the rest is zeroed, and comes again from the log. Files of the wrong shape,
+//! gaps between them, or a last unit that does not point at its record make a queue *damaged*: to be rebuilt.
+//!
+//! Threads: recovery, which shares many queues among as many threads as there are cores.
+
+use std::collections::HashMap;
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::positions::QueueKey;
+use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::derived::queue::queue_files::QueueFiles;
+use crate::store::derived::queue::queues::Queues;
+use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
+use crate::store::disk::file_name::{name_of, position_of};
+use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::error::StoreError;
+use crate::store::log::scan::record_at;
+use crate::store::log::segments::Segments;
+use crate::store::options::Options;
+
+/// Units read in one go.
+const CHUNK_UNITS: usize = 1 << 12;
+/// Units read in the first go, of a file whose length is not known.
+const FIRST_UNITS: usize = 1 << 8;
+/// Queues that are worth a thread of their own.
+const QUEUES_PER_THREAD: usize = 512;
+
+/// The files of one queue, as its folder has them: begin and size in bytes.
+struct Folder {
+    key: QueueKey,
+    files: Vec<(u64, u64)>,
+}
+
+/// The folders of all queues, looked at once: tens of thousands of them are the longest part of a start.
+pub struct Folders(Vec<Folder>);
+
+impl Folders {
+    /// Lists what is below `root`, without the topics in `deleted`.
+    fn list(disk: &dyn Disk, root: &Path, deleted: &[String]) -> Result<Self, StoreError> {
+        let list = |path: &Path| disk.list(path).map_err(StoreError::io(path, "list"));
+        let mut folders = Vec::new();
+        for topic in list(root)?.iter().filter(|entry| entry.is_dir && !deleted.contains(&entry.name)) {
+            let dir = root.join(&topic.name);
+            let topic: Arc<str> = Arc::from(topic.name.as_str());
+            for entry in list(&dir)?.iter().filter(|entry| entry.is_dir) {
+                let Ok(queue_id) = entry.name.parse() else { continue };
+                let files = list(&dir.join(&entry.name))?;
+                let files = files.iter().filter(|file| !file.is_dir);
+                let files = files.filter_map(|file| Some((position_of(&file.name)?, file.size))).collect();
+                folders.push(Folder { key: QueueKey { topic: Arc::clone(&topic), queue_id }, files });
+            }
+        }
+        Ok(Self(folders))
+    }
+
+    /// Size of the files, the most frequent one; `wanted` where there are none.
+    fn file_bytes(&self, wanted: u64) -> u64 {
+        let mut sizes: HashMap<u64, usize> = HashMap::new();
+        for (_, size) in self.0.iter().flat_map(|folder| &folder.files) {
+            let is_whole = *size > 0 && size.is_multiple_of(UNIT_BYTES as u64);
+            if is_whole && *size <= 1 << 30 {
+                *sizes.entry(*size).or_default() += 1;
+            }
+        }
+        sizes.into_iter().max_by_key(|(size, count)| (*count, *size)).map_or(wanted, |(size, _)| size)
+    }
+}
+
+/// What was found in the files of all queues.
+#[derive(Default)]
+pub struct Loaded {
+    /// Queues that are damaged, and the offset that each had reached as far as its files say.
+    pub damaged: HashMap<QueueKey, u64>,
+    /// Queues whose first message may be gone from the log.
+    pub in_doubt: Vec<Arc<ConsumeQueue>>,
+}
+
+/// Puts every queue that has files into the table, the damaged ones as empty.
+///
+/// `cut` is the position from which on the log is read again; `None` after an orderly stop.
+pub fn load(
+    queues: &Queues,
+    disk: &dyn Disk,
+    log: &Segments,
+    folders: Folders,
+    cut: Option<u64>,
+) -> Result<Loaded, StoreError> {
+    let mut loaded = Loaded::default();
+    let reading = Reading { files: queues.files(), disk, log, cut };
+    for (key, measured) in reading.measure_all(&folders.0)? {
+        match measured {
+            Measured::Sound { first, max, begins_at } => {
+                let queue = queues.insert(&key.topic, key.queue_id, first, max)?;
+                if first < max && begins_at.is_none_or(|begin| begin < log.begin()) {
+                    loaded.in_doubt.push(queue);
+                }
+            }
+            Measured::Damaged { max } => {
+                queues.insert(&key.topic, key.queue_id, 0, 0)?;
+                loaded.damaged.insert(key, max);
+            }
+        }
+    }
+    Ok(loaded)
+}
+
+/// What the files of a queue hold.
+enum Measured {
+    /// Units from `first` up to `max`. The message of the first one is at `begins_at`, if that was looked at.
+    Sound { first: u64, max: u64, begins_at: Option<u64> },
+    /// Something else. As far as they say at all, the offset after the last unit is `max`.
+    Damaged { max: u64 },
+}
+
+impl Measured {
+    const EMPTY: Self = Self::Sound { first: 0, max: 0, begins_at: None };
+}
+
+/// What it takes to find out.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    files: &'a QueueFiles,
+    disk: &'a dyn Disk,
+    log: &'a Segments,
+    cut: Option<u64>,
+}
+
+impl Reading<'_> {
+    /// Every queue's; many are shared among the machine's cores, since most of it is time in the kernel.
+    fn measure_all(self, folders: &[Folder]) -> Result<Vec<(QueueKey, Measured)>, StoreError> {
+        let measure = move |folders: &[Folder]| -> Result<Vec<_>, StoreError> {
+            let mut chunk = vec![[0; UNIT_BYTES]; CHUNK_UNITS];
+            folders.iter().map(|folder| Ok((folder.key.clone(), self.measure(folder, &mut chunk)?))).collect()
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores.min(folders.len() / QUEUES_PER_THREAD);
+        if threads <= 1 {
+            return measure(folders);
+        }
+        let mut measured = Vec::with_capacity(folders.len());
+        std::thread::scope(|scope| {
+            let parts = folders.chunks(folders.len().div_ceil(threads));
+            let threads: Vec<_> = parts.map(|part| scope.spawn(move || measure(part))).collect();
+            for thread in threads {
+                measured.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic))?);
+            }
+            Ok(measured)
+        })
+    }
+
+    fn measure(self, folder: &Folder, chunk: &mut Chunk) -> Result<Measured, StoreError> {
+        let Folder { key, files: found } = folder;
+        let dir = self.files.dir(&key.topic, key.queue_id);
+        let mut found = found.as_slice();
+        // Made and not yet extended when the crash came.
+        if let [before @ .., (base, 0)] = found {
+            let path = dir.join(name_of(*base));
+            self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
+            found = before;
+        }
+        let file_bytes = self.files.file_bytes();
+        let Some((first, _)) = found.first().copied() else { return Ok(Measured::EMPTY) };
+        let is_sound = found.iter().zip(0..).all(|((base, size), index)| {
+            *size == file_bytes && base.is_multiple_of(file_bytes) && *base == first + index * file_bytes
+        });
+        if !is_sound {
+            return Ok(Measured::Damaged { max: 0 });
+        }
+        let offset_of = |base: u64| base / UNIT_BYTES as u64;
+        while let [before @ .., (base, _)] = found {
+            let path = dir.join(name_of(*base));
+            let file = self.disk.open(&path, Open::Write).map_err(StoreError::io(&path, "open"))?;
+            let units = units_before(&*file, self.files.file_units(), self.cut, chunk)
+                .map_err(StoreError::io(&path, "read"))?;
+            if self.cut.is_some() {
+                let rest = units.count * UNIT_BYTES as u64..file_bytes;
+                let clear = || if file.clear(rest)? { file.sync() } else { Ok(()) };
+                clear().map_err(StoreError::io(&path, "clear the rest"))?;
+            }
+            let max = offset_of(*base) + units.count;
+            let leads_nowhere = |last: &Unit| *last == Unit::FILLER || last.is_lost();
+            match units.last {
+                Some(last)
+                    if !leads_nowhere(&last) && !points_at_its_record(self.log, key, max - 1, &last) =>
+                {
+                    return Ok(Measured::Damaged { max });
+                }
+                // Nothing in this file: a queue made and not yet written, or one whose end was cut.
+                last if last.is_some() || before.is_empty() => {
+                    let begins_at = units.first.filter(|_| before.is_empty()).map(|first| first.physical);
+                    return Ok(Measured::Sound { first: offset_of(first), max, begins_at });
+                }
+                _ => self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?,
+            }
+            found = before;
+        }
+        Ok(Measured::EMPTY)
+    }
+}
+
+/// Memory that units are read into.
+type Chunk = Vec<[u8; UNIT_BYTES]>;
+
+struct Units {
+    count: u64,
+    first: Option<Unit>,
+    last: Option<Unit>,
+}
+
+/// Units at the front of a file that make sense and point before `cut`, in the order of the log.
+fn units_before(
+    file: &dyn DiskFile,
+    file_units: u64,
+    cut: Option<u64>,
+    chunk: &mut Chunk,
+) -> std::io::Result<Units> {
+    let limit = cut.unwrap_or(u64::MAX);
+    let mut units = Units { count: 0, first: None, last: None };
+    // Most queues are short where there are many.
+    let mut wanted = FIRST_UNITS;
+    while units.count < file_units {
+        let Some(into) = chunk.get_mut(..wanted) else { break };
+        let read = file.read_at(into.as_flattened_mut(), units.count * UNIT_BYTES as u64)? / UNIT_BYTES;
+        wanted = CHUNK_UNITS;
+        for bytes in chunk.iter().take(read) {
+            let unit = Unit::decode(bytes);
+            let follows = match units.last {
+                Some(Unit::FILLER) | None => true,
+                Some(last) => unit.physical >= last.end() || (unit.is_lost() && unit.end() >= last.end()),
+            };
+            if !(unit.is_plausible() && follows && (unit.physical < limit || unit == Unit::FILLER)) {
+                return Ok(units);
+            }
+            units.count += 1;
+            units.first = units.first.or(Some(unit));
+            units.last = Some(unit);
+        }
+        if read == 0 {
+            break;
+        }
+    }
+    units.count = units.count.min(file_units);
+    Ok(units)
+}
+
+/// Whether the record of a unit belongs to that place of that queue. Records before the log's begin cannot be asked.
+fn points_at_its_record(log: &Segments, key: &QueueKey, offset: u64, unit: &Unit) -> bool {
+    if unit.physical < log.begin() {
+        return true;
+    }
+    let matches = record_at(log, unit.physical, |record| {
+        record.topic() == key.topic.as_bytes()
+            && record.queue_id() == key.queue_id
+            && record.queue_offset().0 == offset
+            && record.total_size() == unit.size as usize
+    });
+    matches == Some(true)
+}
+
+/// Shares the disk of a store with its queues; says what their folders hold, but for the topics in `deleted`.
+pub fn open(
+    disk: &Arc<dyn Disk>,
+    options: &Options,
+    deleted: &[String],
+) -> Result<(Queues, Folders), StoreError> {
+    let root = options.root.join("consumequeue");
+    let folders = Folders::list(&**disk, &root, deleted)?;
+    let files = QueueFiles::new(Arc::clone(disk), root, folders.file_bytes(options.queue_file_bytes));
+    Ok((Queues::new(files, &options.delay_levels_ms), folders))
+}

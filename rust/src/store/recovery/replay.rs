@@ -1,0 +1,297 @@
+//! From records of the log, read again, to the derived files.
+//!
+//! Owns what becomes of each record that recovery walks over: which queue takes its unit, whether the index takes its
+//! keys, and which queues have to be fed from further back because older records are missing.
+//!
+//! The offsets of a queue follow each other in the log. A record that is *out of turn* is judged by the next one of its
+//! queue, for no checksum of Apache's covers the offset it claims: where that one goes on from it, the queue was made again,
+//! or part of the log is gone; else the record is damaged. What is lost keeps its place in the queue.
+//!
+//! Invariants: a queue gets its records in log order, each once, or none at all; no offset is further on than the log
+//! explains.
+//! Threads: recovery.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::slice;
+use std::sync::Arc;
+
+use crate::message::record::RecordView;
+use crate::message::{sysflag, tag};
+use crate::positions::{QueueKey, QueueOffset};
+use crate::store::derived::dispatch::{Derived, Dispatch};
+use crate::store::derived::files::DerivedFiles;
+use crate::store::derived::index::key_hashes::KeyHashes;
+use crate::store::derived::queue::consume_queue::{ConsumeQueue, weight_of};
+use crate::store::derived::queue::queues::Queues;
+use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
+use crate::store::error::StoreError;
+use crate::store::log::dispatcher::LastRecord;
+use crate::store::log::scan::{Found, record_at};
+use crate::store::log::segments::Segments;
+
+use super::deleted_topics::DeletedTopics;
+use super::progress::Progress;
+
+/// Bytes of the smallest record.
+const RECORD_BYTES_MIN: u64 = 90;
+/// The largest offset that has a place in the files of a queue, whose positions are signed.
+const QUEUE_OFFSET_MAX: u64 = i64::MAX as u64 / UNIT_BYTES as u64 - 1;
+/// Records between two writes of what was rebuilt, which bounds the memory it takes.
+const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
+
+/// What the queues hold of records before those that are fed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Past {
+    /// All of them: offsets go on from there.
+    Held,
+    /// There are none in the log any more: a queue may begin at any offset.
+    Expired,
+    /// Nobody knows: a queue whose offsets do not follow has to be fed from the begin of the log.
+    InDoubt,
+}
+
+/// Gives records of the log to the derived files.
+pub struct Feed<'a> {
+    derived: &'a DerivedFiles,
+    progress: &'a Progress,
+    deleted: &'a DeletedTopics,
+    log_begin: u64,
+    from: u64,
+    /// The only queues to feed; `None` feeds all.
+    pub only: Option<HashSet<QueueKey>>,
+    past: Past,
+    /// Queues that cannot be fed, because older records are missing.
+    pub skips: HashSet<QueueKey>,
+    /// Records out of turn that no other of their queue has followed yet.
+    suspects: HashMap<QueueKey, Entry>,
+    /// Whether the index is fed.
+    pub feeds_index: bool,
+    /// Bytes of damage that are not in the log any more.
+    pub lost_bytes: u64,
+    /// What is damaged in the log, in order.
+    pub damage: Vec<Range<u64>>,
+    /// Position of the newest record.
+    last: Option<u64>,
+    records: usize,
+}
+
+/// A unit, and the place in its queue that its record claims.
+struct Entry {
+    queue: Arc<ConsumeQueue>,
+    offset: QueueOffset,
+    unit: Unit,
+}
+
+impl Entry {
+    /// Whether the files of a queue can hold an entry at this offset.
+    fn has_a_place(&self) -> bool {
+        self.offset.0 <= QUEUE_OFFSET_MAX
+    }
+}
+
+impl<'a> Feed<'a> {
+    /// A feed of everything from `from` on, of a log that begins at `log_begin`.
+    pub fn new(
+        derived: &'a DerivedFiles,
+        progress: &'a Progress,
+        deleted: &'a DeletedTopics,
+        log_begin: u64,
+        (from, past): (u64, Past),
+    ) -> Self {
+        Self {
+            derived,
+            progress,
+            deleted,
+            log_begin,
+            from,
+            past,
+            only: None,
+            skips: HashSet::new(),
+            suspects: HashMap::new(),
+            feeds_index: true,
+            lost_bytes: 0,
+            damage: Vec::new(),
+            last: None,
+            records: 0,
+        }
+    }
+
+    /// The newest record that was taken. Looked at once, at the end: hashing every record's topic costs as much as
+    /// reading it.
+    pub fn last(&self, segments: &Segments) -> Option<LastRecord> {
+        record_at(segments, self.last?, |record| LastRecord::of(record, self.deleted))
+    }
+
+    /// Takes what is at `at`, which is the next thing in the log.
+    pub fn take(&mut self, at: u64, found: Found<'_>) -> Result<(), StoreError> {
+        let record = match found {
+            Found::Record(record) => record,
+            Found::Damage(until) => {
+                self.damage.push(at..until);
+                return Ok(());
+            }
+        };
+        self.last = Some(at);
+        if self.deleted.covers(record.topic(), at) {
+            return Ok(());
+        }
+        let Ok(topic) = std::str::from_utf8(record.topic()) else { return Ok(()) };
+        // Inner batches live in queues of another kind, which are left as they are.
+        if record.sys_flag() & sysflag::INNER_BATCH != 0 {
+            return Ok(());
+        }
+        // A name that cannot be a directory cannot have come from a send; it keeps its place in the log.
+        let Ok(queue) = self.derived.queues.get_or_create(topic, record.queue_id()) else { return Ok(()) };
+        let dispatch = Dispatch {
+            transaction: record.sys_flag() & sysflag::TRANSACTION_MASK,
+            physical: record.physical_offset(),
+            size: record.total_size() as u32,
+            tags_code: queue.tags_code(tag::tags_code(record.properties()), record.store_timestamp_ms()),
+            queue_offset: record.queue_offset(),
+            store_timestamp_ms: record.store_timestamp_ms(),
+            keys: KeyHashes::of(record.topic(), record.properties()),
+            queue,
+        };
+        if dispatch.is_queued() {
+            let unit = Unit { physical: at, size: dispatch.size, tags_code: dispatch.tags_code };
+            let queue = Arc::clone(&dispatch.queue);
+            self.take_into_queue(Entry { queue, offset: dispatch.queue_offset, unit })?;
+        }
+        if let Some(index) = self.derived.index.as_ref().filter(|_| self.feeds_index) {
+            index.take(slice::from_ref(&dispatch));
+        }
+        self.records += 1;
+        if self.records.is_multiple_of(RECORDS_BETWEEN_WRITES) {
+            self.derived.write()?;
+        }
+        self.progress.reached(at - self.from);
+        Ok(())
+    }
+
+    /// Settles what the next record of a queue would have settled. `ends` are the offsets that queues had reached before they
+    /// were emptied: one whose newest records are damaged does not give their offsets out again.
+    pub fn finish(&mut self, ends: &HashMap<QueueKey, u64>) -> Result<(), StoreError> {
+        for suspect in std::mem::take(&mut self.suspects).into_values() {
+            let Entry { queue, offset, unit } = &suspect;
+            // Two that do not agree, and nothing else: rot makes large numbers rather than small ones.
+            let first = self.newest(queue)?.filter(|_| queue.max() == queue.min().advanced(1));
+            let wrong = first.filter(|_| self.past == Past::Expired && *offset < queue.min());
+            if let Some(wrong) = wrong {
+                self.note_damage(&wrong);
+            }
+            // What was made again begins at 0; of what we deleted ourselves nothing older is here.
+            if wrong.is_some() || (offset.0 == 0 && self.past == Past::Expired) {
+                self.start_over(&suspect)?;
+            } else {
+                self.note_damage(unit);
+                self.fill(queue, queue.max().0 + 1, unit.physical, u64::from(unit.size));
+            }
+        }
+        for (key, end) in ends {
+            if let Some(queue) = self.derived.queues.get(&key.topic, key.queue_id) {
+                self.bridge(&queue, *end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_into_queue(&mut self, entry: Entry) -> Result<(), StoreError> {
+        let key = entry.queue.key();
+        if self.only.as_ref().is_some_and(|only| !only.contains(key)) || self.skips.contains(key) {
+            return Ok(());
+        }
+        if let Some(suspect) = self.suspects.remove(key) {
+            match suspect.has_a_place() && entry.offset == suspect.offset.advanced(1) {
+                true => self.start_over(&suspect)?,
+                false => self.note_damage(&suspect.unit),
+            }
+        }
+        if self.enter(&entry) || (self.bridge(&entry.queue, entry.offset.0)? && self.enter(&entry)) {
+            return Ok(());
+        }
+        let begins = entry.has_a_place() && self.newest(&entry.queue)?.is_none();
+        match self.past {
+            Past::InDoubt => drop(self.skips.insert(key.clone())),
+            Past::Expired if begins => self.start_over(&entry)?,
+            Past::Expired | Past::Held => drop(self.suspects.insert(key.clone(), entry)),
+        }
+        Ok(())
+    }
+
+    /// Gives a queue its next unit; `false`, and nothing done, where it is not the next.
+    fn enter(&self, entry: &Entry) -> bool {
+        self.derived.queues.restore(&entry.queue, entry.offset, entry.unit)
+    }
+
+    /// Lets a queue go on at an entry that does not follow, and keeps what is before it if the log between has room for what
+    /// is missing: older messages of a topic that was made again cannot keep their places, newer ones must.
+    fn start_over(&self, entry: &Entry) -> Result<(), StoreError> {
+        let Entry { queue, offset, unit } = entry;
+        let after = self.newest(queue)?.map(|newest| newest.end());
+        let is_filled =
+            after.is_some_and(|at| self.fill(queue, offset.0, at, unit.physical.saturating_sub(at)));
+        if !is_filled {
+            self.derived.queues.restart(queue, offset.0)?;
+        }
+        self.enter(entry);
+        Ok(())
+    }
+
+    /// The newest unit of a queue, if its record may be in the log.
+    fn newest(&self, queue: &ConsumeQueue) -> Result<Option<Unit>, StoreError> {
+        let (queues, max) = (&self.derived.queues, queue.max().0);
+        if max == queue.min().0 {
+            return Ok(None);
+        }
+        let newest = queues.unit(queue, max - 1).map_err(StoreError::io(queues.files().root(), "read"))?;
+        Ok(newest.filter(|unit| *unit != Unit::FILLER && unit.physical >= self.log_begin))
+    }
+
+    /// Fills the places up to `until` where damage behind the queue's newest record explains the gap, so that the others keep
+    /// their offsets; `false` where it does not.
+    fn bridge(&self, queue: &Arc<ConsumeQueue>, until: u64) -> Result<bool, StoreError> {
+        let Some(newest) = self.newest(queue)? else { return Ok(false) };
+        let between = || self.damage.iter().filter(|damage| damage.start >= newest.end());
+        let bytes = between().map(|damage| damage.end - damage.start).sum::<u64>() + self.lost_bytes;
+        let at = between().next().map_or(newest.end() - 1, |damage| damage.start);
+        Ok(self.fill(queue, until, at, bytes))
+    }
+
+    /// Puts units that lead nowhere, but to `at`, in the places of a queue up to `until`; `false`, and nothing done, unless so
+    /// many records may have been in `bytes`.
+    fn fill(&self, queue: &Arc<ConsumeQueue>, until: u64, at: u64, bytes: u64) -> bool {
+        let (next, queues) = (queue.max().0, &self.derived.queues);
+        let is_explained = until > next && until - next <= bytes / RECORD_BYTES_MIN;
+        is_explained && (next..until).all(|offset| queues.restore(queue, QueueOffset(offset), Unit::lost(at)))
+    }
+
+    /// Remembers that a record is not what it was, though its lengths and its body say so.
+    fn note_damage(&mut self, unit: &Unit) {
+        let place = self.damage.partition_point(|damage| damage.start < unit.physical);
+        self.damage.insert(place, unit.physical..unit.end());
+    }
+}
+
+impl LastRecord {
+    /// What a record in the log says, and whether its topic has been deleted since.
+    pub fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
+        let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
+            && !deleted.covers(record.topic(), record.physical_offset().0)
+            && !matches!(
+                record.sys_flag() & sysflag::TRANSACTION_MASK,
+                sysflag::PREPARED | sysflag::ROLLBACK
+            );
+        let weight = if is_queued { weight_of(record.topic(), record.queue_id()) } else { 0 };
+        Self { physical: record.physical_offset().0, store_timestamp_ms: record.store_timestamp_ms(), weight }
+    }
+}
+
+/// Empties queues that are to be fed from the begin of the log.
+pub fn empty(queues: &Queues, keys: impl Iterator<Item = QueueKey>) -> Result<(), StoreError> {
+    for key in keys {
+        let queue = queues.get_or_create(&key.topic, key.queue_id)?;
+        queues.restart(&queue, 0)?;
+    }
+    Ok(())
+}
