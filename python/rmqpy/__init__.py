@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from rmqpy.client.outcome import SendAttempt as SendAttempt
     from rmqpy.client.producer import Producer as Producer
     from rmqpy.client.producer_async import AsyncProducer as AsyncProducer
+    from rmqpy.client.push.consume_result import BatchResult as BatchResult
+    from rmqpy.client.push.consume_result import ConsumeResult as ConsumeResult
+    from rmqpy.client.push.consume_result import Retry as Retry
     from rmqpy.client.push.consumer import PushConsumer as PushConsumer
     from rmqpy.client.push.consumer_async import AsyncPushConsumer as AsyncPushConsumer
     from rmqpy.client.push.handlers import ConsumerStats as ConsumerStats
-    from rmqpy.client.push.verdict import BatchResult as BatchResult
-    from rmqpy.client.push.verdict import ConsumeResult as ConsumeResult
-    from rmqpy.client.push.verdict import Retry as Retry
     from rmqpy.client.ranges import QueueRange as QueueRange
     from rmqpy.client.ranges import RangeReader as RangeReader
     from rmqpy.client.ranges import column_types as column_types
@@ -63,7 +63,7 @@ _HOMES = {
     "client.push.consumer": ("PushConsumer",),
     "client.push.consumer_async": ("AsyncPushConsumer",),
     "client.push.handlers": ("ConsumerStats",),
-    "client.push.verdict": ("BatchResult", "ConsumeResult", "Retry"),
+    "client.push.consume_result": ("BatchResult", "ConsumeResult", "Retry"),
     "client.ranges": (
         "QueueRange",
         "RangeReader",

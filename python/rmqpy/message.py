@@ -1,4 +1,4 @@
-"""What is sent and received, and the names of the places it goes to.
+"""Messages, and the names of the places they go to.
 
 Owns the values of the public interface: all of them pickle, compare by value and hold no handles, so they travel
 to executor processes and back. `Message` and `ReceivedMessage` are native; the rest are tuples and an enumeration.
@@ -29,7 +29,7 @@ class MessageQueue(NamedTuple):
 
 
 class SendStatus(Enum):
-    """How safely a message is stored; the value is the broker's response code."""
+    """Safety of a stored message; the value is the broker's response code."""
 
     #: Stored as the broker's flush and replication settings ask.
     SEND_OK = 0
@@ -42,7 +42,7 @@ class SendStatus(Enum):
 
 
 class SendResult(NamedTuple):
-    """Where a message was stored.
+    """The place a message was stored at.
 
     >>> result = SendResult("0A01", "0A02", MessageQueue("orders", "broker-a", 0), 41, SendStatus.SEND_OK)
     >>> result.ok, result.queue_offset

@@ -50,7 +50,7 @@ class Server:
         self._network.run(self._listen())
 
     def count(self, code: int) -> int:
-        """How often that was asked."""
+        """The number of such requests."""
         return sum(frame.code == code for frame in self.asked)
 
     async def _listen(self) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of consumers do to our own servers: make topics, send, look at progress, wait."""
+"""Steps of consumer tests against our own servers: make topics, send, look at progress, wait."""
 
 import threading
 import time
@@ -54,7 +54,7 @@ def end(server: Standalone, topic: str) -> int:
 
 
 class Seen:
-    """What handlers were called with, from any thread."""
+    """Messages that handlers were called with, from any thread."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []

@@ -27,7 +27,7 @@ def test_each_queue_has_exactly_one_owner(name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_who_is_no_member_gets_nothing(name: str) -> None:
+def test_a_stranger_to_the_group_gets_nothing(name: str) -> None:
     assert STRATEGIES[name]("me", QUEUES, ["you"]) == []
 
 

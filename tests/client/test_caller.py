@@ -1,4 +1,4 @@
-"""Asking servers: one policy, driven by a thread or suspended in a loop."""
+"""Callers: one policy, driven by a thread or suspended in a loop."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ def broker(network: Network) -> Broker:
 
 
 async def every_outcome(caller: Caller, broker: Broker) -> None:
-    """The same checks, whoever waits."""
+    """The same checks for every caller."""
     peer = caller.peer(broker.address, timeout=5)
     assert (await peer.call(ASK)).offset == 7
 
@@ -73,7 +73,7 @@ async def test_a_loop_gets_every_outcome(broker: Broker) -> None:
     client.close()
 
 
-async def test_a_slow_answer_holds_up_nobody(network: Network, broker: Broker) -> None:
+async def test_a_slow_answer_holds_up_no_other(network: Network, broker: Broker) -> None:
     silent = network.broker("broker-b")
     silent.handlers[30] = lambda ask: SILENCE
     async with LoopCaller(Client()) as caller:

@@ -1,4 +1,4 @@
-"""What `import rmqpy` does: next to nothing."""
+"""`import rmqpy` does next to nothing."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What servers ask clients, frame by frame: who waits is answered once, whatever the handler does."""
+"""Requests of servers to clients, frame by frame: a waiting server is answered once, whatever the handler does."""
 
 import asyncio
 from collections.abc import AsyncIterator

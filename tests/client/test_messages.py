@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def carried(value: T) -> T:
-    """What another process would get."""
+    """The value another process would get."""
     copy: T = pickle.loads(pickle.dumps(value))  # noqa: S301 - our own bytes
     return copy
 

@@ -96,7 +96,7 @@ def test_everything_goes_on_while_every_name_server_is_gone() -> None:
 
 
 @pytest.mark.parametrize("dead", [0, 1, 2])
-def test_nobody_notices_one_of_three_that_is_dead_from_the_start(dead: int) -> None:
+def test_one_of_three_that_is_dead_from_the_start_goes_unnoticed(dead: int) -> None:
     with Cluster(name_servers=3) as cluster:
         cluster.stop(f"name-server-{dead}")
         config = rmqpy.ClientConfig(namesrv=cluster.namesrv, route_refresh=REFRESH_S)

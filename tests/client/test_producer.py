@@ -93,7 +93,7 @@ def test_a_thousand_submits_are_one_conversation(name_server: NameServer, broker
     assert bodies == list(range(1000))
 
 
-def test_callbacks_share_one_thread_and_one_that_fails_hurts_nobody(
+def test_callbacks_share_one_thread_and_one_that_fails_hurts_no_other(
     name_server: NameServer, brokers: Brokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     threads: set[int] = set()

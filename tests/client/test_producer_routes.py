@@ -1,4 +1,4 @@
-"""Where a producer sends: routes learned, kept while name servers are gone, and learned anew."""
+"""Routes of a producer: learned, kept while name servers are gone, and learned anew."""
 
 import time
 

@@ -46,9 +46,7 @@ def test_a_failed_message_is_sent_back_and_the_others_are_committed(server: Stan
     assert committed(server, topic, topic) == end(server, topic)
 
 
-def test_a_handler_that_takes_too_long_gives_its_message_to_somebody_else(
-    server: Standalone, topic: str
-) -> None:
+def test_a_handler_that_takes_too_long_gives_its_message_to_another(server: Standalone, topic: str) -> None:
     gate = threading.Event()
     seen = Seen()
 

@@ -1,4 +1,4 @@
-"""Push consumers in a group: queues are shared, change hands in order, or, where it is broadcast, are everybody's."""
+"""Push consumers in a group: queues are shared, change hands in order, or, in a broadcast, are every member's."""
 
 import threading
 from collections import Counter, defaultdict

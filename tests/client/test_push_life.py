@@ -1,4 +1,4 @@
-"""How a push consumer begins and ends."""
+"""Begin and end of a push consumer."""
 
 import threading
 
@@ -72,7 +72,7 @@ def test_a_consumer_without_handlers_is_not_started(server: Standalone) -> None:
 def test_a_consumer_whose_group_is_refused_raises() -> None:
     with testing.broker(autoCreateSubscriptionGroup=False) as server:
         make_topic(server, "orders")
-        consumer = rmqpy.PushConsumer("nobody", server.namesrv)
+        consumer = rmqpy.PushConsumer("no-handler", server.namesrv)
         consumer.on("orders", "*", lambda message: None)
         with pytest.raises(errors.GroupNotFound):
             consumer.run()

@@ -11,13 +11,13 @@ import pytest
 
 import rmqpy
 from rmqpy import errors
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.offsets import BrokerOffsets, LocalOffsets, Places
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions, java_hash
-from rmqpy.client.push.owned import Limits, Owned
-from rmqpy.client.push.verdict import BatchResult, ConsumeResult, Retry, judge
-from rmqpy.client.push.workers import Worker
-from rmqpy.client.session import Session
+from rmqpy.client.push.consume_result import BatchResult, ConsumeResult, Retry, interpret
+from rmqpy.client.push.process_queue import Limits, ProcessQueue
+from rmqpy.client.push.worker_pool import Worker
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.remoting.client import BlockingCaller, run
 
@@ -32,12 +32,12 @@ def messages(*offsets: int) -> list[ReceivedMessage]:
     return [ReceivedMessage(record(b"x", offset=offset), None, QUEUE) for offset in offsets]
 
 
-def owned(count: int = 100, size: int = 1 << 20, span: int = 1000) -> tuple[Owned, list[Owned]]:
-    woken: list[Owned] = []
-    return Owned(QUEUE, 10, Limits(count, size, span), woken.append), woken
+def owned(count: int = 100, size: int = 1 << 20, span: int = 1000) -> tuple[ProcessQueue, list[ProcessQueue]]:
+    woken: list[ProcessQueue] = []
+    return ProcessQueue(QUEUE, 10, Limits(count, size, span), woken.append), woken
 
 
-def put(into: Owned, *offsets: int, size: int = 0) -> list[ReceivedMessage]:
+def put(into: ProcessQueue, *offsets: int, size: int = 0) -> list[ReceivedMessage]:
     fetched = messages(*offsets)
     assert into.put(fetched, offsets[-1] + 1, size)
     return fetched
@@ -49,7 +49,7 @@ def put(into: Owned, *offsets: int, size: int = 0) -> list[ReceivedMessage]:
 def test_progress_stays_before_the_oldest_unfinished_message() -> None:
     queue, _ = owned()
     fetched = put(queue, 10, 11, 12)
-    slow, quick = Worker[Owned](), Worker[Owned]()
+    slow, quick = Worker[ProcessQueue](), Worker[ProcessQueue]()
     assert queue.take(slow, 1) == (fetched[0],)
     assert queue.take(quick, 1) == (fetched[1],)
     assert queue.take(quick, 1) == (fetched[2],)
@@ -68,7 +68,7 @@ def test_progress_follows_a_pull_that_found_nothing_but_other_tags() -> None:
 def test_a_message_on_its_way_back_is_not_finished_before_it_is_there() -> None:
     queue, _ = owned()
     failed, _ = put(queue, 10, 11)
-    worker = Worker[Owned]()
+    worker = Worker[ProcessQueue]()
     batch = queue.take(worker, 1)
     assert batch
     queue.hold(batch)
@@ -82,7 +82,7 @@ def test_a_message_on_its_way_back_is_not_finished_before_it_is_there() -> None:
 def test_an_overdue_message_is_taken_from_its_worker_once_and_does_not_wait_for_it() -> None:
     queue, _ = owned()
     [late] = put(queue, 10)
-    worker = Worker[Owned]()
+    worker = Worker[ProcessQueue]()
     batch = queue.take(worker, 1)
     assert queue.overdue(worker, worker.began_at) is None
     now = time.monotonic() + 1
@@ -103,9 +103,9 @@ def test_workers_of_one_queue_take_each_message_once_and_progress_passes_none_of
     passed: list[tuple[int, int]] = []
 
     def take(mine: list[ReceivedMessage]) -> None:
-        worker = Worker[Owned]()
+        worker = Worker[ProcessQueue]()
         while batch := queue.take(worker, 1):
-            # Not finished before `leave`: nobody may have seen progress beyond it.
+            # Not finished before `leave`: no progress beyond it may have been seen.
             if highest > batch[0].queue_offset:
                 passed.append((highest, batch[0].queue_offset))
             mine += batch
@@ -138,7 +138,7 @@ def test_reading_stops_at_each_limit_and_is_woken_once_there_is_room(limits: dic
     queue, woken = owned(**limits)
     put(queue, 10, 11, size=200)
     assert not queue.has_room()
-    worker = Worker[Owned]()
+    worker = Worker[ProcessQueue]()
     while queue.take(worker, 1):
         pass
     queue.leave(worker)
@@ -148,13 +148,13 @@ def test_reading_stops_at_each_limit_and_is_woken_once_there_is_room(limits: dic
 
 def test_a_batch_has_one_topic_though_a_queue_of_retries_has_several() -> None:
     retries = MessageQueue("%RETRY%billing", "broker-a", 0)
-    queue = Owned(retries, 0, Limits(100, 1 << 20, 1000), lambda _: None)
+    queue = ProcessQueue(retries, 0, Limits(100, 1 << 20, 1000), lambda _: None)
     fetched = [
         ReceivedMessage(record(b"x", offset=offset, topic=topic), None, retries)
         for offset, topic in enumerate(["orders", "orders", "refunds", "orders"])
     ]
     queue.put(fetched, 4, 0)
-    worker, batches = Worker[Owned](), []
+    worker, batches = Worker[ProcessQueue](), []
     while batch := queue.take(worker, 10):
         batches.append([message.queue_offset for message in batch])
     assert batches == [[0, 1], [2], [3]]
@@ -163,7 +163,7 @@ def test_a_batch_has_one_topic_though_a_queue_of_retries_has_several() -> None:
 def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
     queue, _ = owned()
     put(queue, 10, 11)
-    worker = Worker[Owned]()
+    worker = Worker[ProcessQueue]()
     assert queue.take(worker, 1)
     queue.drop()
     assert queue.take(worker, 1) is None
@@ -173,7 +173,7 @@ def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
 def test_what_a_halted_queue_finishes_still_counts() -> None:
     queue, woken = owned()
     put(queue, 10)
-    worker = Worker[Owned]()
+    worker = Worker[ProcessQueue]()
     assert queue.take(worker, 1)
     queue.halt()
     assert queue.is_busy
@@ -192,7 +192,7 @@ def test_one_attends_to_a_line_until_it_is_empty() -> None:
     assert queue.attend()
     put(queue, 12)
     assert not queue.attend()
-    worker = Worker[Owned]()
+    worker = Worker[ProcessQueue]()
     handled: list[int] = []
     while front := queue.front(worker, 1):
         assert (queue.progress, queue.count) == (front[0].queue_offset, 13 - front[0].queue_offset)
@@ -209,10 +209,10 @@ def test_a_line_whose_lock_is_lost_waits_for_the_next_one() -> None:
     put(queue, 10)
     assert queue.attend()
     queue.locked_until = 0.0
-    assert not queue.front(Worker[Owned](), 1)
+    assert not queue.front(Worker[ProcessQueue](), 1)
     queue.locked_until = float("inf")
     assert queue.attend()
-    assert len(queue.front(Worker[Owned](), 1)) == 1
+    assert len(queue.front(Worker[ProcessQueue](), 1)) == 1
 
 
 # --- verdicts ---
@@ -220,33 +220,33 @@ def test_a_line_whose_lock_is_lost_waits_for_the_next_one() -> None:
 
 @pytest.mark.parametrize("answer", [None, True, ConsumeResult.SUCCESS])
 def test_a_message_is_done(answer: object) -> None:
-    assert not judge(answer, messages(1)).failed
+    assert not interpret(answer, messages(1)).failed
 
 
 @pytest.mark.parametrize("answer", [False, ConsumeResult.RETRY])
 def test_a_message_is_to_come_again(answer: object) -> None:
-    assert judge(answer, messages(1)) == (messages(1), 0, None, False)
+    assert interpret(answer, messages(1)) == (messages(1), 0, None, False)
 
 
 def test_a_message_is_discarded() -> None:
-    assert judge(ConsumeResult.DISCARD, messages(1)).is_discarded
+    assert interpret(ConsumeResult.DISCARD, messages(1)).is_discarded
 
 
 @pytest.mark.parametrize(
     ("after", "level"), [(0, 1), (1, 1), (2, 2), (60, 5), (61, 6), (7200, 18), (99999, 18)]
 )
 def test_a_delay_becomes_the_next_longer_level(after: float, level: int) -> None:
-    assert judge(Retry(after), messages(1)).level == level
+    assert interpret(Retry(after), messages(1)).level == level
 
 
 def test_of_a_batch_only_what_failed_comes_again() -> None:
     batch: Sequence[ReceivedMessage] = messages(1, 2, 3)
-    assert judge(BatchResult(failed=batch[1:2]), batch).failed == (batch[1],)
+    assert interpret(BatchResult(failed=batch[1:2]), batch).failed == (batch[1],)
 
 
 def test_an_answer_that_says_nothing_is_a_mistake() -> None:
     with pytest.raises(TypeError, match="return None when the message is done"):
-        judge("ok", messages(1))
+        interpret("ok", messages(1))
 
 
 # --- subscriptions, shares ---
@@ -269,7 +269,7 @@ def test_the_version_of_a_subscription_grows_with_each_change_and_only_then() ->
     assert versions[0] == versions[1] < versions[2] < versions[3]
 
 
-def test_queues_of_a_topic_nobody_can_tell_about_stay() -> None:
+def test_queues_of_a_topic_without_a_known_share_stay() -> None:
     other = MessageQueue("refunds", "broker-a", 0)
     view = View(frozenset(QUEUES[:2]), frozenset({"refunds"}), is_stranger=False, is_alone=True)
     assert view.given([*QUEUES[1:3], other]) == {QUEUES[2]}
@@ -283,8 +283,8 @@ def test_progress_is_asked_for_where_a_broker_has_moved(network: Network) -> Non
     old, new = network.broker("broker-a"), network.broker("broker-a")
     new.committed[0] = 7
     servers = network.name_server([old], {"orders": 1})
-    session = Session(rmqpy.ClientConfig(namesrv=servers.address, request_timeout=2.0))
-    store = BrokerOffsets(Places(session, BlockingCaller(session.client)), "billing")
+    cluster = ClusterConnection(rmqpy.ClientConfig(namesrv=servers.address, request_timeout=2.0))
+    store = BrokerOffsets(Places(cluster, BlockingCaller(cluster.client)), "billing")
 
     def has_moved() -> bool:
         try:
@@ -296,7 +296,7 @@ def test_progress_is_asked_for_where_a_broker_has_moved(network: Network) -> Non
     old.stop()
     servers.brokers[:] = [new]
     until(has_moved)
-    session.close()
+    cluster.close()
 
 
 # --- local progress ---

@@ -41,7 +41,7 @@ def test_two_members_share_the_queues_and_hand_them_over_with_their_progress(
     assert len(changes[1].revoked) == 2
 
 
-def test_a_queue_of_somebody_else_is_not_committed(server: Standalone, topic: str) -> None:
+def test_a_queue_of_another_member_is_not_committed(server: Standalone, topic: str) -> None:
     with (
         rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as first,
         rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as second,

@@ -1,4 +1,4 @@
-"""Which member of a group consumes which queues: pure functions, every one with the result of its Java namesake.
+"""Allocation strategies: the queues of each member of a group, with the results of their Java namesakes.
 
 Every member computes the shares of all from the same view: the sorted queues of a topic and the sorted ids of the
 members. So no two members of an agreeing group own one queue, whatever language each is written in. While views
@@ -64,7 +64,7 @@ def consistent_hash(me: str, queues: Sequence[MessageQueue], members: Sequence[s
 
 
 def by_configuration(mine: Iterable[MessageQueue]) -> Allocate:
-    """Always these queues, whoever else is there."""
+    """Always these queues, whatever other members there are."""
     fixed = tuple(mine)
 
     def allocate(me: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
@@ -75,7 +75,7 @@ def by_configuration(mine: Iterable[MessageQueue]) -> Allocate:
 
 
 def by_machine_room(rooms: Collection[str]) -> Allocate:
-    """Share the queues of brokers in these rooms, named `room@broker`; nobody reads the others."""
+    """Share the queues of brokers in these rooms, named `room@broker`; the others are not read."""
     ours = frozenset(rooms)
 
     def allocate(me: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:

@@ -1,7 +1,7 @@
-"""What a cluster holds: its topics, their queues, where those begin and end, where a group stands.
+"""Catalog of a cluster: its topics, their queues with begin and end, the progress of groups.
 
-Owns nothing but a share of a session. Each question may name many queues; their requests are on the way together, so
-that fifty queues take as long as the slowest of their brokers. For one thread.
+Owns nothing but its hold of a cluster connection. Each question may name many queues; their requests are on the way
+together, so that fifty queues take as long as the slowest of their brokers. For one thread.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,9 +11,9 @@ from typing import Any, Final, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call
-from rmqpy.client import arrivals
+from rmqpy.client import arrival_waiter
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.routes import Route
-from rmqpy.client.session import Session
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare, names
@@ -49,27 +49,27 @@ class Catalog:
     """
 
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
-        self._session = Session.hold(ClientConfig.of(namesrv))
-        self._caller = BlockingCaller(self._session.client)
-        self._arrivals = arrivals.Arrivals(self._session, self._caller)
+        self._cluster = ClusterConnection.hold(ClientConfig.of(namesrv))
+        self._caller = BlockingCaller(self._cluster.client)
+        self._arrival_waiter = arrival_waiter.ArrivalWaiter(self._cluster, self._caller)
         self._is_closed = False
 
     def topics(self) -> list[str]:
         """Names of all topics but those RocketMQ keeps for itself, sorted."""
-        servers, caller = self._session.servers, self._caller
+        servers, caller = self._cluster.servers, self._caller
         found = run(servers.ask(caller, GetAllTopics())).body.topic_list
         # Name servers know the topics named as clusters and brokers, a broker knows the others.
         system = run(servers.ask(caller, GetSystemTopics())).body
         own = set(system.topic_list)
         if system.broker_addr:
-            timeout = self._session.config.request_timeout
+            timeout = self._cluster.config.request_timeout
             ask = GetSystemTopicListFromBroker()
             own.update(run(caller.ask(system.broker_addr, ask, timeout=timeout)).body.topic_list)
         return sorted(name for name in found if name not in own and not names.is_derived(name))
 
     def brokers(self) -> frozenset[str]:
         """Names of the brokers that name servers count as alive."""
-        found = run(self._session.servers.ask(self._caller, GetClusterInfo())).body
+        found = run(self._cluster.servers.ask(self._caller, GetClusterInfo())).body
         return frozenset(found.broker_addr_table)
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -97,7 +97,7 @@ class Catalog:
         Brokers tell when something comes: waiting takes next to nothing, on either side. A queue whose broker cannot
         be asked ends no wait.
         """
-        return self._arrivals.wait(offsets, timeout)
+        return self._arrival_waiter.wait(offsets, timeout)
 
     def since(self, moments: Mapping[MessageQueue, datetime]) -> dict[MessageQueue, int]:
         """The offset of the first message stored at or after a moment; the end where none is that new."""
@@ -110,7 +110,7 @@ class Catalog:
         return self._offsets(asks, False)
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-        """Where a group stands; queues it has no commit in are left out."""
+        """The progress of a group; queues it has no commit in are left out."""
         asks = {
             queue: QueryConsumerOffset(
                 consumer_group=group,
@@ -133,15 +133,15 @@ class Catalog:
         self._each(asks, lambda _, ask, call, address: read(ask, call, address))
 
     def message_bytes(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """What a message of each queue takes on average, judged by the first ones from an offset on.
+        """Bytes a message of each queue takes on average, judged by the first ones from an offset on.
 
         Queues that answer with none are left out.
         """
         calls = {}
         for queue, offset in offsets.items():
-            ext = pulls.request(arrivals.GROUP, queue, offset, tags="*", messages_max=SAMPLE_COUNT)
+            ext = pulls.request(arrival_waiter.GROUP, queue, offset, tags="*", messages_max=SAMPLE_COUNT)
             address = self._route(queue.topic).reader(queue.broker)
-            timeout = self._session.config.request_timeout
+            timeout = self._cluster.config.request_timeout
             calls[queue] = (self._caller.start(address, pulls.PULL, ext, timeout=timeout), address)
         sizes = {}
         for queue, (call, address) in calls.items():
@@ -156,8 +156,8 @@ class Catalog:
         """Give the connections back. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
-            self._arrivals.close()
-            self._session.release()
+            self._arrival_waiter.close()
+            self._cluster.release()
 
     def __enter__(self) -> Self:
         return self
@@ -168,7 +168,7 @@ class Catalog:
         self.close()
 
     def _route(self, topic: str) -> Route:
-        return run(self._session.routes.subscribe(topic, self._caller))
+        return run(self._cluster.routes.subscribe(topic, self._caller))
 
     def _offsets(
         self,
@@ -204,7 +204,7 @@ class Catalog:
                     if not skip_unreachable:
                         raise
                     continue
-                timeout = self._session.config.request_timeout
+                timeout = self._cluster.config.request_timeout
                 call = self._caller.start(address, ask.code, sent.ext, sent.body, timeout=timeout)
                 calls.append((queue, ask, call, address))
             for queue, ask, call, address in calls:
@@ -212,7 +212,7 @@ class Catalog:
                 try:
                     check_transport(call, address)
                 except (errors.ConnectError, errors.RequestTimeout):
-                    self._session.routes.doubt(queue.topic)
+                    self._cluster.routes.doubt(queue.topic)
                     if not skip_unreachable:
                         raise
                 else:

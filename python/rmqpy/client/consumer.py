@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
-from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader
+from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, PullConsumerBase
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.config.client import Address, ClientConfig, seconds
@@ -22,7 +22,7 @@ from rmqpy.remoting.client import BlockingCaller, run
 R = TypeVar("R")
 
 
-class PullConsumer(Reader):
+class PullConsumer(PullConsumerBase):
     """Reads queues by offset, ahead of its caller. For one thread; a second one gets `RuntimeError`.
 
     ::
@@ -50,7 +50,7 @@ class PullConsumer(Reader):
         super().__init__(group, namesrv, auto_commit, start_from, max_batch)
         # A rebalance calls its user, who calls `commit`, from within `poll`.
         self._lock = threading.RLock()
-        self._begin(BlockingCaller(self._session.client))
+        self._begin(BlockingCaller(self._cluster.client))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
@@ -107,7 +107,7 @@ class PullConsumer(Reader):
         return self._run(lambda core: core.committed(queue))
 
     def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """What the broker holds: the first offset, and the one after the last."""
+        """The offsets the broker holds: the first, and the one after the last."""
         return self._run(lambda core: core.offsets(queue))
 
     def offset_at(self, queue: MessageQueue, when: datetime) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
-from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, Reader
+from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, PullConsumerBase
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.config.client import Address, ClientConfig, seconds
@@ -23,7 +23,7 @@ from rmqpy.remoting.client import LoopCaller
 R = TypeVar("R")
 
 
-class AsyncPullConsumer(Reader):
+class AsyncPullConsumer(PullConsumerBase):
     """Reads queues by offset from an event loop: `PullConsumer` with coroutines, and the same promises.
 
     ::
@@ -164,7 +164,7 @@ class AsyncPullConsumer(Reader):
         self._check_open()
         if self._core is not None:
             return self._core
-        self._caller = LoopCaller(self._session.client)
+        self._caller = LoopCaller(self._cluster.client)
         return self._begin(self._caller)
 
     async def _run(self, work: Coroutine[Any, Any, R]) -> R:

@@ -1,4 +1,4 @@
-"""What reading is made of, in threads and in event loops: positions, commits, places in a queue.
+"""Cursor: positions, commits and places in a queue, for consumers in threads and in event loops.
 
 Owns the progress of the queues a user assigned; `fetcher` reads ahead. Written once, as coroutines over a `Caller`.
 Invariant: a commit never passes what the caller has received.
@@ -16,11 +16,11 @@ from typing import Final, Literal
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns, ReceivedMessage
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.fetcher import Fetcher
 from rmqpy.client.group.follower import LOOK_S, Follower, Notify
 from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom
 from rmqpy.client.group.subscriber import Subscriber
-from rmqpy.client.session import Session
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
@@ -40,14 +40,14 @@ class Cursor:
 
     def __init__(
         self,
-        session: Session,
+        cluster: ClusterConnection,
         caller: Caller,
         group: str,
         auto_commit: bool | float,
         start_from: StartFrom,
         max_batch: int,
     ) -> None:
-        self._session = session
+        self._cluster = cluster
         self._caller = caller
         self._start_from = start_from
         self._max_batch = max_batch
@@ -55,14 +55,14 @@ class Cursor:
         self._commit_at = time.monotonic() + self._commit_every
         self._committed: dict[MessageQueue, int] = {}
         self._commits: list[tuple[MessageQueue, UpdateConsumerOffset, str, Call]] = []
-        self._places = Places(session, caller)
+        self._places = Places(cluster, caller)
         self._stored = BrokerOffsets(self._places, group)
-        self._fetcher = Fetcher(caller, session.routes, group)
+        self._fetcher = Fetcher(caller, cluster.routes, group)
         #: Where the queues come from a group, not from the user.
         self._follower: Follower | None = None
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        return list((await self._session.routes.subscribe(topic, self._caller)).readable)
+        return list((await self._cluster.routes.subscribe(topic, self._caller)).readable)
 
     async def assign(self, queues: Iterable[MessageQueue], tags: str) -> None:
         known = self._fetcher.positions()
@@ -106,7 +106,7 @@ class Cursor:
                 return columns.take()
 
     async def _look(self, deadline: float) -> float:
-        """What is due before reading; how long to read then, before looking again."""
+        """Do what is due before reading. Returns how long to read then, before looking again."""
         # What an earlier call returned counts as processed now.
         self._commit_if_due()
         left = max(0.0, deadline - time.monotonic())
@@ -171,13 +171,13 @@ class Cursor:
             if self._commit_every:
                 await self.commit(None)
         except errors.QueueLost as error:
-            # Whoever has it now began where we committed last.
+            # The member that has it now began where we committed last.
             log.warning("closing without a last commit: %s", error)
         finally:
             if self._follower is not None:
                 self._follower.subscriber.close()
             self._fetcher.close()
-            self._session.release()
+            self._cluster.release()
 
     # ---- pieces ----------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Cursor:
         return await self._places.find(queue, self._start_from)
 
     def _commit_if_due(self) -> None:
-        """Start commits that nobody waits for; what became of the last ones is looked at the next time."""
+        """Start commits without waiting for them; the outcome of the last ones is looked at the next time."""
         if not self._commit_every or time.monotonic() < self._commit_at:
             return
         self._commit_at = time.monotonic() + self._commit_every
@@ -206,19 +206,19 @@ class Cursor:
         for queue, offset in self._fetcher.positions().items():
             if self._committed.get(queue) == offset:
                 continue
-            route = self._session.routes.cached(queue.topic, self._caller)
+            route = self._cluster.routes.cached(queue.topic, self._caller)
             if route is None:
                 continue
             ask = self._stored.commitment(queue, offset)
             sent = declare.encode(ask)
             address = route.reader(queue.broker)
-            timeout_ms = round(self._session.config.request_timeout * 1000)
-            call = self._session.client.call(address, ask.code, sent.ext, sent.body, timeout_ms=timeout_ms)
+            timeout_ms = round(self._cluster.config.request_timeout * 1000)
+            call = self._cluster.client.call(address, ask.code, sent.ext, sent.body, timeout_ms=timeout_ms)
             self._commits.append((queue, ask, address, call))
             self._committed[queue] = offset
 
 
-class Reader:
+class PullConsumerBase:
     """Life and death of both consumers."""
 
     _core: Cursor | None
@@ -237,13 +237,13 @@ class Reader:
         self.config = ClientConfig.of(namesrv)
         self._settings = (auto_commit, start_from, max_batch)
         self._pid = os.getpid()
-        self._session = Session.hold(self.config)
+        self._cluster = ClusterConnection.hold(self.config)
         self._core = None
         self.is_closed = False
 
     def _begin(self, caller: Caller) -> Cursor:
         auto_commit, start_from, max_batch = self._settings
-        self._core = Cursor(self._session, caller, self.group, auto_commit, start_from, max_batch)
+        self._core = Cursor(self._cluster, caller, self.group, auto_commit, start_from, max_batch)
         return self._core
 
     def _join(self, core: Cursor, topic: str, notify: Notify | None) -> Subscriber:
@@ -274,4 +274,4 @@ class Reader:
     def __del__(self) -> None:
         if not self.is_closed and self._pid == os.getpid():
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-            self._session.release()
+            self._cluster.release()

@@ -161,10 +161,10 @@ class Fetcher:
     # ---- what lies ready -------------------------------------------------------------------------------
 
     def _turn(self) -> list[_Lane]:
-        """Lanes with something to hand out, those that waited longest first."""
+        """OwnedQueues with something to hand out, those that waited longest first."""
         ready = [lane for lane in self._lanes.values() if lane.chunks and not lane.is_paused]
         for lane in ready:
-            # To the end of the line.
+            # Behind the others.
             self._lanes[lane.queue] = self._lanes.pop(lane.queue)
         return ready
 
@@ -251,7 +251,7 @@ class Fetcher:
         for token, call in self._inbox.take():
             lane = self._flying.pop(token, None)
             if lane is None or lane.token != token or self._lanes.get(lane.queue) is not lane:
-                continue  # For a place nobody reads any more.
+                continue  # For a place that is not read any more.
             lane.token = 0
             try:
                 pulled = pulls.read(call, lane.queue, lane.address)

@@ -1,6 +1,6 @@
-"""What became of a send: the result users get, or the error that tells every attempt.
+"""Outcome of a send: the result users get, or the error that tells every attempt.
 
-Called by the native `SendFuture` when somebody looks at it, in that thread.
+Called by the native `SendFuture` when its result is asked for, in that thread.
 """
 
 from typing import Final, NamedTuple
@@ -10,7 +10,7 @@ from rmqpy._native import SendFuture
 from rmqpy.message import MessageQueue, SendStatus
 from rmqpy.remoting.client import transport_error
 
-#: Of a message some broker has, by its code; looked up by the native `SendFuture`.
+#: Of a stored message, by the broker's code; looked up by the native `SendFuture`.
 STATUSES: Final = {status.value: status for status in SendStatus}
 
 

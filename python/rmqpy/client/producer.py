@@ -21,9 +21,9 @@ from typing import Any, Final, Literal, Self
 
 from rmqpy import errors
 from rmqpy._native import Completions, Rows, SendFuture
+from rmqpy.client.producer_base import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, ProducerBase
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import QueueSelector
-from rmqpy.client.shipper import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, Shipper
 from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, BlockingCaller, run
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 Callback = Callable[[SendResult | errors.RocketMQError], None]
 
 
-class Producer(Shipper):
+class Producer(ProducerBase):
     """Sends messages. Thread-safe; make one and keep it.
 
     ::
@@ -79,7 +79,7 @@ class Producer(Shipper):
             when_full=when_full,
             selector=selector,
         )
-        self._caller = BlockingCaller(self._session.client)
+        self._caller = BlockingCaller(self._cluster.client)
         self._callbacks: dict[int, Callback] = {}
         self._next_token = 0
         self._lock = threading.Lock()
@@ -153,7 +153,7 @@ class Producer(Shipper):
         queue: MessageQueue | None = None,
         **fields: Any,
     ) -> None:
-        """Send without an answer: fast, and nobody learns of a loss."""
+        """Send without an answer: fast, and a loss goes unnoticed."""
         message = self._message(message, body, fields)
         route = self._route(message.topic)
         queue, _ = self._choose(message, queue, route)
@@ -279,7 +279,7 @@ class Producer(Shipper):
         if self._is_forked:
             return
         # Closing the connections fails what is left; closing the queue gives it up.
-        self._session.release(grace_s=CLOSE_GRACE_S)
+        self._cluster.release(grace_s=CLOSE_GRACE_S)
         self._completions.close()
         if self._delivery is not None and self._delivery is not threading.current_thread():
             self._delivery.join()
@@ -291,7 +291,7 @@ class Producer(Shipper):
         self.close()
 
     def _route(self, topic: str) -> Route:
-        routes = self._session.routes
+        routes = self._cluster.routes
         route = routes.cached(topic, self._caller)
         return route if route is not None and route.writable else run(routes.publish(topic, self._caller))
 
@@ -330,7 +330,7 @@ class Producer(Shipper):
     def _learn(self, route: Route) -> None:
         """Let the native half choose among the queues of this route, while it is fresh."""
         queues = [(route.master(each.broker), each.broker, each.queue_id) for each in route.writable]
-        self._sender.learn(route.topic, queues, self._session.routes.fresh_s(route.topic))
+        self._sender.learn(route.topic, queues, self._cluster.routes.fresh_s(route.topic))
 
     def _timeout(self, timeout: float | timedelta | None) -> float:
         return self._send_timeout if timeout is None else seconds(timeout)
@@ -351,7 +351,7 @@ class Producer(Shipper):
         return future
 
     def _deliver(self) -> None:
-        """Make sure that somebody looks at what fails, and calls back."""
+        """Have the delivery thread run: it decides what fails, and calls back."""
         if self._delivery is None:
             self._check_open()
             with self._lock:
@@ -363,7 +363,7 @@ class Producer(Shipper):
                     thread.start()
                     self._delivery = thread
 
-    def _landed(self, token: int, future: SendFuture, *, has_paused: bool = False) -> float:
+    def _completed(self, token: int, future: SendFuture, *, has_paused: bool = False) -> float:
         """An announced future, on the delivery thread; returns what `_decide` does."""
         if not future.done() and (pause := self._decide(future, self._caller, has_paused=has_paused)):
             return pause
@@ -382,8 +382,8 @@ def _deliver(owner: weakref.ref[Producer], completions: Completions) -> None:
     order = count()
     while True:
         completions.wait(max(0.0, pausing[0][0] - time.monotonic()) if pausing else None)
-        landed = completions.take(BURST_COUNT_MAX)
-        if not landed and completions.is_closed():
+        completed = completions.take(BURST_COUNT_MAX)
+        if not completed and completions.is_closed():
             break
         producer = owner()
         now = time.monotonic()
@@ -392,11 +392,11 @@ def _deliver(owner: weakref.ref[Producer], completions: Completions) -> None:
             if producer is None:
                 future.give_up()
             else:
-                producer._landed(token, future, has_paused=True)
-        for token, future in landed:
+                producer._completed(token, future, has_paused=True)
+        for token, future in completed:
             if producer is None:
                 future.give_up()
-            elif pause := producer._landed(token, future):
+            elif pause := producer._completed(token, future):
                 heappush(pausing, (now + pause, next(order), token, future))
         del producer
     for _, _, _, future in pausing:
@@ -410,7 +410,7 @@ def _outcome(future: SendFuture) -> SendResult | errors.RocketMQError:
         return error
 
 
-#: Producers nobody has closed yet: leaving the program flushes them.
+#: Producers not closed yet: leaving the program flushes them.
 _OPEN: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
 
 

@@ -2,7 +2,7 @@
 
 Outcomes come up in bursts, one wake-up of the loop for each; failed attempts are decided there, in the loop's thread.
 
-Invariant: each send ends once, stored or given up, within its timeout, whether or not anybody still awaits it.
+Invariant: each send ends once, stored or given up, within its timeout, whether or not it is still awaited.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, Literal, Self
 
 from rmqpy import errors
 from rmqpy._native import Sender, SendFuture
+from rmqpy.client.producer_base import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, ProducerBase, room_for
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import QueueSelector
-from rmqpy.client.shipper import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, Shipper, room_for
 from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, LoopCaller
 
 
-class AsyncProducer(Shipper):
+class AsyncProducer(ProducerBase):
     """Sends messages from an event loop: `Producer` with coroutines, and the same promises.
 
     ::
@@ -180,7 +180,7 @@ class AsyncProducer(Shipper):
             await self.flush(timeout)
         self.is_closed = True
         self._call_first()
-        self._session.release(grace_s=CLOSE_GRACE_S)
+        self._cluster.release(grace_s=CLOSE_GRACE_S)
         if self._loop is not None and self._caller is not None:
             # Closing the connections has failed what was left.
             self._drain()
@@ -196,13 +196,13 @@ class AsyncProducer(Shipper):
 
     async def _route(self, topic: str) -> Route:
         caller = self._caller or self._open()
-        routes = self._session.routes
+        routes = self._cluster.routes
         route = routes.cached(topic, caller)
         return route if route is not None and route.writable else await routes.publish(topic, caller)
 
     def _open(self) -> LoopCaller:
         self._loop = asyncio.get_running_loop()
-        self._caller = LoopCaller(self._session.client)
+        self._caller = LoopCaller(self._cluster.client)
         self._loop.add_reader(self._completions.fileno(), self._drain)
         return self._caller
 
@@ -230,27 +230,27 @@ class AsyncProducer(Shipper):
                 self._check_open()
                 if self._sender.has_room(size):
                     return
-                # Too little yet: still the first in line.
+                # Too little yet: still the first to wait.
                 turn = self._waiting[0] = self._loop.create_future()
         finally:
-            # Found at once, unless this is a cancelled wait from the middle of the line.
+            # Found at once, unless this is a cancelled wait from the middle.
             self._waiting.remove(turn)
             self._call_first()
 
     def _call_first(self) -> None:
-        """Let the first in line look for room. It lets the next one look when it has found some."""
+        """Let the first that waits look for room. It lets the next one look when it has found some."""
         if self._waiting and not self._waiting[0].done():
             self._waiting[0].set_result(None)
 
     def _drain(self) -> None:
         for token, future in self._completions.take(BURST_COUNT_MAX):
-            self._landed(token, future)
+            self._completed(token, future)
 
-    def _landed(self, token: int, future: SendFuture, *, has_paused: bool = False) -> None:
+    def _completed(self, token: int, future: SendFuture, *, has_paused: bool = False) -> None:
         assert self._caller is not None
         assert self._loop is not None
         if not future.done() and (pause := self._decide(future, self._caller, has_paused=has_paused)):
-            self._loop.call_later(pause, partial(self._landed, token, future, has_paused=True))
+            self._loop.call_later(pause, partial(self._completed, token, future, has_paused=True))
         elif future.done():
             self._finish(token, future)
 

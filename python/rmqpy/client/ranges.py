@@ -19,7 +19,7 @@ from typing import Final, Literal, NamedTuple, Self
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns
-from rmqpy.client.session import Session
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.remoting import pulls
@@ -190,8 +190,8 @@ class RangeReader:
                 )
         self._plan = plan
         self._columns = columns
-        self._session = _session(config)
-        self._caller = BlockingCaller(self._session.client)
+        self._cluster = _cluster(config)
+        self._caller = BlockingCaller(self._cluster.client)
         self._inbox = self._caller.inbox()
         self._idle = deque(_Lane(span) for span in ranges if span[1] < span[2])
         self._flying: dict[int, _Lane] = {}
@@ -257,7 +257,7 @@ class RangeReader:
                 pausing.append(lane)
                 continue
             try:
-                route = run(self._session.routes.subscribe(lane.queue.topic, self._caller))
+                route = run(self._cluster.routes.subscribe(lane.queue.topic, self._caller))
                 lane.address = route.reader(lane.queue.broker, lane.suggested)
             except errors.RocketMQError as error:
                 self._failed(lane, error)
@@ -277,7 +277,7 @@ class RangeReader:
         )
         self._token += 1
         self._flying[self._token] = lane
-        self._session.client.pull(
+        self._cluster.client.pull(
             lane.address,
             ext,
             self._columns,
@@ -291,7 +291,7 @@ class RangeReader:
         )
 
     def _landed(self) -> list[tuple[int, Call]]:
-        """What has come back, waiting for the first, or for the end of the shortest pause."""
+        """Completed pulls, after a wait for the first, or for the end of the shortest pause."""
         wake_at = min((lane.not_before for lane in self._idle), default=float("inf"))
         pause = max(0.0, wake_at - time.monotonic())
         run(self._inbox.wait(min(pause, self._plan.pull_timeout_s)))
@@ -325,7 +325,7 @@ class RangeReader:
         if not error.retriable or lane.failures >= self._plan.retries:
             raise error
         log.warning("reading %s at %d failed and is tried again: %s", lane.queue, lane.at, error)
-        self._session.routes.doubt(lane.queue.topic)
+        self._cluster.routes.doubt(lane.queue.topic)
         self._pause(lane)
 
     def _pause(self, lane: _Lane) -> None:
@@ -344,16 +344,16 @@ class RangeReader:
 
 
 #: Kept until the process ends: executors read range after range, and connections are worth keeping.
-_SESSIONS: Final[dict[tuple[int, ClientConfig], Session]] = {}
-_SESSIONS_MAX: Final = 8
+_HELD: Final[dict[tuple[int, ClientConfig], ClusterConnection]] = {}
+_HELD_MAX: Final = 8
 
 
-def _session(config: ClientConfig) -> Session:
+def _cluster(config: ClientConfig) -> ClusterConnection:
     key = (os.getpid(), config)
-    session = _SESSIONS.get(key)
-    if session is None:
-        if len(_SESSIONS) >= _SESSIONS_MAX:
+    cluster = _HELD.get(key)
+    if cluster is None:
+        if len(_HELD) >= _HELD_MAX:
             # Sessions of a parent process are forgotten first: `release` leaves their connections alone.
-            _SESSIONS.pop(next(iter(_SESSIONS))).release()
-        session = _SESSIONS[key] = Session.hold(config)
-    return session
+            _HELD.pop(next(iter(_HELD))).release()
+        cluster = _HELD[key] = ClusterConnection.hold(config)
+    return cluster

@@ -1,4 +1,4 @@
-"""Whether a failed send is tried again, and where.
+"""Retries of sends: the next queue after a failed attempt, or the end.
 
 Pure: what failed so far and the current route in, the next queue out. The rule is that of the Java client's
 blocking send, for all forms of sending: transport failures and the refusals another broker may not share.
@@ -38,8 +38,8 @@ BUSY_PAUSE_S: Final = 0.05
 
 
 def pause_s(future: SendFuture, queue: MessageQueue) -> float:
-    """How long to wait before the next attempt, which goes to `queue`: not at all, unless the broker that just said
-    it is busy is the only one there is."""
+    """The pause before the next attempt, which goes to `queue`: none, unless the broker that just said it is busy is
+    the only one there is."""
     attempts = future.attempts
     broker, _, _, _, code, _, _ = attempts[-1]
     if code != ResponseCode.SYSTEM_BUSY or queue.broker != broker:

@@ -1,11 +1,11 @@
-"""Where a topic's queues are: a snapshot per topic, looked up again behind the user's back.
+"""Routes: a snapshot of the queues of each topic, looked up again behind the user's back.
 
 Owns the cached routes of one cluster. Invariant: a route once learned stays usable; a name server that is down, or
 does not know the topic any more for a moment, makes it old and never makes it vanish. So sends go on while every
 name server is down.
 
-Any thread. There is no thread of its own: a route that has aged starts a request without waiting for it, and
-whoever asks next takes what has come back.
+Any thread. There is no thread of its own: a route that has aged starts a request without waiting for it, and the next
+look-up takes what has come back.
 """
 
 import time
@@ -31,13 +31,13 @@ TEMPLATE_TOPIC: Final = "TBW102"
 TEMPLATE_QUEUES: Final = 4
 #: A borrowed route is looked up again soon: the topic exists as soon as the first message is stored.
 TEMPLATE_REFRESH_S: Final = 1.0
-#: A route nobody used for this many refresh times is looked up before it is used.
+#: A route unused for this many refresh times is looked up before it is used.
 IDLE_REFRESHES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The queues of a topic and the addresses of its brokers, as some name server told."""
+    """The queues of a topic and the addresses of its brokers, as a name server told it."""
 
     topic: str
     #: Broker name → broker id → address.
@@ -71,7 +71,7 @@ class _Refresh(NamedTuple):
 
 
 class _Entry:
-    """What is known of one topic, and the look-up under way, if there is one."""
+    """The known route of one topic, and the look-up under way, if there is one."""
 
     __slots__ = ("checked_at", "refresh", "route")
 

@@ -1,4 +1,4 @@
-"""Which of a topic's queues a message goes to.
+"""Queue selectors: the choice among a topic's queues for a message.
 
 A selector is any callable that takes the message and the topic's writable queues, sorted and never empty, and
 returns one of them. It is called in the sender's thread, also again for each retry with the queues that are left,

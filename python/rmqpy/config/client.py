@@ -1,4 +1,4 @@
-"""How to reach a cluster.
+"""Client configuration: the way to a cluster.
 
 Owns the addresses and times every client of one cluster shares. Immutable and comparable: clients of one process
 whose configurations are equal share connections and routes.
@@ -69,7 +69,7 @@ class ClientConfig:
 
     @classmethod
     def of(cls, namesrv: "Address | ClientConfig | None") -> "ClientConfig":
-        """What the `namesrv` argument of every client stands for; `None` asks the environment."""
+        """The configuration the `namesrv` argument of every client stands for; `None` asks the environment."""
         if isinstance(namesrv, ClientConfig):
             return namesrv
         return cls.from_env() if namesrv is None else cls(namesrv=addresses(namesrv))

@@ -1,4 +1,4 @@
-"""Profiles: names for the clusters somebody works with, in one file of the user.
+"""Profiles: names for the clusters a user works with, in one file.
 
 ::
 
@@ -19,7 +19,7 @@ from rmqpy.errors import ConfigError
 
 
 class Profile(NamedTuple):
-    """What a profile says; None where it says nothing."""
+    """Settings of a profile; None where it has none."""
 
     namesrv: str | None = None
     #: How long one answer may take, in seconds.
@@ -27,7 +27,7 @@ class Profile(NamedTuple):
 
 
 def path() -> Path:
-    """Where the file is, or would be."""
+    """Path of the file, whether it is there or not."""
     if given := os.environ.get("RMQPY_PROFILES"):
         return Path(given)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "rmqpy" / "profiles.toml"

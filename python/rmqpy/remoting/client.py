@@ -1,4 +1,4 @@
-"""The asking end of the protocol: requests out, replies in, in blocking threads and in event loops alike.
+"""Client end of the protocol: requests out, replies in, in blocking threads and in event loops alike.
 
 Owns the one difference between the two, how to wait. Everything above is written once, as coroutines over a
 `Caller`: a `BlockingCaller` never suspends, so `run` can drive such a coroutine to its end in the caller's thread;
@@ -33,7 +33,7 @@ BURST_COUNT_MAX = 256
 
 
 class Caller(ABC):
-    """Sends requests through one native client and knows how to wait for what lands.
+    """Sends requests through one native client and knows how to wait for their replies.
 
     `client` may be shared by callers of other threads and loops; closing it is its owner's business.
     """
@@ -63,7 +63,7 @@ class Caller(ABC):
 
     @abstractmethod
     def inbox(self) -> Inbox:
-        """A queue of its own for requests of which any may be the first to land."""
+        """A queue of its own for requests of which any may complete first."""
 
     async def call(
         self,
@@ -95,7 +95,7 @@ class Caller(ABC):
         return read(ask, call, address)
 
     def tell(self, address: str, ask: declare.Request[Any]) -> None:
-        """Send a declared request one-way: nobody answers, and nobody hears of a failure."""
+        """Send a declared request one-way: there is no answer, and a failure goes unnoticed."""
         sent = declare.encode(ask)
         self.client.call_oneway(address, ask.code, sent.ext, sent.body)
 
@@ -126,21 +126,21 @@ class Peer:
 
 
 class Inbox(ABC):
-    """Requests of which any may be the first to land. For one thread."""
+    """Requests of which any may complete first. For one thread."""
 
     def __init__(self) -> None:
         self.completions = Completions()
 
     @abstractmethod
     async def wait(self, timeout: float) -> bool:
-        """Until something has landed, or `close`; False when `timeout` seconds passed first."""
+        """Until a request has completed, or `close`; False when `timeout` seconds passed first."""
 
     def take(self) -> list[tuple[int, Any]]:
-        """What has landed, oldest first: the token it was sent with, and the call."""
+        """Completed requests, oldest first: the token each was sent with, and the call."""
         return self.completions.take(BURST_COUNT_MAX)
 
     def close(self) -> None:
-        """Drop what lands from now on; whoever waits is woken."""
+        """Drop what completes from now on; waiters are woken."""
         self.completions.close()
 
 
@@ -190,7 +190,7 @@ class LoopCaller(Caller):
         self._completions = Completions()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._token = 0
-        self._loop.add_reader(self._completions.fileno(), self._landed)
+        self._loop.add_reader(self._completions.fileno(), self._complete)
 
     def start(
         self,
@@ -230,7 +230,7 @@ class LoopCaller(Caller):
         return _LoopInbox(self._loop)
 
     def close(self) -> None:
-        """Stop listening. Whoever still waits gets `ClosedError`. Idempotent."""
+        """Stop listening. Waiters get `ClosedError`. Idempotent."""
         if not self._completions.is_closed():
             self._loop.remove_reader(self._completions.fileno())
             self._completions.close()
@@ -244,7 +244,7 @@ class LoopCaller(Caller):
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    def _landed(self) -> None:
+    def _complete(self) -> None:
         for token, _ in self._completions.take(BURST_COUNT_MAX):
             arrival = self._waiting.get(token)
             if arrival is not None and not arrival.done():
@@ -263,9 +263,9 @@ class _LoopInbox(Inbox):
         arrival: asyncio.Future[bool] = self._loop.create_future()
         self._arrival = arrival
         timer = self._loop.call_later(timeout, _set, arrival, False)
-        # The descriptor stays readable until the queue is empty: listening only while somebody waits keeps an
+        # The descriptor stays readable until the queue is empty: listening only during a wait keeps an
         # idle consumer with a full queue from spinning the loop.
-        self._loop.add_reader(self.completions.fileno(), self._ring)
+        self._loop.add_reader(self.completions.fileno(), self._wake)
         try:
             return await arrival
         finally:
@@ -279,7 +279,7 @@ class _LoopInbox(Inbox):
         if self._arrival is not None:
             _set(self._arrival, True)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         self._loop.remove_reader(self.completions.fileno())
         if self._arrival is not None:
             _set(self._arrival, True)

@@ -1,4 +1,4 @@
-"""One pull: the request, and what its reply means.
+"""Pull request: its header fields, and the meaning of its reply.
 
 Pure. A pull never commits and always carries its subscription, so that no group has to be registered for it. Only
 four codes are results; everything else is an error.
@@ -25,7 +25,7 @@ _SUBSCRIPTION: Final = 4
 
 
 class Found(Enum):
-    """What a pull found."""
+    """Result of a pull."""
 
     MESSAGES = ResponseCode.SUCCESS
     #: The end of the queue, or a hole.
@@ -80,7 +80,7 @@ PULL: Final = RequestCode.PULL_MESSAGE
 
 
 def read(call: Call, queue: MessageQueue, address: str) -> Pulled:
-    """What a finished pull says. Raises what kept the reply away, or what the broker refused it with."""
+    """The reply of a finished pull. Raises what kept it away, or what the broker refused the pull with."""
     check_transport(call, address)
     try:
         found = Found(call.code)

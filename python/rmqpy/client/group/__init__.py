@@ -1,1 +1,1 @@
-"""Being a member of a consumer group: who else is in it, and which queues are whose."""
+"""Membership of a consumer group: the other members, and the share of queues of each."""

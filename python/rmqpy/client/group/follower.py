@@ -1,7 +1,7 @@
 """A polling consumer's share of a group: what it owns changes between two polls, and its user is told.
 
 Owns the step from one share to the next. Invariant: a queue is revoked with its progress committed, or, when the
-consumer comes so late that somebody else has begun with it, is lost without a commit. For the thread or task of the
+consumer comes so late that another member has begun with it, is lost without a commit. For the thread or task of the
 consumer.
 """
 
@@ -24,7 +24,7 @@ Notify = Callable[[Rebalance], Awaitable[None]]
 
 
 class Reading(Protocol):
-    """What of a consumer changes with its share."""
+    """The part of a consumer that changes with its share."""
 
     def assignment(self) -> frozenset[MessageQueue]: ...
 

@@ -1,4 +1,4 @@
-"""How a client is called: the name that brokers and the other members of its groups know it by.
+"""Client ids: the name that brokers and the other members of its groups know a client by.
 
 Pure but for one look at the routing table. Any thread.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 _numbers = itertools.count()
 
-#: The instance of a broadcast consumer nobody named: its offsets are found again after a restart.
+#: The instance of a broadcast consumer without a name: its offsets are found again after a restart.
 STABLE_INSTANCE: Final = "DEFAULT"
 
 

@@ -1,7 +1,7 @@
-"""One member of a consumer group, as brokers see it: heartbeats, goodbye, who else is there.
+"""Membership of a consumer group, as brokers see it: heartbeats, goodbye, the other members.
 
 Owns what this member tells brokers about itself. A broker knows a member by its connection, so that a member needs
-a session of its own: two members on one connection would be one.
+a connection of its own: two members on one connection would be one.
 
 Invariant: every broker that a route names has heard of the member's present subscriptions within one heartbeat, or
 is not reachable. For the event loop its caller belongs to.
@@ -15,9 +15,9 @@ import random
 from collections.abc import Mapping
 
 from rmqpy import errors
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.routes import Route
-from rmqpy.client.session import Session
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import (
     ConsumeFromWhere,
@@ -43,7 +43,7 @@ class Membership:
 
     def __init__(
         self,
-        session: Session,
+        cluster: ClusterConnection,
         caller: Caller,
         group: str,
         client_id: str,
@@ -55,7 +55,7 @@ class Membership:
     ) -> None:
         self.group = group
         self.client_id = client_id
-        self._session = session
+        self._cluster = cluster
         self._caller = caller
         self._subscriptions = subscriptions
         self._consume_type = consume_type
@@ -70,7 +70,7 @@ class Membership:
         found = {}
         for topic in self._subscriptions.table:
             try:
-                found[topic] = await self._session.routes.subscribe(topic, self._caller)
+                found[topic] = await self._cluster.routes.subscribe(topic, self._caller)
             except errors.TopicNotFound:
                 log.debug("group %s: topic %s does not exist yet", self.group, topic)
         return found
@@ -94,27 +94,27 @@ class Membership:
                 raise outcome
 
     def has_told(self, address: str) -> bool:
-        """Whether this broker knew of the member."""
+        """True when this broker knew of the member."""
         return address in self._told
 
     async def leave(self) -> None:
-        """Say goodbye, so that the others take over at once. Nothing is raised: who does not hear it will notice."""
+        """Say goodbye, so that the others take over at once. Nothing is raised: brokers notice without it, later."""
         ask = UnregisterClient(client_id=self.client_id, consumer_group=self.group)
         await asyncio.gather(*(self._ask(address, ask) for address in self._told), return_exceptions=True)
         self._told.clear()
 
     async def members(self, route: Route) -> list[str] | None:
-        """Ids of all members, sorted; empty when a broker has heard of nobody, `None` when none can tell."""
+        """Ids of all members, sorted; empty when a broker has heard of none, `None` when no broker can tell."""
         addresses = _addresses({route.topic: route})
         for address in random.sample(addresses, min(ASKED_MAX, len(addresses))):
             ask = GetConsumerListByGroup(consumer_group=self.group)
             try:
-                reply = await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+                reply = await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
             except errors.RocketMQError as error:
                 if error.code == ResponseCode.SYSTEM_ERROR:
-                    # How brokers say that there is nobody.
+                    # The brokers' way of saying that there are none.
                     return []
-                log.info("%s cannot tell who is in group %s: %s", address, self.group, error)
+                log.info("%s cannot tell the members of group %s: %s", address, self.group, error)
                 continue
             return sorted(reply.body.consumer_id_list)
         return None
@@ -125,7 +125,7 @@ class Membership:
         ask = GetSubscriptionGroupConfig(group=self.group)
         for address in _addresses({route.topic: route}):
             try:
-                await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+                await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
             except errors.GroupNotFound:
                 raise
             except errors.RocketMQError as error:
@@ -142,7 +142,7 @@ class Membership:
         )
 
     async def _ask(self, address: str, ask: HeartBeat | UnregisterClient) -> None:
-        await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+        await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
 
 
 def _addresses(routes: Mapping[str, Route]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where a group stands in a queue: kept by brokers for all members, or in a file of each member's own.
+"""Progress of a group in its queues: kept by brokers for all members, or in a file of each member's own.
 
 Owns how progress is read and written, not when. Two stores behind one interface: `BrokerOffsets` for groups that
 share their queues, `LocalOffsets` for broadcasting, in the file and format of Apache's client. For the event loop
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from rmqpy import errors
-from rmqpy.client.session import Session
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare, fastjson, names
 from rmqpy.protocol.codes import ResponseCode
@@ -46,7 +46,7 @@ class Offsets(ABC):
 
     @abstractmethod
     async def load(self, queue: MessageQueue) -> int | None:
-        """Where the group stands; `None` when it has never stood anywhere."""
+        """The group's progress; `None` when it has never committed."""
 
     @abstractmethod
     async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
@@ -54,14 +54,14 @@ class Offsets(ABC):
 
 
 class Places:
-    """Asks brokers where queues begin and end, and where a time is in them. Under either caller."""
+    """Queries of brokers: the begin and end of a queue, the offset of a time. Under either caller."""
 
-    def __init__(self, session: Session, caller: Caller) -> None:
-        self._session = session
+    def __init__(self, cluster: ClusterConnection, caller: Caller) -> None:
+        self._cluster = cluster
         self._caller = caller
 
     async def first(self, queue: MessageQueue, start_from: StartFrom) -> int:
-        """Where a group begins that has never been in this queue. Retries are read from their first."""
+        """The begin for a group that has never been in this queue. Retries are read from their first."""
         return await self.find(
             queue, "earliest" if queue.topic.startswith(names.RETRY_PREFIX) else start_from
         )
@@ -81,10 +81,10 @@ class Places:
 
     async def ask(self, queue: MessageQueue, ask: declare.Request[R]) -> R:
         """Ask the broker that has the queue. One that is not there may have moved: its route is looked up anew."""
-        routes = self._session.routes
+        routes = self._cluster.routes
         address = (await routes.subscribe(queue.topic, self._caller)).reader(queue.broker)
         try:
-            return await self._caller.ask(address, ask, timeout=self._session.config.request_timeout)
+            return await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
         except errors.ConnectError:
             routes.doubt(queue.topic)
             raise
@@ -155,7 +155,7 @@ class LocalOffsets(Offsets):
 
 
 def begins(start_from: StartFrom) -> ConsumeFromWhere:
-    """How a heartbeat says where a group begins."""
+    """The begin of a group as heartbeats say it."""
     if start_from == "latest":
         return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     if start_from == "earliest":
@@ -164,7 +164,7 @@ def begins(start_from: StartFrom) -> ConsumeFromWhere:
 
 
 def default_folder() -> Path:
-    """Where Apache's client keeps the files of broadcast consumers."""
+    """The folder in which Apache's client keeps the files of broadcast consumers."""
     return Path.home() / ".rocketmq_offsets"
 
 

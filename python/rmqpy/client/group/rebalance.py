@@ -1,4 +1,4 @@
-"""Which queues this member should have now, and how that differs from what it has.
+"""Rebalance: the queues this member should have now, and their difference from those it has.
 
 Owns the view of the group that the member acts on. Every member computes the shares of all alone, so that what is
 asked here is asked before every decision and never remembered. For the event loop its caller belongs to.
@@ -20,7 +20,7 @@ class Rebalance(NamedTuple):
     """Queues that changed hands.
 
     `revoked` were handed over in order: their progress is committed. `lost` were taken while this member was not
-    heard of: what it had not committed is being delivered to somebody else.
+    heard of: what it had not committed is being delivered to another member.
     """
 
     assigned: frozenset[MessageQueue] = frozenset()
@@ -32,14 +32,14 @@ class Rebalance(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a member should own, as far as it is known."""
+    """The queues a member should own, as far as they are known."""
 
     queues: frozenset[MessageQueue]
     #: Topics of which nothing could be learned: what is owned of them stays.
     unknown: frozenset[str]
     #: Brokers do not know this member, so that others have its queues.
     is_stranger: bool
-    #: Nobody else can have had the queues that are new.
+    #: No other member can have had the queues that are new.
     is_alone: bool
 
     def taken(self, owned: Collection[MessageQueue]) -> set[MessageQueue]:

@@ -15,12 +15,12 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from rmqpy.client.allocation import averagely
-from rmqpy.client.group.answers import Answers, member_properties
+from rmqpy.client.group.client_queries import ClientQueryHandlers, member_properties
 from rmqpy.client.group.identity import client_id
+from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offsets import StartFrom, begins
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions
-from rmqpy.client.group.watch import Watch
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
@@ -60,13 +60,13 @@ class Subscriber:
         self._began_ms = round(time.time() * 1000)
         self._newest: Dated | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._watch: Watch
+        self._keeper: MembershipKeeper
         self._end: asyncio.Event
         self._thread: threading.Thread | None = None
 
     @property
     def newest(self) -> Dated | None:
-        """What the member should own, as far as it is known."""
+        """The newest view of what the member should own."""
         return self._newest
 
     def put(self, topic: str, tags: str) -> None:
@@ -84,7 +84,7 @@ class Subscriber:
                 self._thread = None
                 raise
         else:
-            self._run(self._watch.resubscribe())
+            self._run(self._keeper.resubscribe())
 
     def close(self) -> None:
         """Leave the group. Idempotent."""
@@ -92,10 +92,10 @@ class Subscriber:
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
 
-    # ---- asked about itself, on the thread of its own ------------------------------------------------------
+    # ---- client queries, on its own thread ------------------------------------------------------
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What brokers are told; a consumer that polls has nothing that waits."""
+        """Running info for brokers; a consumer that polls has nothing that waits."""
         return ConsumerRunningInfo(
             properties=member_properties(
                 self._config.namesrv,
@@ -112,7 +112,7 @@ class Subscriber:
         )
 
     async def handle(self, message: ReceivedMessage) -> DirectConsumption:
-        """Refuses: there is nobody to hand a message to."""
+        """Refuses: there is no handler to hand a message to."""
         remark = f"a member of {self._group} that polls cannot be handed a message"
         raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
@@ -124,7 +124,7 @@ class Subscriber:
     async def _live(self, started: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
-        self._watch = Watch(
+        self._keeper = MembershipKeeper(
             self._config,
             self._group,
             client_id(self._config.namesrv, None),
@@ -137,10 +137,10 @@ class Subscriber:
             # A poll meets a reset by itself: the broker answers it with the new offset.
             reset=lambda moved: None,
             fail=self._fail,
-            answers=Answers(self._group, self),
+            queries=ClientQueryHandlers(self._group, self),
         )
         try:
-            await self._watch.start()
+            await self._keeper.start()
             started.set_result(None)
             await self._end.wait()
         except BaseException as error:
@@ -148,7 +148,7 @@ class Subscriber:
                 raise
             started.set_exception(error)
         finally:
-            await self._watch.close()
+            await self._keeper.close()
 
     async def _apply(self, view: View) -> bool:
         if self._newest is None or self._newest.view != view:

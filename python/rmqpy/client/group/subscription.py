@@ -1,4 +1,4 @@
-"""What a group reads: topics, each with a tag expression. May change while its consumer runs.
+"""Subscriptions of a group: topics, each with a tag expression. They may change while its consumer runs.
 
 Owns the table a consumer announces with each heartbeat. Invariant: a table once handed out does not change, and the
 version of a subscription grows with each change. Any thread: changes replace the whole table.

@@ -1,1 +1,1 @@
-"""Consumers that call a handler for each message."""
+"""Push consumers: they call a handler for each message."""

@@ -22,7 +22,7 @@ from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.client.push.engine import Engine
 from rmqpy.client.push.handlers import ConsumerStats, Handler
 from rmqpy.client.push.options import Options
-from rmqpy.client.push.workers import Crew, ThreadCrew
+from rmqpy.client.push.worker_pool import ThreadWorkerPool, WorkerPool
 from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import MessageQueue
 
@@ -33,8 +33,8 @@ R = TypeVar("R")
 CLOSE_S: Final = 30.0
 
 
-class Pusher:
-    """What both push consumers have in common: settings, handlers, figures."""
+class PushConsumerBase:
+    """Settings, handlers and statistics of both push consumers."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class Pusher:
             offset_folder=None if offset_folder is None else Path(offset_folder),
         )
         self._on_rebalance = on_rebalance
-        self._crew = self._hire(workers)
-        self._engine = Engine(options, self._crew, self._notify)
+        self._pool = self._make_pool(workers)
+        self._engine = Engine(options, self._pool, self._notify)
 
     def on(
         self,
@@ -129,7 +129,7 @@ class Pusher:
             self._resubscribe(topic)
 
     def stats(self) -> ConsumerStats:
-        """What was done so far."""
+        """Totals so far."""
         return self._engine.stats()
 
     def queues(self) -> frozenset[MessageQueue]:
@@ -144,7 +144,7 @@ class Pusher:
         if self._is_started and not self._is_closed and self._pid == os.getpid():
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
-    def _hire(self, workers: int) -> Crew[Any]:
+    def _make_pool(self, workers: int) -> WorkerPool[Any]:
         raise NotImplementedError
 
     async def _notify(self, change: Rebalance) -> None:
@@ -170,7 +170,7 @@ class Pusher:
             raise RuntimeError("the consumer was started already")
 
 
-class PushConsumer(Pusher):
+class PushConsumer(PushConsumerBase):
     """Calls a handler for each message, from several threads.
 
     ::
@@ -185,7 +185,7 @@ class PushConsumer(Pusher):
 
     A handler that returns has done its message. Raising, or returning `False` or `ConsumeResult.RETRY`, has it
     delivered again, by default after 10 s, then ever later, and after 16 retries as a dead letter; `Retry(after=60)`
-    sets the delay; `ConsumeResult.DISCARD` drops it. A crash repeats messages and loses none: handlers must bear a
+    sets the delay; `ConsumeResult.DISCARD` drops it. A crash repeats messages and loses none: handlers must tolerate a
     message twice.
     """
 
@@ -240,7 +240,7 @@ class PushConsumer(Pusher):
         if self._is_closed or not self._is_started or self._pid != os.getpid():
             self._is_closed = True
             return
-        if self._crew.has_caller():
+        if self._pool.has_caller():
             self._loop.call_soon_threadsafe(self._begin_close, seconds(timeout))
             return
         self._is_closed = True
@@ -271,8 +271,8 @@ class PushConsumer(Pusher):
     def _begin_close(self, timeout_s: float) -> None:
         self._closing = self._loop.create_task(self._engine.close(timeout_s))
 
-    def _hire(self, workers: int) -> Crew[Any]:
-        return ThreadCrew(workers, f"rmqpy-{self.group}-handler")
+    def _make_pool(self, workers: int) -> WorkerPool[Any]:
+        return ThreadWorkerPool(workers, f"rmqpy-{self.group}-handler")
 
     async def _notify(self, change: Rebalance) -> None:
         if self._on_rebalance is not None:

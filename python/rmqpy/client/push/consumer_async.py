@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from rmqpy.client.group.rebalance import Rebalance
-from rmqpy.client.push.consumer import CLOSE_S, Pusher
-from rmqpy.client.push.workers import Crew, TaskCrew
+from rmqpy.client.push.consumer import CLOSE_S, PushConsumerBase
+from rmqpy.client.push.worker_pool import TaskWorkerPool, WorkerPool
 from rmqpy.config.client import seconds
 from rmqpy.message import MessageQueue
 
 
-class AsyncPushConsumer(Pusher):
+class AsyncPushConsumer(PushConsumerBase):
     """`PushConsumer` for an event loop: handlers are coroutine functions, or functions that do not block, and
     `workers` is how many of them are under way at a time.
 
@@ -68,7 +68,7 @@ class AsyncPushConsumer(Pusher):
             self._is_closed = True
             return
         self._is_closed = True
-        if self._crew.has_caller():
+        if self._pool.has_caller():
             # A handler cannot wait for its own end.
             self._closing = asyncio.create_task(self._engine.close(seconds(timeout)))
         else:
@@ -82,8 +82,8 @@ class AsyncPushConsumer(Pusher):
     ) -> None:
         await self.close()
 
-    def _hire(self, workers: int) -> Crew[Any]:
-        return TaskCrew(workers)
+    def _make_pool(self, workers: int) -> WorkerPool[Any]:
+        return TaskWorkerPool(workers)
 
     async def _notify(self, change: Rebalance) -> None:
         if self._on_rebalance is not None:

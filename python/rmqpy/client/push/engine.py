@@ -1,4 +1,4 @@
-"""A push consumer at work: everything but the way in which users start it and handlers are called.
+"""Engine of a push consumer: everything but the way in which users start it and handlers are called.
 
 Owns the life of one consumer on one event loop: what it takes and gives when its share changes, commits and locks by
 their timers, until it is closed or cannot go on. The pieces know nothing of each other; they meet here.
@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from typing import Any, Final
 
 from rmqpy import errors
-from rmqpy.client.group.answers import Answers
+from rmqpy.client.group.client_queries import ClientQueryHandlers
 from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
+from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offsets import (
     BrokerOffsets,
     LocalOffsets,
@@ -26,19 +27,18 @@ from rmqpy.client.group.offsets import (
 )
 from rmqpy.client.group.rebalance import Rebalance, View
 from rmqpy.client.group.subscription import Subscriptions
-from rmqpy.client.group.watch import Watch
 from rmqpy.client.push.concurrent import Concurrent
 from rmqpy.client.push.handlers import ConsumerStats, Handler, Handlers
-from rmqpy.client.push.insight import PushInsight
-from rmqpy.client.push.lanes import Lanes
 from rmqpy.client.push.locks import RENEW_S, Locks
-from rmqpy.client.push.meter import SAMPLE_S
 from rmqpy.client.push.options import Options
 from rmqpy.client.push.ordered import Ordered
-from rmqpy.client.push.owned import Limits, Owned
-from rmqpy.client.push.reader import Reader
+from rmqpy.client.push.owned_queues import OwnedQueues
+from rmqpy.client.push.process_queue import Limits, ProcessQueue
+from rmqpy.client.push.queue_reader import QueueReader
+from rmqpy.client.push.running_info import PushRunningInfo
 from rmqpy.client.push.send_back import SendBack
-from rmqpy.client.push.workers import Crew
+from rmqpy.client.push.statistics import SAMPLE_S
+from rmqpy.client.push.worker_pool import WorkerPool
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
@@ -56,15 +56,15 @@ class Engine:
     def __init__(
         self,
         options: Options,
-        crew: Crew[Any],
+        pool: WorkerPool[Any],
         notify: Callable[[Rebalance], Awaitable[None]],
     ) -> None:
         self._options = options
-        self._crew = crew
+        self._pool = pool
         self._notify = notify
         fixed = () if options.broadcast else (names.retry_topic(options.group),)
         self.subscriptions = Subscriptions(*fixed)
-        self.handlers = Handlers(crew, options.batch_size)
+        self.handlers = Handlers(pool, options.batch_size)
         self.failure: BaseException | None = None
         self._is_stopping = False
         self._has_ended = asyncio.Event()
@@ -85,17 +85,17 @@ class Engine:
         self.handlers.remove(topic)
 
     def stats(self) -> ConsumerStats:
-        total = self.handlers.meter.total()
-        owned = self._owned()
+        total = self.handlers.statistics.total()
+        owned = self._process_queues()
         waiting = sum(one.count for one in owned)
         return ConsumerStats(total.consumed, total.failed, total.discarded, waiting, len(owned))
 
     def queues(self) -> frozenset[MessageQueue]:
         """Owned now."""
-        return frozenset(one.queue for one in self._owned())
+        return frozenset(one.queue for one in self._process_queues())
 
-    def _owned(self) -> list[Owned]:
-        return self._lanes.owned if self._is_built else []
+    def _process_queues(self) -> list[ProcessQueue]:
+        return self._owned_queues.process_queues if self._is_built else []
 
     # ---- life ------------------------------------------------------------------------------------------
 
@@ -108,13 +108,13 @@ class Engine:
         self._build()
         try:
             self._consumption.start()
-            await self._watch.start()
+            await self._keeper.start()
         except BaseException:
             await self.close(0.0)
             raise
         self._loops = [
-            asyncio.create_task(self._every(COMMIT_S, self._lanes.commit)),
-            asyncio.create_task(self._every(RENEW_S, self._lanes.renew)),
+            asyncio.create_task(self._every(COMMIT_S, self._owned_queues.commit)),
+            asyncio.create_task(self._every(RENEW_S, self._owned_queues.renew)),
             asyncio.create_task(self._every(options.consume_timeout / 10, self._expire)),
             asyncio.create_task(self._every(SAMPLE_S, self._sample)),
         ]
@@ -128,19 +128,19 @@ class Engine:
         if self._is_stopping:
             return
         self._is_stopping = True
-        self._watch.stop()
+        self._keeper.stop()
         for task in self._loops:
             task.cancel()
         try:
-            await self._lanes.halt(timeout_s)
+            await self._owned_queues.halt(timeout_s)
             if self._returns:
                 await asyncio.wait(self._returns, timeout=timeout_s)
-            await self._lanes.close()
+            await self._owned_queues.close()
         finally:
-            self._crew.dismiss()
+            self._pool.dismiss()
             for task in self._returns:
                 task.cancel()
-            await self._watch.close()
+            await self._keeper.close()
             self._has_ended.set()
 
     def fail(self, error: BaseException) -> None:
@@ -154,12 +154,12 @@ class Engine:
 
     async def resubscribe(self, topic: str) -> None:
         """Subscriptions have changed: tell brokers, take or give queues."""
-        self._lanes.reread(topic)
-        await self._watch.resubscribe()
+        self._owned_queues.reread(topic)
+        await self._keeper.resubscribe()
 
     def pause(self, queues: Collection[MessageQueue], is_paused: bool) -> None:
         """Read no more of these queues, or go on."""
-        self._lanes.pause(queues, is_paused)
+        self._owned_queues.pause(queues, is_paused)
 
     # ---- by the clock ------------------------------------------------------------------------------------
 
@@ -169,14 +169,14 @@ class Engine:
             try:
                 await work()
             except Exception as error:
-                self._watch.bear(error)
+                self._keeper.tolerate(error)
 
     async def _rebalance(self, view: View) -> bool:
         """Take and give until what is owned is this member's share; False when something could not be had yet."""
-        lanes = self._lanes
-        given, taken = view.given(lanes.queues), view.taken(lanes.queues)
-        await lanes.give(given)
-        had = await lanes.take(taken, is_alone=view.is_alone)
+        owned = self._owned_queues
+        given, taken = view.given(owned.queues), view.taken(owned.queues)
+        await owned.give(given)
+        had = await owned.take(taken, is_alone=view.is_alone)
         change = Rebalance(
             had,
             frozenset() if view.is_stranger else frozenset(given),
@@ -185,7 +185,7 @@ class Engine:
         if change:
             log.info(
                 "group %s: %d queues taken, %d given, %d owned",
-                self._options.group, len(had), len(given), len(lanes.queues),
+                self._options.group, len(had), len(given), len(owned.queues),
             )  # fmt: skip
             try:
                 await self._notify(change)
@@ -197,31 +197,37 @@ class Engine:
         self._consumption.expire(self._options.consume_timeout)
 
     async def _sample(self) -> None:
-        self.handlers.meter.sample()
+        self.handlers.statistics.sample()
 
     def _reset(self, moved: Mapping[MessageQueue, int]) -> None:
         for queue, offset in moved.items():
-            self._lanes.restart(queue, offset)
+            self._owned_queues.restart(queue, offset)
 
     # ---- failed messages -----------------------------------------------------------------------------------
 
-    def _give_back(self, owned: Owned, messages: Sequence[ReceivedMessage], level: int) -> None:
+    def _give_back(
+        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], level: int
+    ) -> None:
         async def give_back() -> None:
             for message in messages:
                 await self._send_back.send_back(message, level)
-                owned.release(message)
+                process_queue.release(message)
 
         self._loop.call_soon_threadsafe(self._keep, give_back)
 
-    def _bury(self, owned: Owned, message: ReceivedMessage, then: Callable[[Owned], None]) -> None:
+    def _bury(
+        self, process_queue: ProcessQueue, message: ReceivedMessage, then: Callable[[ProcessQueue], None]
+    ) -> None:
         async def bury() -> None:
             await self._send_back.bury(message)
-            then(owned)
+            then(process_queue)
 
         self._loop.call_soon_threadsafe(self._keep, bury)
 
-    def _later(self, seconds: float, then: Callable[[Owned], None], owned: Owned) -> None:
-        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, then, owned)
+    def _later(
+        self, seconds: float, then: Callable[[ProcessQueue], None], process_queue: ProcessQueue
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, then, process_queue)
 
     def _keep(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task = self._loop.create_task(work())
@@ -234,8 +240,10 @@ class Engine:
         options, group = self._options, self._options.group
         instance = options.instance or (STABLE_INSTANCE if options.broadcast else None)
         me = client_id(options.config.namesrv, instance)
-        insight = PushInsight(options, self._crew, self.subscriptions, self.handlers, self._owned)
-        self._watch = Watch(
+        running_info = PushRunningInfo(
+            options, self._pool, self.subscriptions, self.handlers, self._process_queues
+        )
+        self._keeper = MembershipKeeper(
             options.config,
             group,
             me,
@@ -247,18 +255,18 @@ class Engine:
             apply=self._rebalance,
             reset=self._reset,
             fail=self.fail,
-            answers=Answers(group, insight),
+            queries=ClientQueryHandlers(group, running_info),
         )
-        session, caller = self._watch.session, self._watch.caller
-        places = Places(session, caller)
+        cluster, caller = self._keeper.cluster, self._keeper.caller
+        places = Places(cluster, caller)
         offsets: Offsets = BrokerOffsets(places, group)
         if options.broadcast:
             offsets = LocalOffsets(options.offset_folder or default_folder(), me, group)
-        self._send_back = SendBack(session, caller, group, _retries(options.max_attempts))
+        self._send_back = SendBack(cluster, caller, group, _retries(options.max_attempts))
         self._consumption: Concurrent | Ordered
         if options.ordered:
             self._consumption = Ordered(
-                self._crew,
+                self._pool,
                 self.handlers,
                 self._later,
                 None if options.broadcast else self._bury,
@@ -267,28 +275,28 @@ class Engine:
             )
         else:
             self._consumption = Concurrent(
-                self._crew, self.handlers, self._give_back, is_broadcast=options.broadcast
+                self._pool, self.handlers, self._give_back, is_broadcast=options.broadcast
             )
         limits = Limits(
             options.prefetch_messages, options.prefetch_bytes, options.prefetch_messages * SPAN_FACTOR
         )
-        self._lanes = Lanes(
+        self._owned_queues = OwnedQueues(
             offsets,
             places,
-            Locks(session, caller, group, me) if options.is_locking else None,
+            Locks(cluster, caller, group, me) if options.is_locking else None,
             limits,
             options.start_from,
             revive=self._consumption.revive,
             fail=self.fail,
         )
-        self._lanes.reader = Reader(
-            session,
+        self._owned_queues.reader = QueueReader(
+            cluster,
             caller,
             group,
             self.subscriptions,
             self._consumption.put,
-            self._watch.look_again,
-            self.handlers.meter,
+            self._keeper.look_again,
+            self.handlers.statistics,
             messages_max=options.prefetch_messages,
         )
         self._is_built = True

@@ -1,7 +1,7 @@
 """Queue locks, as a member of a group sees them: taken, renewed, given back.
 
-Owns the conversation with brokers about who may consume a queue in order. A lock that a broker confirms is believed
-for `BELIEVED_S`, half of what the broker keeps it for, so that this member stops before anybody else can begin.
+Owns the requests to brokers that decide which member may consume a queue in order. A lock that a broker confirms is
+believed for `BELIEVED_S`, half of what the broker keeps it for, so that this member stops before another one can begin.
 For the event loop its caller belongs to.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from rmqpy import errors
-from rmqpy.client.session import Session
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.requests.locks import LockBatch, LockBatchMq, UnlockBatchMq
 from rmqpy.protocol.requests.queues import named
@@ -31,8 +31,8 @@ RENEW_S: Final = 20.0
 class Locks:
     """The queue locks of one member."""
 
-    def __init__(self, session: Session, caller: Caller, group: str, client_id: str) -> None:
-        self._session = session
+    def __init__(self, cluster: ClusterConnection, caller: Caller, group: str, client_id: str) -> None:
+        self._cluster = cluster
         self._caller = caller
         self._group = group
         self._client_id = client_id
@@ -57,7 +57,7 @@ class Locks:
         try:
             address = await self._master(queues[0])
             reply = await self._caller.ask(
-                address, LockBatchMq(body=self._batch(queues)), timeout=self._session.config.request_timeout
+                address, LockBatchMq(body=self._batch(queues)), timeout=self._cluster.config.request_timeout
             )
         except errors.RocketMQError as error:
             log.warning("group %s could not lock queues of %s: %s", self._group, broker, error)
@@ -68,13 +68,13 @@ class Locks:
         try:
             address = await self._master(queues[0])
             await self._caller.ask(
-                address, UnlockBatchMq(body=self._batch(queues)), timeout=self._session.config.request_timeout
+                address, UnlockBatchMq(body=self._batch(queues)), timeout=self._cluster.config.request_timeout
             )
         except errors.RocketMQError as error:
             log.warning("group %s could not unlock queues of %s: %s", self._group, broker, error)
 
     async def _master(self, queue: MessageQueue) -> str:
-        return (await self._session.routes.subscribe(queue.topic, self._caller)).master(queue.broker)
+        return (await self._cluster.routes.subscribe(queue.topic, self._caller)).master(queue.broker)
 
     def _batch(self, queues: list[MessageQueue]) -> LockBatch:
         return LockBatch(

@@ -1,4 +1,4 @@
-"""What a user chose for a push consumer. A value, for any thread."""
+"""Options of a push consumer. A value, for any thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqpy.config.client import ClientConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user chose. Times are seconds."""
+    """Options of a push consumer. Times are seconds."""
 
     group: str
     config: ClientConfig
@@ -31,5 +31,5 @@ class Options:
 
     @property
     def is_locking(self) -> bool:
-        """Whether brokers keep its queues from others: where every member reads all, there is nobody to keep out."""
+        """True when brokers keep its queues from others: where every member reads all, there is none to keep out."""
         return self.ordered and not self.broadcast

@@ -1,4 +1,4 @@
-"""Back to the broker with what a handler could not do: to be delivered again later, or to the dead letters.
+"""Send-back: failed messages go back to the broker, to be delivered again later, or to the dead letters.
 
 Owns the three ways a failed message can take. Invariant: `send_back` returns when some broker has the message, so
 that a message is never finished here before it is safe there. For the event loop its caller belongs to.
@@ -12,8 +12,8 @@ import random
 from typing import Final
 
 from rmqpy import errors
-from rmqpy.client.push.verdict import BY_POLICY, DELAYS_S
-from rmqpy.client.session import Session
+from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.push.consume_result import BY_POLICY, DELAYS_S
 from rmqpy.message import ReceivedMessage
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.messages import ConsumerSendMessageBack, SendMessage
@@ -37,9 +37,11 @@ _OF_THE_COPY: Final = frozenset(
 class SendBack:
     """Failed messages of one group."""
 
-    def __init__(self, session: Session, caller: Caller, group: str, retries_max: int | None) -> None:
+    def __init__(
+        self, cluster: ClusterConnection, caller: Caller, group: str, retries_max: int | None
+    ) -> None:
         """`retries_max`: deliveries after the first; `None` leaves it to the group's configuration."""
-        self._session = session
+        self._cluster = cluster
         self._caller = caller
         self._group = group
         self._retries_max = retries_max
@@ -85,13 +87,13 @@ class SendBack:
             max_reconsume_times=self._retries_max,
             bname=queue.broker,
         )
-        route = await self._session.routes.subscribe(queue.topic, self._caller)
+        route = await self._cluster.routes.subscribe(queue.topic, self._caller)
         await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)
 
     async def _send_again(self, message: ReceivedMessage, level: int) -> None:
         """Any broker takes a copy as a new message of the group's retry topic."""
         topic = names.retry_topic(self._group)
-        route = await self._session.routes.publish(topic, self._caller)
+        route = await self._cluster.routes.publish(topic, self._caller)
         queue = random.choice(route.writable)
         kept = {name: value for name, value in message.properties.items() if name not in _OF_THE_COPY}
         kept["RETRY_TOPIC"] = message.topic

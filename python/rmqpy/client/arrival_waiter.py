@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from rmqpy import errors
 from rmqpy._native import Call
-from rmqpy.client.session import Session
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.message import MessageQueue
 from rmqpy.remoting import pulls
 from rmqpy.remoting.client import BlockingCaller, run
@@ -22,18 +22,18 @@ ROUND_S: Final = 1.0
 
 
 class _Pull(NamedTuple):
-    """What a broker was asked to hold."""
+    """A pull that a broker was asked to hold."""
 
     queue: MessageQueue
     offset: int
     address: str
 
 
-class Arrivals:
+class ArrivalWaiter:
     """Tells when there is something to read."""
 
-    def __init__(self, session: Session, caller: BlockingCaller) -> None:
-        self._session = session
+    def __init__(self, cluster: ClusterConnection, caller: BlockingCaller) -> None:
+        self._cluster = cluster
         self._inbox = caller.inbox()
         self._caller = caller
         self._held: dict[int, _Pull] = {}
@@ -67,14 +67,14 @@ class Arrivals:
 
     def _pull(self, queue: MessageQueue, offset: int) -> None:
         try:
-            route = run(self._session.routes.subscribe(queue.topic, self._caller))
+            route = run(self._cluster.routes.subscribe(queue.topic, self._caller))
             address = route.reader(queue.broker)
         except errors.RocketMQError:
             return
         ext = pulls.request(GROUP, queue, offset, tags="*", messages_max=1, suspend_s=pulls.SUSPEND_S)
         self._token += 1
         self._held[self._token] = _Pull(queue, offset, address)
-        self._session.client.call(
+        self._cluster.client.call(
             address,
             pulls.PULL,
             ext,
@@ -84,7 +84,7 @@ class Arrivals:
         )
 
     def _has_come(self, timeout: float) -> bool:
-        """Whether a pull comes back with something within so many seconds."""
+        """True when a pull comes back with something within so many seconds."""
         deadline = time.monotonic() + timeout
         while run(self._inbox.wait(max(0.0, deadline - time.monotonic()))):
             news = [self._is_news(token, call) for token, call in self._inbox.take()]
@@ -100,5 +100,5 @@ class Arrivals:
         try:
             return pulls.read(call, pull.queue, pull.address).found is not pulls.Found.NOTHING
         except errors.RocketMQError:
-            self._session.routes.doubt(pull.queue.topic)
+            self._cluster.routes.doubt(pull.queue.topic)
             return False

@@ -1,8 +1,8 @@
-"""Looks after the place of one member in its group, for as long as it lives.
+"""Membership keeper: keeps one member in its group, for as long as it lives.
 
 Owns the member's own connection, its heartbeats and the moments at which shares are looked at anew: by the clock,
-when a broker says that the group has changed, and when one does not answer. What is done about a new view is for
-the caller to say.
+when a broker says that the group has changed, and when one does not answer. The caller decides what a new view
+changes.
 
 For the event loop it was made in; `look_again` from there as well.
 """
@@ -17,10 +17,10 @@ from typing import Final
 
 from rmqpy import errors
 from rmqpy.client.allocation import Allocate
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.membership import Membership
 from rmqpy.client.group.rebalance import Shares, View
 from rmqpy.client.group.subscription import Subscriptions
-from rmqpy.client.session import Session
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.requests.clients import (
@@ -47,7 +47,7 @@ REBALANCE_PAUSE_S: Final = 0.1
 Apply = Callable[[View], Awaitable[bool]]
 
 
-class Watch:
+class MembershipKeeper:
     """One member's view of its group."""
 
     def __init__(
@@ -64,17 +64,17 @@ class Watch:
         apply: Apply,
         reset: Callable[[Mapping[MessageQueue, int]], None],
         fail: Callable[[BaseException], None],
-        answers: object,
+        queries: object,
     ) -> None:
-        """`reset`: a broker orders to read queues from elsewhere. `fail`: the member cannot go on. `answers` has the
-        handlers of what brokers ask about this member."""
+        """`reset`: a broker orders to read queues from elsewhere. `fail`: the member cannot go on. `queries` has the
+        handlers of client queries."""
         self.group = group
         self._loop = asyncio.get_running_loop()
         # A broker knows members apart by their connections: this one has its own.
-        self.session = Session(config)
-        self.caller = LoopCaller(self.session.client)
+        self.cluster = ClusterConnection(config)
+        self.caller = LoopCaller(self.cluster.client)
         self._membership = Membership(
-            self.session,
+            self.cluster,
             self.caller,
             group,
             client_id,
@@ -89,7 +89,7 @@ class Watch:
         self._reset = reset
         self._fail = fail
         self._is_closed = False
-        self._listener = Listener(self.session.client, (self, answers), self._closed)
+        self._listener = Listener(self.cluster.client, (self, queries), self._closed)
         self._due = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._is_doubtful = False
@@ -121,7 +121,7 @@ class Watch:
         self._listener.close()
         await self._membership.leave()
         self.caller.close()
-        self.session.close()
+        self.cluster.close()
 
     def look_again(self) -> None:
         """Tell brokers again who we are, and look at the group, in a moment."""
@@ -133,7 +133,7 @@ class Watch:
         await self._membership.announce()
         self._due.set()
 
-    def bear(self, error: Exception) -> None:
+    def tolerate(self, error: Exception) -> None:
         """What passes is logged and tried again; anything else ends the member."""
         if isinstance(error, errors.RouteError) or (
             isinstance(error, errors.RocketMQError) and error.retriable
@@ -148,7 +148,7 @@ class Watch:
             try:
                 await self._membership.announce()
             except Exception as error:
-                self.bear(error)
+                self.tolerate(error)
 
     async def _look_forever(self) -> None:
         while True:
@@ -161,7 +161,7 @@ class Watch:
                     await self._membership.announce()
                 await self._look()
             except Exception as error:
-                self.bear(error)
+                self.tolerate(error)
             await asyncio.sleep(REBALANCE_PAUSE_S)
 
     async def _look(self) -> None:
@@ -175,7 +175,7 @@ class Watch:
             self._patience = REBALANCE_S
         self._unknown = view.unknown
 
-    # ---- what brokers say ------------------------------------------------------------------------------
+    # ---- requests of brokers ------------------------------------------------------------------------------
 
     @handles(NotifyConsumerIdsChanged)
     def group_changed(self, ask: NotifyConsumerIdsChanged) -> None:

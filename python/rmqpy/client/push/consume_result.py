@@ -1,4 +1,4 @@
-"""What a handler's answer means: done, again, or dropped.
+"""Consume results: the values a handler may return, and their meaning: done, again, or dropped.
 
 Owns the contract of handlers. Pure, for any thread.
 """
@@ -22,7 +22,7 @@ BY_POLICY: Final = 0
 
 
 class ConsumeResult(Enum):
-    """What a handler may return."""
+    """Values a handler may return."""
 
     #: Done, as is returning `None` or `True`.
     SUCCESS = "success"
@@ -57,8 +57,8 @@ class BatchResult:
     failed: Sequence[ReceivedMessage]
 
 
-class Verdict(NamedTuple):
-    """What is to be done with the messages a handler was called with."""
+class HandlerResult(NamedTuple):
+    """The consequence for the messages a handler was called with."""
 
     failed: Sequence[ReceivedMessage] = ()
     level: int = BY_POLICY
@@ -68,22 +68,22 @@ class Verdict(NamedTuple):
 
 
 #: Nothing is left to do.
-DONE: Final = Verdict()
-_DISCARDED: Final = Verdict(is_discarded=True)
+DONE: Final = HandlerResult()
+_DISCARDED: Final = HandlerResult(is_discarded=True)
 
 
-def judge(answer: Any, messages: Sequence[ReceivedMessage]) -> Verdict:
-    """What a handler's answer says about `messages`. Raises `TypeError` for one that says nothing."""
+def interpret(answer: Any, messages: Sequence[ReceivedMessage]) -> HandlerResult:
+    """The meaning of what a handler returned for `messages`. Raises `TypeError` for any other value."""
     if answer is None or answer is True or answer is ConsumeResult.SUCCESS:
         return DONE
     if answer is False or answer is ConsumeResult.RETRY:
-        return Verdict(messages)
+        return HandlerResult(messages)
     if answer is ConsumeResult.DISCARD:
         return _DISCARDED
     if isinstance(answer, Retry):
-        return Verdict(messages, answer.level, answer.after)
+        return HandlerResult(messages, answer.level, answer.after)
     if isinstance(answer, BatchResult):
-        return Verdict(tuple(answer.failed))
+        return HandlerResult(tuple(answer.failed))
     raise TypeError(
         f"a handler returned {answer!r}: return None when the message is done, a ConsumeResult, Retry or BatchResult"
     )

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import rmqpy
-from rmqpy.client import arrivals
+from rmqpy.client import arrival_waiter
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.server import Standalone
@@ -74,7 +74,7 @@ def test_a_queue_that_has_moved_on_is_waited_for_where_it_is(broker: Broker, nam
 def test_a_broker_that_does_not_hold_pulls_is_asked_once_in_a_while(
     broker: Broker, namesrv: str, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
-    monkeypatch.setattr(arrivals, "ROUND_S", 0.05)
+    monkeypatch.setattr(arrival_waiter, "ROUND_S", 0.05)
     answers = [answer, answer, SILENCE]
 
     def pull(ask: Frame) -> Answer:

@@ -1,14 +1,14 @@
-"""One queue this member owns: what was fetched and is not finished.
+"""Process queue: the messages of one owned queue that were fetched and are not finished.
 
 Owns the order of a queue's messages, its progress, and how much of it lies here. A message that is not finished is in
-one of three places: it waits in line, a worker has it at hand, or it is on its way back to the broker. Progress is the
-oldest of them, looked for when somebody asks, so that finishing a message costs nothing.
+one of three places: it is pending, a worker has it at hand, or it is on its way back to the broker. Progress is the
+oldest of them, looked for on demand, so that finishing a message costs nothing.
 
 Invariant: `progress` never passes a message that is not finished, and nothing of a queue that was given up is begun.
 
 The reader and the control plane call from the event loop, workers from wherever they run. What happens for every
 message takes no lock, which workers would hand to each other: each step is one operation on a `deque` or a `dict`, and
-their order is such that who looks on sees a message in two places rather than in none.
+their order is such that an observer sees a message in two places rather than in none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import nullcontext, suppress
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
-from rmqpy.client.push.workers import Worker
+from rmqpy.client.push.worker_pool import Worker
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol import names
 
@@ -29,7 +29,7 @@ Batch: TypeAlias = Sequence[ReceivedMessage]
 
 
 class Limits(NamedTuple):
-    """What may lie here of one queue before reading stops."""
+    """Bounds of what may lie here of one queue before reading stops."""
 
     messages: int
     #: A pull's bytes count until its last message is finished.
@@ -39,7 +39,7 @@ class Limits(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What lies here of a queue. Offsets are -1 where nothing does."""
+    """Extent of what lies here of a queue. Offsets are -1 where nothing does."""
 
     progress: int
     messages: int
@@ -48,11 +48,11 @@ class Held(NamedTuple):
     newest: int
 
 
-class Owned:
-    """One owned queue."""
+class ProcessQueue:
+    """Unfinished messages of one owned queue."""
 
     def __init__(
-        self, queue: MessageQueue, position: int, limits: Limits, wake: Callable[[Owned], None]
+        self, queue: MessageQueue, position: int, limits: Limits, wake: Callable[[ProcessQueue], None]
     ) -> None:
         """`wake` is called, from any thread, when a reader that found no room may look again, and when the last
         handler of a queue that was halted has returned."""
@@ -70,12 +70,12 @@ class Owned:
         #: Failures in a row of the message at the front; only ordered consumption counts here.
         self.failures = 0
         self._limits = limits
-        #: Reading goes on when the line is no longer than that.
+        #: Reading goes on when no more messages than that are pending.
         self._low = limits.messages // 2
         self._wake = wake
         #: Fetched, in order, not begun; in ordered consumption, not finished.
-        self._line: deque[ReceivedMessage] = deque()
-        self._at_hand: dict[Worker[Owned], Batch] = {}
+        self._pending: deque[ReceivedMessage] = deque()
+        self._at_hand: dict[Worker[ProcessQueue], Batch] = {}
         #: Offsets of messages on their way back.
         self._returning: set[int] = set()
         #: Of each pull: the offset after its last message, and its bytes.
@@ -83,18 +83,18 @@ class Owned:
         self._is_halted = False
         self._is_dropped = False
         self._is_starved = False
-        #: Somebody works on the line in order, or is going to. The lock is for this.
+        #: A worker handles the pending messages in order, or is going to. The lock is for this.
         self._is_attended = False
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<Owned {self.queue}: {self.count} unfinished, progress {self.progress}>"
+        return f"<ProcessQueue {self.queue}: {self.count} unfinished, progress {self.progress}>"
 
     # ---- the event loop ----------------------------------------------------------------------------------
 
     @property
     def is_dropped(self) -> bool:
-        """It belongs to somebody else, or will soon."""
+        """It belongs to another member, or will soon."""
         return self._is_dropped
 
     @property
@@ -104,7 +104,7 @@ class Owned:
 
     @property
     def is_busy(self) -> bool:
-        """Some handler is at work on it."""
+        """A handler is at work on it."""
         return bool(self._at_hand)
 
     @property
@@ -113,7 +113,7 @@ class Owned:
         at_hand = 0
         if not self._is_attended:
             at_hand = sum(len(batch) for batch in self._handled())
-        return len(self._line) + at_hand + len(self._returning)
+        return len(self._pending) + at_hand + len(self._returning)
 
     @property
     def progress(self) -> int:
@@ -122,14 +122,14 @@ class Owned:
         return self.fetch_at if oldest is None else oldest
 
     def held(self) -> Held:
-        """What is not finished. From the event loop."""
+        """The extent of what is not finished. From the event loop."""
         oldest = self._oldest()
         if oldest is None:
             return Held(self.fetch_at, 0, 0, -1, -1)
         return Held(oldest, self.count, self._bytes(oldest), oldest, self.fetch_at - 1)
 
     def has_room(self) -> bool:
-        """Whether to read on. When not, `wake` is called as soon as there is room."""
+        """True when to read on. When not, `wake` is called as soon as there is room."""
         # Before looking: what is finished meanwhile wakes us.
         self._is_starved = True
         self._is_starved = self._is_full()
@@ -139,7 +139,7 @@ class Owned:
         """Take what was fetched; False when the queue was given up meanwhile."""
         if self._is_dropped:
             return False
-        self._line.extend(messages)
+        self._pending.extend(messages)
         self.fetch_at = fetch_at
         if messages:
             self._pulls.append((fetch_at, size))
@@ -151,8 +151,8 @@ class Owned:
         self._returning.discard(message.queue_offset)
         self._look()
 
-    def overdue(self, worker: Worker[Owned], began_before: float) -> Batch | None:
-        """What this worker has been at for longer: it is the caller's now, and on its way back."""
+    def overdue(self, worker: Worker[ProcessQueue], began_before: float) -> Batch | None:
+        """The batch this worker has been at for longer: it is the caller's now, and on its way back."""
         batch = self._at_hand.get(worker)
         # In this order: a worker says when it begins before it says with what.
         if batch is None or worker.began_at >= began_before or worker.revoked is batch:
@@ -174,21 +174,21 @@ class Owned:
 
     @property
     def has_more(self) -> bool:
-        """Whether messages wait here."""
-        return bool(self._line)
+        """Messages wait here."""
+        return bool(self._pending)
 
-    def take(self, worker: Worker[Owned], count: int) -> Batch | None:
+    def take(self, worker: Worker[ProcessQueue], count: int) -> Batch | None:
         """The next messages, for a handler to be called with. What this worker took before is finished, unless it
         is held. `None`: there are none, or they must not be begun; `leave` then."""
-        line = self._line
+        pending = self._pending
         self.begun_at = worker.began_at = monotonic()
         try:
-            # First at hand, then out of the line. Should another worker be faster, ours come after it: that is safe.
-            batch: Batch = (line[0],)
+            # First at hand, then no longer pending. Should another worker be faster, ours come after it: that is safe.
+            batch: Batch = (pending[0],)
             self._at_hand[worker] = batch
             if self._is_halted:
                 return None
-            message = line.popleft()
+            message = pending.popleft()
         except IndexError:
             return None
         if message is not batch[0]:
@@ -202,7 +202,7 @@ class Owned:
         """These are on their way back, and not finished before `release`."""
         self._returning.update(message.queue_offset for message in messages)
 
-    def leave(self, worker: Worker[Owned]) -> None:
+    def leave(self, worker: Worker[ProcessQueue]) -> None:
         """This worker has nothing of it at hand any more."""
         self._at_hand.pop(worker, None)
         if self._is_halted and not self._at_hand:
@@ -212,19 +212,19 @@ class Owned:
     # ---- workers: in order, one at a time ------------------------------------------------------------------
 
     def attend(self) -> bool:
-        """True: somebody has to attend to the line, from now on."""
+        """True: a worker has to handle the pending messages in order, from now on."""
         with self._lock:
-            if self._is_attended or not self._line:
+            if self._is_attended or not self._pending:
                 return False
             self._is_attended = True
             return True
 
-    def front(self, worker: Worker[Owned], count: int) -> Batch:
-        """The first messages of the line, for a handler to be called with; `leave` after it has. None: there are
-        none, or they must not be begun, and nobody attends to the line any more."""
+    def front(self, worker: Worker[ProcessQueue], count: int) -> Batch:
+        """The first pending messages, for a handler to be called with; `leave` after it has. None: there are none, or
+        they must not be begun, and the queue is not attended any more."""
         self.begun_at = worker.began_at = monotonic()
         with self._lock:
-            batch = [self._line[at] for at in range(min(count, len(self._line)))]
+            batch = [self._pending[at] for at in range(min(count, len(self._pending)))]
             self._at_hand[worker] = batch
             if batch and not self._is_halted and self.is_locked:
                 return batch
@@ -233,24 +233,24 @@ class Owned:
         return ()
 
     def first(self) -> Batch:
-        """The message at the front of the line."""
-        return (self._line[0],)
+        """The first pending message."""
+        return (self._pending[0],)
 
     def advance(self, messages: Batch) -> None:
-        """The first messages of the line are finished."""
+        """The first pending messages are finished."""
         for _ in messages:
-            self._line.popleft()
+            self._pending.popleft()
         self.failures = 0
 
     def unattend(self) -> None:
-        """Nobody attends to the line for now."""
+        """The queue is not attended for now."""
         with self._lock:
             self._is_attended = False
 
     # ---- pieces ------------------------------------------------------------------------------------------
 
     def _look_when_low(self) -> None:
-        if self._is_starved and len(self._line) <= self._low:
+        if self._is_starved and len(self._pending) <= self._low:
             self._look()
 
     def _look(self) -> None:
@@ -265,24 +265,24 @@ class Owned:
         # Only where topics mix is one put back; two at once could be put back in the wrong order.
         with suppress(IndexError), nullcontext() if self.topic is not None else self._lock:
             while len(batch) < count:
-                message = self._line.popleft()
+                message = self._pending.popleft()
                 if self.topic is None and message.topic != first.topic:
-                    self._line.appendleft(message)
+                    self._pending.appendleft(message)
                     break
                 batch.append(message)
         return batch
 
     def _oldest(self) -> int | None:
-        # The line first: what leaves it is at hand by then.
+        # The pending ones first: what leaves them is at hand by then.
         found = []
         with suppress(IndexError):
-            found.append(self._line[0].queue_offset)
+            found.append(self._pending[0].queue_offset)
         found += [batch[0].queue_offset for batch in self._handled() if batch]
         found += self._returning.copy()
         return min(found, default=None)
 
     def _handled(self) -> list[Batch]:
-        """What workers have at hand, and may conclude."""
+        """The batches workers have at hand, and may conclude."""
         return [batch for worker, batch in self._at_hand.copy().items() if worker.revoked is not batch]
 
     def _bytes(self, progress: int) -> int:

@@ -1,4 +1,4 @@
-"""What an administrator learns about consumers through the broker, and a message handed to one out of turn."""
+"""Client queries: an administrator asks consumers through the broker, and hands one a message out of turn."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def consumer(
 
 
 def stored(server: Standalone, topic: str, body: str = "direct") -> str:
-    """Where a message is that no subscription wants."""
+    """The place of a message that no subscription wants."""
     with rmqpy.Producer(server.namesrv) as producer:
         return producer.send(topic, body, tag="unwanted").offset_message_id
 
@@ -105,7 +105,7 @@ async def test_a_member_says_what_it_is_busy_with(
 
 
 class Odd:
-    """Answers a message as its body says."""
+    """ClientQueryHandlers a message as its body says."""
 
     def __init__(self) -> None:
         self.threads: list[str] = []

@@ -1,7 +1,7 @@
-"""What the clients of one configuration share in one process: connections, routes, the choice of name server.
+"""Connection to a cluster: shared by all clients of one configuration in a process, with routes and name servers.
 
-Invariant: equal configurations get one session while anybody holds it, and the last holder's release closes it. A
-session belongs to the process that made it: after `fork()` the child makes its own. Any thread.
+Invariant: equal configurations get one connection while a client holds it, and the last holder's release closes it. It
+belongs to the process that made it: after `fork()` the child makes its own. Any thread.
 """
 
 import os
@@ -14,10 +14,10 @@ from rmqpy.config.client import ClientConfig
 from rmqpy.remoting.nameservers import NameServers
 
 _LOCK = threading.Lock()
-_SESSIONS: Final[dict[tuple[int, ClientConfig], "Session"]] = {}
+_HELD: Final[dict[tuple[int, ClientConfig], "ClusterConnection"]] = {}
 
 
-class Session:
+class ClusterConnection:
     """One native client and what is known through it."""
 
     def __init__(self, config: ClientConfig) -> None:
@@ -36,15 +36,15 @@ class Session:
         self._key = (os.getpid(), config)
 
     @classmethod
-    def hold(cls, config: ClientConfig) -> "Session":
-        """The session of this configuration; give it back with `release`."""
+    def hold(cls, config: ClientConfig) -> "ClusterConnection":
+        """The connection of this configuration; give it back with `release`."""
         with _LOCK:
             key = (os.getpid(), config)
-            session = _SESSIONS.get(key)
-            if session is None:
-                session = _SESSIONS[key] = cls(config)
-            session._holders += 1
-            return session
+            cluster = _HELD.get(key)
+            if cluster is None:
+                cluster = _HELD[key] = cls(config)
+            cluster._holders += 1
+            return cluster
 
     def release(self, *, grace_s: float = 0.0) -> None:
         """End one hold. The last one closes the connections, giving what is under way `grace_s` to leave."""
@@ -52,11 +52,11 @@ class Session:
             self._holders -= 1
             if self._holders > 0:
                 return
-            _SESSIONS.pop(self._key, None)
+            _HELD.pop(self._key, None)
         self.close(grace_s=grace_s)
 
     def close(self, *, grace_s: float = 0.0) -> None:
-        """End a session that was made for one holder alone, not with `hold`."""
+        """End a connection that was made for one holder alone, not with `hold`."""
         if self._key[0] == os.getpid():
             self.client.close(grace_ms=round(grace_s * 1000))
 

@@ -1,7 +1,7 @@
-"""Who calls the handlers: a crew of threads, or of tasks.
+"""Worker pools: the threads, or the tasks, that call handlers.
 
-Owns what waits for work, queues of messages, and those who do it. How an item is worked on, a coroutine for some of its
-messages, is written once: a thread drives it to its end without suspending, a task awaits it.
+A pool owns the items that wait for work, queues of messages, and its workers. How an item is worked on, a coroutine for
+some of its messages, is written once: a thread drives it to its end without suspending, a task awaits it.
 
 What is not said to be a worker's belongs to the event loop.
 """
@@ -36,16 +36,16 @@ Work = Callable[["Worker[T]", T], Coroutine[Any, Any, None]]
 
 
 class Worker(Generic[T]):
-    """One of a crew, and what it is at. Others look; only `revoked` is theirs to write."""
+    """One worker, and the item it works on. Others look; only `revoked` is theirs to write."""
 
     def __init__(self) -> None:
-        #: What it works on now.
+        #: In work now.
         self.item: T | None = None
-        #: When it began what it is at, on the monotonic clock.
+        #: Begin of the present message, on the monotonic clock.
         self.began_at = 0.0
-        #: What it had at hand when its time was up: not its to conclude any more.
+        #: The batch it had at hand when its time was up: not its to conclude any more.
         self.revoked: object = None
-        #: What is left of its turn.
+        #: Messages left of its turn.
         self.left = 0
         self._turned_at = 0.0
 
@@ -63,7 +63,7 @@ class Worker(Generic[T]):
         return self.began_at < now - STUCK_S
 
 
-class Crew(ABC, Generic[T]):
+class WorkerPool(ABC, Generic[T]):
     """`size` workers, and the items that wait for them, each once."""
 
     def __init__(self, size: int) -> None:
@@ -85,11 +85,11 @@ class Crew(ABC, Generic[T]):
 
     @abstractmethod
     def dismiss(self) -> None:
-        """Let everybody go after what is at hand; items that wait are forgotten."""
+        """End each worker after what it has at hand; items that wait are forgotten."""
 
     @abstractmethod
-    async def settle(self, answer: Any) -> Any:
-        """What a handler has answered in the end."""
+    async def settle(self, returned: Any) -> Any:
+        """The final value of what a handler returned."""
 
     @abstractmethod
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
@@ -97,16 +97,16 @@ class Crew(ABC, Generic[T]):
 
     @abstractmethod
     def has_caller(self) -> bool:
-        """Whether it is one of the crew that asks."""
+        """Whether the caller is one of the workers."""
 
 
-class ThreadCrew(Crew[T]):
-    """Handlers run in threads of their own. Not to be awaited: who waits for them watches what they finish.
+class ThreadWorkerPool(WorkerPool[T]):
+    """Handlers run in threads of their own. Not to be awaited: waiters observe what the threads finish.
 
-    As few threads are up as it takes. Handlers that never wait for anything take the interpreter from each other,
-    which costs several times what a message does, and are called by one thread. Another one gets up when items wait
-    and all who are up seem to wait for something (`STUCK_S`), or when handlers turn out slow (`BRISK_S`), until all
-    are up. Who finds nothing to do, or is brisk and not alone, lies down.
+    As few threads are active as it takes. Handlers that never wait for anything take the interpreter from each other,
+    which costs several times what a message does, and are called by one thread. Another one is woken when items wait
+    and all active ones seem to wait for something (`STUCK_S`), or when handlers turn out slow (`BRISK_S`), until all
+    are active. A thread that finds nothing to do, or is brisk and not alone, parks.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -114,12 +114,12 @@ class ThreadCrew(Crew[T]):
         self._name = name
         self._is_dismissed = False
         self._threads: list[threading.Thread] = []
-        # For the items, and for who is up. Taken for a turn, not for a message.
+        # For the items, and for the sets of parked and active workers. Taken for a turn, not for a message.
         self._lock = threading.Lock()
-        #: Those who lie down, each with the bell that wakes it; the last one is the first to get up.
-        self._down: list[tuple[Worker[T], threading.Lock]] = []
-        self._up: set[Worker[T]] = set(self.workers)
-        self._watch: asyncio.TimerHandle | None = None
+        #: Each with the lock whose release is its wakeup; the last one to park is the first to wake.
+        self._parked: list[tuple[Worker[T], threading.Lock]] = []
+        self._active: set[Worker[T]] = set(self.workers)
+        self._stuck_check: asyncio.TimerHandle | None = None
 
     def start(self, work: Work[T]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -134,28 +134,28 @@ class ThreadCrew(Crew[T]):
     def put(self, item: T) -> None:
         with self._lock:
             self._items[item] = None
-            if not self._up:
-                self._get_up()
-        self._keep_watch()
+            if not self._active:
+                self._unpark_one()
+        self._schedule_stuck_check()
 
     def put_back(self, item: T) -> None:
         with self._lock:
             self._items[item] = None
 
     def dismiss(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._stuck_check is not None:
+            self._stuck_check.cancel()
         with self._lock:
             self._is_dismissed = True
             self._items.clear()
-            while self._down:
-                self._get_up()
+            while self._parked:
+                self._unpark_one()
 
-    async def settle(self, answer: Any) -> Any:
-        if inspect.iscoroutine(answer):
-            answer.close()
+    async def settle(self, returned: Any) -> Any:
+        if inspect.iscoroutine(returned):
+            returned.close()
             raise TypeError("the handler is a coroutine function: use AsyncPushConsumer")
-        return answer
+        return returned
 
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
         return await asyncio.to_thread(run, work)
@@ -164,11 +164,11 @@ class ThreadCrew(Crew[T]):
         return threading.current_thread() in self._threads
 
     def _serve(self, worker: Worker[T], work: Work[T]) -> None:
-        bell = threading.Lock()
-        bell.acquire()
+        wakeup = threading.Lock()
+        wakeup.acquire()
         while not self._is_dismissed:
-            if self._may_lie_down(worker, bell):
-                bell.acquire()
+            if self._may_park(worker, wakeup):
+                wakeup.acquire()
             worker.turn(TURN)
             while worker.left > 0 and (item := self._next()) is not None:
                 worker.item = item
@@ -182,61 +182,62 @@ class ThreadCrew(Crew[T]):
                 del self._items[item]
             return item
 
-    def _may_lie_down(self, worker: Worker[T], bell: threading.Lock) -> bool:
-        """After a turn: whether this worker is not needed now. It is down then, and must wait for its bell."""
+    def _may_park(self, worker: Worker[T], wakeup: threading.Lock) -> bool:
+        """After a turn: True when this worker is not needed now. It counts as parked then, and must wait for its
+        wakeup."""
         pace = worker.pace(TURN)
         with self._lock:
             if self._is_dismissed:
                 return False
             if self._items:
                 if pace is not None and pace > BRISK_S:
-                    self._get_up()
+                    self._unpark_one()
                 now = monotonic()
                 if (
                     pace is None
                     or pace > BRISK_S
-                    or all(other is worker or other.is_stuck(now) for other in self._up)
+                    or all(other is worker or other.is_stuck(now) for other in self._active)
                 ):
                     return False
-                # Whoever stays may get stuck, which somebody has to notice.
+                # The workers that stay active may all get stuck.
                 with suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._keep_watch)
-            self._up.discard(worker)
-            self._down.append((worker, bell))
+                    self._loop.call_soon_threadsafe(self._schedule_stuck_check)
+            self._active.discard(worker)
+            self._parked.append((worker, wakeup))
             return True
 
-    def _get_up(self) -> None:
-        """Wake one who is down, if somebody is. Under the lock."""
-        if self._down:
-            worker, bell = self._down.pop()
+    def _unpark_one(self) -> None:
+        """Wake the worker that parked last, if there is one. Under the lock."""
+        if self._parked:
+            worker, wakeup = self._parked.pop()
             # From now on: it may take a while until it runs.
             worker.began_at = monotonic()
-            self._up.add(worker)
-            bell.release()
+            self._active.add(worker)
+            wakeup.release()
 
-    def _keep_watch(self) -> None:
-        """See to it that somebody gets up when all who are up are stuck. On the event loop."""
-        if self._watch is None and self._items and not self._is_dismissed:
-            self._watch = self._loop.call_later(STUCK_S, self._look_around)
+    def _schedule_stuck_check(self) -> None:
+        """Have a worker woken when all active ones are stuck. On the event loop."""
+        if self._stuck_check is None and self._items and not self._is_dismissed:
+            self._stuck_check = self._loop.call_later(STUCK_S, self._check_stuck)
 
-    def _look_around(self) -> None:
-        self._watch = None
+    def _check_stuck(self) -> None:
+        self._stuck_check = None
         now = monotonic()
         with self._lock:
-            is_everybody_up = not self._down
-            if self._items and all(worker.is_stuck(now) for worker in self._up):
-                self._get_up()
-        # Nobody is left to wake: whoever lies down while items wait has the watch kept again.
-        if not is_everybody_up:
-            self._keep_watch()
+            had_parked = bool(self._parked)
+            if self._items and all(worker.is_stuck(now) for worker in self._active):
+                self._unpark_one()
+        # With none parked there is none to wake: a worker that parks while items wait schedules the next check.
+        if had_parked:
+            self._schedule_stuck_check()
 
 
-class TaskCrew(Crew[T]):
+class TaskWorkerPool(WorkerPool[T]):
     """Handlers run in tasks of the running loop."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self._bells: deque[asyncio.Future[None]] = deque()
+        self._wakeups: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, work: Work[T]) -> None:
@@ -244,10 +245,10 @@ class TaskCrew(Crew[T]):
 
     def put(self, item: T) -> None:
         self._items[item] = None
-        while self._bells:
-            bell = self._bells.popleft()
-            if not bell.done():
-                bell.set_result(None)
+        while self._wakeups:
+            wakeup = self._wakeups.popleft()
+            if not wakeup.done():
+                wakeup.set_result(None)
                 return
 
     def put_back(self, item: T) -> None:
@@ -257,8 +258,8 @@ class TaskCrew(Crew[T]):
         for task in self._tasks:
             task.cancel()
 
-    async def settle(self, answer: Any) -> Any:
-        return await answer if inspect.isawaitable(answer) else answer
+    async def settle(self, returned: Any) -> Any:
+        return await returned if inspect.isawaitable(returned) else returned
 
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
         return await work
@@ -270,9 +271,9 @@ class TaskCrew(Crew[T]):
         loop = asyncio.get_running_loop()
         while True:
             while not self._items:
-                bell = loop.create_future()
-                self._bells.append(bell)
-                await bell
+                wakeup = loop.create_future()
+                self._wakeups.append(wakeup)
+                await wakeup
             worker.item = item = next(iter(self._items))
             del self._items[item]
             worker.turn(TASK_TURN)

@@ -1,4 +1,4 @@
-"""What a push consumer says of itself when an administrator asks, and a message it is handed out of turn.
+"""Running info of a push consumer, for administrators that ask, and messages handed to it out of turn.
 
 Owns nothing; looks at the consumer's parts. On the event loop of the consumer.
 """
@@ -10,13 +10,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmqpy.client.group.answers import member_properties
+from rmqpy.client.group.client_queries import member_properties
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.push.handlers import Handlers
 from rmqpy.client.push.locks import BELIEVED_S
 from rmqpy.client.push.options import Options
-from rmqpy.client.push.owned import Owned
-from rmqpy.client.push.workers import Crew
+from rmqpy.client.push.process_queue import ProcessQueue
+from rmqpy.client.push.worker_pool import WorkerPool
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import ConsumeType
@@ -30,26 +30,26 @@ from rmqpy.protocol.requests.queues import named
 from rmqpy.remoting.server import Refused
 
 
-class PushInsight:
-    """The inside of one push consumer."""
+class PushRunningInfo:
+    """Running info of one push consumer."""
 
     def __init__(
         self,
         options: Options,
-        crew: Crew[Any],
+        pool: WorkerPool[Any],
         subscriptions: Subscriptions,
         handlers: Handlers,
-        owned: Callable[[], list[Owned]],
+        process_queues: Callable[[], list[ProcessQueue]],
     ) -> None:
         self._options = options
-        self._crew = crew
+        self._pool = pool
         self._subscriptions = subscriptions
         self._handlers = handlers
-        self._owned = owned
+        self._process_queues = process_queues
         self._began_ms = round(time.time() * 1000)
 
     def positions(self) -> Mapping[MessageQueue, int]:
-        return {one.queue: one.progress for one in self._owned()}
+        return {one.queue: one.progress for one in self._process_queues()}
 
     def running_info(self) -> ConsumerRunningInfo:
         options = self._options
@@ -59,11 +59,13 @@ class PushInsight:
                 ConsumeType.CONSUME_PASSIVELY,
                 began_ms=self._began_ms,
                 is_ordered=options.ordered,
-                workers=self._crew.size,
+                workers=self._pool.size,
             ),
             subscription_set=[one.data() for one in self._subscriptions.table.values()],
-            mq_table={named(one.queue): _state(one, is_locking=options.is_locking) for one in self._owned()},
-            status_table=self._handlers.meter.rates(),
+            mq_table={
+                named(one.queue): _state(one, is_locking=options.is_locking) for one in self._process_queues()
+            },
+            status_table=self._handlers.statistics.rates(),
         )
 
     async def handle(self, message: ReceivedMessage) -> DirectConsumption:
@@ -72,8 +74,8 @@ class PushInsight:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the consumer has no handler for topic {topic}")
         began_at, remark = time.monotonic(), None
         try:
-            verdict = await self._crew.beside(self._handlers.try_out(message))
-            result = DirectResult.CR_LATER if verdict.failed else DirectResult.CR_SUCCESS
+            outcome = await self._pool.beside(self._handlers.try_out(message))
+            result = DirectResult.CR_LATER if outcome.failed else DirectResult.CR_SUCCESS
         except (Exception, SystemExit) as error:
             result, remark = DirectResult.CR_THROW_EXCEPTION, "".join(traceback.format_exception(error))
         return DirectConsumption(
@@ -84,20 +86,22 @@ class PushInsight:
         )
 
 
-def _state(owned: Owned, *, is_locking: bool) -> QueueState:
-    held = owned.held()
+def _state(process_queue: ProcessQueue, *, is_locking: bool) -> QueueState:
+    held = process_queue.held()
     # From the monotonic clock to the wall's.
     since_epoch_s = time.time() - time.monotonic()
-    locked_s = since_epoch_s + owned.locked_until - BELIEVED_S
+    locked_s = since_epoch_s + process_queue.locked_until - BELIEVED_S
     return QueueState(
         commit_offset=held.progress,
         cached_msg_min_offset=held.oldest,
         cached_msg_max_offset=held.newest,
         cached_msg_count=held.messages,
         cached_msg_size_in_mib=held.bytes >> 20,
-        locked=is_locking and owned.is_locked,
+        locked=is_locking and process_queue.is_locked,
         last_lock_timestamp=round(1000 * locked_s) if is_locking else 0,
-        droped=owned.is_dropped,
-        last_pull_timestamp=round(1000 * owned.pulled_at),
-        last_consume_timestamp=round(1000 * (since_epoch_s + owned.begun_at)) if owned.begun_at else 0,
+        droped=process_queue.is_dropped,
+        last_pull_timestamp=round(1000 * process_queue.pulled_at),
+        last_consume_timestamp=round(1000 * (since_epoch_s + process_queue.begun_at))
+        if process_queue.begun_at
+        else 0,
     )

@@ -1,7 +1,7 @@
-"""What sending is made of, in threads and in event loops: checks, the choice of a queue, the rule for retries.
+"""Base of both producers, in threads and in event loops: checks, the choice of a queue, the rule for retries.
 
-Owns a producer's share of a session and its native sender. Nothing here waits: a route that is not known yet is the
-business of the two producers, as is waiting for outcomes.
+Owns a producer's hold of a cluster connection and its native sender. Nothing here waits: a route that is not known yet
+is the business of the two producers, as is waiting for outcomes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Final, Literal
 from rmqpy import errors
 from rmqpy._native import Completions, Parcel, Sender, SendFuture
 from rmqpy.client import retry
+from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
 from rmqpy.client.selectors import QueueSelector, by_sharding_key, round_robin
-from rmqpy.client.session import Session
 from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import Body, Message, MessageQueue
 from rmqpy.remoting.client import Caller
@@ -39,12 +39,12 @@ Compression = Literal["zlib", "lz4", "zstd"]
 
 
 def room_for(messages: Iterable[Message]) -> int:
-    """What messages take of the budget at most, alone or together in a batch."""
+    """Bytes that messages take of the budget at most, alone or together in a batch."""
     return _BATCH_BYTES + sum(message.size + _MEMBER_BYTES for message in messages)
 
 
-class Shipper:
-    """What both producers have in common."""
+class ProducerBase:
+    """State and checks of both producers."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Shipper:
         self._compress_above = compress_above
         self._turn = count(random.randrange(1 << 16))
         self._pid = os.getpid()
-        self._session = Session.hold(self.config)
+        self._cluster = ClusterConnection.hold(self.config)
         self._completions = Completions()
         try:
             self._sender = Sender(
-                self._session.client,
+                self._cluster.client,
                 self._completions,
                 group=group or DEFAULT_GROUP,
                 # The native half compresses bodies of at least so many bytes.
@@ -93,7 +93,7 @@ class Shipper:
                 body_bytes_max=max_message_size,
             )
         except BaseException:
-            self._session.release()
+            self._cluster.release()
             self.is_closed = True
             raise
 
@@ -105,7 +105,7 @@ class Shipper:
         if not getattr(self, "is_closed", True) and self._pid == os.getpid():
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
             self._completions.close()
-            self._session.release()
+            self._cluster.release()
 
     @property
     def _is_forked(self) -> bool:
@@ -163,10 +163,10 @@ class Shipper:
 
         Returns the seconds after which to decide again, having paused; 0 when that was all.
         """
-        self._session.routes.doubt(future.topic)
+        self._cluster.routes.doubt(future.topic)
         self._sender.forget(future.topic)
         with suppress(errors.RocketMQError):
-            route = self._session.routes.cached(future.topic, caller)
+            route = self._cluster.routes.cached(future.topic, caller)
             if route is not None and not self.is_closed:
                 queue = retry.next_queue(future, route, self._retries)
                 if queue is not None:

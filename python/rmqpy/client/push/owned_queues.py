@@ -1,6 +1,6 @@
-"""The queues a consumer owns: taken, read, committed, handed over.
+"""Owned queues of a consumer: taken, read, committed, handed over.
 
-Owns each queue from the moment it is this member's to the moment it is somebody else's. Invariant: a queue is given
+Owns each queue from the moment it is this member's to the moment it is another one's. Invariant: a queue is given
 back with its progress committed, and, where it is locked, after the last handler has returned. For the event loop
 its caller belongs to; one `take` or `give` at a time.
 """
@@ -17,8 +17,8 @@ from typing import Final
 from rmqpy import errors
 from rmqpy.client.group.offsets import Offsets, Places, StartFrom
 from rmqpy.client.push.locks import Locks
-from rmqpy.client.push.owned import Limits, Owned
-from rmqpy.client.push.reader import Moved, Reader
+from rmqpy.client.push.process_queue import Limits, ProcessQueue
+from rmqpy.client.push.queue_reader import Moved, QueueReader
 from rmqpy.message import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -27,21 +27,21 @@ log = logging.getLogger(__name__)
 TAKE_OVER_S: Final = 0.5
 #: What handlers at work get to finish before a queue without lock is handed over.
 HAND_OVER_S: Final = 0.3
-#: The same with a lock, which nobody else gets before we give it back or it dies.
+#: The same with a lock, which no other member gets before we give it back or it dies.
 HAND_OVER_LOCKED_S: Final = 30.0
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
-    """One owned queue and who reads it."""
+class OwnedQueue:
+    """One owned queue and the task that reads it."""
 
-    owned: Owned
+    process_queue: ProcessQueue
     #: Set when something about the queue has changed.
     change: asyncio.Event
     task: asyncio.Task[None]
 
 
-class Lanes:
+class OwnedQueues:
     """The owned queues of one consumer."""
 
     def __init__(
@@ -52,12 +52,12 @@ class Lanes:
         limits: Limits,
         start_from: StartFrom,
         *,
-        revive: Callable[[Owned], None],
+        revive: Callable[[ProcessQueue], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         """`revive`: a queue may be worked on again. `fail`: a queue cannot be read, nor will it be."""
         #: Set once, before the first queue is taken.
-        self.reader: Reader
+        self.reader: QueueReader
         self._loop = asyncio.get_running_loop()
         self._offsets = offsets
         self._places = places
@@ -66,7 +66,7 @@ class Lanes:
         self._start_from = start_from
         self._revive = revive
         self._fail = fail
-        self._lanes: dict[MessageQueue, Lane] = {}
+        self._owned: dict[MessageQueue, OwnedQueue] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._committed: dict[MessageQueue, int] = {}
         self._paused: set[MessageQueue] = set()
@@ -74,13 +74,13 @@ class Lanes:
     @property
     def queues(self) -> frozenset[MessageQueue]:
         """Owned now."""
-        return frozenset(self._lanes)
+        return frozenset(self._owned)
 
     @property
-    def owned(self) -> list[Owned]:
-        """The same with what is known of them."""
+    def process_queues(self) -> list[ProcessQueue]:
+        """Their process queues."""
         # A copy: asked from any thread.
-        return [lane.owned for lane in list(self._lanes.values())]
+        return [one.process_queue for one in list(self._owned.values())]
 
     async def take(self, queues: Collection[MessageQueue], *, is_alone: bool) -> frozenset[MessageQueue]:
         """Begin with these queues; those that could be had."""
@@ -104,8 +104,8 @@ class Lanes:
         """Hand these queues over. Returns when brokers have the progress of those whose handlers are done soon."""
         tasks = []
         for queue in queues:
-            lane = self._lanes.pop(queue)
-            self._leaving[queue] = task = asyncio.create_task(self._hand_over(lane))
+            owned = self._owned.pop(queue)
+            self._leaving[queue] = task = asyncio.create_task(self._hand_over(owned))
             task.add_done_callback(lambda _, queue=queue: self._leaving.pop(queue))  # type: ignore[misc]
             tasks.append(task)
         if tasks:
@@ -113,85 +113,87 @@ class Lanes:
 
     def restart(self, queue: MessageQueue, position: int) -> None:
         """Read a queue from elsewhere; what was fetched and not begun is forgotten."""
-        lane = self._lanes.pop(queue, None)
-        if lane is not None:
-            lane.owned.drop()
-            lane.task.cancel()
-            self._open(queue, position, lane.owned.locked_until)
+        owned = self._owned.pop(queue, None)
+        if owned is not None:
+            owned.process_queue.drop()
+            owned.task.cancel()
+            self._open(queue, position, owned.process_queue.locked_until)
 
     def reread(self, topic: str) -> None:
         """The tags of a topic have changed: ask anew."""
-        for queue, lane in self._lanes.items():
+        for queue, owned in self._owned.items():
             if queue.topic == topic:
-                lane.task.cancel()
-                lane.task = self._read(lane.owned, lane.change)
+                owned.task.cancel()
+                owned.task = self._read(owned.process_queue, owned.change)
 
     def pause(self, queues: Collection[MessageQueue], is_paused: bool) -> None:
         """Read no more of these queues, or go on; of all, when none is named."""
-        chosen = set(queues) or set(self._lanes)
+        chosen = set(queues) or set(self._owned)
         self._paused = self._paused | chosen if is_paused else (self._paused - chosen if queues else set())
-        for queue, lane in self._lanes.items():
-            lane.owned.is_paused = queue in self._paused
-            lane.change.set()
+        for queue, owned in self._owned.items():
+            owned.process_queue.is_paused = queue in self._paused
+            owned.change.set()
 
     async def commit(self) -> None:
         """Store the progress that brokers do not have yet."""
-        await self._commit(self.owned)
+        await self._commit(self.process_queues)
 
     async def renew(self) -> None:
         """Keep the locks."""
-        if self._locks is None or not self._lanes:
+        if self._locks is None or not self._owned:
             return
-        granted = await self._locks.take(list(self._lanes))
-        for queue, lane in self._lanes.items():
+        granted = await self._locks.take(list(self._owned))
+        for queue, owned in self._owned.items():
             until = granted.get(queue)
             if until is None:
                 log.warning("the lock of %s could not be renewed: it is left alone until it is", queue)
                 continue
-            lane.owned.locked_until = until
-            lane.change.set()
-            self._revive(lane.owned)
+            owned.process_queue.locked_until = until
+            owned.change.set()
+            self._revive(owned.process_queue)
 
     async def halt(self, timeout_s: float) -> None:
         """Stop reading, begin nothing more, and let handlers at work finish for so long."""
-        for lane in self._lanes.values():
-            lane.owned.halt()
-            lane.task.cancel()
-        waits = [asyncio.create_task(self._until_idle(lane, timeout_s)) for lane in self._lanes.values()]
+        for owned in self._owned.values():
+            owned.process_queue.halt()
+            owned.task.cancel()
+        waits = [asyncio.create_task(self._until_idle(owned, timeout_s)) for owned in self._owned.values()]
         if waits or self._leaving:
             await asyncio.wait([*waits, *self._leaving.values()], timeout=timeout_s)
 
     async def close(self) -> None:
         """Commit and give locks back. After `halt`."""
-        lanes = list(self._lanes.values())
-        self._lanes.clear()
-        await self._commit([lane.owned for lane in lanes])
+        every = list(self._owned.values())
+        self._owned.clear()
+        await self._commit([owned.process_queue for owned in every])
         if self._locks is not None:
-            await self._locks.give(lane.owned.queue for lane in lanes if not lane.owned.is_busy)
-        for lane in lanes:
-            lane.owned.drop()
+            await self._locks.give(
+                owned.process_queue.queue for owned in every if not owned.process_queue.is_busy
+            )
+        for owned in every:
+            owned.process_queue.drop()
 
     # ---- pieces ----------------------------------------------------------------------------------------
 
     def _open(self, queue: MessageQueue, position: int, locked_until: float) -> None:
         change = asyncio.Event()
 
-        def wake(_: Owned) -> None:
+        def wake(_: ProcessQueue) -> None:
             # A handler that returns after the end of the consumer finds the loop closed.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(change.set)
 
-        owned = Owned(queue, position, self._limits, wake)
-        owned.locked_until = locked_until
-        owned.is_paused = queue in self._paused
-        self._lanes[queue] = Lane(owned, change, self._read(owned, change))
+        process_queue = ProcessQueue(queue, position, self._limits, wake)
+        process_queue.locked_until = locked_until
+        process_queue.is_paused = queue in self._paused
+        self._owned[queue] = OwnedQueue(process_queue, change, self._read(process_queue, change))
 
-    def _read(self, owned: Owned, change: asyncio.Event) -> asyncio.Task[None]:
+    def _read(self, process_queue: ProcessQueue, change: asyncio.Event) -> asyncio.Task[None]:
         async def read() -> None:
             try:
-                await self.reader.read(owned, change)
+                await self.reader.read(process_queue, change)
             except Moved as moved:
-                self.restart(owned.queue, moved.position)
+                self.restart(process_queue.queue, moved.position)
             except Exception as error:
                 self._fail(error)
 
@@ -210,34 +212,36 @@ class Lanes:
             log.warning("%s cannot be begun and is tried again: %s", queue, error)
             return None
 
-    async def _hand_over(self, lane: Lane) -> None:
-        owned = lane.owned
-        owned.halt()
-        lane.task.cancel()
-        await self._until_idle(lane, HAND_OVER_S if self._locks is None else HAND_OVER_LOCKED_S)
-        is_done = not owned.is_busy
-        await self._commit([owned])
-        owned.drop()
+    async def _hand_over(self, owned: OwnedQueue) -> None:
+        process_queue = owned.process_queue
+        process_queue.halt()
+        owned.task.cancel()
+        await self._until_idle(owned, HAND_OVER_S if self._locks is None else HAND_OVER_LOCKED_S)
+        is_done = not process_queue.is_busy
+        await self._commit([process_queue])
+        process_queue.drop()
         if self._locks is not None and is_done:
-            await self._locks.give([owned.queue])
+            await self._locks.give([process_queue.queue])
 
-    async def _until_idle(self, lane: Lane, timeout_s: float) -> None:
+    async def _until_idle(self, owned: OwnedQueue, timeout_s: float) -> None:
         async def idle() -> None:
             while True:
-                lane.change.clear()
-                if not lane.owned.is_busy:
+                owned.change.clear()
+                if not owned.process_queue.is_busy:
                     return
-                await lane.change.wait()
+                await owned.change.wait()
 
         try:
             await asyncio.wait_for(idle(), timeout_s)
         except TimeoutError:
-            log.warning("a handler is still at work on %s, which is given up without it", lane.owned.queue)
+            log.warning(
+                "a handler is still at work on %s, which is given up without it", owned.process_queue.queue
+            )
 
-    async def _commit(self, owned: Collection[Owned]) -> None:
+    async def _commit(self, process_queues: Collection[ProcessQueue]) -> None:
         changed = {
             one.queue: progress
-            for one in owned
+            for one in process_queues
             if (progress := one.progress) != self._committed.get(one.queue)
         }
         if changed:

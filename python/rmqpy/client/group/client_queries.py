@@ -1,6 +1,6 @@
-"""What administrators ask a member, by way of a broker: where it stands, what it is busy with, to handle one message.
+"""Client queries: positions, running info, one message to handle; administrators send them by way of a broker.
 
-Owns the form of the answers; what is in them, the member knows. On the event loop of its listener.
+Owns the form of the answers; the member has their contents. On the event loop of its listener.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from rmqpy.remoting.server import Refused, handles
 _QUEUE_ID = slice(12, 16)
 
 
-class Insight(Protocol):
-    """What a member knows of itself."""
+class QueryableMember(Protocol):
+    """A member that can be asked about itself."""
 
     def positions(self) -> Mapping[MessageQueue, int]:
-        """Where it stands in its queues."""
+        """Its progress in its queues."""
 
     def running_info(self) -> ConsumerRunningInfo:
-        """What it is busy with, without its stacks."""
+        """Its state and statistics, without its stacks."""
 
     async def handle(self, message: ReceivedMessage) -> DirectConsumption:
         """Handle a message out of turn. Nothing is committed or sent back for it. Raises `Refused`."""
@@ -52,7 +52,7 @@ class Insight(Protocol):
 def member_properties(
     namesrv: Sequence[str], consume_type: ConsumeType, *, began_ms: int, is_ordered: bool, workers: int
 ) -> dict[str, str]:
-    """What a member says of itself, by the names that Java's tools look for."""
+    """Properties of a member, by the names that Java's tools look for."""
     return {
         "PROP_NAMESERVER_ADDR": ";".join(namesrv),
         "PROP_CONSUME_TYPE": consume_type.name,
@@ -63,24 +63,24 @@ def member_properties(
     }
 
 
-class Answers:
-    """The answers of one member."""
+class ClientQueryHandlers:
+    """The handlers of one member."""
 
-    def __init__(self, group: str, insight: Insight) -> None:
+    def __init__(self, group: str, member: QueryableMember) -> None:
         self._group = group
-        self._insight = insight
+        self._member = member
 
     @handles(GetConsumerStatusFromClient)
     def status(self, ask: GetConsumerStatusFromClient) -> ConsumerStatusReply:
         self._check(ask.group)
-        positions = self._insight.positions().items()
+        positions = self._member.positions().items()
         table = {named(queue): offset for queue, offset in positions if queue.topic == ask.topic}
         return ConsumerStatusReply(body=ConsumerStatus(message_queue_table=table, consumer_table={}))
 
     @handles(GetConsumerRunningInfo)
     async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:
         self._check(ask.consumer_group)
-        info = self._insight.running_info()
+        info = self._member.running_info()
         if ask.jstack_enable:
             info = dataclasses.replace(info, jstack=await asyncio.to_thread(_stacks))
         return _answer(info)
@@ -89,7 +89,7 @@ class Answers:
     async def consume(self, ask: ConsumeMessageDirectly) -> ClientAnswer:
         self._check(ask.consumer_group)
         queue = MessageQueue(ask.topic or "", ask.broker_name or "", int.from_bytes(ask.body[_QUEUE_ID]))
-        return _answer(await self._insight.handle(ReceivedMessage(ask.body, None, queue)))
+        return _answer(await self._member.handle(ReceivedMessage(ask.body, None, queue)))
 
     def _check(self, group: str) -> None:
         if group != self._group:
@@ -102,7 +102,7 @@ def _answer(body: ConsumerRunningInfo | DirectConsumption) -> ClientAnswer:
 
 
 def _stacks() -> str:
-    """Where every thread of this process stands."""
+    """The stack of every thread of this process."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f"{names.get(ident, 'unknown')} TID: {ident}\n{''.join(traceback.format_stack(frame))}"

@@ -1,4 +1,4 @@
-"""How a consumer does with each topic: counted as it happens, judged over the last minute.
+"""Consume statistics: counted by topic as messages are handled, with rates over the last minute.
 
 Owns the counts of one consumer. Reading is for any thread; `sample` is called every `SAMPLE_S` by one of them.
 """
@@ -19,7 +19,7 @@ WINDOW_S: Final = 60.0
 
 
 @dataclass(slots=True)
-class Tally:
+class TopicCounts:
     """Messages of one topic, calls, and the seconds they took, since the consumer began."""
 
     consumed: int = 0
@@ -31,42 +31,42 @@ class Tally:
     pulled: int = 0
     pull_s: float = 0.0
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: TopicCounts) -> None:
         """Likewise of the same topic, elsewhere."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-Book = dict[str, Tally]
+CountTable = dict[str, TopicCounts]
 
 
-class Meter:
-    """Tallies by topic, in books: each has one writer, so that counting takes no lock."""
+class ConsumeStatistics:
+    """Counts by topic, in tables: each has one writer, so that counting takes no lock."""
 
     def __init__(self) -> None:
-        self._books: list[Book] = []
-        self._pulls = self.book()
-        self._samples: deque[tuple[float, Mapping[str, Tally]]] = deque(maxlen=int(WINDOW_S / SAMPLE_S))
+        self._tables: list[CountTable] = []
+        self._pulls = self.table()
+        self._samples: deque[tuple[float, Mapping[str, TopicCounts]]] = deque(maxlen=int(WINDOW_S / SAMPLE_S))
         self.sample()
 
-    def book(self) -> Book:
-        """A new book for one writer."""
-        book: Book = {}
-        self._books.append(book)
-        return book
+    def table(self) -> CountTable:
+        """A new table for one writer."""
+        table: CountTable = {}
+        self._tables.append(table)
+        return table
 
     def pulled(self, topic: str, seconds: float, count: int) -> None:
         """A pull brought messages, after so long. From the event loop."""
-        tally = self._pulls.setdefault(topic, Tally())
-        tally.pulls += 1
-        tally.pulled += count
-        tally.pull_s += seconds
+        counts = self._pulls.setdefault(topic, TopicCounts())
+        counts.pulls += 1
+        counts.pulled += count
+        counts.pull_s += seconds
 
-    def total(self) -> Tally:
+    def total(self) -> TopicCounts:
         """Over all topics."""
-        total = Tally()
-        for tally in self._copy().values():
-            total.add(tally)
+        total = TopicCounts()
+        for counts in self._copy().values():
+            total.add(counts)
         return total
 
     def sample(self) -> None:
@@ -78,18 +78,19 @@ class Meter:
         since, before = self._samples[0]
         seconds = max(time.monotonic() - since, 1e-3)
         return {
-            topic: _rates(now, before.get(topic, Tally()), seconds) for topic, now in self._copy().items()
+            topic: _rates(now, before.get(topic, TopicCounts()), seconds)
+            for topic, now in self._copy().items()
         }
 
-    def _copy(self) -> dict[str, Tally]:
-        sums: dict[str, Tally] = defaultdict(Tally)
-        for book in self._books:
-            for topic, tally in book.copy().items():
-                sums[topic].add(tally)
+    def _copy(self) -> dict[str, TopicCounts]:
+        sums: dict[str, TopicCounts] = defaultdict(TopicCounts)
+        for table in self._tables:
+            for topic, counts in table.copy().items():
+                sums[topic].add(counts)
         return dict(sums)
 
 
-def _rates(now: Tally, before: Tally, seconds: float) -> TopicRates:
+def _rates(now: TopicCounts, before: TopicCounts, seconds: float) -> TopicRates:
     calls, pulls = now.calls - before.calls, now.pulls - before.pulls
     return TopicRates(
         consume_rt=1000 * (now.call_s - before.call_s) / calls if calls else 0.0,
