@@ -15,7 +15,7 @@ OWN = {"close"}
 
 
 def methods(kind: type) -> dict[str, Any]:
-    return {name: getattr(kind, name) for name in vars(kind) if not name.startswith("_") and name not in OWN}
+    return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_") and name not in OWN}
 
 
 def test_the_twins_have_the_same_methods_with_the_same_arguments_and_words() -> None:

@@ -214,7 +214,10 @@ def test_a_command_imports_the_part_of_the_administration_it_needs_and_no_other(
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout.splitlines()[-1] == "['rmqpy.admin.client', 'rmqpy.admin.link', 'rmqpy.admin.topics']"
+    assert (
+        done.stdout.splitlines()[-1]
+        == "['rmqpy.admin.client', 'rmqpy.admin.connection', 'rmqpy.admin.topics']"
+    )
 
 
 def test_asking_for_the_version_imports_no_client_and_no_server() -> None:

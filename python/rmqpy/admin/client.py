@@ -1,18 +1,19 @@
 """`Admin` and `AsyncAdmin`: everything an operator asks a cluster, for threads and for event loops.
 
-Owns the connections, and the two tables of public methods. The work is written once, as coroutines in the parts
-(`Topics`, `Groups`, …), each imported when it is needed; the blocking twin drives the same coroutine to its end in the
-caller's thread. Threads: an `Admin` any, an `AsyncAdmin` the one of its loop.
+Owns the native client, and the one table of operations. The work is written as coroutines in the parts (`Topics`,
+`Groups`, …), each imported when it is first used: a command needs one, and all take a while. `Admin` drives such a
+coroutine to its end in the caller's thread, `AsyncAdmin` hands it to the event loop. Threads: an `Admin` any, an
+`AsyncAdmin` the one of its loop.
 """
 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from importlib import import_module
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, cast
+from types import MethodType, TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from rmqpy._native import Client
-from rmqpy.admin.link import Link, Part
+from rmqpy.admin.connection import ClusterConnection, Part
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.errors import ClosedError
 from rmqpy.remoting.client import BlockingCaller, LoopCaller, run
@@ -22,25 +23,65 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Connected:
-    """A native client, and the link over it."""
+class _Operation(Generic[P, R]):
+    """A coroutine of a part as a method of `Admin`, which blocks, and of `AsyncAdmin`, which is awaited."""
 
-    def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
-        self._config = ClientConfig.of(namesrv)
-        self._client = Client(
-            connect_timeout_ms=round(self._config.connect_timeout * 1_000),
-            binary=self._config.header == "binary",
-        )
-        self._opened: Link | None = None
+    def __init__(self, work: Callable[Concatenate[T, P], Coroutine[Any, Any, R]]) -> None:
+        self._work = work
 
-    def _link(self) -> Link:
-        if self._opened is None:
-            raise ClosedError("the admin is closed")
-        return self._opened
+    @overload
+    def __get__(self, admin: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, admin: "Admin", owner: type) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, admin: "AsyncAdmin", owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, admin: object, owner: type) -> Any:
+        return _method(self._work, run, admin)
+
+
+class _Search(Generic[P, R]):
+    """The same for an asynchronous iterator, which is an ordinary one of `Admin`."""
+
+    def __init__(self, work: Callable[Concatenate[T, P], AsyncIterator[R]]) -> None:
+        self._work = work
+
+    @overload
+    def __get__(self, admin: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, admin: "Admin", owner: type) -> Callable[P, Iterator[R]]: ...
+    @overload
+    def __get__(self, admin: "AsyncAdmin", owner: type) -> Callable[P, AsyncIterator[R]]: ...
+    def __get__(self, admin: object, owner: type) -> Any:
+        return _method(self._work, _iterate, admin)
+
+
+def _method(work: object, block: Callable[[Any], Any], admin: object) -> Callable[..., Any]:
+    """The operation, bound to an admin where there is one; `block` is what `Admin` does with its result."""
+    assert isinstance(work, _Work), "parts are placeholders where no type checker reads"
+    part = work.part.load()
+    function = getattr(part, work.name)
+
+    @functools.wraps(function)
+    def method(self: _Operations, *args: Any, **settings: Any) -> Any:
+        result = function(part(self._cluster()), *args, **settings)
+        return block(result) if isinstance(self, Admin) else result
+
+    return method if admin is None else MethodType(method, admin)
+
+
+def _iterate(found: AsyncIterator[R]) -> Iterator[R]:
+    async def following() -> R:
+        return await anext(found)
+
+    while True:
+        try:
+            yield run(following())
+        except StopAsyncIteration:
+            return
 
 
 class _Part:
-    """A part that is imported when it is first used: a command needs one, and all take a while."""
+    """Placeholder of a part that is imported when it is first used."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module = module
@@ -59,79 +100,6 @@ class _Work(NamedTuple):
 
     part: _Part
     name: str
-
-
-class _Method:
-    """A method of `Admin` or `AsyncAdmin`, made from its work when it is first asked for."""
-
-    def __init__(
-        self, work: object, make: Callable[[type[Part], Callable[..., Any]], Callable[..., Any]]
-    ) -> None:
-        assert isinstance(work, _Work), "parts are named where no type checker reads"
-        self._work = work
-        self._make = make
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._owner = owner
-        self._name = name
-
-    def __get__(self, instance: object, owner: type) -> Any:
-        part = self._work.part.load()
-        work = getattr(part, self._work.name)
-        method = functools.wraps(work)(self._make(part, work))
-        setattr(self._owner, self._name, method)
-        return getattr(owner if instance is None else instance, self._name)
-
-
-def _blocking(
-    part: type[T], work: Callable[Concatenate[T, P], Coroutine[Any, Any, R]]
-) -> Callable[Concatenate["Admin", P], R]:
-    """The method of `Admin` that does this work."""
-
-    def make(part: type[Part], work: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, *args, **settings: run(work(part(self._link()), *args, **settings))
-
-    return cast("Callable[Concatenate[Admin, P], R]", _Method(work, make))
-
-
-def _iterating(
-    part: type[T], search: Callable[Concatenate[T, P], AsyncIterator[R]]
-) -> Callable[Concatenate["Admin", P], Iterator[R]]:
-    """The same for work that finds one thing after the other."""
-
-    def make(part: type[Part], search: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda self, *args, **settings: _each(search(part(self._link()), *args, **settings))
-
-    return cast("Callable[Concatenate[Admin, P], Iterator[R]]", _Method(search, make))
-
-
-def _each(found: AsyncIterator[R]) -> Iterator[R]:
-    async def following() -> R:
-        return await anext(found)
-
-    while True:
-        try:
-            yield run(following())
-        except StopAsyncIteration:
-            return
-
-
-def _awaited(
-    part: type[T], work: Callable[Concatenate[T, P], Coroutine[Any, Any, R]]
-) -> Callable[Concatenate["AsyncAdmin", P], Coroutine[Any, Any, R]]:
-    """The method of `AsyncAdmin` that does this work."""
-    return cast("Callable[Concatenate[AsyncAdmin, P], Coroutine[Any, Any, R]]", _Method(work, _as_it_is))
-
-
-def _searching(
-    part: type[T], search: Callable[Concatenate[T, P], AsyncIterator[R]]
-) -> Callable[Concatenate["AsyncAdmin", P], AsyncIterator[R]]:
-    """The same for work that finds one thing after the other."""
-    return cast("Callable[Concatenate[AsyncAdmin, P], AsyncIterator[R]]", _Method(search, _as_it_is))
-
-
-def _as_it_is(part: type[Part], work: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, *args, **settings: work(part(self._link()), *args, **settings)
 
 
 if TYPE_CHECKING:
@@ -156,7 +124,69 @@ else:
     Traffic = _Part("traffic", "Traffic")
 
 
-class Admin(_Connected):
+class _Operations:
+    """The table of operations, over a native client and the connection to a cluster."""
+
+    def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
+        self._config = ClientConfig.of(namesrv)
+        self._client = Client(
+            connect_timeout_ms=round(self._config.connect_timeout * 1_000),
+            binary=self._config.header == "binary",
+        )
+        self._opened: ClusterConnection | None = None
+
+    def _cluster(self) -> ClusterConnection:
+        if self._opened is None:
+            raise ClosedError("the admin is closed")
+        return self._opened
+
+    topics = _Operation(Topics.names)
+    topic = _Operation(Topics.describe)
+    topic_settings = _Operation(Topics.settings)
+    route = _Operation(Topics.route)
+    topic_status = _Operation(Traffic.of)
+    create_topic = _Operation(Topics.create)
+    update_topic = _Operation(Topics.alter)
+    delete_topic = _Operation(Topics.delete)
+
+    groups = _Operation(Groups.names)
+    group = _Operation(Groups.describe)
+    create_group = _Operation(Groups.create)
+    update_group = _Operation(Groups.alter)
+    delete_group = _Operation(Groups.delete)
+    progress = _Operation(Groups.progress)
+    members = _Operation(Groups.members)
+    stack = _Operation(Groups.stack)
+    reset_offsets = _Operation(Groups.reset)
+    skip_backlog = _Operation(Groups.skip)
+    clone_offsets = _Operation(Groups.clone)
+
+    message = _Operation(Messages.get)
+    messages_by_key = _Operation(Messages.by_key)
+    messages_between = _Search(Messages.between)
+    tail = _Search(Messages.tail)
+    resend_message = _Operation(Messages.resend)
+    trace = _Operation(Traces.of)
+
+    dead_letters = _Operation(DeadLetters.piles)
+    dlq = _Search(DeadLetters.messages)
+    resend = _Operation(DeadLetters.resend)
+    purge_dead_letters = _Operation(DeadLetters.purge)
+
+    brokers = _Operation(Cluster.brokers)
+    clients = _Operation(Cluster.clients)
+    health = _Operation(Health.cluster)
+    topic_health = _Operation(Health.topic)
+    broker_health = _Operation(Health.broker)
+
+    delay_level = _Operation(ServerSettings.delay_level)
+    broker_config = _Operation(ServerSettings.of_broker)
+    update_broker_config = _Operation(ServerSettings.change_broker)
+    namesrv_config = _Operation(ServerSettings.of_name_servers)
+    update_namesrv_config = _Operation(ServerSettings.change_name_servers)
+
+
+class Admin(_Operations):
     """Looks after a cluster: topics, groups, messages, brokers, settings.
 
     ::
@@ -172,52 +202,7 @@ class Admin(_Connected):
 
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
         super().__init__(namesrv)
-        self._opened = Link(BlockingCaller(self._client), self._config)
-
-    topics = _blocking(Topics, Topics.names)
-    topic = _blocking(Topics, Topics.describe)
-    topic_settings = _blocking(Topics, Topics.settings)
-    route = _blocking(Topics, Topics.route)
-    topic_status = _blocking(Traffic, Traffic.of)
-    create_topic = _blocking(Topics, Topics.create)
-    update_topic = _blocking(Topics, Topics.alter)
-    delete_topic = _blocking(Topics, Topics.delete)
-
-    groups = _blocking(Groups, Groups.names)
-    group = _blocking(Groups, Groups.describe)
-    create_group = _blocking(Groups, Groups.create)
-    update_group = _blocking(Groups, Groups.alter)
-    delete_group = _blocking(Groups, Groups.delete)
-    progress = _blocking(Groups, Groups.progress)
-    members = _blocking(Groups, Groups.members)
-    stack = _blocking(Groups, Groups.stack)
-    reset_offsets = _blocking(Groups, Groups.reset)
-    skip_backlog = _blocking(Groups, Groups.skip)
-    clone_offsets = _blocking(Groups, Groups.clone)
-
-    message = _blocking(Messages, Messages.get)
-    messages_by_key = _blocking(Messages, Messages.by_key)
-    messages_between = _iterating(Messages, Messages.between)
-    tail = _iterating(Messages, Messages.tail)
-    resend_message = _blocking(Messages, Messages.resend)
-    trace = _blocking(Traces, Traces.of)
-
-    dead_letters = _blocking(DeadLetters, DeadLetters.piles)
-    dlq = _iterating(DeadLetters, DeadLetters.messages)
-    resend = _blocking(DeadLetters, DeadLetters.resend)
-    purge_dead_letters = _blocking(DeadLetters, DeadLetters.purge)
-
-    brokers = _blocking(Cluster, Cluster.brokers)
-    clients = _blocking(Cluster, Cluster.clients)
-    health = _blocking(Health, Health.cluster)
-    topic_health = _blocking(Health, Health.topic)
-    broker_health = _blocking(Health, Health.broker)
-
-    delay_level = _blocking(ServerSettings, ServerSettings.delay_level)
-    broker_config = _blocking(ServerSettings, ServerSettings.of_broker)
-    update_broker_config = _blocking(ServerSettings, ServerSettings.change_broker)
-    namesrv_config = _blocking(ServerSettings, ServerSettings.of_name_servers)
-    update_namesrv_config = _blocking(ServerSettings, ServerSettings.change_name_servers)
+        self._opened = ClusterConnection(BlockingCaller(self._client), self._config)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -233,7 +218,7 @@ class Admin(_Connected):
         self.close()
 
 
-class AsyncAdmin(_Connected):
+class AsyncAdmin(_Operations):
     """`Admin` with coroutines, for the event loop it is entered in.
 
     ::
@@ -242,61 +227,16 @@ class AsyncAdmin(_Connected):
             print(await admin.topics())
     """
 
-    topics = _awaited(Topics, Topics.names)
-    topic = _awaited(Topics, Topics.describe)
-    topic_settings = _awaited(Topics, Topics.settings)
-    route = _awaited(Topics, Topics.route)
-    topic_status = _awaited(Traffic, Traffic.of)
-    create_topic = _awaited(Topics, Topics.create)
-    update_topic = _awaited(Topics, Topics.alter)
-    delete_topic = _awaited(Topics, Topics.delete)
-
-    groups = _awaited(Groups, Groups.names)
-    group = _awaited(Groups, Groups.describe)
-    create_group = _awaited(Groups, Groups.create)
-    update_group = _awaited(Groups, Groups.alter)
-    delete_group = _awaited(Groups, Groups.delete)
-    progress = _awaited(Groups, Groups.progress)
-    members = _awaited(Groups, Groups.members)
-    stack = _awaited(Groups, Groups.stack)
-    reset_offsets = _awaited(Groups, Groups.reset)
-    skip_backlog = _awaited(Groups, Groups.skip)
-    clone_offsets = _awaited(Groups, Groups.clone)
-
-    message = _awaited(Messages, Messages.get)
-    messages_by_key = _awaited(Messages, Messages.by_key)
-    messages_between = _searching(Messages, Messages.between)
-    tail = _searching(Messages, Messages.tail)
-    resend_message = _awaited(Messages, Messages.resend)
-    trace = _awaited(Traces, Traces.of)
-
-    dead_letters = _awaited(DeadLetters, DeadLetters.piles)
-    dlq = _searching(DeadLetters, DeadLetters.messages)
-    resend = _awaited(DeadLetters, DeadLetters.resend)
-    purge_dead_letters = _awaited(DeadLetters, DeadLetters.purge)
-
-    brokers = _awaited(Cluster, Cluster.brokers)
-    clients = _awaited(Cluster, Cluster.clients)
-    health = _awaited(Health, Health.cluster)
-    topic_health = _awaited(Health, Health.topic)
-    broker_health = _awaited(Health, Health.broker)
-
-    delay_level = _awaited(ServerSettings, ServerSettings.delay_level)
-    broker_config = _awaited(ServerSettings, ServerSettings.of_broker)
-    update_broker_config = _awaited(ServerSettings, ServerSettings.change_broker)
-    namesrv_config = _awaited(ServerSettings, ServerSettings.of_name_servers)
-    update_namesrv_config = _awaited(ServerSettings, ServerSettings.change_name_servers)
-
     async def close(self) -> None:
-        """Close the connections; whoever waits gets `ClosedError`. Idempotent."""
+        """Close the connections; operations under way raise `ClosedError`. Idempotent."""
         if self._opened is not None:
-            link, self._opened = self._opened, None
-            assert isinstance(link.caller, LoopCaller), "made by __aenter__"
-            link.caller.close()
+            opened, self._opened = self._opened, None
+            assert isinstance(opened.caller, LoopCaller), "made by __aenter__"
+            opened.caller.close()
         self._client.close()
 
     async def __aenter__(self) -> Self:
-        self._opened = Link(LoopCaller(self._client), self._config)
+        self._opened = ClusterConnection(LoopCaller(self._client), self._config)
         return self
 
     async def __aexit__(

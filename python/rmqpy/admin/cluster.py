@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from rmqpy.admin.connection import MASTER_ID, ClusterConnection, Part
 from rmqpy.admin.groups import Groups
-from rmqpy.admin.link import MASTER_ID, Link, Part
 from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
@@ -47,13 +47,13 @@ class ClientState(NamedTuple):
 class Cluster(Part):
     """The brokers that name servers know, and who is connected to them."""
 
-    def __init__(self, link: Link) -> None:
-        super().__init__(link)
-        self._groups = Groups(link)
+    def __init__(self, cluster: ClusterConnection) -> None:
+        super().__init__(cluster)
+        self._groups = Groups(cluster)
 
     async def brokers(self) -> list[BrokerState]:
         """Every registered broker, by cluster, name and id; one that does not answer is in the list, too."""
-        info = await self._link.cluster_info()
+        info = await self._cluster.cluster_info()
         return [
             await self._state(cluster, name, broker_id, address)
             for cluster, names in sorted(info.cluster_addr_table.items())
@@ -82,8 +82,8 @@ class Cluster(Part):
             )
 
         names = [group] if group is not None else await self._groups.names(with_system=True)
-        for broker, address in sorted((await self._link.masters()).items()):
-            table = (await self._link.ask(address, GetAllProducerInfo())).body.data
+        for broker, address in sorted((await self._cluster.masters()).items()):
+            table = (await self._cluster.ask(address, GetAllProducerInfo())).body.data
             for name, producers in table.items():
                 if group in (None, name):
                     for one in producers:
@@ -101,7 +101,7 @@ class Cluster(Part):
             for name in names:
                 try:
                     online = (
-                        await self._link.ask(address, GetConsumerConnectionList(consumer_group=name))
+                        await self._cluster.ask(address, GetConsumerConnectionList(consumer_group=name))
                     ).body
                 except RocketMQError as error:
                     if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
@@ -113,7 +113,7 @@ class Cluster(Part):
 
     async def _state(self, cluster: str, name: str, broker_id: int, address: str) -> BrokerState:
         try:
-            table = (await self._link.ask(address, GetBrokerRuntimeInfo())).body.table
+            table = (await self._cluster.ask(address, GetBrokerRuntimeInfo())).body.table
         except (ConnectError, RequestTimeout) as error:
             return BrokerState(cluster, name, broker_id, address, None, None, None, None, str(error))
         return BrokerState(

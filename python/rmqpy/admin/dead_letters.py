@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.link import Link, Part
+from rmqpy.admin.connection import ClusterConnection, Part
 from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
@@ -28,9 +28,9 @@ class Pile(NamedTuple):
 class DeadLetters(Part):
     """The dead letters of a cluster."""
 
-    def __init__(self, link: Link) -> None:
-        super().__init__(link)
-        self._topics = Topics(link)
+    def __init__(self, cluster: ClusterConnection) -> None:
+        super().__init__(cluster)
+        self._topics = Topics(cluster)
 
     async def piles(self) -> list[Pile]:
         """Every group that has given up on something, by name."""
@@ -52,7 +52,7 @@ class DeadLetters(Part):
             return
         for queue in queues:
             place = MessageQueue(topic, queue.broker, queue.queue_id)
-            async for message in read(self._link, queue.address, place, queue.begin, queue.end):
+            async for message in read(self._cluster, queue.address, place, queue.begin, queue.end):
                 yield queue, message
 
     async def resend(
@@ -68,7 +68,7 @@ class DeadLetters(Part):
         topic = origin if to_origin and origin else names.retry_topic(group)
         if to_origin:
             properties.pop(ORIGIN, None)
-        return await send_again(self._link, queue.address, topic, message, properties)
+        return await send_again(self._cluster, queue.address, topic, message, properties)
 
     async def purge(self, group: str) -> int:
         """Give up the dead letters of a group for good: how many there were. The next one begins a new pile."""

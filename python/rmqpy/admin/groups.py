@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from rmqpy.admin.link import Part
+from rmqpy.admin.connection import Part
 from rmqpy.errors import ConfigError, GroupNotFound, RocketMQError
 from rmqpy.protocol import fastjson, names
 from rmqpy.protocol.codes import ResponseCode
@@ -103,10 +103,10 @@ class Groups(Part):
         `retry_max`: deliveries before a message is given up. `retry_queues`: of its retry topic; 0 means no retries.
         What is not given is as RocketMQ has it.
         """
-        brokers = await self._link.masters(cluster)
+        brokers = await self._cluster.masters(cluster)
         body = SubscriptionGroup(group_name=name, **_given(retry_max, retry_queues, consume, broadcast))
         for address in brokers.values():
-            await self._link.ask(address, UpdateAndCreateSubscriptionGroup(body=body))
+            await self._cluster.ask(address, UpdateAndCreateSubscriptionGroup(body=body))
         return sorted(brokers)
 
     async def alter(
@@ -122,18 +122,18 @@ class Groups(Part):
         changes = _given(retry_max, retry_queues, consume, broadcast)
         if not changes:
             raise ConfigError("nothing to change: name a setting")
-        known, brokers = await self.describe(name), await self._link.masters()
+        known, brokers = await self.describe(name), await self._cluster.masters()
         for broker, group in known.items():
             # Attributes in a request are changes, and nothing is to change there.
             body = dataclasses.replace(group, attributes={}, **changes)
-            await self._link.ask(brokers[broker], UpdateAndCreateSubscriptionGroup(body=body))
+            await self._cluster.ask(brokers[broker], UpdateAndCreateSubscriptionGroup(body=body))
         return sorted(known)
 
     async def delete(self, name: str, *, with_offsets: bool = True) -> list[str]:
         """Forget a group. Its retry and dead-letter topics stay: they may hold messages. Raises `GroupNotFound`."""
-        known, brokers = await self.describe(name), await self._link.masters()
+        known, brokers = await self.describe(name), await self._cluster.masters()
         for broker in known:
-            await self._link.ask(
+            await self._cluster.ask(
                 brokers[broker], DeleteSubscriptionGroup(group_name=name, clean_offset=with_offsets)
             )
         return sorted(known)
@@ -142,11 +142,11 @@ class Groups(Part):
         """Where a group stands in every queue it consumes, by topic, broker and queue."""
         await self.describe(name)
         rows = []
-        for broker, address in (await self._link.masters()).items():
-            stats = (await self._link.ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
+        for broker, address in (await self._cluster.masters()).items():
+            stats = (await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
             behind: dict[MessageQueue, int] = {}
             for each in sorted({queue.topic for queue in stats.offset_table}):
-                spans = (await self._link.ask(address, QueryConsumeTimeSpan(topic=each, group=name))).body
+                spans = (await self._cluster.ask(address, QueryConsumeTimeSpan(topic=each, group=name))).body
                 behind |= {span.message_queue: span.delay_time for span in spans.consume_time_span_set}
             rows += [
                 Progress(
@@ -165,9 +165,11 @@ class Groups(Part):
         """The clients that are in the group now, with what each subscribes to, by client id."""
         await self.describe(name)
         found: dict[str, Member] = {}
-        for broker, address in (await self._link.masters()).items():
+        for broker, address in (await self._cluster.masters()).items():
             try:
-                online = (await self._link.ask(address, GetConsumerConnectionList(consumer_group=name))).body
+                online = (
+                    await self._cluster.ask(address, GetConsumerConnectionList(consumer_group=name))
+                ).body
             except RocketMQError as error:
                 if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                     continue
@@ -194,9 +196,9 @@ class Groups(Part):
         await self.describe(name)
         ask = GetConsumerRunningInfo(consumer_group=name, client_id=client_id, jstack_enable=True)
         refused: RocketMQError | None = None
-        for address in (await self._link.masters()).values():
+        for address in (await self._cluster.masters()).values():
             try:
-                answer = (await self._link.ask(address, ask)).body
+                answer = (await self._cluster.ask(address, ask)).body
             except RocketMQError as error:
                 refused = error
             else:
@@ -222,8 +224,8 @@ class Groups(Part):
         if (offset is None) != (queue_id is None):
             raise ConfigError("an offset belongs to one queue: give both, or neither")
         moves = []
-        for broker, address in (await self._link.masters()).items():
-            stats = (await self._link.ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
+        for broker, address in (await self._cluster.masters()).items():
+            stats = (await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
             for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
                 if queue_id is None or queue.queue_id == queue_id:
                     target = await self._target(address, queue, to, offset)
@@ -241,19 +243,19 @@ class Groups(Part):
 
     async def clone(self, source: str, target: str, topic: str | None = None) -> list[str]:
         """Let `target` go on where `source` stands, in one topic or in all; the names of the brokers."""
-        known, brokers = await self.describe(source), await self._link.masters()
+        known, brokers = await self.describe(source), await self._cluster.masters()
         for broker in known:
             ask = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
-            await self._link.ask(brokers[broker], ask)
+            await self._cluster.ask(brokers[broker], ask)
         return sorted(known)
 
     async def _target(self, address: str, queue: MessageQueue, to: Place, offset: int | None) -> int:
         topic, queue_id = queue.topic, queue.queue_id
         if not isinstance(to, str) and offset is None:
             ask = SearchOffsetByTimestamp(topic=topic, queue_id=queue_id, timestamp=to)
-            return (await self._link.ask(address, ask)).offset
-        begin = (await self._link.ask(address, GetMinOffset(topic=topic, queue_id=queue_id))).offset
-        end = (await self._link.ask(address, GetMaxOffset(topic=topic, queue_id=queue_id))).offset
+            return (await self._cluster.ask(address, ask)).offset
+        begin = (await self._cluster.ask(address, GetMinOffset(topic=topic, queue_id=queue_id))).offset
+        end = (await self._cluster.ask(address, GetMaxOffset(topic=topic, queue_id=queue_id))).offset
         if offset is None:
             return begin if to == "begin" else end
         if not (begin <= offset <= end):
@@ -271,11 +273,11 @@ class Groups(Part):
             queue_id=move.queue_id,
             offset=move.target,
         )
-        await self._link.ask(address, ask)
+        await self._cluster.ask(address, ask)
 
     async def _subscriptions(self, address: str, group: str, client_id: str) -> dict[str, str] | None:
         try:
-            answer = await self._link.ask(
+            answer = await self._cluster.ask(
                 address, GetConsumerRunningInfo(consumer_group=group, client_id=client_id)
             )
             told = fastjson.loads(answer.body)["subscriptionSet"]
@@ -286,9 +288,9 @@ class Groups(Part):
     async def _tables(self) -> dict[str, Mapping[str, SubscriptionGroup]]:
         return {
             broker: (
-                await self._link.ask(address, GetAllSubscriptionGroupConfig())
+                await self._cluster.ask(address, GetAllSubscriptionGroupConfig())
             ).body.subscription_group_table
-            for broker, address in (await self._link.masters()).items()
+            for broker, address in (await self._cluster.masters()).items()
         }
 
 

@@ -1,4 +1,4 @@
-"""Is the cluster well? One verdict for each question, and what to do where the answer is no.
+"""Health checks of a cluster: one result for each check, and what to do where it is bad.
 
 Asks every name server and every broker itself, so that one that is away costs one timeout and hides no other fault.
 """
@@ -11,9 +11,9 @@ from ipaddress import ip_address
 from typing import Final
 
 from rmqpy.admin import machine
-from rmqpy.admin.link import Part, master
+from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
+from rmqpy.admin.connection import Part, master
 from rmqpy.admin.topics import Topics
-from rmqpy.admin.verdicts import DISK_FREE_BYTES_MIN, Verdict
 from rmqpy.config import properties
 from rmqpy.config.broker import ANY_HOST, LOOPBACK, BrokerConfig
 from rmqpy.errors import ConnectError, NameServerUnreachable, RequestTimeout, RocketMQError, TopicNotFound
@@ -30,14 +30,14 @@ _FREE: Final = re.compile(r"Free\s*:\s*([\d.]+)\s*([KMGTP]?)i?B")
 
 
 class Health(Part):
-    """Verdicts about one cluster."""
+    """Checks of one cluster, its topics and brokers."""
 
-    async def cluster(self, *, disk_free_min: int = DISK_FREE_BYTES_MIN) -> list[Verdict]:
+    async def cluster(self, *, disk_free_min: int = DISK_FREE_BYTES_MIN) -> list[CheckResult]:
         """Name servers, brokers, and whether they agree."""
-        verdicts, views = await self._name_servers()
+        checks, views = await self._name_servers()
         if not views:
-            return verdicts
-        verdicts += _agreement(views)
+            return checks
+        checks += _agreement(views)
         brokers = {
             (name, broker_id): address
             for view in views.values()
@@ -45,8 +45,8 @@ class Health(Part):
             for broker_id, address in broker.broker_addrs.items()
         }
         if not brokers:
-            verdicts.append(
-                Verdict(
+            checks.append(
+                CheckResult(
                     "brokers",
                     "bad",
                     "none is registered",
@@ -54,18 +54,18 @@ class Health(Part):
                 )
             )
         for (name, _), address in sorted(brokers.items()):
-            verdicts += await self._broker(name, address, disk_free_min)
-        return verdicts
+            checks += await self._broker(name, address, disk_free_min)
+        return checks
 
-    async def topic(self, name: str) -> list[Verdict]:
+    async def topic(self, name: str) -> list[CheckResult]:
         """Whether messages of a topic can be sent and consumed."""
         check = f"topic {name}"
         try:
-            route = await Topics(self._link).route(name)
+            route = await Topics(self._cluster).route(name)
         except NameServerUnreachable as error:
-            return [Verdict(check, "bad", _line(error), "start a name server: rmqpy namesrv")]
+            return [CheckResult(check, "bad", _line(error), "start a name server: rmqpy namesrv")]
         except TopicNotFound:
-            return [Verdict(check, "bad", "does not exist", f"create it: rmqpy topic create {name}")]
+            return [CheckResult(check, "bad", "does not exist", f"create it: rmqpy topic create {name}")]
         alive = {broker.broker_name for broker in route.broker_datas if master(broker) is not None}
         writable = [
             data
@@ -75,97 +75,101 @@ class Health(Part):
         readable = [
             data for data in route.queue_datas if data.perm & Permission.READ and data.read_queue_nums
         ]
-        verdicts = []
+        checks = []
         for may, verb in ((writable, "sent to"), (readable, "consumed from")):
             if not may:
                 advice = (
                     f"give it a permission: rmqpy topic alter {name} --perm RW; look at brokerPermission, too"
                 )
-                verdicts.append(Verdict(check, "bad", f"no queue can be {verb}", advice))
+                checks.append(CheckResult(check, "bad", f"no queue can be {verb}", advice))
         queues = sum(data.write_queue_nums for data in writable)
-        return verdicts or [Verdict(check, "ok", f"{queues} queues at {len(writable)} brokers take messages")]
+        return checks or [
+            CheckResult(check, "ok", f"{queues} queues at {len(writable)} brokers take messages")
+        ]
 
     async def broker(
         self, config: BrokerConfig, *, disk_free_min: int = DISK_FREE_BYTES_MIN
-    ) -> list[Verdict]:
+    ) -> list[CheckResult]:
         """Whether a broker with this configuration runs on this machine, or could be started."""
         host = LOOPBACK if config.listen_host == ANY_HOST else config.listen_host
         try:
-            answer = (await self._link.ask(f"{host}:{config.listen_port}", GetBrokerConfig())).body
+            answer = (await self._cluster.ask(f"{host}:{config.listen_port}", GetBrokerConfig())).body
             running = properties.parse(answer)
         except RocketMQError:
             running = {}
         is_running = running.get("brokerName") == config.name
         return machine.look(config, is_running=is_running, disk_free_min=disk_free_min)
 
-    async def _name_servers(self) -> tuple[list[Verdict], dict[str, ClusterInfo]]:
-        verdicts, views = [], {}
-        for address in self._link.name_servers.addresses:
+    async def _name_servers(self) -> tuple[list[CheckResult], dict[str, ClusterInfo]]:
+        checks, views = [], {}
+        for address in self._cluster.name_servers.addresses:
             try:
-                views[address] = (await self._link.ask(address, GetClusterInfo())).body
+                views[address] = (await self._cluster.ask(address, GetClusterInfo())).body
             except _UNREACHABLE as error:
                 advice = "start it, or correct -n and namesrvAddr: rmqpy namesrv"
-                verdicts.append(Verdict(f"name server {address}", "bad", _line(error), advice))
+                checks.append(CheckResult(f"name server {address}", "bad", _line(error), advice))
             except RocketMQError as error:
                 advice = "something else listens there; is it a broker's address?"
-                verdicts.append(Verdict(f"name server {address}", "bad", _line(error), advice))
+                checks.append(CheckResult(f"name server {address}", "bad", _line(error), advice))
             else:
                 count = len(views[address].broker_addr_table)
-                verdicts.append(
-                    Verdict(f"name server {address}", "ok", f"knows {count} broker{'s' * (count != 1)}")
+                checks.append(
+                    CheckResult(f"name server {address}", "ok", f"knows {count} broker{'s' * (count != 1)}")
                 )
-        return verdicts, views
+        return checks, views
 
-    async def _broker(self, name: str, address: str, disk_free_min: int) -> list[Verdict]:
+    async def _broker(self, name: str, address: str, disk_free_min: int) -> list[CheckResult]:
         check = f"broker {name} at {address}"
-        if (fault := _address_fault(address, self._link.name_servers.addresses)) is not None:
+        if (fault := _address_fault(address, self._cluster.name_servers.addresses)) is not None:
             advice = f"set brokerIP1 of {name} to an address that clients can reach"
-            return [Verdict(check, "bad", fault, advice)]
+            return [CheckResult(check, "bad", fault, advice)]
         try:
-            settings = properties.parse((await self._link.ask(address, GetBrokerConfig())).body)
+            settings = properties.parse((await self._cluster.ask(address, GetBrokerConfig())).body)
             asked_at = time.time()
-            runtime = (await self._link.ask(address, GetBrokerRuntimeInfo())).body.table
+            runtime = (await self._cluster.ask(address, GetBrokerRuntimeInfo())).body.table
         except _UNREACHABLE as error:
             advice = (
                 "start it, open its port, or correct its brokerIP1 and listenPort; "
                 "name servers forget it after two minutes of silence"
             )
-            return [Verdict(check, "bad", _line(error), advice)]
+            return [CheckResult(check, "bad", _line(error), advice)]
         except RocketMQError as error:
             return [
-                Verdict(check, "bad", _line(error), "something else listens there, or it denies this request")
+                CheckResult(
+                    check, "bad", _line(error), "something else listens there, or it denies this request"
+                )
             ]
-        return list(_broker_verdicts(check, name, settings, runtime, asked_at, disk_free_min))
+        return list(_broker_checks(check, name, settings, runtime, asked_at, disk_free_min))
 
 
-def _broker_verdicts(
+def _broker_checks(
     check: str,
     name: str,
     settings: dict[str, str],
     runtime: dict[str, str],
     asked_at: float,
     disk_free_min: int,
-) -> Iterator[Verdict]:
+) -> Iterator[CheckResult]:
     actual = settings.get("brokerName", name)
     if actual != name:
         advice = f"two brokers advertise one address: correct brokerIP1 or listenPort of {name}"
-        yield Verdict(check, "bad", f"{actual} answers there", advice)
+        yield CheckResult(check, "bad", f"{actual} answers there", advice)
         return
-    yield Verdict(check, "ok", f"answers, version {runtime.get('brokerVersionDesc', 'unknown')}")
+    yield CheckResult(check, "ok", f"answers, version {runtime.get('brokerVersionDesc', 'unknown')}")
     if (now := _clock(runtime)) is not None and abs(off := now - asked_at) > CLOCK_OFF_S_MAX:
         direction = "ahead of" if off > 0 else "behind"
         found = f"its clock is {abs(off):.0f} s {direction} this machine's"
-        yield Verdict(
+        yield CheckResult(
             f"clock of {name}", "bad", found, "synchronize both machines: chrony or systemd-timesyncd"
         )
     if (fault := _disk_fault(settings, runtime, disk_free_min)) is not None:
         advice = "make room, or keep messages for less time: rmqpy config set … fileReservedTime=24"
-        yield Verdict(f"disk of {name}", "bad", fault, advice)
+        yield CheckResult(f"disk of {name}", "bad", fault, advice)
     permission = settings.get("brokerPermission", "6")
     for bit, verb in ((Permission.WRITE, "takes no messages"), (Permission.READ, "gives no messages")):
         if permission.isdigit() and not int(permission) & bit:
             advice = f"if that is not meant: rmqpy config set {name} brokerPermission=6"
-            yield Verdict(
+            yield CheckResult(
                 f"permission of {name}", "warn", f"it {verb}: brokerPermission={permission}", advice
             )
 
@@ -184,13 +188,13 @@ def _disk_fault(settings: dict[str, str], runtime: dict[str, str], free_min: int
     return None
 
 
-def _agreement(views: dict[str, ClusterInfo]) -> Iterator[Verdict]:
+def _agreement(views: dict[str, ClusterInfo]) -> Iterator[CheckResult]:
     """Brokers that not every name server knows."""
     every = {name for view in views.values() for name in view.broker_addr_table}
     for address, view in views.items():
         if missing := sorted(every - view.broker_addr_table.keys()):
             advice = f"add {address} to namesrvAddr of these brokers, or look at its network"
-            yield Verdict(f"name server {address}", "bad", f"does not know {', '.join(missing)}", advice)
+            yield CheckResult(f"name server {address}", "bad", f"does not know {', '.join(missing)}", advice)
 
 
 def _address_fault(address: str, name_servers: tuple[str, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""Can a broker with this configuration run on this machine? One verdict for each thing that stops brokers.
+"""Health checks of a machine: could a broker with this configuration run on it? One result for each obstacle.
 
 Looks and changes nothing: a port is bound and given back, a lock is asked about and not taken. Blocks for the time of a
 few system calls.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqpy import __version__, _native
-from rmqpy.admin.verdicts import Verdict
+from rmqpy.admin.checks import CheckResult
 from rmqpy.config import broker as broker_config
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.errors import ConfigError
@@ -24,66 +24,66 @@ from rmqpy.errors import ConfigError
 _FLOCK: Final = "hhqqi"
 
 
-def versions() -> Verdict:
+def versions() -> CheckResult:
     """Whether both halves of the package are of one release."""
     if _native.__version__ != __version__:
         found = f"rmqpy {__version__} with a native half {_native.__version__}"
-        return Verdict("versions", "bad", found, "install it again: pip install --force-reinstall rmqpy")
-    return Verdict("versions", "ok", f"rmqpy {__version__}")
+        return CheckResult("versions", "bad", found, "install it again: pip install --force-reinstall rmqpy")
+    return CheckResult("versions", "ok", f"rmqpy {__version__}")
 
 
-def configuration(path: Path) -> tuple[list[Verdict], BrokerConfig | None]:
+def configuration(path: Path) -> tuple[list[CheckResult], BrokerConfig | None]:
     """What its file says, and the configuration when a broker would start with it."""
     check = f"configuration {path}"
     try:
         reading = broker_config.load(path)
     except ConfigError as error:
-        return [Verdict(check, "bad", str(error), "correct it; every key is in docs/settings.md")], None
-    verdicts = [
-        Verdict(check, "warn", notice, "remove the key or correct its name") for notice in reading.notices
+        return [CheckResult(check, "bad", str(error), "correct it; every key is in docs/settings.md")], None
+    checks = [
+        CheckResult(check, "warn", notice, "remove the key or correct its name") for notice in reading.notices
     ]
-    return verdicts or [Verdict(check, "ok", "every key is served")], reading.config
+    return checks or [CheckResult(check, "ok", "every key is served")], reading.config
 
 
-def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[Verdict]:
+def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[CheckResult]:
     """Whether a broker with this configuration could be started. One that runs has its port and folder already."""
     folder = Path(config.store.folder)
     if is_running:
-        own = [Verdict(f"broker {config.name}", "ok", f"runs at port {config.listen_port}")]
+        own = [CheckResult(f"broker {config.name}", "ok", f"runs at port {config.listen_port}")]
     else:
         own = [*_folder(folder), *_ports(config)]
     return [*own, *_disk(config, disk_free_min), *_advertised(config)]
 
 
-def _folder(folder: Path) -> Iterator[Verdict]:
+def _folder(folder: Path) -> Iterator[CheckResult]:
     check = f"store {folder}"
     existing = _existing(folder)
     if not existing.is_dir():
-        yield Verdict(check, "bad", f"{existing} is no folder", "correct storePathRootDir")
+        yield CheckResult(check, "bad", f"{existing} is no folder", "correct storePathRootDir")
     elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         advice = f"let its user write there: chown -R USER {existing}"
-        yield Verdict(check, "bad", f"user {os.geteuid()} may not write to {existing}", advice)
+        yield CheckResult(check, "bad", f"user {os.geteuid()} may not write to {existing}", advice)
     elif _is_locked(folder / "lock"):
         advice = "stop the other broker, or give this one a storePathRootDir of its own"
-        yield Verdict(check, "bad", "another running broker has it", advice)
+        yield CheckResult(check, "bad", "another running broker has it", advice)
     else:
-        yield Verdict(check, "ok", "can be written" if existing == folder else "will be made")
+        yield CheckResult(check, "ok", "can be written" if existing == folder else "will be made")
 
 
-def _disk(config: BrokerConfig, free_min: int) -> Iterator[Verdict]:
+def _disk(config: BrokerConfig, free_min: int) -> Iterator[CheckResult]:
     folder, full = Path(config.store.folder), config.store.full_percent
     disk = shutil.disk_usage(_existing(folder))
     check, advice = f"disk of {folder}", "make room, move storePathRootDir, or lower fileReservedTime"
     if full < 100 and disk.used * 100 >= disk.total * full:
         found = f"{disk.used / disk.total:.0%} of it are in use: from {full} % on messages are refused"
-        yield Verdict(check, "bad", found, advice)
+        yield CheckResult(check, "bad", found, advice)
     elif disk.free < free_min:
-        yield Verdict(check, "bad", f"{disk.free >> 20} MiB are free", advice)
+        yield CheckResult(check, "bad", f"{disk.free >> 20} MiB are free", advice)
     else:
-        yield Verdict(check, "ok", f"{disk.free >> 30} GiB are free")
+        yield CheckResult(check, "ok", f"{disk.free >> 30} GiB are free")
 
 
-def _ports(config: BrokerConfig) -> Iterator[Verdict]:
+def _ports(config: BrokerConfig) -> Iterator[CheckResult]:
     if not config.listen_port:
         return
     for key, port in (("listenPort", config.listen_port), ("its VIP port", config.listen_port - VIP_BELOW)):
@@ -91,26 +91,26 @@ def _ports(config: BrokerConfig) -> Iterator[Verdict]:
         try:
             _bind(config.listen_host, port)
         except PermissionError:
-            yield Verdict(check, "bad", "may not be used by this user", "take a port above 1023")
+            yield CheckResult(check, "bad", "may not be used by this user", "take a port above 1023")
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 advice = f"see who has it: ss -ltnp 'sport = :{port}'; stop that, or change listenPort"
-                yield Verdict(check, "bad", f"{key} is in use", advice)
+                yield CheckResult(check, "bad", f"{key} is in use", advice)
             else:
-                yield Verdict(
+                yield CheckResult(
                     check, "bad", f"{error.strerror}", "correct bindAddress: it must be this machine's"
                 )
         else:
-            yield Verdict(check, "ok", "is free")
+            yield CheckResult(check, "ok", "is free")
 
 
-def _advertised(config: BrokerConfig) -> Iterator[Verdict]:
+def _advertised(config: BrokerConfig) -> Iterator[CheckResult]:
     host = config.advertised_host
     check = f"advertised address {host}"
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        yield Verdict(
+        yield CheckResult(
             check, "bad", "cannot be resolved", "set brokerIP1 to an address that clients can reach"
         )
         return
@@ -118,9 +118,9 @@ def _advertised(config: BrokerConfig) -> Iterator[Verdict]:
         _bind(str(found[0][4][0]), 0)
     except OSError:
         advice = "fine when a router forwards it; otherwise set brokerIP1 to an address of this machine"
-        yield Verdict(check, "warn", "is not an address of this machine", advice)
+        yield CheckResult(check, "warn", "is not an address of this machine", advice)
     else:
-        yield Verdict(check, "ok", "is this machine's")
+        yield CheckResult(check, "ok", "is this machine's")
 
 
 def _bind(host: str, port: int) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.link import Link, Part, master
+from rmqpy.admin.connection import ClusterConnection, Part, master
 from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
@@ -33,9 +33,9 @@ _LOOK_AGAIN_S: Final = 0.25
 class Messages(Part):
     """The messages of one cluster."""
 
-    def __init__(self, link: Link) -> None:
-        super().__init__(link)
-        self._topics = Topics(link)
+    def __init__(self, cluster: ClusterConnection) -> None:
+        super().__init__(cluster)
+        self._topics = Topics(cluster)
 
     async def get(self, message_id: str, topic: str | None = None) -> ReceivedMessage:
         """One message: by the broker's id, or with its topic by the id its producer gave it.
@@ -50,7 +50,7 @@ class Messages(Part):
         if isinstance(place, ids.OffsetId):
             ask = ViewMessageById(offset=place.offset, topic=topic)
             try:
-                record = (await self._link.ask(place.address, ask)).body
+                record = (await self._cluster.ask(place.address, ask)).body
             except RocketMQError as error:
                 if error.code != ResponseCode.SYSTEM_ERROR:
                     raise
@@ -92,7 +92,7 @@ class Messages(Part):
             if end is not None:
                 last = await self._offset(state.address, topic, state.queue_id, end)
             queue = MessageQueue(topic, state.broker, state.queue_id)
-            async for message in read(self._link, state.address, queue, first, last):
+            async for message in read(self._cluster, state.address, queue, first, last):
                 yield message
 
     async def tail(
@@ -110,7 +110,7 @@ class Messages(Part):
         for message in sorted(newest, key=lambda message: message.stored_at)[-last:] if last else ():
             yield message
         while follow:
-            await self._link.caller.sleep(_LOOK_AGAIN_S)
+            await self._cluster.caller.sleep(_LOOK_AGAIN_S)
             for state in await self._topics.describe(topic):
                 begin = ends.get((state.broker, state.queue_id), state.begin)
                 ends[state.broker, state.queue_id] = state.end
@@ -139,15 +139,15 @@ class Messages(Part):
             raise RocketMQError(f"no broker that has {retry!r} takes messages", topic=retry)
         properties = properties_of(message)
         properties.setdefault(ORIGIN, message.topic)
-        return await send_again(self._link, address, retry, message, properties)
+        return await send_again(self._cluster, address, retry, message, properties)
 
     def _read(self, topic: str, state: QueueState, begin: int) -> AsyncIterator[ReceivedMessage]:
         queue = MessageQueue(topic, state.broker, state.queue_id)
-        return read(self._link, state.address, queue, max(state.begin, begin), state.end)
+        return read(self._cluster, state.address, queue, max(state.begin, begin), state.end)
 
     async def _offset(self, address: str, topic: str, queue_id: int, moment: datetime) -> int:
         ask = SearchOffsetByTimestamp(topic=topic, queue_id=queue_id, timestamp=_ms(moment, 0))
-        return (await self._link.ask(address, ask)).offset
+        return (await self._cluster.ask(address, ask)).offset
 
     async def _query(
         self, topic: str, key: str, count: int, begin_ms: int, end_ms: int, *, is_unique: bool = False
@@ -166,7 +166,7 @@ class Messages(Part):
             if address is None:
                 continue
             try:
-                body = (await self._link.ask(address, ask)).body
+                body = (await self._cluster.ask(address, ask)).body
             except RocketMQError as error:
                 if error.code == ResponseCode.QUERY_NOT_FOUND:
                     continue

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.link import Link
+from rmqpy.admin.connection import ClusterConnection
 from rmqpy.message import MessageQueue
 from rmqpy.remoting import pulls
 
@@ -14,14 +14,14 @@ _PULL_MESSAGES: Final = 32
 
 
 async def read(
-    link: Link, address: str, queue: MessageQueue, begin: int, end: int
+    cluster: ClusterConnection, address: str, queue: MessageQueue, begin: int, end: int
 ) -> AsyncIterator[ReceivedMessage]:
     """The messages of a queue with offsets in [begin, end), as far as its broker holds them."""
-    address = link.reachable(address)
+    address = cluster.reachable(address)
     offset = begin
     while offset < end:
         ext = pulls.request(TOOLS, queue, offset, tags="*", messages_max=min(_PULL_MESSAGES, end - offset))
-        call = await link.caller.call(address, pulls.PULL, ext, timeout=link.timeout)
+        call = await cluster.caller.call(address, pulls.PULL, ext, timeout=cluster.timeout)
         pulled = pulls.read(call, queue, address)
         if pulled.found is pulls.Found.MESSAGES:
             for message in pulled.call.messages(queue, begin=begin, end=end):

@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.link import Link
+from rmqpy.admin.connection import ClusterConnection
 from rmqpy.admin.reading import TOOLS
 from rmqpy.protocol.requests.messages import SendMessage
 
@@ -25,7 +25,7 @@ def properties_of(message: ReceivedMessage) -> dict[str, str]:
 
 
 async def send_again(
-    link: Link, address: str, topic: str, message: ReceivedMessage, properties: dict[str, str]
+    cluster: ClusterConnection, address: str, topic: str, message: ReceivedMessage, properties: dict[str, str]
 ) -> str:
     """Send the message to any queue that `topic` has at this broker; the broker's id of it. Its attempts start over."""
     ask = SendMessage(
@@ -37,4 +37,4 @@ async def send_again(
         properties="".join(f"{name}\x01{text}\x02" for name, text in properties.items()),
         body=message.body,
     )
-    return (await link.ask(address, ask)).msg_id
+    return (await cluster.ask(address, ask)).msg_id

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from rmqpy.admin.link import Part
+from rmqpy.admin.connection import Part
 from rmqpy.config import properties
 from rmqpy.config.store import StoreConfig
 from rmqpy.errors import ConfigError
@@ -16,12 +16,12 @@ class ServerSettings(Part):
 
     async def of_broker(self, name: str) -> dict[str, str]:
         """All settings of a broker, named as in broker.conf. Raises `ConfigError` for a broker that is not known."""
-        return properties.parse((await self._link.ask(await self._address(name), GetBrokerConfig())).body)
+        return properties.parse((await self._cluster.ask(await self._address(name), GetBrokerConfig())).body)
 
     async def change_broker(self, name: str, settings: Mapping[str, str]) -> None:
         """Change settings of a running broker; it refuses those that only its file may hold."""
         body = properties.replace("", settings)
-        await self._link.ask(await self._address(name), UpdateBrokerConfig(body=body))
+        await self._cluster.ask(await self._address(name), UpdateBrokerConfig(body=body))
 
     async def delay_level(self, delay: timedelta) -> int:
         """The level, from 1 on, that stands for this delay at every broker. Raises `ConfigError`, naming the delays
@@ -40,18 +40,18 @@ class ServerSettings(Part):
     async def of_name_servers(self) -> dict[str, dict[str, str]]:
         """All settings of each name server, by address."""
         return {
-            address: properties.parse((await self._link.ask(address, GetNameServerConfig())).body)
-            for address in self._link.name_servers.addresses
+            address: properties.parse((await self._cluster.ask(address, GetNameServerConfig())).body)
+            for address in self._cluster.name_servers.addresses
         }
 
     async def change_name_servers(self, settings: Mapping[str, str]) -> None:
         """Change settings of every name server."""
-        for address in self._link.name_servers.addresses:
-            await self._link.ask(address, UpdateNameServerConfig(body=properties.replace("", settings)))
+        for address in self._cluster.name_servers.addresses:
+            await self._cluster.ask(address, UpdateNameServerConfig(body=properties.replace("", settings)))
 
     async def _known(self) -> dict[str, str]:
         """Every broker that is registered, and its address."""
-        info = await self._link.cluster_info()
+        info = await self._cluster.cluster_info()
         return {
             broker.broker_name: broker.broker_addrs[min(broker.broker_addrs)]
             for broker in info.broker_addr_table.values()

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple
 
-from rmqpy.admin.link import Part, master
+from rmqpy.admin.connection import Part, master
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError, TopicNotFound
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -55,7 +55,7 @@ class Topics(Part):
 
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Names of all topics, sorted; those RocketMQ keeps for itself only if asked for."""
-        found = (await self._link.look_up(GetAllTopics())).body.topic_list
+        found = (await self._cluster.look_up(GetAllTopics())).body.topic_list
         if with_system:
             return sorted(found)
         system = await self._system_names()
@@ -70,7 +70,7 @@ class Topics(Part):
             address = addresses.get(data.broker_name)
             if address is None:
                 continue
-            stats = await self._link.ask(address, GetTopicStatsInfo(topic=name))
+            stats = await self._cluster.ask(address, GetTopicStatsInfo(topic=name))
             for queue, held in sorted(stats.body.offset_table.items(), key=lambda item: item[0].queue_id):
                 if queue.queue_id < data.read_queue_nums:
                     states.append(
@@ -92,7 +92,7 @@ class Topics(Part):
         for broker, address in (await self._masters_of(name)).items():
             # A broker that has just lost the topic is still in the route.
             with suppress(TopicNotFound):
-                found[broker] = (await self._link.ask(address, GetTopicConfig(topic=name))).body
+                found[broker] = (await self._cluster.ask(address, GetTopicConfig(topic=name))).body
         if not found:
             raise _missing(name, None)
         return found
@@ -100,7 +100,7 @@ class Topics(Part):
     async def route(self, name: str) -> TopicRoute:
         """Where a topic lies, as name servers tell clients. Raises `TopicNotFound`."""
         try:
-            return (await self._link.look_up(_route(name))).body
+            return (await self._cluster.look_up(_route(name))).body
         except RocketMQError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise _missing(name, error.code) from None
@@ -121,7 +121,7 @@ class Topics(Part):
 
         Returns when the name servers show it there, or after the timeout: brokers tell them on their own.
         """
-        brokers = await self._link.masters(cluster)
+        brokers = await self._cluster.masters(cluster)
         ask = UpdateAndCreateTopic(
             topic=name,
             read_queue_nums=read_queues,
@@ -131,11 +131,11 @@ class Topics(Part):
             attributes=None if message_type == "NORMAL" else f"+{_TYPE}={message_type}",
         )
         for address in brokers.values():
-            await self._link.ask(address, ask)
-        deadline = time.monotonic() + self._link.timeout
-        for name_server in self._link.name_servers.addresses:
+            await self._cluster.ask(address, ask)
+        deadline = time.monotonic() + self._cluster.timeout
+        for name_server in self._cluster.name_servers.addresses:
             while not await self._is_routed(name_server, name, set(brokers)) and time.monotonic() < deadline:
-                await self._link.caller.sleep(_LOOK_AGAIN_S)
+                await self._cluster.caller.sleep(_LOOK_AGAIN_S)
         return sorted(brokers)
 
     async def alter(
@@ -172,7 +172,7 @@ class Topics(Part):
                 topic_sys_flag=new.topic_sys_flag,
                 order=new.order,
             )
-            await self._link.ask(addresses[broker], ask)
+            await self._cluster.ask(addresses[broker], ask)
         return sorted(known)
 
     async def delete(self, name: str) -> list[str]:
@@ -183,11 +183,11 @@ class Topics(Part):
         route = await self.route(name)
         for broker in route.broker_datas:
             for address in broker.broker_addrs.values():
-                await self._link.ask(address, DeleteTopicInBroker(topic=name))
-        for address in self._link.name_servers.addresses:
+                await self._cluster.ask(address, DeleteTopicInBroker(topic=name))
+        for address in self._cluster.name_servers.addresses:
             # Each keeps its own table; one that already forgot the topic has nothing left to do.
             with suppress(TopicNotFound):
-                await self._link.ask(address, DeleteTopic(topic=name))
+                await self._cluster.ask(address, DeleteTopic(topic=name))
         return sorted(broker.broker_name for broker in route.broker_datas)
 
     async def _masters_of(self, name: str) -> dict[str, str]:
@@ -197,7 +197,7 @@ class Topics(Part):
     async def _is_routed(self, name_server: str, name: str, brokers: set[str]) -> bool:
         """Whether a name server shows the topic at all of these brokers; one that is away need not."""
         try:
-            route = (await self._link.ask(name_server, _route(name))).body
+            route = (await self._cluster.ask(name_server, _route(name))).body
         except TopicNotFound:
             return False
         except (ConnectError, RequestTimeout):
@@ -207,10 +207,10 @@ class Topics(Part):
     async def _system_names(self) -> set[str]:
         """Topics the servers keep for themselves: name servers know those named as clusters and brokers, a broker
         knows the others."""
-        known = (await self._link.look_up(GetSystemTopics())).body
+        known = (await self._cluster.look_up(GetSystemTopics())).body
         found = set(known.topic_list)
         if known.broker_addr:
-            answer = await self._link.ask(known.broker_addr, GetSystemTopicListFromBroker())
+            answer = await self._cluster.ask(known.broker_addr, GetSystemTopicListFromBroker())
             found.update(answer.body.topic_list)
         return found
 

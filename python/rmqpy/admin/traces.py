@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from rmqpy.admin.link import Link, Part
+from rmqpy.admin.connection import ClusterConnection, Part
 from rmqpy.admin.messages import Messages
 from rmqpy.errors import MessageNotFound, TopicNotFound
 from rmqpy.protocol.traces import TRACE_TOPIC, joined, notes
@@ -34,9 +34,9 @@ class Step(NamedTuple):
 class Traces(Part):
     """The traces of one cluster."""
 
-    def __init__(self, link: Link) -> None:
-        super().__init__(link)
-        self._messages = Messages(link)
+    def __init__(self, cluster: ClusterConnection) -> None:
+        super().__init__(cluster)
+        self._messages = Messages(cluster)
 
     async def of(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[Step]:
         """What was done with the message that its producer gave this id, in order of time.

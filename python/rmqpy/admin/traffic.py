@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rmqpy.admin.link import Link, Part, master
+from rmqpy.admin.connection import ClusterConnection, Part, master
 from rmqpy.admin.topics import Topics
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.codes import ResponseCode
@@ -26,9 +26,9 @@ class Flow(NamedTuple):
 class Traffic(Part):
     """The traffic of one cluster."""
 
-    def __init__(self, link: Link) -> None:
-        super().__init__(link)
-        self._topics = Topics(link)
+    def __init__(self, cluster: ClusterConnection) -> None:
+        super().__init__(cluster)
+        self._topics = Topics(cluster)
 
     async def of(self, topic: str) -> list[Flow]:
         """What came into a topic, then what each group that consumes it took out, by group. Raises `TopicNotFound`."""
@@ -40,7 +40,7 @@ class Traffic(Part):
         groups: set[str] = set()
         for address in addresses:
             groups.update(
-                (await self._link.ask(address, QueryTopicConsumeByWho(topic=topic))).body.group_list
+                (await self._cluster.ask(address, QueryTopicConsumeByWho(topic=topic))).body.group_list
             )
         flows = [await self._flow(addresses, "TOPIC_PUT_NUMS", topic)]
         for group in sorted(groups):
@@ -53,7 +53,7 @@ class Traffic(Part):
         for address in addresses:
             try:
                 stats = (
-                    await self._link.ask(address, ViewBrokerStatsData(stats_name=name, stats_key=key))
+                    await self._cluster.ask(address, ViewBrokerStatsData(stats_name=name, stats_key=key))
                 ).body
             except RocketMQError as error:
                 # How a broker says that there was nothing to count.
@@ -70,7 +70,7 @@ class Traffic(Part):
         for address in addresses:
             try:
                 stats = (
-                    await self._link.ask(address, GetConsumeStats(consumer_group=group, topic=topic))
+                    await self._cluster.ask(address, GetConsumeStats(consumer_group=group, topic=topic))
                 ).body
             except RocketMQError as error:
                 # The group has offsets of this topic, and nobody is online who consumes it.

@@ -8,19 +8,17 @@ import click
 from rmqpy import __version__
 from rmqpy.cli.options import said
 from rmqpy.cli.output import teller
-from rmqpy.cli.settings import log_options, parse_settings, tell
+from rmqpy.cli.settings import config_option, log_options, settings_argument, tell
 
 
 @click.command()
-@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
-    "-c", "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="broker.conf"
-)
+@settings_argument()
+@config_option("broker.conf")
 @click.option(
     "-n", "--namesrv", metavar="HOST:PORT[;…]", callback=said, help="Name servers; the same as namesrvAddr=…"
 )
 @log_options
-def command(settings: tuple[str, ...], config: Path | None, namesrv: str | None) -> None:
+def command(settings: dict[str, str], config: Path | None, namesrv: str | None) -> None:
     """Run a broker until Ctrl-C. It reads broker.conf as Apache's does; KEY=VALUE wins over the file.
 
     \b
@@ -31,10 +29,9 @@ def command(settings: tuple[str, ...], config: Path | None, namesrv: str | None)
     from rmqpy.config.broker import load
     from rmqpy.server import serve
 
-    given = parse_settings(settings)
     if namesrv is not None:
-        given["namesrvAddr"] = namesrv
-    reading = load(config, given)
+        settings["namesrvAddr"] = namesrv
+    reading = load(config, settings)
     tell(reading.notices)
     server = Broker(reading.config, path=config, progress=teller())
     asyncio.run(

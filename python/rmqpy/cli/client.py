@@ -1,9 +1,15 @@
 """`rmqpy client`: list, stack."""
 
+from typing import TYPE_CHECKING
+
 import click
 
-from rmqpy.cli.options import cluster_options, complete_groups, connect
+from rmqpy.cli.command import Rows, cluster_command, with_admin
+from rmqpy.cli.options import complete_groups
 from rmqpy.cli.output import Format, output_option, show
+
+if TYPE_CHECKING:
+    from rmqpy.admin.client import Admin
 
 
 @click.group()
@@ -13,18 +19,15 @@ def command() -> None:
 
 @command.command("list")
 @click.option("-g", "--group", shell_complete=complete_groups, help="Only members of this group.")
-@cluster_options
-@output_option
-def list_(group: str | None, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def list_(admin: "Admin", group: str | None) -> Rows:
     """Who is connected to the brokers, a line for each group of a client.
 
     \b
     rmqpy client list
     rmqpy client list --group billing
     """
-    with connect(namesrv, timeout) as admin:
-        found = admin.clients(group)
-    rows = [
+    return [
         {
             "group": client.group,
             "role": client.role,
@@ -34,24 +37,22 @@ def list_(group: str | None, namesrv: str, timeout: float, output: Format) -> No
             "version": client.version,
             "brokers": list(client.brokers),
         }
-        for client in found
+        for client in admin.clients(group)
     ]
-    show(rows, output)
 
 
 @command.command()
 @click.argument("group", shell_complete=complete_groups)
 @click.argument("client", metavar="CLIENT")
-@cluster_options
+@with_admin
 @output_option
-def stack(group: str, client: str, namesrv: str, timeout: float, output: Format) -> None:
+def stack(admin: "Admin", group: str, client: str, output: Format) -> None:
     """Where each thread of CLIENT stands, a consumer in GROUP: what it hangs on. `client list` names it.
 
     \b
     rmqpy client stack shipping $CLIENT_ID
     """
-    with connect(namesrv, timeout) as admin:
-        threads = admin.stack(group, client)
+    threads = admin.stack(group, client)
     if output in ("table", "wide"):
         click.echo(threads)
     else:

@@ -4,62 +4,54 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rmqpy.cli.options import cluster_options, connect
-from rmqpy.cli.output import Format, output_option, show
-from rmqpy.cli.verdicts import disk_free_option, tell_verdicts
+from rmqpy.cli.checks import disk_free_option, report
+from rmqpy.cli.command import Result, Rows, cluster_command, with_admin
 from rmqpy.cli.watching import looks, show_again, watch_options
 
 if TYPE_CHECKING:
+    from rmqpy.admin.client import Admin
     from rmqpy.admin.cluster import BrokerState
 
 
 @click.group()
 def command() -> None:
-    """The brokers of a cluster, and whether they are well."""
+    """The brokers of a cluster: state and health."""
 
 
 @command.command()
-@cluster_options
-@output_option
-def info(namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def info(admin: "Admin") -> Rows:
     """Every registered broker: address, version, messages a second, disk.
 
     \b
     rmqpy cluster info
     """
-    with connect(namesrv, timeout) as admin:
-        found = admin.brokers()
-    show([_row(state) for state in found], output)
+    return [_row(state) for state in admin.brokers()]
 
 
 @command.command()
 @watch_options
-@cluster_options
-def watch(
-    every: float, rounds: int | None, namesrv: str, timeout: float, output: Literal["table", "jsonl"]
-) -> None:
+@with_admin
+def watch(admin: "Admin", every: float, rounds: int | None, output: Literal["table", "jsonl"]) -> None:
     """The same again and again, until Ctrl-C.
 
     \b
     rmqpy cluster watch --every 5
     """
-    with connect(namesrv, timeout) as admin:
-        for _ in looks(every, rounds):
-            show_again([_row(state) for state in admin.brokers()], output)
+    for _ in looks(every, rounds):
+        show_again([_row(state) for state in admin.brokers()], output)
 
 
 @command.command()
 @disk_free_option
-@cluster_options
-@output_option
-def health(disk_free_min: int, namesrv: str, timeout: float, output: Format) -> int:
-    """One verdict for every name server and broker; exit code 1 when one is bad.
+@cluster_command
+def health(admin: "Admin", disk_free_min: int) -> Result:
+    """Check every name server and broker; exit code 1 when one is bad.
 
     \b
     rmqpy cluster health
     """
-    with connect(namesrv, timeout) as admin:
-        return tell_verdicts(admin.health(disk_free_min=disk_free_min << 20), output)
+    return report(admin.health(disk_free_min=disk_free_min << 20))
 
 
 def _row(state: "BrokerState") -> dict[str, object]:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqpy.cli.options import cluster_options, complete_brokers, connect
-from rmqpy.cli.output import Format, output_option, show
-from rmqpy.cli.settings import parse_settings
+from rmqpy.cli.command import Result, Rows, cluster_command, printed
+from rmqpy.cli.options import EXISTING_FILE, complete_brokers
+from rmqpy.cli.settings import settings_argument
 
 if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
@@ -24,49 +24,43 @@ def command() -> None:
 @command.command()
 @_SERVER
 @click.argument("keys", nargs=-1)
-@cluster_options
-@output_option
-def get(server: str, keys: tuple[str, ...], namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def get(admin: "Admin", server: str, keys: tuple[str, ...]) -> Rows:
     """Settings of a running broker, or of the name servers; only KEYS where some are named.
 
     \b
     rmqpy config get broker-a flushDiskType brokerPermission
     rmqpy config get namesrv
     """
-    with connect(namesrv, timeout) as admin:
-        found = _settings(admin, server)
+    found = _settings(admin, server)
     if unknown := [key for key in keys if key not in found]:
         raise click.UsageError(f"{server} has no setting {', '.join(unknown)}")
-    show({key: found[key] for key in keys or sorted(found)}, output)
+    return {key: found[key] for key in keys or sorted(found)}
 
 
 @command.command("set")
 @_SERVER
-@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
-@cluster_options
-@output_option
-def set_(server: str, settings: tuple[str, ...], namesrv: str, timeout: float, output: Format) -> None:
+@settings_argument(required=True, metavar="KEY=VALUE...")
+@cluster_command
+def set_(admin: "Admin", server: str, settings: dict[str, str]) -> Rows:
     """Change settings of a running broker, or of every name server. They are written to its file, too.
 
     \b
     rmqpy config set broker-a brokerPermission=6
     rmqpy config set namesrv orderMessageEnable=false
     """
-    given = parse_settings(settings)
-    with connect(namesrv, timeout) as admin:
-        if server == _NAME_SERVERS:
-            admin.update_namesrv_config(given)
-        else:
-            admin.update_broker_config(server, given)
-    show({"server": server, **given}, output)
+    if server == _NAME_SERVERS:
+        admin.update_namesrv_config(settings)
+    else:
+        admin.update_broker_config(server, settings)
+    return {"server": server, **settings}
 
 
 @command.command()
 @_SERVER
 @click.argument("other", metavar="BROKER|FILE")
-@cluster_options
-@output_option
-def diff(server: str, other: str, namesrv: str, timeout: float, output: Format) -> int:
+@cluster_command
+def diff(admin: "Admin", server: str, other: str) -> Result:
     """Settings in which a running server differs from another, or from a file; exit code 1 when there are some.
 
     \b
@@ -75,43 +69,36 @@ def diff(server: str, other: str, namesrv: str, timeout: float, output: Format) 
     """
     from rmqpy.config import properties
 
-    with connect(namesrv, timeout) as admin:
-        left = _settings(admin, server)
-        if Path(other).is_file():
-            right = properties.parse(properties.decode(Path(other).read_bytes()))
-            # A file names what it changes; the other keys have their defaults on both sides.
-            left = {key: value for key, value in left.items() if key in right}
-        else:
-            right = _settings(admin, other)
+    left = _settings(admin, server)
+    if Path(other).is_file():
+        right = properties.parse(properties.decode(Path(other).read_bytes()))
+        # A file names what it changes; the other keys have their defaults on both sides.
+        left = {key: value for key, value in left.items() if key in right}
+    else:
+        right = _settings(admin, other)
     rows = [
         {"key": key, server: left.get(key), other: right.get(key)}
         for key in sorted(left.keys() | right.keys())
         if left.get(key) != right.get(key)
     ]
-    show(rows, output)
-    return 1 if rows else 0
+    return Result(rows, 1 if rows else 0)
 
 
 @command.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=EXISTING_FILE)
 @click.option("--namesrv", "is_name_server", is_flag=True, help="A file of a name server.")
-@output_option
-def validate(file: Path, is_name_server: bool, output: Format) -> None:
-    """Whether a server would start with FILE, and what it would say about its keys. Asks nobody.
+@printed
+def validate(file: Path, is_name_server: bool) -> Rows:
+    """Whether a server would start with FILE, and what it would say about its keys. Asks no server.
 
     \b
     rmqpy config validate broker.conf
     rmqpy config validate namesrv.conf --namesrv
     """
-    if is_name_server:
-        from rmqpy.config.namesrv import load as load_name_server
+    from rmqpy.config import broker, namesrv
 
-        notices = load_name_server(file).notices
-    else:
-        from rmqpy.config.broker import load
-
-        notices = load(file).notices
-    show({"file": str(file), "valid": True, "notices": notices}, output)
+    reading = namesrv.load(file) if is_name_server else broker.load(file)
+    return {"file": str(file), "valid": True, "notices": reading.notices}
 
 
 def _settings(admin: "Admin", server: str) -> dict[str, str]:

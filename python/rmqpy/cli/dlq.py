@@ -1,25 +1,27 @@
 """`rmqpy dlq`: list, show, resend, export, purge dead letters."""
 
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqpy.cli.options import cluster_options, complete_groups, connect
+from rmqpy.cli.command import Rows, cluster_command, confirm, confirmed, with_admin, yes_option
+from rmqpy.cli.options import complete_groups
 from rmqpy.cli.output import (
     Format,
-    json_text,
+    export_option,
     message_line,
     message_record,
+    ms_text,
     output_option,
     show,
-    time_text,
+    write_lines,
 )
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage
+    from rmqpy.admin.client import Admin
 
 _GROUP = click.argument("group", shell_complete=complete_groups)
 
@@ -30,37 +32,32 @@ def command() -> None:
 
 
 @command.command("list")
-@cluster_options
-@output_option
-def list_(namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def list_(admin: "Admin") -> Rows:
     """Groups that gave up on something, and on how much.
 
     \b
     rmqpy dlq list
     """
-    with connect(namesrv, timeout) as admin:
-        piles = admin.dead_letters()
-    show(
-        [{"group": pile.group, "messages": pile.messages, "last": _time(pile.last_ms)} for pile in piles],
-        output,
-    )
+    return [
+        {"group": pile.group, "messages": pile.messages, "last": ms_text(pile.last_ms)}
+        for pile in admin.dead_letters()
+    ]
 
 
 @command.command("show")
 @_GROUP
 @click.option("--count", type=click.IntRange(1), default=20, show_default=True, help="Messages at most.")
-@cluster_options
+@with_admin
 @output_option
-def show_(group: str, count: int, namesrv: str, timeout: float, output: Format) -> None:
+def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
     """What GROUP gave up on, oldest first.
 
     \b
     rmqpy dlq show billing --count 5
     """
-    with connect(namesrv, timeout) as admin:
-        found = [message for _, message in islice(admin.dlq(group), count)]
     row = message_line if output == "table" else _record
-    show([row(message) for message in found], output)
+    show([row(message) for _, message in islice(admin.dlq(group), count)], output)
 
 
 @command.command()
@@ -70,19 +67,9 @@ def show_(group: str, count: int, namesrv: str, timeout: float, output: Format) 
 @click.option(
     "--origin", is_flag=True, help="To the topic of the first send, for every group that subscribes to it."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@cluster_options
-@output_option
-def resend(
-    group: str,
-    ids: tuple[str, ...],
-    is_all: bool,
-    origin: bool,
-    yes: bool,
-    namesrv: str,
-    timeout: float,
-    output: Format,
-) -> None:
+@yes_option
+@cluster_command
+def resend(admin: "Admin", group: str, ids: tuple[str, ...], is_all: bool, origin: bool, yes: bool) -> Rows:
     """Send dead letters of GROUP again, to the group alone. They stay among the dead letters, too.
 
     A group that consumes in order gets nothing from its retry topic: use --origin.
@@ -92,56 +79,50 @@ def resend(
     """
     if bool(ids) == is_all:
         raise click.UsageError("name messages with --id, or all of them with --all")
-    with connect(namesrv, timeout) as admin:
-        found = [
-            (queue, message)
-            for queue, message in admin.dlq(group)
-            if is_all or message.message_id in ids or message.offset_message_id in ids
-        ]
-        if missing := set(ids) - {
-            name for _, each in found for name in (each.message_id, each.offset_message_id)
-        }:
-            raise click.ClickException(f"no dead letter of {group!r} is called {', '.join(sorted(missing))}")
-        if not yes:
-            click.confirm(f"Send {len(found)} messages again?", abort=True, err=True)
-        rows = []
-        for queue, message in found:
-            sent = admin.resend(group, queue, message, to_origin=origin)
-            rows.append({"message_id": message.message_id, "sent_as": sent})
-    show(rows, output)
+    found = [
+        (queue, message)
+        for queue, message in admin.dlq(group)
+        if is_all or message.message_id in ids or message.offset_message_id in ids
+    ]
+    if missing := set(ids) - {
+        name for _, each in found for name in (each.message_id, each.offset_message_id)
+    }:
+        raise click.ClickException(f"no dead letter of {group!r} is called {', '.join(sorted(missing))}")
+    if not yes:
+        confirm(f"Send {len(found)} messages again?")
+    return [
+        {
+            "message_id": message.message_id,
+            "sent_as": admin.resend(group, queue, message, to_origin=origin),
+        }
+        for queue, message in found
+    ]
 
 
 @command.command()
 @_GROUP
-@click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Instead of standard output.")
-@cluster_options
-def export(group: str, file: Path | None, namesrv: str, timeout: float) -> None:
+@export_option
+@with_admin
+def export(admin: "Admin", group: str, file: Path | None) -> None:
     """Write the dead letters of GROUP as JSON, one message a line.
 
     \b
     rmqpy dlq export billing --file letters.jsonl
     """
-    with connect(namesrv, timeout) as admin, click.open_file(str(file or "-"), "w", encoding="utf-8") as out:
-        for _, message in admin.dlq(group):
-            out.write(json_text(_record(message)) + "\n")
+    write_lines(file, (_record(message) for _, message in admin.dlq(group)))
 
 
 @command.command()
 @_GROUP
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@cluster_options
-@output_option
-def purge(group: str, yes: bool, namesrv: str, timeout: float, output: Format) -> None:
+@confirmed("Give up the dead letters of {group!r}?")
+@cluster_command
+def purge(admin: "Admin", group: str) -> Rows:
     """Give up the dead letters of GROUP for good.
 
     \b
     rmqpy dlq purge billing --yes
     """
-    if not yes:
-        click.confirm(f"Give up the dead letters of {group!r}?", abort=True, err=True)
-    with connect(namesrv, timeout) as admin:
-        count = admin.purge_dead_letters(group)
-    show({"group": group, "messages": count}, output)
+    return {"group": group, "messages": admin.purge_dead_letters(group)}
 
 
 def _record(message: "ReceivedMessage") -> dict[str, Any]:
@@ -151,7 +132,3 @@ def _record(message: "ReceivedMessage") -> dict[str, Any]:
         "topic": message.properties.get("RETRY_TOPIC"),
         "attempts": message.delivery_attempt,
     }
-
-
-def _time(ms: int) -> str | None:
-    return time_text(datetime.fromtimestamp(ms / 1_000, UTC)) if ms > 0 else None

@@ -2,19 +2,29 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from rmqpy.cli.options import cluster_options, complete_groups, complete_topics, connect, options, place
+from rmqpy.cli.command import (
+    Rows,
+    check_given,
+    cluster_command,
+    confirm,
+    confirmed,
+    with_admin,
+    yes_option,
+)
+from rmqpy.cli.options import complete_groups, complete_topics, options, place
 from rmqpy.cli.output import Format, note, output_option, show, time_text
 from rmqpy.cli.watching import looks, show_again, watch_options
 
 if TYPE_CHECKING:
+    from rmqpy.admin.client import Admin
     from rmqpy.admin.groups import Move, Place, Progress
 
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
-_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _GROUP = click.argument("name", shell_complete=complete_groups)
 _TOPIC = click.option(
     "--topic", shell_complete=complete_topics, help="Only this topic; all of the group's otherwise."
@@ -41,32 +51,26 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--system", is_flag=True, help="Show the groups RocketMQ keeps for itself, too.")
-@cluster_options
-@output_option
-def list_(system: bool, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def list_(admin: "Admin", system: bool) -> Rows:
     """Names of all groups.
 
     \b
     rmqpy group list
     """
-    with connect(namesrv, timeout) as admin:
-        names = admin.groups(with_system=system)
-    show([{"group": name} for name in names], output)
+    return [{"group": name} for name in admin.groups(with_system=system)]
 
 
 @command.command()
 @_GROUP
-@cluster_options
-@output_option
-def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def describe(admin: "Admin", name: str) -> Rows:
     """Settings of group NAME on each broker.
 
     \b
     rmqpy group describe billing
     """
-    with connect(namesrv, timeout) as admin:
-        found = admin.group(name)
-    rows = [
+    return [
         {
             "broker": broker,
             "consume": group.consume_enable,
@@ -74,81 +78,65 @@ def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
             "retry_max": group.retry_max_times,
             "retry_queues": group.retry_queue_nums,
         }
-        for broker, group in sorted(found.items())
+        for broker, group in sorted(admin.group(name).items())
     ]
-    show(rows, output)
 
 
 @command.command()
 @_GROUP
 @_settings
 @click.option("--cluster", help="Needed where the name servers know several clusters.")
-@cluster_options
-@output_option
-def create(
-    name: str, cluster: str | None, namesrv: str, timeout: float, output: Format, **settings: Any
-) -> None:
+@cluster_command
+def create(admin: "Admin", name: str, cluster: str | None, **settings: Any) -> Rows:
     """Make group NAME on every broker of the cluster, or give it these settings where it exists.
 
     \b
     rmqpy group create audit --retry-max 3
     """
-    with connect(namesrv, timeout) as admin:
-        brokers = admin.create_group(name, cluster=cluster, **settings)
-    show({"group": name, "brokers": brokers}, output)
+    brokers = admin.create_group(name, cluster=cluster, **settings)
+    return {"group": name, "brokers": brokers}
 
 
 @command.command()
 @_GROUP
 @_settings
-@cluster_options
-@output_option
-def alter(name: str, namesrv: str, timeout: float, output: Format, **settings: Any) -> None:
+@cluster_command
+def alter(admin: "Admin", name: str, **settings: Any) -> Rows:
     """Change some settings of group NAME; the others stay.
 
     \b
     rmqpy group alter billing --retry-max 8
     """
-    if all(value is None for value in settings.values()):
-        raise click.UsageError("nothing to change: name a setting")
-    with connect(namesrv, timeout) as admin:
-        brokers = admin.update_group(name, **settings)
-    show({"group": name, "brokers": brokers}, output)
+    check_given(settings)
+    brokers = admin.update_group(name, **settings)
+    return {"group": name, "brokers": brokers}
 
 
 @command.command()
 @_GROUP
 @click.option("--keep-offsets", is_flag=True, help="A group made again under this name goes on where it was.")
-@_YES
-@cluster_options
-@output_option
-def delete(name: str, keep_offsets: bool, yes: bool, namesrv: str, timeout: float, output: Format) -> None:
+@confirmed("Forget the group {name!r} and where it stands?")
+@cluster_command
+def delete(admin: "Admin", name: str, keep_offsets: bool) -> Rows:
     """Forget group NAME and its offsets. Its retry and dead-letter topics stay.
 
     \b
     rmqpy group delete audit --yes
     """
-    if not yes:
-        click.confirm(f"Forget the group {name!r} and where it stands?", abort=True, err=True)
-    with connect(namesrv, timeout) as admin:
-        brokers = admin.delete_group(name, with_offsets=not keep_offsets)
-    show({"group": name, "deleted_from": brokers}, output)
+    return {"group": name, "deleted_from": admin.delete_group(name, with_offsets=not keep_offsets)}
 
 
 @command.command()
 @_GROUP
 @_TOPIC
-@cluster_options
-@output_option
-def lag(name: str, topic: str | None, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def lag(admin: "Admin", name: str, topic: str | None) -> Rows:
     """How far group NAME is behind, in messages and in seconds, queue by queue.
 
     \b
     rmqpy group lag billing --topic orders
     """
-    with connect(namesrv, timeout) as admin:
-        progress = admin.progress(name, topic)
-    rows = [
+    return [
         {
             "topic": row.topic,
             "broker": row.broker,
@@ -158,23 +146,21 @@ def lag(name: str, topic: str | None, namesrv: str, timeout: float, output: Form
             "lag": row.lag,
             "seconds": round(row.behind_ms / 1_000, 1),
         }
-        for row in progress
+        for row in admin.progress(name, topic)
     ]
-    show(rows, output)
 
 
 @command.command()
 @_GROUP
 @_TOPIC
 @watch_options
-@cluster_options
+@with_admin
 def watch(
+    admin: "Admin",
     name: str,
     topic: str | None,
     every: float,
     rounds: int | None,
-    namesrv: str,
-    timeout: float,
     output: Literal["table", "jsonl"],
 ) -> None:
     """How far group NAME is behind in each topic, and whether it catches up: again and again until Ctrl-C.
@@ -184,18 +170,17 @@ def watch(
     rmqpy group watch billing --every 10 -o jsonl
     """
     before: dict[str, _Standing] = {}
-    with connect(namesrv, timeout) as admin:
-        for moment in looks(every, rounds):
-            now = _standings(moment, admin.progress(name, topic))
-            show_again([_watched(each, now[each], before.get(each)) for each in sorted(now)], output)
-            before = now
+    for moment in looks(every, rounds):
+        now = _standings(moment, admin.progress(name, topic))
+        show_again([_watched(each, now[each], before.get(each)) for each in sorted(now)], output)
+        before = now
 
 
 @command.command()
 @_GROUP
-@cluster_options
+@with_admin
 @output_option
-def members(name: str, namesrv: str, timeout: float, output: Format) -> None:
+def members(admin: "Admin", name: str, output: Format) -> None:
     """The clients in group NAME. Warns when they do not all subscribe to the same.
 
     \b
@@ -203,8 +188,7 @@ def members(name: str, namesrv: str, timeout: float, output: Format) -> None:
     """
     from rmqpy.admin.groups import disagreements
 
-    with connect(namesrv, timeout) as admin:
-        found = admin.members(name)
+    found = admin.members(name)
     rows = [
         {
             "client": member.client_id,
@@ -238,20 +222,11 @@ def members(name: str, namesrv: str, timeout: float, output: Format) -> None:
 )
 @click.option("--queue", type=click.IntRange(0), help="Only this queue.")
 @_DRY_RUN
-@_YES
-@cluster_options
-@output_option
+@yes_option
+@cluster_command
 def reset(
-    name: str,
-    topic: str,
-    to: str,
-    queue: int | None,
-    dry_run: bool,
-    yes: bool,
-    namesrv: str,
-    timeout: float,
-    output: Format,
-) -> None:
+    admin: "Admin", name: str, topic: str, to: str, queue: int | None, dry_run: bool, yes: bool
+) -> Rows:
     """Let group NAME go on elsewhere in TOPIC. Takes effect at its next pull, online or not.
 
     \b
@@ -262,64 +237,44 @@ def reset(
     if isinstance(where, int) != (queue is not None):
         raise click.UsageError("an offset belongs to one queue: give both, or neither")
     offset = where if isinstance(where, int) else None
-    moment = _place(where)
-    with connect(namesrv, timeout) as admin:
-        _move(
-            f"Move the group {name!r} in {topic!r}",
-            lambda is_dry: admin.reset_offsets(
-                name, topic, moment, queue_id=queue, offset=offset, dry_run=is_dry
-            ),
-            dry_run=dry_run,
-            yes=yes,
-            output=output,
-        )
+    return _move(
+        f"Move the group {name!r} in {topic!r}",
+        partial(admin.reset_offsets, name, topic, _place(where), queue_id=queue, offset=offset),
+        dry_run=dry_run,
+        yes=yes,
+    )
 
 
 @command.command()
 @_GROUP
 @_TOPIC
 @_DRY_RUN
-@_YES
-@cluster_options
-@output_option
-def skip(
-    name: str, topic: str | None, dry_run: bool, yes: bool, namesrv: str, timeout: float, output: Format
-) -> None:
+@yes_option
+@cluster_command
+def skip(admin: "Admin", name: str, topic: str | None, dry_run: bool, yes: bool) -> Rows:
     """Let group NAME give up what waits: it goes on with what is sent from now on.
 
     \b
     rmqpy group skip billing --topic orders --yes
     """
-    with connect(namesrv, timeout) as admin:
-        _move(
-            f"Let the group {name!r} skip what waits",
-            lambda is_dry: admin.skip_backlog(name, topic, dry_run=is_dry),
-            dry_run=dry_run,
-            yes=yes,
-            output=output,
-        )
+    skip_backlog = partial(admin.skip_backlog, name, topic)
+    return _move(f"Let the group {name!r} skip what waits", skip_backlog, dry_run=dry_run, yes=yes)
 
 
 @command.command()
 @click.argument("source", shell_complete=complete_groups)
 @click.argument("target", shell_complete=complete_groups)
 @_TOPIC
-@_YES
-@cluster_options
-@output_option
-def clone(
-    source: str, target: str, topic: str | None, yes: bool, namesrv: str, timeout: float, output: Format
-) -> None:
+@confirmed("Move the group {target!r} to where {source!r} stands?")
+@cluster_command
+def clone(admin: "Admin", source: str, target: str, topic: str | None) -> Rows:
     """Let group TARGET go on where group SOURCE stands.
 
     \b
     rmqpy group clone billing audit --yes
     """
-    if not yes:
-        click.confirm(f"Move the group {target!r} to where {source!r} stands?", abort=True, err=True)
-    with connect(namesrv, timeout) as admin:
-        brokers = admin.clone_offsets(source, target, topic)
-    show({"source": source, "target": target, "brokers": brokers}, output)
+    brokers = admin.clone_offsets(source, target, topic)
+    return {"source": source, "target": target, "brokers": brokers}
 
 
 class _Standing(NamedTuple):
@@ -363,31 +318,23 @@ def _watched(topic: str, now: _Standing, before: _Standing | None) -> dict[str, 
     }
 
 
-def _move(
-    question: str,
-    moves: "Callable[[bool], list[Move]]",
-    *,
-    dry_run: bool,
-    yes: bool,
-    output: Format,
-) -> None:
-    """Show or make moves, after asking with what they would be."""
+def _move(question: str, moves: "Callable[..., list[Move]]", *, dry_run: bool, yes: bool) -> Rows:
+    """Make moves, or those of a dry run, after asking with what they would be."""
     if not (dry_run or yes):
-        messages = sum(abs(move.target - move.offset) for move in moves(True))
-        click.confirm(f"{question}, by {messages} messages?", abort=True, err=True)
-    show([_row(move) for move in moves(dry_run)], output)
+        messages = sum(abs(move.target - move.offset) for move in moves(dry_run=True))
+        confirm(f"{question}, by {messages} messages?")
+    return [
+        {
+            "topic": move.topic,
+            "broker": move.broker,
+            "queue": move.queue_id,
+            "from": move.offset,
+            "to": move.target,
+            "messages": move.target - move.offset,
+        }
+        for move in moves(dry_run=dry_run)
+    ]
 
 
 def _place(where: "Literal['begin', 'end'] | int | datetime") -> "Place":
     return round(where.timestamp() * 1_000) if isinstance(where, datetime) else where
-
-
-def _row(move: "Move") -> dict[str, object]:
-    return {
-        "topic": move.topic,
-        "broker": move.broker,
-        "queue": move.queue_id,
-        "from": move.offset,
-        "to": move.target,
-        "messages": move.target - move.offset,
-    }

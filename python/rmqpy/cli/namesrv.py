@@ -6,16 +6,14 @@ from pathlib import Path
 import click
 
 from rmqpy import __version__
-from rmqpy.cli.settings import log_options, parse_settings, tell
+from rmqpy.cli.settings import config_option, log_options, settings_argument, tell
 
 
 @click.command()
-@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
-    "-c", "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="namesrv.conf"
-)
+@settings_argument()
+@config_option("namesrv.conf")
 @log_options
-def command(settings: tuple[str, ...], config: Path | None) -> None:
+def command(settings: dict[str, str], config: Path | None) -> None:
     """Run a name server until Ctrl-C. KEY=VALUE wins over the file.
 
     \b
@@ -25,7 +23,7 @@ def command(settings: tuple[str, ...], config: Path | None) -> None:
     from rmqpy.namesrv import NameServer
     from rmqpy.server import serve
 
-    reading = load(config, parse_settings(settings))
+    reading = load(config, settings)
     tell(reading.notices)
     server = NameServer(reading.config)
     asyncio.run(

@@ -7,6 +7,7 @@ of a run share, until the option itself is read.
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+EXISTING_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DEFAULT_TIMEOUT_S: Final = 3.0
 #: What a shell waits for an answer of the cluster.

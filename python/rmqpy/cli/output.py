@@ -5,7 +5,8 @@ Keys of the JSON are stable. A list of rows becomes a table with a line of headi
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -65,6 +66,17 @@ def messages_option(command: _Command) -> _Command:
         callback=said,
         help="Bodies only, each message whole as a JSON object, or template='{offset} {body}'.",
     )(command)
+
+
+export_option = click.option(
+    "--file", type=click.Path(dir_okay=False, path_type=Path), help="Instead of standard output."
+)
+
+
+def write_lines(file: Path | None, records: Iterable[Record]) -> None:
+    """Write JSON to a file, or to standard output, one object a line."""
+    with click.open_file(str(file or "-"), "w", encoding="utf-8") as out:
+        out.writelines(json_text(record) + "\n" for record in records)
 
 
 def show(result: Record | Sequence[Record], output: Format) -> None:
@@ -169,6 +181,11 @@ def json_text(value: object, *, indent: int | None = None) -> str:
 def time_text(moment: datetime) -> str:
     """A time as JSON has it."""
     return moment.isoformat(timespec="milliseconds")
+
+
+def ms_text(ms: int | None) -> str | None:
+    """The same for ms since the epoch; None where there is none."""
+    return time_text(datetime.fromtimestamp(ms / 1_000, UTC)) if ms and ms > 0 else None
 
 
 def _comma_separated(rows: Sequence[Record]) -> None:

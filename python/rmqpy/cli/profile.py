@@ -1,13 +1,14 @@
-"""`rmqpy profile`: the clusters somebody has given names to."""
+"""`rmqpy profile`: named clusters of the user."""
 
 import click
 
-from rmqpy.cli.output import Format, note, output_option, show
+from rmqpy.cli.command import Rows, printed
+from rmqpy.cli.output import note
 
 
 @click.command()
-@output_option
-def command(output: Format) -> None:
+@printed
+def command() -> Rows:
     """List profiles. Commands take one with -p NAME, or from $RMQPY_PROFILE.
 
     \b
@@ -16,8 +17,7 @@ def command(output: Format) -> None:
     from rmqpy.config import profiles
 
     note(f"profiles of {profiles.path()}")
-    rows = [
+    return [
         {"profile": name, "namesrv": profile.namesrv, "timeout": profile.timeout}
         for name, profile in sorted(profiles.load().items())
     ]
-    show(rows, output)

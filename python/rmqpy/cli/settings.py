@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from rmqpy.cli.options import flag, options
+from rmqpy.cli.options import EXISTING_FILE, flag, options
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -36,6 +36,21 @@ def log_options(command: _Command) -> _Command:
             callback=_install,
         ),
     )(command)
+
+
+def config_option(help_text: str) -> Callable[[_Command], _Command]:
+    """Add `-c/--config`, a file that exists."""
+    return click.option("-c", "--config", type=EXISTING_FILE, help=help_text)
+
+
+def settings_argument(**attributes: Any) -> Callable[[_Command], _Command]:
+    """Add `settings`: KEY=VALUE words, handed to the command as a mapping."""
+    return click.argument(
+        "settings",
+        nargs=-1,
+        callback=lambda context, argument, words: parse_settings(words),
+        **{"metavar": "[KEY=VALUE]..."} | attributes,
+    )
 
 
 def _remember(context: click.Context, option: click.Parameter, form: str) -> None:

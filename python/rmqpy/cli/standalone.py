@@ -13,7 +13,7 @@ import click
 
 from rmqpy import __version__
 from rmqpy.cli.output import teller
-from rmqpy.cli.settings import log_options, parse_settings, tell
+from rmqpy.cli.settings import log_options, settings_argument, tell
 
 #: A file system in memory, on Linux.
 MEMORY: Final = Path("/dev/shm")
@@ -29,7 +29,7 @@ SMALL: Final = {
 
 
 @click.command()
-@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@settings_argument()
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where messages are kept.")
 @click.option("--memory", is_flag=True, help="Keep messages in memory; they are gone when it stops.")
 @click.option(
@@ -46,7 +46,7 @@ SMALL: Final = {
 )
 @log_options
 def command(
-    settings: tuple[str, ...],
+    settings: dict[str, str],
     data_dir: Path | None,
     memory: bool,
     host: str,
@@ -77,7 +77,7 @@ def command(
             broker_port=broker_port,
             http_port=NO_HTTP if http_port is None else http_port,
             progress=teller(),
-            **(SMALL if memory else {}) | parse_settings(settings),
+            **(SMALL if memory else {}) | settings,
         )
 
         def announce() -> None:

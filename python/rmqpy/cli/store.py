@@ -1,33 +1,33 @@
 """`rmqpy store`: verify, dump, stats, index-rebuild, copy. The store must not be open in a broker."""
 
+import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from rmqpy.cli.options import flag
+from rmqpy.cli.command import Result, Rows, printed
+from rmqpy.cli.options import flag, options
 from rmqpy.cli.output import (
     Format,
     Record,
     message_line,
     message_record,
+    ms_text,
     note,
     output_option,
     show,
-    time_text,
 )
+from rmqpy.cli.settings import config_option, settings_argument
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage, StoppedStore
     from rmqpy.config.store import StoreConfig
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _Result = TypeVar("_Result")
 
 #: Records of a dump that are in memory at a time.
@@ -59,38 +59,50 @@ def command() -> None:
     """
 
 
-def _store_arguments(command: _Command) -> _Command:
-    """PATH, and the settings of the broker that wrote it, handed to the command as `root` and `config`."""
+class _Opened(NamedTuple):
+    """The store at PATH, kept from brokers as long as the command lasts."""
 
-    def with_config(path: Path, config: Path | None, settings: tuple[str, ...], **rest: object) -> object:
-        from rmqpy.cli.settings import parse_settings
-        from rmqpy.config.broker import load
+    native: "StoppedStore"
+    root: Path
+    config: "StoreConfig"
 
-        root = path if (path / "commitlog").is_dir() or not (path / "store").is_dir() else path / "store"
-        given = {**parse_settings(settings), "storePathRootDir": str(root)}
-        return command(root=root, config=load(config, given).config.store, **rest)
 
-    with_config.__name__, with_config.__doc__ = command.__name__, command.__doc__
-    with_config.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    path_type = click.Path(exists=True, file_okay=False, path_type=Path)
-    for decorate in (
-        click.argument("settings", nargs=-1, metavar="[KEY=VALUE]..."),
-        click.argument("path", type=path_type),
-        click.option(
-            "-c",
-            "--config",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="broker.conf, where it sets sizes of files: maxHashSlotNum, maxIndexNum, …",
-        ),
-    ):
-        with_config = decorate(with_config)
-    return with_config  # type: ignore[return-value]
+def with_store(*, exclusive: bool = False) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """Add PATH and the settings of the broker that wrote it, and hand the `store` there to the command."""
+
+    def decorate(command: Callable[..., _Result]) -> Callable[..., _Result]:
+        @options(
+            config_option("broker.conf, where it sets sizes of files: maxHashSlotNum, maxIndexNum, …"),
+            click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path)),
+            settings_argument(),
+        )
+        @functools.wraps(command)
+        def run(path: Path, config: Path | None, settings: dict[str, str], **given: Any) -> _Result:
+            from rmqpy._native import StoppedStore
+            from rmqpy.config.broker import load
+
+            root = path if (path / "commitlog").is_dir() or not (path / "store").is_dir() else path / "store"
+            store = load(config, settings | {"storePathRootDir": str(root)}).config.store
+            native = StoppedStore(
+                str(root),
+                index_slots=store.index_slots,
+                index_entries=store.index_entries,
+                exclusive=exclusive,
+            )
+            try:
+                return command(store=_Opened(native, root, store), **given)
+            finally:
+                native.release()
+
+        return run
+
+    return decorate
 
 
 @command.command()
-@_store_arguments
+@with_store()
 @output_option
-def verify(root: Path, config: "StoreConfig", output: Format) -> int:
+def verify(store: _Opened, output: Format) -> int:
     """Compare everything in the store at PATH with its log. Exit code 1 when something is damaged.
 
     \b
@@ -99,8 +111,7 @@ def verify(root: Path, config: "StoreConfig", output: Format) -> int:
 
     A note is what a crash leaves behind the last checkpoint and the next start puts right by itself.
     """
-    with _stopped(root, config) as store:
-        report = _watched(store, "verify", lambda: store.verify(_topics(root)))
+    report = _watched(store.native, "verify", lambda: store.native.verify(_topics(store.root)))
     findings = report.pop("findings")
     if output == "json":
         show({**report, "findings": findings}, output)
@@ -117,7 +128,7 @@ def verify(root: Path, config: "StoreConfig", output: Format) -> int:
 
 
 @command.command()
-@_store_arguments
+@with_store()
 @click.option("--topic", help="Only records stored under this topic.")
 @click.option("--queue", type=click.IntRange(0), help="Only this queue.")
 @click.option("--offsets", type=_span, metavar="A:B", help="Only these offsets of their queues.")
@@ -127,8 +138,7 @@ def verify(root: Path, config: "StoreConfig", output: Format) -> int:
 @click.option("--count", type=click.IntRange(1), help="Records at most.")
 @output_option
 def dump(
-    root: Path,
-    config: "StoreConfig",
+    store: _Opened,
     topic: str | None,
     queue: int | None,
     offsets: tuple[int, int] | None,
@@ -143,77 +153,71 @@ def dump(
     """
     rows: list[Record] = []
     gaps = 0
-    with _stopped(root, config) as store:
-        begin: int | None = positions[0]
-        printed = 0
-        while begin is not None and printed != count:
-            page = _PAGE if count is None else min(_PAGE, count - printed)
-            messages, begin, lost = store.records(
-                begin, positions[1], topic=topic, queue_id=queue, offsets=offsets, count=page
-            )
-            if output in ("json", "csv"):
-                rows += map(_row, messages)
-            else:
-                show([_line(each) if output == "table" else _row(each) for each in messages], output)
-            printed += len(messages)
-            for at, end, reason in lost:
-                note(f"no record from {at} to {end}: {reason}")
-            gaps += len(lost)
+    begin: int | None = positions[0]
+    read = 0
+    while begin is not None and read != count:
+        page = _PAGE if count is None else min(_PAGE, count - read)
+        messages, begin, lost = store.native.records(
+            begin, positions[1], topic=topic, queue_id=queue, offsets=offsets, count=page
+        )
+        if output in ("json", "csv"):
+            rows += map(_row, messages)
+        else:
+            show([_line(each) if output == "table" else _row(each) for each in messages], output)
+        read += len(messages)
+        for at, end, reason in lost:
+            note(f"no record from {at} to {end}: {reason}")
+        gaps += len(lost)
     if output in ("json", "csv"):
         show(rows, output)
     return 1 if gaps else 0
 
 
 @command.command()
-@_store_arguments
-@output_option
-def stats(root: Path, config: "StoreConfig", output: Format) -> None:
+@with_store()
+@printed
+def stats(store: _Opened) -> Rows:
     """Count the records of every topic in the log of the store at PATH.
 
     \b
     rmqpy store stats data
     """
-    with _stopped(root, config) as store:
-        _, _, topics = _watched(store, "stats", store.stats)
-    show(
-        [
-            {
-                "topic": topic,
-                "queues": queues,
-                "messages": messages,
-                "bytes": size,
-                "body_bytes": body,
-                "first_stored": _time(oldest),
-                "last_stored": _time(newest),
-            }
-            for topic, (queues, messages, size, body, oldest, newest) in sorted(topics.items())
-        ],
-        output,
-    )
+    _, _, topics = _watched(store.native, "stats", store.native.stats)
+    return [
+        {
+            "topic": topic,
+            "queues": queues,
+            "messages": messages,
+            "bytes": size,
+            "body_bytes": body,
+            "first_stored": ms_text(oldest),
+            "last_stored": ms_text(newest),
+        }
+        for topic, (queues, messages, size, body, oldest, newest) in sorted(topics.items())
+    ]
 
 
 @command.command("index-rebuild")
-@_store_arguments
-@output_option
-def index_rebuild(root: Path, config: "StoreConfig", output: Format) -> None:
+@with_store(exclusive=True)
+@printed
+def index_rebuild(store: _Opened) -> Rows:
     """Make the index of the store at PATH anew from its log. It is replaced once the new one is on the disk.
 
     \b
     rmqpy store index-rebuild data
     """
-    with _stopped(root, config, exclusive=True) as store:
-        records = _watched(store, "index-rebuild", store.rebuild_index)
-    show({"path": str(root / "index"), "records": records}, output)
+    records = _watched(store.native, "index-rebuild", store.native.rebuild_index)
+    return {"path": str(store.root / "index"), "records": records}
 
 
 @command.command()
-@_store_arguments
+@with_store()
 @click.option(
     "--to", "target", type=click.Path(path_type=Path), required=True, help="An empty folder, or none."
 )
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
-@output_option
-def copy(root: Path, config: "StoreConfig", target: Path, topics: tuple[str, ...], output: Format) -> int:
+@printed
+def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
     """Copy the whole records of the store at PATH to a store of their own, and the folder config as it is.
 
     \b
@@ -224,33 +228,17 @@ def copy(root: Path, config: "StoreConfig", target: Path, topics: tuple[str, ...
     stood. Its position in the log changes, and with it the id that is made of the position. What is no whole record is
     left behind: exit code 1.
     """
-    with _stopped(root, config) as store:
-        copied = _watched(
-            store,
-            "copy",
-            lambda: store.copy(
-                target.absolute(),
-                topics=topics or None,
-                queue_file_bytes=config.queue_file_bytes,
-                delay_levels_ms=config.delays_ms,
-            ),
-        )
-    show({"path": str(target), **copied}, output)
-    return 1 if copied["gaps"] else 0
-
-
-@contextmanager
-def _stopped(root: Path, config: "StoreConfig", *, exclusive: bool = False) -> "Iterator[StoppedStore]":
-    """The store, kept from brokers as long as the command lasts."""
-    from rmqpy._native import StoppedStore
-
-    store = StoppedStore(
-        str(root), index_slots=config.index_slots, index_entries=config.index_entries, exclusive=exclusive
+    copied = _watched(
+        store.native,
+        "copy",
+        lambda: store.native.copy(
+            target.absolute(),
+            topics=topics or None,
+            queue_file_bytes=store.config.queue_file_bytes,
+            delay_levels_ms=store.config.delays_ms,
+        ),
     )
-    try:
-        yield store
-    finally:
-        store.release()
+    return Result({"path": str(target), **copied}, 1 if copied["gaps"] else 0)
 
 
 def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _Result:
@@ -321,7 +309,3 @@ def _line(message: "ReceivedMessage") -> dict[str, Any]:
     line = {"position": message.commit_log_offset, "topic": message.queue.topic, **message_line(message)}
     del line["broker"]
     return line
-
-
-def _time(ms: int) -> str:
-    return time_text(datetime.fromtimestamp(ms / 1000, UTC))

@@ -1,16 +1,17 @@
 """`rmqpy topic`: list, describe, status, tail, settings, route, create, alter, delete."""
 
-from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqpy.cli.options import cluster_options, complete_topics, connect
-from rmqpy.cli.output import Format, message_text, messages_option, output_option, show, time_text
+from rmqpy.cli.command import Rows, check_given, cluster_command, confirmed, with_admin
+from rmqpy.cli.options import complete_topics
+from rmqpy.cli.output import Format, message_text, messages_option, ms_text
 
 if TYPE_CHECKING:
-    from rmqpy.admin.topics import Perm, QueueState, TopicType
+    from rmqpy.admin.client import Admin
+    from rmqpy.admin.topics import Perm, QueueState
 
 _TOPIC = click.argument("name", shell_complete=complete_topics)
 _PERM = click.Choice(["RW", "R", "W"])
@@ -24,47 +25,38 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--system", is_flag=True, help="Show the topics RocketMQ keeps for itself, too.")
-@cluster_options
-@output_option
-def list_(system: bool, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def list_(admin: "Admin", system: bool) -> Rows:
     """Names of all topics.
 
     \b
     rmqpy topic list
     """
-    with connect(namesrv, timeout) as admin:
-        names = admin.topics(with_system=system)
-    show([{"topic": name} for name in names], output)
+    return [{"topic": name} for name in admin.topics(with_system=system)]
 
 
 @command.command()
 @_TOPIC
-@cluster_options
-@output_option
-def describe(name: str, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def describe(admin: "Admin", name: str) -> Rows:
     """Queues of topic NAME: where they lie and what they hold.
 
     \b
     rmqpy topic describe orders
     """
-    with connect(namesrv, timeout) as admin:
-        queues = admin.topic(name)
-    show([_row(queue) for queue in queues], output)
+    return [_row(queue) for queue in admin.topic(name)]
 
 
 @command.command()
 @_TOPIC
-@cluster_options
-@output_option
-def status(name: str, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def status(admin: "Admin", name: str) -> Rows:
     """What comes into topic NAME, what each group takes out of it, and how much waits for each.
 
     \b
     rmqpy topic status orders
     """
-    with connect(namesrv, timeout) as admin:
-        flows = admin.topic_status(name)
-    rows = [
+    return [
         {
             "direction": "in" if flow.group is None else "out",
             "group": flow.group,
@@ -73,9 +65,8 @@ def status(name: str, namesrv: str, timeout: float, output: Format) -> None:
             "last_day": flow.last_day,
             "lag": flow.lag,
         }
-        for flow in flows
+        for flow in admin.topic_status(name)
     ]
-    show(rows, output)
 
 
 @command.command()
@@ -86,32 +77,22 @@ def status(name: str, namesrv: str, timeout: float, output: Format) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes in, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
 @messages_option
-@cluster_options
-def tail(
-    name: str,
-    last: int,
-    follow: bool,
-    count: int | None,
-    namesrv: str,
-    timeout: float,
-    output: Format,
-) -> None:
+@with_admin
+def tail(admin: "Admin", name: str, last: int, follow: bool, count: int | None, output: Format) -> None:
     """The newest messages of topic NAME. Nobody's progress changes.
 
     \b
     rmqpy topic tail orders
     rmqpy topic tail orders --last 1 --follow -o jsonl
     """
-    with connect(namesrv, timeout) as admin:
-        for message in islice(admin.tail(name, last, follow=follow), count):
-            click.echo(message_text(message, output))
+    for message in islice(admin.tail(name, last, follow=follow), count):
+        click.echo(message_text(message, output))
 
 
 @command.command()
 @_TOPIC
-@cluster_options
-@output_option
-def settings(name: str, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def settings(admin: "Admin", name: str) -> Rows:
     """Settings of topic NAME on each broker.
 
     \b
@@ -119,9 +100,7 @@ def settings(name: str, namesrv: str, timeout: float, output: Format) -> None:
     """
     from rmqpy.admin.topics import permission
 
-    with connect(namesrv, timeout) as admin:
-        found = admin.topic_settings(name)
-    rows = [
+    return [
         {
             "broker": broker,
             "read_queues": topic.read_queue_nums,
@@ -130,16 +109,14 @@ def settings(name: str, namesrv: str, timeout: float, output: Format) -> None:
             "order": topic.order,
             "type": topic.attributes.get("message.type", "NORMAL"),
         }
-        for broker, topic in sorted(found.items())
+        for broker, topic in sorted(admin.topic_settings(name).items())
     ]
-    show(rows, output)
 
 
 @command.command()
 @_TOPIC
-@cluster_options
-@output_option
-def route(name: str, namesrv: str, timeout: float, output: Format) -> None:
+@cluster_command
+def route(admin: "Admin", name: str) -> Rows:
     """What name servers tell clients about topic NAME.
 
     \b
@@ -147,10 +124,9 @@ def route(name: str, namesrv: str, timeout: float, output: Format) -> None:
     """
     from rmqpy.admin.topics import permission
 
-    with connect(namesrv, timeout) as admin:
-        found = admin.route(name)
+    found = admin.route(name)
     queues = {data.broker_name: data for data in found.queue_datas}
-    rows = [
+    return [
         {
             "cluster": broker.cluster,
             "broker": broker.broker_name,
@@ -164,7 +140,6 @@ def route(name: str, namesrv: str, timeout: float, output: Format) -> None:
         if broker.broker_name in queues
         for broker_id, address in sorted(broker.broker_addrs.items())
     ]
-    show(rows, output)
 
 
 @command.command()
@@ -181,35 +156,15 @@ def route(name: str, namesrv: str, timeout: float, output: Format) -> None:
 )
 @click.option("--order", is_flag=True, help="An order topic: its queues stay with their brokers.")
 @click.option("--cluster", help="Needed where the name servers know several clusters.")
-@cluster_options
-@output_option
-def create(
-    name: str,
-    queues: int,
-    perm: "Perm",
-    message_type: "TopicType",
-    order: bool,
-    cluster: str | None,
-    namesrv: str,
-    timeout: float,
-    output: Format,
-) -> None:
+@cluster_command
+def create(admin: "Admin", name: str, queues: int, perm: "Perm", **settings: Any) -> Rows:
     """Make topic NAME on every broker of the cluster, or change it where it exists.
 
     \b
     rmqpy topic create bills --queues 4
     """
-    with connect(namesrv, timeout) as admin:
-        brokers = admin.create_topic(
-            name,
-            read_queues=queues,
-            write_queues=queues,
-            perm=perm,
-            message_type=message_type,
-            order=order,
-            cluster=cluster,
-        )
-    show({"topic": name, "queues": queues, "perm": perm, "brokers": brokers}, output)
+    brokers = admin.create_topic(name, read_queues=queues, write_queues=queues, perm=perm, **settings)
+    return {"topic": name, "queues": queues, "perm": perm, "brokers": brokers}
 
 
 @command.command()
@@ -218,18 +173,8 @@ def create(
 @click.option("--write-queues", type=_QUEUES, help="Queues producers see on each broker.")
 @click.option("--perm", type=_PERM, help="What clients may do.")
 @click.option("--order/--no-order", default=None, help="Whether it is an order topic.")
-@cluster_options
-@output_option
-def alter(
-    name: str,
-    read_queues: int | None,
-    write_queues: int | None,
-    perm: "Perm | None",
-    order: bool | None,
-    namesrv: str,
-    timeout: float,
-    output: Format,
-) -> None:
+@cluster_command
+def alter(admin: "Admin", name: str, **settings: Any) -> Rows:
     """Change some settings of topic NAME; the others stay.
 
     To have fewer queues, lower --write-queues first, and --read-queues when the others are consumed.
@@ -237,35 +182,25 @@ def alter(
     \b
     rmqpy topic alter orders --perm RW
     """
-    if (read_queues, write_queues, perm, order) == (None, None, None, None):
-        raise click.UsageError("nothing to change: name a setting")
-    with connect(namesrv, timeout) as admin:
-        brokers = admin.update_topic(
-            name, read_queues=read_queues, write_queues=write_queues, perm=perm, order=order
-        )
-    show({"topic": name, "brokers": brokers}, output)
+    check_given(settings)
+    brokers = admin.update_topic(name, **settings)
+    return {"topic": name, "brokers": brokers}
 
 
 @command.command()
 @_TOPIC
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@cluster_options
-@output_option
-def delete(name: str, yes: bool, namesrv: str, timeout: float, output: Format) -> None:
+@confirmed("Delete topic {name!r} and give up its messages?")
+@cluster_command
+def delete(admin: "Admin", name: str) -> Rows:
     """Remove topic NAME from all brokers and name servers. Its messages cannot be read any more.
 
     \b
     rmqpy topic delete bills --yes
     """
-    if not yes:
-        click.confirm(f"Delete topic {name!r} and give up its messages?", abort=True, err=True)
-    with connect(namesrv, timeout) as admin:
-        brokers = admin.delete_topic(name)
-    show({"topic": name, "deleted_from": brokers}, output)
+    return {"topic": name, "deleted_from": admin.delete_topic(name)}
 
 
 def _row(queue: "QueueState") -> dict[str, object]:
-    stored_at = datetime.fromtimestamp(queue.stored_at_ms / 1000, UTC) if queue.stored_at_ms > 0 else None
     return {
         "broker": queue.broker,
         "address": queue.address,
@@ -274,5 +209,5 @@ def _row(queue: "QueueState") -> dict[str, object]:
         "begin": queue.begin,
         "end": queue.end,
         "messages": queue.end - queue.begin,
-        "last_stored": time_text(stored_at) if stored_at else None,
+        "last_stored": ms_text(queue.stored_at_ms),
     }

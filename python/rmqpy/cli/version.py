@@ -5,12 +5,12 @@ import platform
 import click
 
 from rmqpy import __version__
-from rmqpy.cli.output import Format, output_option, show
+from rmqpy.cli.command import Rows, printed
 
 
 @click.command()
-@output_option
-def command(output: Format) -> None:
+@printed
+def command() -> Rows:
     """Version of rmqpy and of what it runs on.
 
     \b
@@ -18,12 +18,9 @@ def command(output: Format) -> None:
     """
     from rmqpy import _native
 
-    show(
-        {
-            "rmqpy": __version__,
-            "native": _native.__version__,
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-        },
-        output,
-    )
+    return {
+        "rmqpy": __version__,
+        "native": _native.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }

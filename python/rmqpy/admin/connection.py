@@ -1,7 +1,7 @@
-"""How administration reaches a cluster: one caller, its name servers, and how long one answer may take.
+"""Connection of the administration to a cluster: one caller, its name servers, and the time one answer may take.
 
-Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through `Link.ask`, the one place where an
-advertised address is replaced by the one to connect to. Threads: those of the caller.
+Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through `ClusterConnection.ask`, the one place
+where an advertised address is replaced by the one to connect to. Threads: those of the caller.
 """
 
 from typing import TypeVar
@@ -18,7 +18,7 @@ R = TypeVar("R")
 MASTER_ID = 0
 
 
-class Link:
+class ClusterConnection:
     """A cluster, as far as it is needed to ask its servers."""
 
     def __init__(self, caller: Caller, config: ClientConfig) -> None:
@@ -66,11 +66,11 @@ def master(broker: BrokerData) -> str | None:
 
 
 class Part:
-    """One noun of the administration: coroutines over a link.
+    """One noun of the administration: coroutines over a connection.
 
     `rmqpy.remoting.client.run` drives them in a thread, an event loop awaits them. What fails half-way leaves the
     earlier servers changed; asking again is harmless.
     """
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, cluster: ClusterConnection) -> None:
+        self._cluster = cluster

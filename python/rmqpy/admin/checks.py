@@ -1,4 +1,4 @@
-"""A question about a cluster or a machine, and its answer."""
+"""Result of a health check of a cluster or a machine."""
 
 from typing import Final, Literal, NamedTuple
 
@@ -6,8 +6,8 @@ from typing import Final, Literal, NamedTuple
 DISK_FREE_BYTES_MIN: Final = 1 << 30
 
 
-class Verdict(NamedTuple):
-    """One question and its answer. `advice` says what to do, where something is to be done."""
+class CheckResult(NamedTuple):
+    """One check and its result. `advice` says what to do, where something is to be done."""
 
     check: str
     level: Literal["ok", "warn", "bad"]

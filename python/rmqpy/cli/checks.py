@@ -1,0 +1,28 @@
+"""Results of health checks on the command line, and the exit code they come to."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqpy.cli.command import Result
+
+if TYPE_CHECKING:
+    from rmqpy.admin.checks import CheckResult
+
+disk_free_option = click.option(
+    "--disk-free-min",
+    type=click.IntRange(0),
+    default=1024,
+    show_default=True,
+    metavar="MIB",
+    help="A disk with less room is bad.",
+)
+
+
+def report(checks: "list[CheckResult]") -> Result:
+    """A line for each check; exit code 1 when one is bad."""
+    rows = [
+        {"level": each.level, "check": each.check, "found": each.found, "advice": each.advice}
+        for each in checks
+    ]
+    return Result(rows, 1 if any(each.level == "bad" for each in checks) else 0)
