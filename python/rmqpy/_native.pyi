@@ -20,15 +20,15 @@ __all__ = [
     "Load",
     "Message",
     "Metadata",
-    "Notice",
     "Offsets",
-    "Parcel",
     "ReceivedMessage",
     "Request",
     "Rows",
+    "SendBatch",
     "SendFuture",
     "Sender",
     "Server",
+    "ServerRequest",
     "StoppedStore",
     "Store",
     "__version__",
@@ -464,7 +464,7 @@ class Message:
         """Bytes of body and properties before compression."""
     @staticmethod
     def is_reserved(name: str) -> bool:
-        """Whether a property of this name is RocketMQ's own, which nobody may set.
+        """Whether a property of this name is RocketMQ's own, which no user may set.
 
         >>> Message.is_reserved("TAGS"), Message.is_reserved("colour")
         (True, False)
@@ -549,17 +549,17 @@ class ReceivedMessage:
 
 @final
 class Completions:
-    """What has landed since somebody last looked. One reader; any number of requests announce themselves to it."""
+    """Requests that have an outcome, for one reader; any number of requests announce themselves to it."""
 
     def __new__(cls) -> Self: ...
     def fileno(self) -> int:
         """Readable while something waits here, and after `close`."""
     def take(self, limit: int = 256) -> list[tuple[int, Any]]:
-        """Oldest first: the token a request was made with, and its `Call` or `SendFuture`; or a `Notice`."""
+        """Oldest first: the token a request was made with, and its `Call` or `SendFuture`; or a `ServerRequest`."""
     def wait(self, timeout: float | None = None) -> bool:
         """Sleep until something is here or `close` was called; False when `timeout` seconds passed first."""
     def close(self) -> None:
-        """Wake the reader for good; what lands later is dropped, and sends that failed are given up. Idempotent."""
+        """Wake the reader for good; what completes later is dropped, and sends that failed are given up. Idempotent."""
     def is_closed(self) -> bool: ...
 
 @final
@@ -603,16 +603,16 @@ class Client:
     def call_oneway(
         self, address: str, code: int, ext: dict[str, str] | None = None, body: bytes | None = None
     ) -> None:
-        """Send a request nobody answers. Raises `ConnectError` when it cannot even be queued."""
+        """Send a request without a reply. Raises `ConnectError` when it cannot even be queued."""
     def listen(self, completions: Completions, token: int = 0) -> None:
-        """Announce what servers say without being asked to `completions`, as a `Notice`. The last listener hears it;
-        what nobody takes is dropped."""
+        """Announce what servers send without being asked to `completions`, as a `ServerRequest`. The last listener gets
+        it; without one it is dropped."""
     def close(self, *, grace_ms: int = 0) -> None:
         """End every connection. Requests that are not answered within `grace_ms` fail as closed. Idempotent."""
 
 @final
-class Notice:
-    """What a server said without being asked, or the end of its connection."""
+class ServerRequest:
+    """A request that a server sent unasked, or the end of its connection."""
 
     @property
     def address(self) -> str:
@@ -631,7 +631,7 @@ class Notice:
         ext: dict[str, str] | None = None,
         body: bytes | None = None,
     ) -> None:
-        """Answer a server that waits for it; does nothing where nobody does, or it was answered before.
+        """Answer a server that waits for it; does nothing for a one-way request, or one that was answered before.
 
         Raises `ConnectError` when the connection has ended or the answer does not fit a frame.
         """
@@ -672,7 +672,7 @@ class Call:
 
 @final
 class Sender:
-    """The native half of a producer: messages become frames here, and their outcomes land here."""
+    """The native half of a producer: messages become frames here, and their outcomes arrive here."""
 
     def __new__(
         cls,
@@ -693,9 +693,9 @@ class Sender:
         """`retry_not_safe`: stored, but not as safely as asked, counts as a failed attempt. The last three hold for
         `post` and `cut`."""
     def learn(self, topic: str, queues: Sequence[tuple[str, str, int]], fresh: float) -> None:
-        """For so many seconds, these queues take the topic's messages: address, name of the broker, queue id."""
+        """For `fresh` seconds, these queues take the topic's messages: address, name of the broker, queue id."""
     def forget(self, topic: str) -> None:
-        """What was learnt of a topic is in doubt."""
+        """Drop what was learnt of a topic."""
     def post(
         self,
         message: Message | str,
@@ -703,8 +703,8 @@ class Sender:
         *,
         announce: Literal["never", "failures", "always"] = "failures",
     ) -> SendFuture | None:
-        """Start sending a message, or a body to a topic, to the queue whose turn it is. All that a message takes, in
-        one call. `None` when there is something about it that takes a closer look: nothing was done then. Raises
+        """Start sending a message, or a body to a topic, to the next queue in rotation. All that a message takes,
+        in one call. `None` when there is something about it that takes a closer look: nothing was done then. Raises
         `BufferFull`."""
     def cut(self, messages: list[Message], member_bytes: int) -> list[int] | None:
         """Where to cut messages into batches that brokers take: the end of each. A message takes `member_bytes` beside
@@ -722,7 +722,7 @@ class Sender:
         token: int = 0,
         is_pinned: bool = False,
     ) -> SendFuture | None:
-        """Start sending. `None` when there was no room in the window within `room_timeout` seconds."""
+        """Start sending. `None` when there was no room in the budget within `room_timeout` seconds."""
     def send_batch(
         self,
         messages: Sequence[Message],
@@ -737,10 +737,10 @@ class Sender:
         is_pinned: bool = False,
     ) -> SendFuture | None:
         """Likewise for messages of one topic, stored side by side."""
-    def send_parcel(
+    def send_rows(
         self,
         rows: Rows,
-        parcel: Parcel,
+        batch: SendBatch,
         address: str,
         broker: str,
         queue_id: int,
@@ -785,7 +785,7 @@ class Rows:
         `properties`: what every message gets. Raises `ValueError` for a column of another type."""
     def topics(self) -> list[str]:
         """Every topic that rows go to, sorted."""
-    def parcels(
+    def send_batches(
         self,
         topic: str,
         *,
@@ -793,13 +793,13 @@ class Rows:
         placement: Literal["turn", "hash", "column"] = "turn",
         messages_max: int = 64,
         bytes_max: int = ...,
-    ) -> list[Parcel]:
+    ) -> list[SendBatch]:
         """The rows of one topic, put together. A row with a `queueId` goes there, one with a `shardingKey` to the
         queue its hash points at among `queues`; the others anywhere, by the hash of their keys, or nowhere."""
     def __len__(self) -> int: ...
 
 @final
-class Parcel:
+class SendBatch:
     """Rows that go to one queue in one request."""
 
     @property
@@ -860,7 +860,7 @@ class Columns:
         of a body that was asked for as text and is none. Raises `ConfigError`."""
     @staticmethod
     def known() -> list[tuple[str, list[str], bool]]:
-        """Every column: name, possible types (the usual one first), whether it is there when nobody chooses."""
+        """Every column: name, possible types (the usual one first), whether it is there unless others are chosen."""
     def append(
         self, call: Call, queue: MessageQueue, *, tags: str = "*", begin: int = 0, end: int = ...
     ) -> int:

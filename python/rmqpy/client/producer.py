@@ -233,18 +233,18 @@ class Producer(ProducerBase):
             route = self._route(name)
             if route.is_borrowed and not create_topics:
                 raise errors.TopicNotFound(f"topic {name!r} does not exist", topic=name)
-            parcels = rows.parcels(
+            send_batches = rows.send_batches(
                 name,
                 queues=len(route.writable),
                 placement=placement,
                 messages_max=batch_messages,
                 bytes_max=batch_bytes,
             )
-            for parcel in parcels:
-                queue, is_pinned = self._place(parcel, route)
-                future = self._sender.send_parcel(
+            for send_batch in send_batches:
+                queue, is_pinned = self._place(send_batch, route)
+                future = self._sender.send_rows(
                     rows,
-                    parcel,
+                    send_batch,
                     route.master(queue.broker),
                     queue.broker,
                     queue.queue_id,

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Final, Literal
 
 from rmqpy import errors
-from rmqpy._native import Completions, Parcel, Sender, SendFuture
+from rmqpy._native import Completions, SendBatch, Sender, SendFuture
 from rmqpy.client import retry
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
@@ -146,9 +146,9 @@ class ProducerBase:
             return by_sharding_key(message, route.writable), True
         return self._selector(message, route.writable), False
 
-    def _place(self, parcel: Parcel, route: Route) -> tuple[MessageQueue, bool]:
+    def _place(self, send_batch: SendBatch, route: Route) -> tuple[MessageQueue, bool]:
         """The queue of rows that travel together, and whether only that queue will do."""
-        index, broker, queue_id = parcel.place
+        index, broker, queue_id = send_batch.place
         if index is not None:
             return route.writable[index], True
         if queue_id is None:

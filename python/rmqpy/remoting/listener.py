@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmqpy import errors
-from rmqpy._native import Client, Completions, Notice
+from rmqpy._native import Client, Completions, ServerRequest
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import decode, encode
 from rmqpy.remoting.client import BURST_COUNT_MAX
@@ -45,73 +45,73 @@ class Listener:
             for mark, method in marked(holder):
                 handler = _Handler(mark.ask, method)
                 self._handlers[handler.ask.code] = handler
-        self._notices = Completions()
+        self._requests = Completions()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Hear what is said from now on."""
-        self._client.listen(self._notices)
-        self._loop.add_reader(self._notices.fileno(), self._heed)
+        self._client.listen(self._requests)
+        self._loop.add_reader(self._requests.fileno(), self._heed)
 
     def close(self) -> None:
         """Hear no more, and answer nobody. Idempotent."""
-        if not self._notices.is_closed():
-            self._loop.remove_reader(self._notices.fileno())
-            self._notices.close()
+        if not self._requests.is_closed():
+            self._loop.remove_reader(self._requests.fileno())
+            self._requests.close()
             for task in self._tasks:
                 task.cancel()
 
     def _heed(self) -> None:
-        for _, notice in self._notices.take(BURST_COUNT_MAX):
-            if not isinstance(notice, Notice):
+        for _, request in self._requests.take(BURST_COUNT_MAX):
+            if not isinstance(request, ServerRequest):
                 continue
-            if notice.code is None:
-                self._closed(notice.address)
+            if request.code is None:
+                self._closed(request.address)
             else:
-                self._request(notice, notice.code)
+                self._handle(request, request.code)
 
-    def _request(self, notice: Notice, code: int) -> None:
+    def _handle(self, request: ServerRequest, code: int) -> None:
         handler = self._handlers.get(code)
         if handler is None:
             remark = f"request {code} is not served by this client"
-            _answer(notice, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            _answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
             return
         if len(self._tasks) >= TASKS_MAX and inspect.iscoroutinefunction(handler.call):
-            _answer(notice, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many questions at once")
+            _answer(request, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many questions at once")
             return
         try:
-            result = handler.call(decode(handler.ask, notice.ext, notice.body))
+            result = handler.call(decode(handler.ask, request.ext, request.body))
         except Exception as error:
-            _refuse(notice, error)
+            _refuse(request, error)
             return
         if inspect.isawaitable(result):
-            task = self._loop.create_task(_finish(notice, result))
+            task = self._loop.create_task(_finish(request, result))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            _answer(notice, reply=result)
+            _answer(request, reply=result)
 
 
-async def _finish(notice: Notice, result: Awaitable[object]) -> None:
+async def _finish(request: ServerRequest, result: Awaitable[object]) -> None:
     try:
         reply = await result
     except Exception as error:
-        _refuse(notice, error)
+        _refuse(request, error)
     else:
-        _answer(notice, reply=reply)
+        _answer(request, reply=reply)
 
 
-def _refuse(notice: Notice, error: Exception) -> None:
+def _refuse(request: ServerRequest, error: Exception) -> None:
     if isinstance(error, errors.DecodeError):
-        log.warning("request %s of %s cannot be read: %s", notice.code, notice.address, error)
-    _answer(notice, *refusal(error, f"request {notice.code} of {notice.address}"))
+        log.warning("request %s of %s cannot be read: %s", request.code, request.address, error)
+    _answer(request, *refusal(error, f"request {request.code} of {request.address}"))
 
 
 def _answer(
-    notice: Notice, code: int = ResponseCode.SUCCESS, remark: str | None = None, reply: object = None
+    request: ServerRequest, code: int = ResponseCode.SUCCESS, remark: str | None = None, reply: object = None
 ) -> None:
     ext, body = encode(reply)
     try:
-        notice.answer(int(code), remark, ext, body)
+        request.answer(int(code), remark, ext, body)
     except errors.ConnectError as error:
-        log.debug("an answer to %s could not be sent: %s", notice.address, error)
+        log.debug("an answer to %s could not be sent: %s", request.address, error)

@@ -14,7 +14,7 @@ use pyo3::types::PyCapsule;
 /// The batches of any object that has `__arrow_c_stream__`: a batch or a table of pyarrow, polars, our own.
 ///
 /// Everything is validated, texts for being UTF-8 included: what comes from here is as sound as what is made here.
-pub fn batches(source: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
+pub(super) fn batches(source: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
     let method = source.getattr("__arrow_c_stream__").map_err(|_| {
         PyTypeError::new_err(format!("expected Arrow data, which {} is not", source.get_type()))
     })?;

@@ -5,33 +5,34 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::errors::{raise, raise_with};
+use super::decode_failure::{DecodeFailure, decode_error};
+use super::errors::raise;
+use super::ext;
 use super::received::ReceivedMessage;
-use super::waiting::{Home, wait};
-use crate::client::call::{Answer, Call as Core};
-use crate::columns::{RowError, each_row};
+use super::waiting::{OwnerProcess, wait};
+use crate::client::call::{Call as Core, KeptReply};
+use crate::columns::each_row;
 use crate::message::properties::name;
 use crate::message::tag::TagFilter;
 use crate::remoting::CallError;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
-pub struct Call {
+pub(super) struct Call {
     core: Arc<Core>,
     token: u64,
-    home: Home,
+    owner: OwnerProcess,
 }
 
 impl Call {
-    /// A handle of a request under way, or done.
-    pub fn new(core: Arc<Core>, token: u64) -> Self {
-        Self { core, token, home: Home::here() }
+    pub(super) fn new(core: Arc<Core>, token: u64) -> Self {
+        Self { core, token, owner: OwnerProcess::here() }
     }
 
     /// The reply. Raises while there is none.
-    pub fn answer(&self) -> PyResult<&Answer> {
+    pub(super) fn reply(&self) -> PyResult<&KeptReply> {
         match self.core.outcome() {
-            Some(Ok(answer)) => Ok(answer),
+            Some(Ok(reply)) => Ok(reply),
             Some(Err(error)) => Err(raise("ConnectError", &error.to_string())),
             None => Err(raise("ConnectError", "there is no reply yet")),
         }
@@ -54,7 +55,7 @@ impl Call {
         if self.done() {
             return Ok(true);
         }
-        self.home.check("call")?;
+        self.owner.check("call")?;
         wait(py, timeout, |slice| self.core.wait(slice))
     }
 
@@ -68,35 +69,31 @@ impl Call {
 
     #[getter]
     fn code(&self) -> PyResult<i32> {
-        Ok(self.answer()?.code)
+        Ok(self.reply()?.code)
     }
 
     #[getter]
     fn remark(&self) -> PyResult<Option<&str>> {
-        Ok(self.answer()?.remark.as_deref())
+        Ok(self.reply()?.remark.as_deref())
     }
 
     #[getter]
     fn ext<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (name, value) in &self.answer()?.ext {
-            dict.set_item(name, value)?;
-        }
-        Ok(dict)
+        ext::dict(py, &self.reply()?.ext)
     }
 
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &self.answer()?.body))
+        Ok(PyBytes::new(py, &self.reply()?.body))
     }
 
     #[getter]
     fn body_size(&self) -> PyResult<usize> {
-        Ok(self.answer()?.body.len())
+        Ok(self.reply()?.body.len())
     }
 
     fn rows(&self, queue: &Bound<'_, PyAny>) -> PyResult<usize> {
-        match &self.answer()?.rows {
+        match &self.reply()?.rows {
             Some(Ok(rows)) => Ok(*rows),
             Some(Err(error)) => Err(decode_error(error, queue)),
             None => Ok(0),
@@ -112,7 +109,7 @@ impl Call {
         begin: u64,
         end: u64,
     ) -> PyResult<Bound<'py, PyList>> {
-        let body = &self.answer()?.body;
+        let body = &self.reply()?.body;
         let filter = TagFilter::parse(tags);
         let list = PyList::empty(py);
         each_row(body, |at, row| {
@@ -123,13 +120,13 @@ impl Call {
             }
             Ok(())
         })
-        .map_err(|error: Broken| error.into_py_err(queue))?;
+        .map_err(|error: DecodeFailure| error.into_py_err(queue))?;
         Ok(list)
     }
 }
 
-/// How Python tells failures apart.
-pub fn failure_kind(error: &CallError) -> &'static str {
+/// The word by which Python tells failures apart.
+pub(super) fn failure_kind(error: &CallError) -> &'static str {
     match error {
         CallError::Connect { .. } => "connect",
         CallError::Overloaded { .. } => "overloaded",
@@ -138,43 +135,4 @@ pub fn failure_kind(error: &CallError) -> &'static str {
         CallError::Timeout { .. } => "timeout",
         CallError::Stopped => "closed",
     }
-}
-
-/// What can go wrong while messages are made of bytes.
-pub enum Broken {
-    /// The bytes.
-    Row(RowError),
-    /// The interpreter.
-    Python(PyErr),
-}
-
-impl From<RowError> for Broken {
-    fn from(error: RowError) -> Self {
-        Self::Row(error)
-    }
-}
-
-impl From<PyErr> for Broken {
-    fn from(error: PyErr) -> Self {
-        Self::Python(error)
-    }
-}
-
-impl Broken {
-    fn into_py_err(self, queue: &Bound<'_, PyAny>) -> PyErr {
-        match self {
-            Self::Row(error) => decode_error(&error, queue),
-            Self::Python(error) => error,
-        }
-    }
-}
-
-/// `DecodeError`, naming the queue the bytes came from.
-pub fn decode_error(error: &RowError, queue: &Bound<'_, PyAny>) -> PyErr {
-    let place = queue.str().map_or_else(|_| String::new(), |text| text.to_string());
-    let attribute = |name: &str| queue.getattr(name).ok();
-    raise_with("DecodeError", &format!("{error} ({place})"), |keywords| {
-        keywords.set_item("topic", attribute("topic"))?;
-        keywords.set_item("broker", attribute("broker"))
-    })
 }

@@ -10,10 +10,10 @@ use super::call::Call;
 use super::columns::Columns;
 use super::completions::Completions;
 use super::errors::raise;
-use super::waiting::Home;
-use crate::client::call::Call as CallCore;
-use crate::client::completions::Announce;
-use crate::client::connections::{Ask, Connections};
+use super::ext;
+use super::waiting::OwnerProcess;
+use crate::client::completions::CompletionTarget;
+use crate::client::connections::{Connections, RawRequest};
 use crate::columns::Origin;
 use crate::message::tag::TagFilter;
 use crate::remoting::Encoding;
@@ -21,30 +21,30 @@ use crate::remoting::codes::request;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
-pub struct Client {
+pub(super) struct Client {
     core: SharedConnections,
 }
 
 /// Connections that a child process leaves alone: their thread exists in the parent only, and waiting for it to
 /// end would never end.
 #[derive(Clone)]
-pub struct SharedConnections {
+pub(super) struct SharedConnections {
     /// Always there until dropped.
     core: Option<Arc<Connections>>,
-    home: Home,
+    owner: OwnerProcess,
 }
 
 impl SharedConnections {
     /// The connections, in the process that made them. Raises `ForkedError` in any other.
-    pub fn get(&self) -> PyResult<&Connections> {
-        self.home.check("client")?;
+    pub(super) fn get(&self) -> PyResult<&Connections> {
+        self.owner.check("client")?;
         self.core.as_deref().ok_or_else(|| raise("ClosedError", "the client is closed"))
     }
 }
 
 impl Drop for SharedConnections {
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.owner.is_here() {
             std::mem::forget(self.core.take());
         }
     }
@@ -52,7 +52,7 @@ impl Drop for SharedConnections {
 
 impl Client {
     /// A share of the connections.
-    pub fn share(&self) -> SharedConnections {
+    pub(super) fn share(&self) -> SharedConnections {
         self.core.clone()
     }
 }
@@ -64,7 +64,7 @@ impl Client {
     fn new(connect_timeout_ms: u64, binary: bool) -> PyResult<Self> {
         let encoding = if binary { Encoding::Binary } else { Encoding::Json };
         let connections = Connections::start(Duration::from_millis(connect_timeout_ms), encoding)?;
-        let core = SharedConnections { core: Some(Arc::new(connections)), home: Home::here() };
+        let core = SharedConnections { core: Some(Arc::new(connections)), owner: OwnerProcess::here() };
         Ok(Self { core })
     }
 
@@ -80,11 +80,10 @@ impl Client {
         completions: Option<&Completions>,
         token: u64,
     ) -> PyResult<Call> {
-        let announce = completions.map(|completions| Announce { to: completions.core(), token });
-        let call = Arc::new(CallCore::new(announce));
-        let ext = pairs(ext)?;
-        let ask = Ask { code, ext: &ext, body: body.unwrap_or_default() };
-        self.core.get()?.call(address, &ask, Duration::from_millis(timeout_ms), Arc::clone(&call));
+        let reader = completions.map(|completions| CompletionTarget { to: completions.core(), token });
+        let ext = ext::pairs(ext)?;
+        let request = RawRequest { code, ext: &ext, body: body.unwrap_or_default() };
+        let call = self.core.get()?.call(address, &request, Duration::from_millis(timeout_ms), reader);
         Ok(Call::new(call, token))
     }
 
@@ -104,15 +103,15 @@ impl Client {
         completions: &Completions,
         token: u64,
     ) -> PyResult<Call> {
-        let call = Arc::new(CallCore::new(Some(Announce { to: completions.core(), token })));
-        let ext = pairs(Some(ext))?;
-        let ask = Ask { code: request::PULL_MESSAGE, ext: &ext, body: &[] };
+        let reader = CompletionTarget { to: completions.core(), token };
+        let ext = ext::pairs(Some(ext))?;
+        let request = RawRequest { code: request::PULL_MESSAGE, ext: &ext, body: &[] };
         let (table, tags) = (columns.table(), TagFilter::parse(tags));
         let read = move |body: &[u8]| {
             let (topic, broker, queue_id) = &queue;
             table.lock().append(body, &Origin { topic, broker, queue_id: *queue_id }, &(begin..end), &tags)
         };
-        self.core.get()?.pull(address, &ask, Duration::from_millis(timeout_ms), Arc::clone(&call), read);
+        let call = self.core.get()?.pull(address, &request, Duration::from_millis(timeout_ms), reader, read);
         Ok(Call::new(call, token))
     }
 
@@ -124,15 +123,17 @@ impl Client {
         ext: Option<&Bound<'_, PyDict>>,
         body: Option<&[u8]>,
     ) -> PyResult<()> {
-        let ext = pairs(ext)?;
-        let ask = Ask { code, ext: &ext, body: body.unwrap_or_default() };
-        let told = self.core.get()?.tell(address, &ask);
-        told.map_err(|error| raise("ConnectError", &error.to_string()))
+        let ext = ext::pairs(ext)?;
+        let request = RawRequest { code, ext: &ext, body: body.unwrap_or_default() };
+        self.core
+            .get()?
+            .call_oneway(address, &request)
+            .map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
     #[pyo3(signature = (completions, token = 0))]
     fn listen(&self, completions: &Completions, token: u64) -> PyResult<()> {
-        self.core.get()?.listen(Announce { to: completions.core(), token });
+        self.core.get()?.listen(CompletionTarget { to: completions.core(), token });
         Ok(())
     }
 
@@ -142,10 +143,4 @@ impl Client {
         py.detach(|| core.stop(Duration::from_millis(grace_ms)));
         Ok(())
     }
-}
-
-/// Header fields as pairs.
-pub fn pairs(ext: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<(String, String)>> {
-    let Some(ext) = ext else { return Ok(Vec::new()) };
-    ext.iter().map(|(name, value)| Ok((name.extract()?, value.extract()?))).collect()
 }

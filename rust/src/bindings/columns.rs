@@ -1,6 +1,6 @@
 //! `Columns` and `ArrowBatch`: pulled messages as Arrow data, handed out through the Arrow C interface.
 //!
-//! Whoever takes a capsule owns the memory from then on; neither side needs the other's Arrow library.
+//! The taker of a capsule owns the memory from then on; neither side needs the other's Arrow library.
 
 use std::sync::Arc;
 
@@ -13,14 +13,15 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::call::{Call, decode_error};
+use super::call::Call;
+use super::decode_failure::decode_error;
 use super::errors::raise;
 use crate::columns::{BadText, COLUMNS, Column, DEFAULT_COUNT, Origin, Table};
 use crate::message::tag::TagFilter;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
-pub struct Columns {
+pub(super) struct Columns {
     table: Arc<Mutex<Table>>,
     schema: SchemaRef,
 }
@@ -35,7 +36,7 @@ impl Columns {
             None => Column::defaults(),
             Some(asked) => asked
                 .iter()
-                .map(|(name, kind)| Column::find(name, kind.as_deref()))
+                .map(|(name, column_type)| Column::find(name, column_type.as_deref()))
                 .collect::<Result<_, _>>()
                 .map_err(refused)?,
         };
@@ -53,8 +54,8 @@ impl Columns {
 
     #[staticmethod]
     fn known() -> Vec<(&'static str, Vec<&'static str>, bool)> {
-        let described = COLUMNS.iter().enumerate().map(|(index, (name, _, kinds))| {
-            (*name, kinds.iter().map(|kind| kind.name()).collect(), index < DEFAULT_COUNT)
+        let described = COLUMNS.iter().enumerate().map(|(index, (name, _, types))| {
+            (*name, types.iter().map(|known| known.name()).collect(), index < DEFAULT_COUNT)
         });
         described.collect()
     }
@@ -71,7 +72,7 @@ impl Columns {
     ) -> PyResult<usize> {
         let (topic, broker, queue_id): (String, String, i32) = queue.extract()?;
         let origin = Origin { topic: &topic, broker: &broker, queue_id };
-        let (body, tags) = (&call.answer()?.body, TagFilter::parse(tags));
+        let (body, tags) = (&call.reply()?.body, TagFilter::parse(tags));
         let appended = py.detach(|| self.table.lock().append(body, &origin, &(begin..end), &tags));
         appended.map_err(|error| decode_error(&error, queue))
     }
@@ -102,15 +103,15 @@ impl Columns {
 }
 
 impl Columns {
-    /// The rows, for whoever adds some without Python.
-    pub fn table(&self) -> Arc<Mutex<Table>> {
+    /// The rows, for an I/O thread that adds some without Python.
+    pub(super) fn table(&self) -> Arc<Mutex<Table>> {
         Arc::clone(&self.table)
     }
 }
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy", name = "ArrowBatch")]
-pub struct ArrowBatch {
+pub(super) struct ArrowBatch {
     batch: RecordBatch,
 }
 

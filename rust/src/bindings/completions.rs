@@ -1,4 +1,4 @@
-//! `Completions`: what has landed, for one reader.
+//! `Completions`: requests that have an outcome, for one reader.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::call::Call;
-use super::notice::Notice;
 use super::send_future::SendFuture;
-use super::waiting::{Home, wait};
-use crate::client::completions::{Completions as Core, Landed};
+use super::server_request::ServerRequest;
+use super::waiting::{OwnerProcess, wait};
+use crate::client::completions::{Completed, Completions as Core};
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
-pub struct Completions {
+pub(super) struct Completions {
     core: Arc<Core>,
-    home: Home,
+    owner: OwnerProcess,
 }
 
 impl Completions {
     /// The queue behind it.
-    pub fn core(&self) -> Arc<Core> {
+    pub(super) fn core(&self) -> Arc<Core> {
         Arc::clone(&self.core)
     }
 }
@@ -29,7 +29,7 @@ impl Completions {
 impl Completions {
     #[new]
     fn new() -> Self {
-        Self { core: Arc::default(), home: Home::here() }
+        Self { core: Arc::default(), owner: OwnerProcess::here() }
     }
 
     fn fileno(&self) -> PyResult<i32> {
@@ -39,11 +39,11 @@ impl Completions {
     #[pyo3(signature = (limit = 256))]
     fn take<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
-        for (token, landed) in self.core.take(limit) {
-            match landed {
-                Landed::Shipment(shipment) => list.append((token, SendFuture::new(shipment, self.home)))?,
-                Landed::Call(call) => list.append((token, Call::new(call, token)))?,
-                Landed::Notice(notice) => list.append((token, Notice::new(notice)))?,
+        for (token, completed) in self.core.take(limit) {
+            match completed {
+                Completed::Send(send) => list.append((token, SendFuture::new(send, self.owner)))?,
+                Completed::Call(call) => list.append((token, Call::new(call, token)))?,
+                Completed::ServerRequest(request) => list.append((token, ServerRequest(request)))?,
             }
         }
         Ok(list)
@@ -51,7 +51,7 @@ impl Completions {
 
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        self.home.check("queue of completions")?;
+        self.owner.check("queue of completions")?;
         wait(py, timeout, |slice| self.core.wait(slice))
     }
 

@@ -6,12 +6,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 /// An error of the class `class` of `rmqpy.errors`.
-pub fn raise(class: &str, message: &str) -> PyErr {
+pub(super) fn raise(class: &str, message: &str) -> PyErr {
     raise_with(class, message, |_| Ok(()))
 }
 
 /// Likewise, with attributes given as keyword arguments.
-pub fn raise_with(
+pub(super) fn raise_with(
     class: &str,
     message: &str,
     attributes: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 use super::errors::raise;
-use super::waiting::{Home, duration, wait};
+use super::waiting::{OwnerProcess, duration, wait};
 use crate::load::{Load as Core, LoadError, Plan, Position, RocketMq, Target, Work};
 use crate::remoting::Encoding;
 
@@ -14,9 +14,9 @@ type TargetTuple = (String, String, Vec<(u32, u64)>);
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
-pub struct Load {
+pub(super) struct Load {
     core: Core,
-    home: Home,
+    owner: OwnerProcess,
 }
 
 #[pymethods]
@@ -66,12 +66,12 @@ impl Load {
             pids,
         };
         let core = py.detach(|| Core::start::<RocketMq>(plan)).map_err(|error| failure(&error))?;
-        Ok(Self { core, home: Home::here() })
+        Ok(Self { core, owner: OwnerProcess::here() })
     }
 
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        self.home.check("load")?;
+        self.owner.check("load")?;
         wait(py, timeout, |slice: Duration| self.core.wait(slice))
     }
 

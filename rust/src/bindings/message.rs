@@ -1,4 +1,4 @@
-//! `Message`: what a user wants to send. Immutable, checked when it is made, free of handles.
+//! `Message`: a message to send. Immutable, checked when it is made, free of handles.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,7 +6,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMappingProxy, PyMemoryView, PyString, PyTuple};
 
-use crate::client::fields::{self, Delivery, Fields};
+use super::ext;
+use crate::client::message_fields::{self, Delivery, MessageFields};
 use crate::message::tag::java_hash;
 
 /// Bytes of a body that `repr` shows.
@@ -14,19 +15,19 @@ const REPR_BYTES: usize = 64;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy", name = "Message")]
-pub struct Message {
-    fields: Fields,
+pub(super) struct Message {
+    fields: MessageFields,
     body: Py<PyBytes>,
 }
 
 impl Message {
     /// Everything but the body.
-    pub fn fields(&self) -> &Fields {
+    pub(super) fn fields(&self) -> &MessageFields {
         &self.fields
     }
 
     /// The body as it was given.
-    pub fn body_bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
+    pub(super) fn body_bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
         self.body.bind(py).as_bytes()
     }
 }
@@ -54,11 +55,11 @@ impl Message {
         priority: Option<i32>,
         flag: i32,
     ) -> PyResult<Self> {
-        let fields = Fields {
+        let fields = MessageFields {
             topic,
             tag,
             keys: keys.map_or_else(|| Ok(Vec::new()), words)?,
-            properties: properties.map_or_else(|| Ok(Vec::new()), pairs)?,
+            properties: properties.map_or_else(|| Ok(Vec::new()), property_pairs)?,
             sharding_key,
             delivery: delivery(deliver_at, deliver_after, delay_level)?,
             priority,
@@ -148,7 +149,7 @@ impl Message {
 
     #[staticmethod]
     fn is_reserved(name: &str) -> bool {
-        fields::is_reserved(name)
+        message_fields::is_reserved(name)
     }
 
     #[pyo3(signature = (**changes))]
@@ -213,11 +214,7 @@ impl Message {
 
 impl Message {
     fn property_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (name, value) in &self.fields.properties {
-            dict.set_item(name, value)?;
-        }
-        Ok(dict)
+        ext::dict(py, &self.fields.properties)
     }
 
     /// The arguments that make this message again.
@@ -239,7 +236,7 @@ impl Message {
 }
 
 /// `bytes` as they are, text as UTF-8, anything else that lends its memory as a copy.
-pub fn bytes_of<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+pub(super) fn bytes_of<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     if let Ok(bytes) = body.cast_exact::<PyBytes>() {
         return Ok(bytes.clone());
     }
@@ -262,7 +259,7 @@ fn words(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     keys.try_iter()?.map(|key| key?.extract()).collect()
 }
 
-fn pairs(properties: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+fn property_pairs(properties: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
     properties.call_method0("items")?.try_iter()?.map(|pair| pair?.extract()).collect()
 }
 
@@ -295,7 +292,7 @@ fn repr_text(py: Python<'_>, text: &str) -> PyResult<String> {
 }
 
 /// The body as Python writes it, cut so that a log line stays one.
-pub fn repr_body(body: &Bound<'_, PyBytes>) -> PyResult<String> {
+pub(super) fn repr_body(body: &Bound<'_, PyBytes>) -> PyResult<String> {
     let bytes = body.as_bytes();
     let Some(start) = bytes.get(..REPR_BYTES).filter(|start| start.len() < bytes.len()) else {
         return Ok(body.repr()?.to_cow()?.into_owned());

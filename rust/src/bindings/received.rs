@@ -8,14 +8,14 @@ use pyo3::types::{
     PyBytes, PyDateTime, PyDict, PyMappingProxy, PyMemoryView, PyString, PyTuple, PyType, PyTzInfo,
 };
 
-use super::call::decode_error;
+use super::decode_failure::decode_error;
 use super::message::repr_body;
 use crate::columns::Row;
 use crate::message::properties::{self, name};
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy", name = "ReceivedMessage")]
-pub struct ReceivedMessage {
+pub(super) struct ReceivedMessage {
     /// The whole record; of a batch, the record its members share.
     record: Bytes,
     /// Place in that batch.
@@ -30,7 +30,7 @@ type Restored<'py> = (Bound<'py, PyBytes>, Option<u32>, Bound<'py, PyAny>);
 
 impl ReceivedMessage {
     /// The message in `record`, or in the batch there at `index`.
-    pub fn new(record: Bytes, index: Option<u32>, queue: Py<PyAny>) -> Self {
+    pub(super) fn new(record: Bytes, index: Option<u32>, queue: Py<PyAny>) -> Self {
         Self { record, index, queue, body: PyOnceLock::new(), properties: PyOnceLock::new() }
     }
 

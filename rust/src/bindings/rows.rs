@@ -1,4 +1,4 @@
-//! `Rows` and `Parcel`: an Arrow batch on its way out, row by row, without a Python object for any of them.
+//! `Rows` and `SendBatch`: an Arrow batch on its way out, row by row, without a Python object for any of them.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::arrow_import::batches;
+use crate::client::row_columns::RowsError;
 use crate::client::rows as core;
-use crate::client::rows::{Identity, Limits, Place, Placement, RowsError};
+use crate::client::rows::{Identity, Limits, Place, Placement};
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
-pub struct Rows {
+pub(super) struct Rows {
     parts: Vec<core::Rows>,
     alone_from_bytes: Option<usize>,
 }
@@ -54,7 +55,7 @@ impl Rows {
     }
 
     #[pyo3(signature = (topic, *, queues, placement = "turn", messages_max = 64, bytes_max = 1 << 20))]
-    fn parcels(
+    fn send_batches(
         &self,
         py: Python<'_>,
         topic: &str,
@@ -62,7 +63,7 @@ impl Rows {
         placement: &str,
         messages_max: usize,
         bytes_max: usize,
-    ) -> PyResult<Vec<Parcel>> {
+    ) -> PyResult<Vec<SendBatch>> {
         let placement = match placement {
             "turn" => Placement::Turn,
             "hash" => Placement::Hash,
@@ -70,48 +71,48 @@ impl Rows {
             other => return Err(PyValueError::new_err(format!("placement {other:?}"))),
         };
         let limits = Limits { rows_max: messages_max, bytes_max, alone_from_bytes: self.alone_from_bytes };
-        let parcels = py.detach(|| {
+        let found = py.detach(|| {
             let mut found = Vec::new();
             for (part, rows) in self.parts.iter().enumerate() {
-                let parcels = rows.parcels(topic, queues, placement, limits)?;
-                found.extend(parcels.into_iter().map(|parcel| Parcel { part, parcel }));
+                let batches = rows.send_batches(topic, queues, placement, limits)?;
+                found.extend(batches.into_iter().map(|batch| SendBatch { part, batch }));
             }
             Ok(found)
         });
-        parcels.map_err(refused)
+        found.map_err(refused)
     }
 
     fn __len__(&self) -> usize {
-        self.parts.iter().map(core::Rows::len).sum()
+        self.parts.iter().map(core::Rows::count).sum()
     }
 }
 
 impl Rows {
-    /// The rows a parcel was made of.
-    pub fn part(&self, parcel: &Parcel) -> PyResult<&core::Rows> {
-        self.parts.get(parcel.part).ok_or_else(|| PyValueError::new_err("a parcel of other rows"))
+    /// The rows a send batch was made of.
+    pub(super) fn part(&self, batch: &SendBatch) -> PyResult<&core::Rows> {
+        self.parts.get(batch.part).ok_or_else(|| PyValueError::new_err("a send batch of other rows"))
     }
 }
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
-pub struct Parcel {
+pub(super) struct SendBatch {
     part: usize,
-    parcel: core::Parcel,
+    batch: core::SendBatch,
 }
 
-impl Parcel {
+impl SendBatch {
     /// The rows in it.
-    pub fn core(&self) -> &core::Parcel {
-        &self.parcel
+    pub(super) fn core(&self) -> &core::SendBatch {
+        &self.batch
     }
 }
 
 #[pymethods]
-impl Parcel {
+impl SendBatch {
     #[getter]
     fn place(&self) -> (Option<usize>, Option<String>, Option<i32>) {
-        match &self.parcel.place {
+        match &self.batch.place {
             Place::Any => (None, None, None),
             Place::Index(index) => (Some(*index), None, None),
             Place::Queue(broker, queue_id) => (None, broker.clone(), Some(*queue_id)),
@@ -119,11 +120,11 @@ impl Parcel {
     }
 
     fn __len__(&self) -> usize {
-        self.parcel.len()
+        self.batch.count()
     }
 }
 
 /// A row that cannot be sent, as the `ValueError` a message of the same content raises.
-pub fn refused(error: RowsError) -> PyErr {
+pub(super) fn refused(error: RowsError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

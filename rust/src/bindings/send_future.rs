@@ -1,4 +1,4 @@
-//! `SendFuture`: a message on its way, or what became of it.
+//! `SendFuture`: a message on its way, or its outcome.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,14 +9,15 @@ use pyo3::types::{PyList, PyTuple};
 
 use super::call::failure_kind;
 use super::errors::raise;
-use super::waiting::{Home, wait};
-use crate::client::shipment::{Attempt, Phase, Receipt, SendFailure, Shipment};
+use super::waiting::{OwnerProcess, wait};
+use crate::client::pending_send::{Attempt, PendingSend, Phase};
+use crate::client::receipt::{Receipt, SendFailure};
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy", name = "SendFuture")]
-pub struct SendFuture {
-    shipment: Arc<Shipment>,
-    home: Home,
+pub(super) struct SendFuture {
+    send: Arc<PendingSend>,
+    owner: OwnerProcess,
 }
 
 /// Broker, queue id, address, kind of failure, response code, text, seconds.
@@ -24,21 +25,21 @@ type AttemptFacts = (String, i32, String, &'static str, Option<i32>, String, f64
 
 impl SendFuture {
     /// A handle of a send under way, or over, in the process that made it.
-    pub fn new(shipment: Arc<Shipment>, home: Home) -> Self {
-        Self { shipment, home }
+    pub(super) fn new(send: Arc<PendingSend>, owner: OwnerProcess) -> Self {
+        Self { send, owner }
     }
 
     /// The send behind it.
-    pub fn shipment(&self) -> &Arc<Shipment> {
-        &self.shipment
+    pub(super) fn send(&self) -> &Arc<PendingSend> {
+        &self.send
     }
 
     fn wait_over(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         if self.done() {
             return Ok(());
         }
-        self.home.check("send")?;
-        if wait(py, timeout, |slice| self.shipment.wait_over(slice))? {
+        self.owner.check("send")?;
+        if wait(py, timeout, |slice| self.send.wait_over(slice))? {
             return Ok(());
         }
         Err(raise("RequestTimeout", "the send is still under way; wait again, or give it more send_timeout"))
@@ -46,16 +47,16 @@ impl SendFuture {
 
     /// One `SendResult` per message.
     fn outcome<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let (py, shipment) = (slf.py(), &slf.get().shipment);
-        let receipt = shipment.with_phase(|phase| match phase {
+        let (py, send) = (slf.py(), &slf.get().send);
+        let receipt = send.with_phase(|phase| match phase {
             Phase::Stored(receipt) => Some(receipt.clone()),
             _ => None,
         });
         let Some(receipt) = receipt else { return Err(Self::failure(slf)?) };
-        let results = Results::of(py, shipment, &receipt)?;
+        let results = Results::of(py, send, &receipt)?;
         let mut offset_ids = receipt.offset_message_id.split(',');
         (0..)
-            .zip(shipment.outgoing().unique_ids())
+            .zip(send.encoded().unique_ids())
             .map(|(index, unique_id)| results.make(unique_id, offset_ids.next().unwrap_or_default(), index))
             .collect()
     }
@@ -80,7 +81,7 @@ struct Results<'py> {
 }
 
 impl<'py> Results<'py> {
-    fn of(py: Python<'py>, shipment: &Shipment, receipt: &Receipt) -> PyResult<Self> {
+    fn of(py: Python<'py>, send: &PendingSend, receipt: &Receipt) -> PyResult<Self> {
         static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static KIND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         static QUEUE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -88,14 +89,14 @@ impl<'py> Results<'py> {
         let new =
             NEW.get_or_try_init(py, || py.get_type::<PyTuple>().getattr("__new__").map(Bound::unbind))?;
         let new = new.bind(py);
-        let place = (shipment.outgoing().topic(), &*receipt.broker, receipt.queue_id);
+        let place = (send.encoded().topic(), &*receipt.broker, receipt.queue_id);
         let queue = new.call1((QUEUE.import(py, "rmqpy.message", "MessageQueue")?, place))?;
         let status = STATUSES.import(py, "rmqpy.client.outcome", "STATUSES")?.get_item(receipt.code)?;
         let rest = [
             status,
             receipt.transaction_id.as_deref().into_pyobject(py)?.into_any(),
             receipt.recall_handle.as_deref().into_pyobject(py)?.into_any(),
-            (shipment.attempts_failed() + 1).into_pyobject(py)?.into_any(),
+            (send.attempts_failed() + 1).into_pyobject(py)?.into_any(),
         ];
         let kind = KIND.import(py, "rmqpy.message", "SendResult")?;
         Ok(Self { new, kind, queue, first_offset: receipt.queue_offset, rest })
@@ -113,7 +114,7 @@ impl<'py> Results<'py> {
 #[pymethods]
 impl SendFuture {
     fn done(&self) -> bool {
-        self.shipment.is_over()
+        self.send.is_over()
     }
 
     #[pyo3(signature = (timeout = None))]
@@ -134,7 +135,7 @@ impl SendFuture {
     #[pyo3(signature = (timeout = None))]
     fn exception<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         slf.get().wait_over(slf.py(), timeout)?;
-        match slf.get().shipment.phase() {
+        match slf.get().send.phase() {
             Phase::GivenUp => {
                 Ok(Some(Self::failure(slf)?.into_value(slf.py()).into_bound(slf.py()).into_any()))
             }
@@ -143,63 +144,63 @@ impl SendFuture {
     }
 
     fn settle(&self, py: Python<'_>) -> PyResult<bool> {
-        self.home.check("send")?;
-        wait(py, None, |slice| self.shipment.wait_attempt(slice))?;
+        self.owner.check("send")?;
+        wait(py, None, |slice| self.send.wait_attempt(slice))?;
         Ok(self.done())
     }
 
     fn give_up(&self) {
-        self.shipment.give_up();
+        self.send.give_up();
     }
 
     #[getter]
     fn topic(&self) -> &str {
-        self.shipment.outgoing().topic()
+        self.send.encoded().topic()
     }
 
     #[getter]
     fn message_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.shipment.outgoing().unique_ids())
+        PyList::new(py, self.send.encoded().unique_ids())
     }
 
     #[getter]
     fn is_batch(&self) -> bool {
-        self.shipment.outgoing().is_batch()
+        self.send.encoded().is_batch()
     }
 
     #[getter]
     fn is_pinned(&self) -> bool {
-        self.shipment.is_pinned()
+        self.send.is_pinned()
     }
 
     #[getter]
     fn queue_id(&self) -> i32 {
-        self.shipment.target().queue_id
+        self.send.target().queue_id
     }
 
     #[getter]
     fn broker(&self) -> String {
-        self.shipment.target().broker.to_string()
+        self.send.target().broker.to_string()
     }
 
     #[getter]
     fn remaining(&self) -> f64 {
-        self.shipment.deadline().saturating_duration_since(Instant::now()).as_secs_f64()
+        self.send.deadline().saturating_duration_since(Instant::now()).as_secs_f64()
     }
 
     #[getter]
     fn attempts(&self) -> Vec<AttemptFacts> {
-        self.shipment.attempts().iter().map(facts).collect()
+        self.send.attempts().iter().map(facts).collect()
     }
 
     fn __repr__(&self) -> String {
-        let state = match self.shipment.phase() {
-            Phase::Flying => "on its way",
+        let state = match self.send.phase() {
+            Phase::InFlight => "on its way",
             Phase::Failed => "between two attempts",
             Phase::Stored(_) => "stored",
             Phase::GivenUp => "failed",
         };
-        format!("<SendFuture to {}: {state}>", self.shipment.outgoing().topic())
+        format!("<SendFuture to {}: {state}>", self.send.encoded().topic())
     }
 }
 

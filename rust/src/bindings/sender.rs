@@ -1,4 +1,4 @@
-//! `Sender`: the native half of a producer. Messages become frames here, and their outcomes land here.
+//! `Sender`: the native half of a producer. Messages become frames here, and their outcomes arrive here.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use super::client::{Client, SharedConnections};
 use super::completions::Completions;
 use super::errors::raise;
 use super::message::{Message, bytes_of};
-use super::rows::{Parcel, Rows, refused};
+use super::rows::{Rows, SendBatch, refused};
 use super::send_future::SendFuture;
-use super::waiting::{Home, duration, wait};
-use crate::client::completions::{Announce, Completions as CompletionsCore};
-use crate::client::fields::check_group;
-use crate::client::outgoing::{Letterhead, Outgoing};
-use crate::client::rota::Rotas;
-use crate::client::shipment::{Shipment, ShipmentOptions, Target};
-use crate::client::window::Window;
+use super::waiting::{OwnerProcess, duration, wait};
+use crate::client::completions::Completions as CompletionsCore;
+use crate::client::encoded_send::{EncodedSend, ProducerContext};
+use crate::client::message_fields::check_group;
+use crate::client::pending_send::{PendingSend, SendOptions};
+use crate::client::route_cache::{RouteCache, Target};
+use crate::client::send_budget::SendBudget;
 use crate::clock::{SharedClock, SystemClock};
 use crate::message::sysflag::Compression;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
-pub struct Sender {
+pub(super) struct Sender {
     connections: SharedConnections,
-    letterhead: Arc<Letterhead>,
-    window: Arc<Window>,
+    context: Arc<ProducerContext>,
+    budget: Arc<SendBudget>,
     completions: Arc<CompletionsCore>,
     retry_not_safe: bool,
-    defaults: Defaults,
-    rotas: Rotas,
+    defaults: SendDefaults,
+    routes: RouteCache,
     clock: SharedClock,
-    home: Home,
+    owner: OwnerProcess,
 }
 
-/// What holds for a message whose sender says nothing else. Seconds, bytes.
-struct Defaults {
+/// Settings of a message whose sender says nothing else. Seconds, bytes.
+struct SendDefaults {
     timeout: f64,
     room_timeout: f64,
     body_bytes_max: usize,
@@ -75,34 +75,34 @@ impl Sender {
                 return Err(raise("ConfigError", &format!("compression {other:?}: use zlib, lz4 or zstd")));
             }
         };
-        let ids = Letterhead::unique_ids(RandomState::new().hash_one(0) as u32);
+        let ids = ProducerContext::unique_ids(RandomState::new().hash_one(0) as u32);
         Ok(Self {
             connections: client.share(),
-            letterhead: Arc::new(Letterhead {
+            context: Arc::new(ProducerContext {
                 group,
                 compress_from_bytes: compress_above,
                 compression,
                 template_queues,
                 ids,
             }),
-            window: Arc::new(Window::new(max_in_flight.max(1), max_buffered_bytes)),
+            budget: Arc::new(SendBudget::new(max_in_flight.max(1), max_buffered_bytes)),
             completions: completions.core(),
             retry_not_safe,
-            defaults: Defaults { timeout, room_timeout, body_bytes_max },
-            rotas: Rotas::default(),
+            defaults: SendDefaults { timeout, room_timeout, body_bytes_max },
+            routes: RouteCache::default(),
             clock: SystemClock::shared(),
-            home: Home::here(),
+            owner: OwnerProcess::here(),
         })
     }
 
     fn learn(&self, topic: &str, queues: Vec<(String, String, i32)>, fresh: f64) {
         let targets = queues.iter().map(|(address, broker, queue_id)| target(address, broker, *queue_id));
         let first = RandomState::new().hash_one(topic) as usize >> 1;
-        self.rotas.learn(topic, targets.collect(), first, Instant::now() + duration(fresh));
+        self.routes.learn(topic, targets.collect(), first, Instant::now() + duration(fresh));
     }
 
     fn forget(&self, topic: &str) {
-        self.rotas.forget(topic);
+        self.routes.forget(topic);
     }
 
     #[pyo3(signature = (message, body = None, *, announce = "failures"))]
@@ -113,12 +113,12 @@ impl Sender {
         body: Option<&Bound<'_, PyAny>>,
         announce: &str,
     ) -> PyResult<Option<SendFuture>> {
-        let Some((outgoing, target, is_pinned)) = self.address(py, message, body)? else { return Ok(None) };
-        let Defaults { timeout, room_timeout, .. } = self.defaults;
+        let Some((encoded, target, is_pinned)) = self.address(py, message, body)? else { return Ok(None) };
+        let SendDefaults { timeout, room_timeout, .. } = self.defaults;
         let options = self.options(announce, 0, is_pinned)?;
-        let future = self.ship(py, outgoing, target, timeout, room_timeout, options)?;
+        let future = self.start(py, encoded, target, timeout, room_timeout, options)?;
         let is_full =
-            || raise("BufferFull", &format!("{} messages are on their way", self.window.messages()));
+            || raise("BufferFull", &format!("{} messages are on their way", self.budget.messages()));
         future.map(Some).ok_or_else(is_full)
     }
 
@@ -166,10 +166,10 @@ impl Sender {
         token: u64,
         is_pinned: bool,
     ) -> PyResult<Option<SendFuture>> {
-        let outgoing = self.outgoing(py, message);
+        let encoded = self.encoded(py, message);
         let target = target(address, broker, queue_id);
         let options = self.options(announce, token, is_pinned)?;
-        self.ship(py, outgoing, target, timeout, room_timeout, options)
+        self.start(py, encoded, target, timeout, room_timeout, options)
     }
 
     #[pyo3(signature = (messages, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = "failures",
@@ -192,19 +192,19 @@ impl Sender {
             return Err(raise("ConfigError", "a batch needs at least one message"));
         };
         let members = messages.iter().map(|message| (message.fields(), message.body_bytes(py)));
-        let outgoing = self.letterhead.batch(&first.fields().topic, members, self.clock.wall_ms());
+        let encoded = self.context.batch(&first.fields().topic, members, self.clock.wall_ms());
         let target = target(address, broker, queue_id);
         let options = self.options(announce, token, is_pinned)?;
-        self.ship(py, outgoing, target, timeout, room_timeout, options)
+        self.start(py, encoded, target, timeout, room_timeout, options)
     }
 
-    #[pyo3(signature = (rows, parcel, address, broker, queue_id, *, timeout, room_timeout = 0.0, is_pinned = false))]
+    #[pyo3(signature = (rows, batch, address, broker, queue_id, *, timeout, room_timeout = 0.0, is_pinned = false))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
-    fn send_parcel(
+    fn send_rows(
         &self,
         py: Python<'_>,
         rows: &Rows,
-        parcel: &Parcel,
+        batch: &SendBatch,
         address: &str,
         broker: &str,
         queue_id: i32,
@@ -212,10 +212,10 @@ impl Sender {
         room_timeout: f64,
         is_pinned: bool,
     ) -> PyResult<Option<SendFuture>> {
-        let (part, now_ms) = (rows.part(parcel)?, self.clock.wall_ms());
-        let packed = py.detach(|| part.pack(&self.letterhead, parcel.core(), now_ms)).map_err(refused)?;
+        let (part, now_ms) = (rows.part(batch)?, self.clock.wall_ms());
+        let encoded = py.detach(|| part.encode(&self.context, batch.core(), now_ms)).map_err(refused)?;
         let options = self.options("failures", 0, is_pinned)?;
-        self.ship(py, packed, target(address, broker, queue_id), timeout, room_timeout, options)
+        self.start(py, encoded, target(address, broker, queue_id), timeout, room_timeout, options)
     }
 
     fn send_oneway(
@@ -226,15 +226,15 @@ impl Sender {
         broker: &str,
         queue_id: i32,
     ) -> PyResult<()> {
-        let outgoing = self.outgoing(py, message);
-        let told = self.connections.get()?.ship_oneway(&outgoing, &target(address, broker, queue_id));
-        told.map_err(|error| raise("ConnectError", &error.to_string()))
+        let encoded = self.encoded(py, message);
+        let sent = self.connections.get()?.send_oneway(&encoded, &target(address, broker, queue_id));
+        sent.map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
     fn again(&self, future: &SendFuture, address: &str, broker: &str, queue_id: i32) -> PyResult<()> {
         let connections = self.connections.get()?;
-        if future.shipment().again(target(address, broker, queue_id)) {
-            connections.ship(future.shipment());
+        if future.send().again(target(address, broker, queue_id)) {
+            connections.send(future.send(), &self.completions);
         }
         Ok(())
     }
@@ -242,103 +242,108 @@ impl Sender {
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         self.connections.get()?;
-        wait(py, timeout, |slice| self.window.drained(slice))
+        wait(py, timeout, |slice| self.budget.drained(slice))
     }
 
     fn has_room(&self, size: usize) -> bool {
-        self.window.has_room(size)
+        self.budget.has_room(size)
     }
 
     #[getter]
     fn in_flight(&self) -> usize {
-        self.window.messages()
+        self.budget.messages()
     }
 }
 
 impl Sender {
-    fn outgoing(&self, py: Python<'_>, message: &Message) -> Outgoing {
+    fn encoded(&self, py: Python<'_>, message: &Message) -> EncodedSend {
         let (fields, body, now_ms) = (message.fields(), message.body_bytes(py), self.clock.wall_ms());
-        self.pack(py, body.len(), || self.letterhead.message(fields, body, now_ms))
+        self.encode(py, body.len(), || self.context.message(fields, body, now_ms))
     }
 
     /// Compressing takes tens of microseconds: others may run meanwhile.
-    fn pack(&self, py: Python<'_>, body_bytes: usize, pack: impl FnOnce() -> Outgoing + Send) -> Outgoing {
-        match self.letterhead.compress_from_bytes {
-            Some(limit) if body_bytes >= limit => py.detach(pack),
-            _ => pack(),
+    fn encode(
+        &self,
+        py: Python<'_>,
+        body_bytes: usize,
+        encode: impl FnOnce() -> EncodedSend + Send,
+    ) -> EncodedSend {
+        match self.context.compress_from_bytes {
+            Some(limit) if body_bytes >= limit => py.detach(encode),
+            _ => encode(),
         }
     }
 
-    /// What is sent, where to, and whether only there. `None` where that takes a closer look.
+    /// The message as it is sent, its target, and whether only that will do. `None` where that takes a closer look.
     fn address(
         &self,
         py: Python<'_>,
         message: &Bound<'_, PyAny>,
         body: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<(Outgoing, Target, bool)>> {
+    ) -> PyResult<Option<(EncodedSend, Target, bool)>> {
         let fits = |body: &[u8]| (1..=self.defaults.body_bytes_max).contains(&body.len());
-        if !self.home.is_here() {
+        if !self.owner.is_here() {
             return Ok(None);
         }
         let now = Instant::now();
         if let Ok(topic) = message.cast::<PyString>() {
-            let (Some(rota), Some(body)) = (self.rotas.get(topic.to_cow()?.as_ref(), now), body) else {
+            let (Some(rotation), Some(body)) = (self.routes.get(topic.to_cow()?.as_ref(), now), body) else {
                 return Ok(None);
             };
             let body = bytes_of(body)?;
             let (body, now_ms) = (body.as_bytes(), self.clock.wall_ms());
-            let Some(target) = rota.next().filter(|_| fits(body)) else { return Ok(None) };
-            let plain = || self.letterhead.plain(rota.topic(), body, now_ms);
-            return Ok(Some((self.pack(py, body.len(), plain), target.clone(), false)));
+            let Some(target) = rotation.next().filter(|_| fits(body)) else { return Ok(None) };
+            let plain = || self.context.plain(rotation.topic(), body, now_ms);
+            return Ok(Some((self.encode(py, body.len(), plain), target.clone(), false)));
         }
         let Ok(message) = message.cast::<Message>() else { return Ok(None) };
         let message = message.get();
         let fields = message.fields();
-        let Some(rota) = self.rotas.get(&fields.topic, now).filter(|_| body.is_none()) else {
+        let Some(rotation) = self.routes.get(&fields.topic, now).filter(|_| body.is_none()) else {
             return Ok(None);
         };
         let key = fields.sharding_key.as_deref();
-        let target = key.map_or_else(|| rota.next(), |key| rota.of_key(key));
+        let target = key.map_or_else(|| rotation.next(), |key| rotation.of_key(key));
         let Some(target) = target.filter(|_| fits(message.body_bytes(py))) else { return Ok(None) };
-        Ok(Some((self.outgoing(py, message), target.clone(), key.is_some())))
+        Ok(Some((self.encoded(py, message), target.clone(), key.is_some())))
     }
 
-    fn options(&self, announce: &str, token: u64, is_pinned: bool) -> PyResult<ShipmentOptions> {
+    fn options(&self, announce: &str, token: u64, is_pinned: bool) -> PyResult<SendOptions> {
         let (is_announced, failures_only) = match announce {
             "never" => (false, false),
             "failures" => (true, true),
             "always" => (true, false),
             other => return Err(PyValueError::new_err(format!("announce {other:?}"))),
         };
-        Ok(ShipmentOptions {
-            window: Some(Arc::clone(&self.window)),
-            announce: is_announced.then(|| Announce { to: Arc::clone(&self.completions), token }),
+        Ok(SendOptions {
+            budget: Some(Arc::clone(&self.budget)),
+            token: is_announced.then_some(token),
             failures_only,
             retry_not_safe: self.retry_not_safe,
             is_pinned,
         })
     }
 
-    fn ship(
+    fn start(
         &self,
         py: Python<'_>,
-        outgoing: Outgoing,
+        encoded: EncodedSend,
         target: Target,
         timeout: f64,
         room_timeout: f64,
-        options: ShipmentOptions,
+        options: SendOptions,
     ) -> PyResult<Option<SendFuture>> {
         let connections = self.connections.get()?;
-        let bytes = outgoing.bytes();
-        let has_room = self.window.take(bytes, Duration::ZERO)
-            || (room_timeout > 0.0 && wait(py, Some(room_timeout), |slice| self.window.take(bytes, slice))?);
+        let bytes = encoded.bytes();
+        let has_room = self.budget.take(bytes, Duration::ZERO)
+            || (room_timeout > 0.0 && wait(py, Some(room_timeout), |slice| self.budget.take(bytes, slice))?);
         if !has_room {
             return Ok(None);
         }
         let deadline = Instant::now() + duration(timeout);
-        let shipment = Arc::new(Shipment::new(outgoing, target, deadline, options));
-        connections.ship(&shipment);
-        Ok(Some(SendFuture::new(shipment, self.home)))
+        let send = Arc::new(PendingSend::new(encoded, target, deadline, options));
+        connections.send(&send, &self.completions);
+        Ok(Some(SendFuture::new(send, self.owner)))
     }
 }
 

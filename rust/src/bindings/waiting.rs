@@ -1,4 +1,4 @@
-//! Waiting from Python: in slices that look for signals, never holding the interpreter.
+//! Waits from Python: in slices that look for signals, never holding the interpreter.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// Calls `sleep` with slices of `timeout` (`None`: for ever) until it says that what was waited for is there.
 /// False when time is up. Raises what a signal handler raises.
-pub fn wait(
+pub(super) fn wait(
     py: Python<'_>,
     timeout: Option<f64>,
     mut sleep: impl FnMut(Duration) -> bool + Send,
@@ -30,27 +30,27 @@ pub fn wait(
 }
 
 /// Seconds as Python counts them; what is negative or no number is no time.
-pub fn duration(seconds: f64) -> Duration {
+pub(super) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 { Duration::MAX } else { Duration::ZERO })
 }
 
 /// The process that made an object. After `fork()` its threads and sockets are the parent's.
 #[derive(Clone, Copy, Debug)]
-pub struct Home(u32);
+pub(super) struct OwnerProcess(u32);
 
-impl Home {
+impl OwnerProcess {
     /// This process.
-    pub fn here() -> Self {
+    pub(super) fn here() -> Self {
         Self(std::process::id())
     }
 
     /// Whether this is still the process the object was made in.
-    pub fn is_here(self) -> bool {
+    pub(super) fn is_here(self) -> bool {
         self.0 == std::process::id()
     }
 
     /// Raises `ForkedError` in any other process.
-    pub fn check(self, what: &str) -> PyResult<()> {
+    pub(super) fn check(self, what: &str) -> PyResult<()> {
         if self.is_here() {
             Ok(())
         } else {

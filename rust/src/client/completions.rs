@@ -1,8 +1,8 @@
-//! What has landed since somebody last looked: many completions, one wake-up.
+//! Completion queue: many outcomes, one wake-up.
 //!
-//! Owns the way from the I/O threads up to one reader, which either sleeps in `wait` or watches a descriptor in
-//! its event loop. Invariant: the descriptor is readable whenever the queue is not empty. The queue is bounded by
-//! the requests in flight, each of which enters it once, and by `notices`.
+//! Owns the way from the I/O threads up to one reader, which either sleeps in `wait` or polls a descriptor in its
+//! event loop. Invariant: the descriptor is readable whenever the queue is not empty. The queue is bounded by the
+//! requests in flight, each of which enters it once, and by the bound of `listener`.
 //! Threads: `push` from I/O threads, never blocking; `take` and `wait` from the reader's thread.
 
 use std::collections::VecDeque;
@@ -15,128 +15,133 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::call::Call;
-use super::notices::Notice;
-use super::shipment::Shipment;
+use super::pending_send::PendingSend;
+use super::server_request::ServerRequest;
 
-/// A request that has an outcome, or a notice.
+/// A request that has an outcome, or one that a server sent unasked.
 #[derive(Debug)]
-pub enum Landed {
-    /// A send: stored, or failed and waiting for a decision.
-    Shipment(Arc<Shipment>),
-    /// Any other request.
+pub(crate) enum Completed {
+    /// Stored, or failed and waiting for a decision.
+    Send(Arc<PendingSend>),
     Call(Arc<Call>),
-    /// What a server said without being asked.
-    Notice(Arc<Notice>),
+    ServerRequest(Arc<ServerRequest>),
 }
 
 /// A wake-up pipe: the writing end, then the reading end.
-type Bell = (UnixStream, UnixStream);
+type Wakeup = (UnixStream, UnixStream);
 
-/// The queue of things that have landed.
 #[derive(Debug, Default)]
-pub struct Completions {
-    state: Mutex<State>,
+pub(crate) struct Completions {
+    queue: Mutex<Queue>,
     arrived: Condvar,
-    bell: OnceLock<Bell>,
+    wakeup: OnceLock<Wakeup>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    landed: VecDeque<(u64, Landed)>,
+struct Queue {
+    completed: VecDeque<(u64, Completed)>,
     is_closed: bool,
 }
 
-/// Where the outcome of a request is announced, and under which number.
+/// Where the outcome of a request is announced, and under which number of the reader's.
 #[derive(Clone, Debug)]
-pub struct Announce {
-    /// The reader's queue.
-    pub to: Arc<Completions>,
-    /// The reader's name for the request.
-    pub token: u64,
+pub(crate) struct CompletionTarget {
+    pub(crate) to: Arc<Completions>,
+    pub(crate) token: u64,
+}
+
+impl CompletionTarget {
+    pub(super) fn push(&self, completed: Completed) -> bool {
+        self.to.push(self.token, completed)
+    }
 }
 
 impl Completions {
-    /// Adds one; rings the bell when the reader may be asleep. False after `close`: nobody will look.
-    pub fn push(&self, token: u64, landed: Landed) -> bool {
-        let mut state = self.state.lock();
-        if state.is_closed {
+    /// Adds one; wakes a reader that may be asleep. False after `close`: there is no reader any more.
+    pub(super) fn push(&self, token: u64, completed: Completed) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.is_closed {
             return false;
         }
-        let was_empty = state.landed.is_empty();
-        state.landed.push_back((token, landed));
+        let was_empty = queue.completed.is_empty();
+        queue.completed.push_back((token, completed));
         if was_empty {
-            self.ring();
+            self.wake();
         }
-        drop(state);
+        drop(queue);
         self.arrived.notify_one();
         true
     }
 
+    /// Adds a send whose attempt has an outcome. A failed one has no decision to wait for where the reader is gone.
+    pub(super) fn announce(&self, token: u64, send: &Arc<PendingSend>) {
+        if !self.push(token, Completed::Send(Arc::clone(send))) {
+            send.give_up();
+        }
+    }
+
     /// Up to `limit` of them, oldest first, without waiting.
-    pub fn take(&self, limit: usize) -> Vec<(u64, Landed)> {
-        let mut state = self.state.lock();
-        let count = limit.min(state.landed.len());
-        let taken = state.landed.drain(..count).collect();
-        if state.landed.is_empty() && count > 0 {
-            self.hush();
+    pub(crate) fn take(&self, limit: usize) -> Vec<(u64, Completed)> {
+        let mut queue = self.queue.lock();
+        let count = limit.min(queue.completed.len());
+        let taken = queue.completed.drain(..count).collect();
+        if queue.completed.is_empty() && count > 0 {
+            self.clear();
         }
         taken
     }
 
-    /// How many of them wait.
-    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> usize {
-        self.state.lock().landed.len()
+    pub(super) fn len(&self) -> usize {
+        self.queue.lock().completed.len()
     }
 
     /// Sleeps until something is there, `close` was called, or `timeout` has passed. False for the last.
-    pub fn wait(&self, timeout: Duration) -> bool {
-        let mut state = self.state.lock();
-        if state.landed.is_empty() && !state.is_closed {
-            self.arrived.wait_for(&mut state, timeout);
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.completed.is_empty() && !queue.is_closed {
+            self.arrived.wait_for(&mut queue, timeout);
         }
-        !state.landed.is_empty() || state.is_closed
+        !queue.completed.is_empty() || queue.is_closed
     }
 
-    /// Wakes the reader for good; what lands later is dropped.
-    pub fn close(&self) {
-        let mut state = self.state.lock();
-        state.is_closed = true;
-        self.ring();
-        drop(state);
+    /// Wakes the reader for good; what completes later is dropped.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.is_closed = true;
+        self.wake();
+        drop(queue);
         self.arrived.notify_all();
     }
 
-    /// Whether `close` was called.
-    pub fn is_closed(&self) -> bool {
-        self.state.lock().is_closed
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue.lock().is_closed
     }
 
     /// A descriptor that is readable while something waits here.
-    pub fn descriptor(&self) -> io::Result<RawFd> {
-        // Under the lock, so that no push falls between looking at the queue and having a bell.
-        let state = self.state.lock();
-        if self.bell.get().is_none() {
+    pub(crate) fn descriptor(&self) -> io::Result<RawFd> {
+        // Under the lock, so that no push falls between looking at the queue and having a pipe.
+        let queue = self.queue.lock();
+        if self.wakeup.get().is_none() {
             let (writing, reading) = UnixStream::pair()?;
             writing.set_nonblocking(true)?;
             reading.set_nonblocking(true)?;
-            let _ = self.bell.set((writing, reading));
-            if !state.landed.is_empty() || state.is_closed {
-                self.ring();
+            let _ = self.wakeup.set((writing, reading));
+            if !queue.completed.is_empty() || queue.is_closed {
+                self.wake();
             }
         }
-        Ok(self.bell.get().map_or(-1, |(_, reading)| reading.as_raw_fd()))
+        Ok(self.wakeup.get().map_or(-1, |(_, reading)| reading.as_raw_fd()))
     }
 
-    fn ring(&self) {
-        if let Some((writing, _)) = self.bell.get() {
-            // A full pipe is a ringing bell as well.
+    fn wake(&self) {
+        if let Some((writing, _)) = self.wakeup.get() {
+            // A full pipe wakes as well.
             let _ = (&*writing).write(&[1]);
         }
     }
 
-    fn hush(&self) {
-        if let Some((_, reading)) = self.bell.get() {
+    fn clear(&self) {
+        if let Some((_, reading)) = self.wakeup.get() {
             let mut bytes = [0; 16];
             while matches!((&*reading).read(&mut bytes), Ok(count) if count == bytes.len()) {}
         }
@@ -145,26 +150,28 @@ impl Completions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pending_send::{Phase, SendOptions, tests::send};
     use super::*;
+    use crate::remoting::CallError;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    fn landed() -> Landed {
-        Landed::Call(Arc::new(Call::new(None)))
+    fn completed() -> Completed {
+        Completed::Call(Arc::new(Call::default()))
     }
 
     fn is_readable(completions: &Completions) -> bool {
         completions.descriptor().unwrap();
-        let (_, reading) = completions.bell.get().unwrap();
+        let (_, reading) = completions.wakeup.get().unwrap();
         let mut polled = [PollFd::new(reading, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec::default())).unwrap() == 1
     }
 
     #[test]
-    fn one_ring_for_a_burst_and_silence_after_the_last_is_taken() {
+    fn a_burst_wakes_once_and_the_descriptor_is_clear_after_the_last_is_taken() {
         let completions = Completions::default();
         assert!(!is_readable(&completions));
         for token in 0..5 {
-            completions.push(token, landed());
+            completions.push(token, completed());
         }
         assert!(is_readable(&completions));
         assert_eq!(completions.take(3).len(), 3);
@@ -175,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_made_late_rings_for_what_is_already_there() {
+    fn a_descriptor_made_late_is_readable_for_what_is_already_there() {
         let completions = Completions::default();
-        completions.push(1, landed());
+        completions.push(1, completed());
         assert!(is_readable(&completions));
     }
 
@@ -188,8 +195,18 @@ mod tests {
         let sleeper = std::thread::spawn(move || reader.wait(Duration::from_secs(30)));
         completions.close();
         assert!(sleeper.join().unwrap());
-        assert!(!completions.push(1, landed()));
+        assert!(!completions.push(1, completed()));
         assert!(completions.take(1).is_empty());
+    }
+
+    #[test]
+    fn a_failed_send_is_given_up_after_closing() {
+        let completions = Completions::default();
+        let sent = Arc::new(send(SendOptions { token: Some(7), failures_only: true, ..Default::default() }));
+        assert_eq!(sent.complete(Err(CallError::Stopped)), Some(7));
+        completions.close();
+        completions.announce(7, &sent);
+        assert_eq!(sent.phase(), Phase::GivenUp);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Requests onto the wire, replies to whom they belong.
+//! Requests onto the wire, replies to the calls and sends they belong to.
 //!
 //! Owns the connections of one client, one per address, made when first used. Invariant: whatever was started here
 //! gets an outcome within its timeout. Any thread; nothing here waits for the network.
@@ -8,34 +8,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::call::Call;
-use super::completions::Announce;
-use super::notices::Notices;
-use super::outgoing::Outgoing;
-use super::shipment::{Shipment, Target};
+use super::completions::{Completed, CompletionTarget, Completions};
+use super::encoded_send::EncodedSend;
+use super::listener::Listener;
+use super::pending_send::PendingSend;
+use super::route_cache::Target;
 use crate::columns::RowError;
 use crate::remoting::codes::{flag, language};
 use crate::remoting::header::HeaderWriter;
 use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError, Haste};
 
-/// The connections of one client.
-pub struct Connections {
+pub(crate) struct Connections {
     net: Client,
-    notices: Arc<Notices>,
+    listener: Arc<Listener>,
     encoding: Encoding,
 }
 
-/// A request in the words of the protocol.
+/// A request of any code, as its caller gives it.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    /// Request code.
-    pub code: i32,
-    /// Header fields.
-    pub ext: &'a [(String, String)],
-    /// Body.
-    pub body: &'a [u8],
+pub(crate) struct RawRequest<'a> {
+    pub(crate) code: i32,
+    pub(crate) ext: &'a [(String, String)],
+    pub(crate) body: &'a [u8],
 }
 
-impl Ask<'_> {
+impl RawRequest<'_> {
     fn frame(
         &self,
         out: &mut Vec<u8>,
@@ -55,95 +52,120 @@ impl Ask<'_> {
 }
 
 impl Connections {
-    /// Starts the I/O thread; connects to nobody yet.
+    /// Starts the I/O thread; connects to nothing yet.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(connect: Duration, encoding: Encoding) -> io::Result<Self> {
+    pub(crate) fn start(connect: Duration, encoding: Encoding) -> io::Result<Self> {
         let options = ClientOptions { connect, ..ClientOptions::default() };
-        let notices = Arc::new(Notices::new(encoding));
-        Ok(Self { net: Client::start(options, Arc::clone(&notices) as _)?, notices, encoding })
+        let listener = Arc::new(Listener::new(encoding));
+        Ok(Self { net: Client::start(options, Arc::clone(&listener) as _)?, listener, encoding })
     }
 
-    /// Tells `announce` what servers say without being asked.
-    pub fn listen(&self, announce: Announce) {
-        self.notices.listen(announce);
+    /// From now on, what servers send without being asked goes to `reader`.
+    pub(crate) fn listen(&self, reader: CompletionTarget) {
+        self.listener.set(reader);
     }
 
-    /// Sends a request; `call` gets the outcome.
-    pub fn call(&self, address: &str, ask: &Ask<'_>, timeout: Duration, call: Arc<Call>) {
-        self.net.peer(address).call(
-            timeout,
-            |opaque, out| ask.frame(out, self.encoding, opaque, 0),
-            move |outcome| call.settle(outcome),
-        );
-    }
-
-    /// Sends a pull. `read` gets the messages of its reply on the I/O thread, `call` all the rest.
-    pub fn pull(
+    /// Sends a request; the call gets its outcome, and is announced to `reader`.
+    pub(crate) fn call(
         &self,
         address: &str,
-        ask: &Ask<'_>,
+        request: &RawRequest<'_>,
         timeout: Duration,
-        call: Arc<Call>,
-        read: impl FnOnce(&[u8]) -> Result<usize, RowError> + Send + 'static,
-    ) {
+        reader: Option<CompletionTarget>,
+    ) -> Arc<Call> {
+        let call = Arc::new(Call::default());
+        let settled = Arc::clone(&call);
         self.net.peer(address).call(
             timeout,
-            |opaque, out| ask.frame(out, self.encoding, opaque, 0),
-            move |outcome| call.settle_read(outcome, read),
+            |opaque, out| request.frame(out, self.encoding, opaque, 0),
+            move |outcome| {
+                settled.settle(outcome);
+                if let Some(reader) = reader {
+                    reader.push(Completed::Call(settled));
+                }
+            },
         );
+        call
     }
 
-    /// Sends a request nobody answers.
+    /// Likewise, a pull: `read` gets the messages of its reply on the I/O thread, the call all the rest.
+    pub(crate) fn pull(
+        &self,
+        address: &str,
+        request: &RawRequest<'_>,
+        timeout: Duration,
+        reader: CompletionTarget,
+        read: impl FnOnce(&[u8]) -> Result<usize, RowError> + Send + 'static,
+    ) -> Arc<Call> {
+        let call = Arc::new(Call::default());
+        let settled = Arc::clone(&call);
+        self.net.peer(address).call(
+            timeout,
+            |opaque, out| request.frame(out, self.encoding, opaque, 0),
+            move |outcome| {
+                settled.settle_read(outcome, read);
+                reader.push(Completed::Call(settled));
+            },
+        );
+        call
+    }
+
+    /// Sends a request without a reply.
     ///
     /// # Errors
     /// When it cannot even be queued.
-    pub fn tell(&self, address: &str, ask: &Ask<'_>) -> Result<(), CallError> {
-        self.net.peer(address).send(|opaque, out| ask.frame(out, self.encoding, opaque, flag::ONEWAY))
+    pub(crate) fn call_oneway(&self, address: &str, request: &RawRequest<'_>) -> Result<(), CallError> {
+        self.net.peer(address).send(|opaque, out| request.frame(out, self.encoding, opaque, flag::ONEWAY))
     }
 
-    /// Makes the attempt a shipment stands at; its time is what is left of the shipment's.
-    pub fn ship(&self, shipment: &Arc<Shipment>) {
-        let target = shipment.target();
-        let left = shipment.deadline().saturating_duration_since(Instant::now());
-        let landing = Arc::clone(shipment);
-        let peer = self.net.peer(&target.address);
-        // Who waits for an answer is not kept waiting for others' messages to travel with.
-        let haste = if shipment.is_announced() { Haste::InCompany } else { Haste::AtOnce };
-        peer.call_with(
+    /// Makes the attempt that is due of a send; its time is what is left of the send's. Announced to `reader`, where it is
+    /// announced at all.
+    pub(crate) fn send(&self, send: &Arc<PendingSend>, reader: &Arc<Completions>) {
+        let target = send.target();
+        let left = send.deadline().saturating_duration_since(Instant::now());
+        let reader = send.is_announced().then(|| Arc::clone(reader));
+        // A caller that waits for an answer is not kept waiting for others' messages to travel with.
+        let haste = if reader.is_some() { Haste::InCompany } else { Haste::AtOnce };
+        let completed = Arc::clone(send);
+        self.net.peer(&target.address).call_with(
             haste,
             left,
-            |opaque, out| frame(shipment.outgoing(), out, self.encoding, opaque, false, &target),
-            move |outcome| landing.land(outcome),
+            |opaque, out| frame(send.encoded(), out, self.encoding, opaque, false, &target),
+            move |outcome| {
+                if let (Some(token), Some(reader)) = (completed.complete(outcome), reader) {
+                    reader.announce(token, &completed);
+                }
+            },
         );
     }
 
-    /// Sends a message nobody confirms.
+    /// Sends a message without a reply.
     ///
     /// # Errors
     /// When it cannot even be queued.
-    pub fn ship_oneway(&self, outgoing: &Outgoing, target: &Target) -> Result<(), CallError> {
+    pub(crate) fn send_oneway(&self, encoded: &EncodedSend, target: &Target) -> Result<(), CallError> {
         self.net
             .peer(&target.address)
-            .send(|opaque, out| frame(outgoing, out, self.encoding, opaque, true, target))
+            .send(|opaque, out| frame(encoded, out, self.encoding, opaque, true, target))
     }
 
     /// Lets what is queued leave within `grace`, then ends everything. Idempotent.
-    pub fn stop(&self, grace: Duration) {
+    pub(crate) fn stop(&self, grace: Duration) {
         self.net.stop(grace);
     }
 }
 
 fn frame(
-    outgoing: &Outgoing,
+    encoded: &EncodedSend,
     out: &mut Vec<u8>,
     encoding: Encoding,
     opaque: i32,
     is_oneway: bool,
     target: &Target,
 ) -> Result<(), FrameError> {
-    outgoing.head(out, encoding, opaque, is_oneway, target)?;
-    out.extend_from_slice(outgoing.body());
+    encoded.head(out, encoding, opaque, is_oneway, target)?;
+    out.extend_from_slice(encoded.body());
     Ok(())
 }

@@ -1,19 +1,23 @@
-//! The native half of every client: what goes out, what is under way, what came back.
+//! The native half of every client: what goes out, what is in flight, what came back.
 //!
-//! `fields` and `outgoing` make requests of messages, `rows` of tables, `shipment` and `call` are requests under way,
-//! `completions` tells their reader what has landed, `notices` what servers said unasked, `window` bounds how much may be
-//! on its way, `rota` says whose turn it is. `connections` carries them.
+//! From the ground up: `route_cache` holds queues in rotation, `message_fields` and `encoded_send` make requests of
+//! messages, `rows` (on `row_columns`) of tables, `send_budget` bounds what may be outstanding. `pending_send` (whose outcome is a
+//! `receipt`), `call` and `server_request` are requests in flight, `completions` hands their outcomes to one reader, `listener` what servers send unasked.
+//! `connections` carries them all.
 //!
-//! Policy is not here: which broker, which queue, whether to try again is decided above, in Python. No thread of
-//! this module ever enters Python, and nothing here waits while holding a lock that an I/O thread takes.
+//! Policy is not here: the broker, the queue, another attempt are chosen above, in Python. No thread of this module
+//! ever enters Python, and nothing here waits while holding a lock that an I/O thread takes.
 
-pub mod call;
-pub mod completions;
-pub mod connections;
-pub mod fields;
-pub mod notices;
-pub mod outgoing;
-pub mod rota;
-pub mod rows;
-pub mod shipment;
-pub mod window;
+pub(crate) mod call;
+pub(crate) mod completions;
+pub(crate) mod connections;
+pub(crate) mod encoded_send;
+mod listener;
+pub(crate) mod message_fields;
+pub(crate) mod pending_send;
+pub(crate) mod receipt;
+pub(crate) mod route_cache;
+pub(crate) mod row_columns;
+pub(crate) mod rows;
+pub(crate) mod send_budget;
+pub(crate) mod server_request;

@@ -1,59 +1,33 @@
 //! Rows of an Arrow batch as messages to send: the way out of a table.
 //!
-//! Owns a checked view of the columns, and decides which rows travel together. A row becomes bytes when its parcel is
-//! sent, so that what is under way is bounded by the window and not by the batch. Invariant: every row is in exactly
-//! one parcel, those of one queue in their order. Pure; any thread.
+//! Decides which rows travel together. A row becomes bytes when its send batch goes out, so that what is in flight is
+//! bounded by the budget and not by the rows. Invariant: every row is in exactly one send batch, those of one queue in
+//! their order. Pure; any thread.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{Array, BinaryArray, Int32Array, Int64Array, MapArray, RecordBatch, StringArray};
+use arrow_array::{Array, RecordBatch};
 use twox_hash::XxHash3_128;
 
-use super::fields::{Delivery, FieldError, Fields};
-use super::outgoing::{Letterhead, Outgoing, Packing};
+use super::encoded_send::{BatchBuilder, EncodedSend, ProducerContext};
+use super::message_fields::{FieldError, MessageFields};
+use super::row_columns::{RowColumns, RowsError};
 use crate::message::id::hashed_id;
 use crate::message::tag::java_hash;
 
-/// Why rows cannot become messages.
-#[derive(Debug, thiserror::Error)]
-pub enum RowsError {
-    /// A column has another type.
-    #[error("column {name} has to be {wanted}, not {given}")]
-    Type {
-        /// Its name.
-        name: &'static str,
-        /// What it has to be.
-        wanted: &'static str,
-        /// What it is.
-        given: String,
-    },
-    /// There is no such column, and no message without it.
-    #[error("there is no column {0}")]
-    Missing(&'static str),
-    /// One row cannot be sent.
-    #[error("row {row}: {reason}")]
-    Row {
-        /// Its place in the batch.
-        row: usize,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
-/// Where the ids of rows come from.
+/// The source of the rows' ids.
 #[derive(Clone, Debug)]
-pub struct Identity {
-    /// What tells this batch of rows from all others: a row that is sent again under the same seed has the same id.
-    pub seed: Vec<u8>,
+pub(crate) struct Identity {
+    /// Tells these rows from all others: a row that is sent again under the same seed has the same id.
+    pub(crate) seed: Vec<u8>,
     /// Number of the first row, for rows that have nothing better to tell them apart.
-    pub first: u64,
+    pub(crate) first: u64,
 }
 
-/// What is done with a row that names neither queue nor sharding key.
+/// The rule for a row that names neither queue nor sharding key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Placement {
+pub(crate) enum Placement {
     /// It goes where there is room.
     Turn,
     /// Its keys are hashed.
@@ -62,9 +36,9 @@ pub enum Placement {
     Column,
 }
 
-/// Where the rows of a parcel go.
+/// Where the rows of a send batch go.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub(crate) enum Place {
     /// Any queue.
     Any,
     /// The one at this place among the topic's queues.
@@ -73,67 +47,42 @@ pub enum Place {
     Queue(Option<String>, i32),
 }
 
-/// What bounds a parcel.
+/// Bounds of a send batch.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Rows of one parcel.
-    pub rows_max: usize,
-    /// Bytes of one parcel, bodies and properties; a larger row goes alone.
-    pub bytes_max: usize,
+pub(crate) struct Limits {
+    pub(crate) rows_max: usize,
+    /// Bodies and properties together; a larger row goes alone.
+    pub(crate) bytes_max: usize,
     /// Bodies of at least so many bytes go alone: a batch is never compressed.
-    pub alone_from_bytes: Option<usize>,
+    pub(crate) alone_from_bytes: Option<usize>,
 }
 
 /// Rows that travel together.
 #[derive(Debug)]
-pub struct Parcel {
-    /// Where they go.
-    pub place: Place,
+pub(crate) struct SendBatch {
+    pub(crate) place: Place,
     rows: Vec<u32>,
     bytes: usize,
     is_alone: bool,
 }
 
-impl Parcel {
-    /// How many there are.
-    pub fn len(&self) -> usize {
+impl SendBatch {
+    pub(crate) fn count(&self) -> usize {
         self.rows.len()
-    }
-
-    /// Never.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 }
 
 /// A batch of rows to send.
 #[derive(Debug)]
-pub struct Rows {
-    count: usize,
+pub(crate) struct Rows {
+    columns: RowColumns,
     fixed_topic: Option<String>,
     identity: Option<Identity>,
     extra: Vec<(String, String)>,
-    body: BinaryArray,
-    topic: Option<StringArray>,
-    tags: Option<StringArray>,
-    keys: Option<StringArray>,
-    sharding_key: Option<StringArray>,
-    broker_name: Option<StringArray>,
-    message_id: Option<StringArray>,
-    distinct: Option<StringArray>,
-    properties: Option<Pairs>,
-    queue_id: Option<Int32Array>,
-    delay_level: Option<Int32Array>,
-    flag: Option<Int32Array>,
-    deliver_at: Option<Int64Array>,
 }
 
-#[derive(Debug)]
-struct Pairs {
-    map: MapArray,
-    names: StringArray,
-    values: StringArray,
-}
+/// Frame, id, and the switch of each message inside a batch.
+const ROW_FIXED_BYTES: usize = 80;
 
 impl Rows {
     /// A view of a batch. `topic` is that of all rows; without one there has to be a column. `extra` are properties
@@ -141,7 +90,7 @@ impl Rows {
     ///
     /// # Errors
     /// When a column has another type than it must have.
-    pub fn new(
+    pub(crate) fn new(
         batch: &RecordBatch,
         topic: Option<String>,
         identity: Option<Identity>,
@@ -150,45 +99,19 @@ impl Rows {
         if topic.is_none() && batch.column_by_name("topic").is_none() {
             return Err(RowsError::Missing("topic"));
         }
-        let text = |name| column::<StringArray>(batch, name, "string");
-        let int = |name| column::<Int32Array>(batch, name, "int");
-        Ok(Self {
-            count: batch.num_rows(),
-            body: column(batch, "body", "binary")?.ok_or(RowsError::Missing("body"))?,
-            topic: if topic.is_some() { None } else { text("topic")? },
-            fixed_topic: topic,
-            identity,
-            extra,
-            tags: text("tags")?,
-            keys: text("keys")?,
-            sharding_key: text("shardingKey")?,
-            broker_name: text("brokerName")?,
-            message_id: text("msgId")?,
-            distinct: text("identity")?,
-            properties: column(batch, "properties", "map<string,string>")?.map(Pairs::new).transpose()?,
-            queue_id: int("queueId")?,
-            delay_level: int("delayLevel")?,
-            flag: int("flag")?,
-            deliver_at: column(batch, "deliverTimestamp", "bigint")?,
-        })
+        Ok(Self { columns: RowColumns::new(batch, topic.is_none())?, fixed_topic: topic, identity, extra })
     }
 
-    /// How many rows there are.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
+    pub(crate) fn count(&self) -> usize {
+        self.columns.count
     }
 
     /// Every topic that rows go to.
     ///
     /// # Errors
     /// When a row has none.
-    pub fn topics(&self) -> Result<BTreeSet<&str>, RowsError> {
-        (0..self.count).map(|row| self.topic(row)).collect()
+    pub(crate) fn topics(&self) -> Result<BTreeSet<&str>, RowsError> {
+        (0..self.columns.count).map(|row| self.topic(row)).collect()
     }
 
     /// The rows of one topic, put together: those that name a queue or a key with those of the same queue, others
@@ -196,82 +119,83 @@ impl Rows {
     ///
     /// # Errors
     /// At the first row that cannot be placed.
-    pub fn parcels(
+    pub(crate) fn send_batches(
         &self,
         topic: &str,
         queues: usize,
         placement: Placement,
         limits: Limits,
-    ) -> Result<Vec<Parcel>, RowsError> {
+    ) -> Result<Vec<SendBatch>, RowsError> {
         let mut done = Vec::new();
         let mut open: BTreeMap<Place, (Vec<u32>, usize)> = BTreeMap::new();
-        for row in 0..self.count {
+        for row in 0..self.columns.count {
             if self.topic(row)? != topic {
                 continue;
             }
             let place = self.place(row, queues, placement)?;
             let bytes = self.bytes(row);
-            let is_alone = limits.alone_from_bytes.is_some_and(|limit| self.body.value(row).len() >= limit)
-                || self.delivery(row).is_some();
+            let is_alone =
+                limits.alone_from_bytes.is_some_and(|limit| self.columns.body.value(row).len() >= limit)
+                    || self.columns.delivery(row).is_some();
             let (rows, size) = open.entry(place.clone()).or_default();
             let is_full = rows.len() >= limits.rows_max || *size + bytes > limits.bytes_max;
             if !rows.is_empty() && (is_alone || is_full) {
                 let (rows, bytes) = (std::mem::take(rows), std::mem::take(size));
-                done.push(Parcel { place: place.clone(), rows, bytes, is_alone: false });
+                done.push(SendBatch { place: place.clone(), rows, bytes, is_alone: false });
             }
             // Record batches of more rows than this do not come out of anything.
             let index = u32::try_from(row).map_err(|_| refused(row, "the batch is too long"))?;
             if is_alone {
-                done.push(Parcel { place, rows: vec![index], bytes, is_alone: true });
+                done.push(SendBatch { place, rows: vec![index], bytes, is_alone: true });
             } else {
                 rows.push(index);
                 *size += bytes;
             }
         }
         let rest = open.into_iter().filter(|(_, (rows, _))| !rows.is_empty());
-        done.extend(rest.map(|(place, (rows, bytes))| Parcel { place, rows, bytes, is_alone: false }));
+        done.extend(rest.map(|(place, (rows, bytes))| SendBatch { place, rows, bytes, is_alone: false }));
         Ok(done)
     }
 
-    /// A parcel as it travels.
+    /// A send batch as it travels.
     ///
     /// # Errors
     /// At the first row that no broker takes.
-    pub fn pack(
+    pub(crate) fn encode(
         &self,
-        letterhead: &Arc<Letterhead>,
-        parcel: &Parcel,
+        context: &Arc<ProducerContext>,
+        batch: &SendBatch,
         now_ms: u64,
-    ) -> Result<Outgoing, RowsError> {
-        let mut fields = Fields { properties: self.extra.clone(), ..Fields::default() };
+    ) -> Result<EncodedSend, RowsError> {
+        let mut fields = MessageFields { properties: self.extra.clone(), ..MessageFields::default() };
         let mut hashed = Vec::new();
-        let mut packing = Packing::with_capacity(parcel.rows.len(), parcel.bytes);
-        for row in parcel.rows.iter().map(|row| *row as usize) {
+        let mut builder = BatchBuilder::with_capacity(batch.rows.len(), batch.bytes);
+        for row in batch.rows.iter().map(|row| *row as usize) {
             self.fill(&mut fields, row)?;
-            let body = self.body.value(row);
-            let id = self.id(letterhead, row, now_ms, &mut hashed);
-            if parcel.is_alone {
-                return Ok(letterhead.message_as(&fields, body, id, now_ms));
+            let body = self.columns.body.value(row);
+            let id = self.id(context, row, now_ms, &mut hashed);
+            if batch.is_alone {
+                return Ok(context.message_as(&fields, body, id, now_ms));
             }
-            packing.add(&fields, body, id);
+            builder.add(&fields, body, id);
         }
-        Ok(letterhead.seal(&fields.topic, packing, now_ms))
+        Ok(context.finish(&fields.topic, builder, now_ms))
     }
 
     fn topic(&self, row: usize) -> Result<&str, RowsError> {
         match &self.fixed_topic {
             Some(topic) => Ok(topic),
-            None => text(self.topic.as_ref(), row).ok_or_else(|| refused(row, "its topic is null")),
+            None => self.columns.topic.get(row).ok_or_else(|| refused(row, "its topic is null")),
         }
     }
 
     fn place(&self, row: usize, queues: usize, placement: Placement) -> Result<Place, RowsError> {
-        if let Some(queue_id) = number(self.queue_id.as_ref(), row) {
-            return Ok(Place::Queue(text(self.broker_name.as_ref(), row).map(str::to_owned), queue_id));
+        if let Some(queue_id) = self.columns.queue_id.get(row) {
+            return Ok(Place::Queue(self.columns.broker_name.get(row).map(str::to_owned), queue_id));
         }
-        let key = text(self.sharding_key.as_ref(), row);
+        let key = self.columns.sharding_key.get(row);
         let key = match placement {
-            Placement::Hash => key.or_else(|| text(self.keys.as_ref(), row)),
+            Placement::Hash => key.or_else(|| self.columns.keys.get(row)),
             _ => key,
         };
         match (key, placement) {
@@ -287,23 +211,14 @@ impl Rows {
 
     /// Roughly what a row takes on its way.
     fn bytes(&self, row: usize) -> usize {
-        let texts = [&self.tags, &self.keys, &self.sharding_key];
-        let texts: usize = texts.into_iter().filter_map(|each| text(each.as_ref(), row)).map(str::len).sum();
-        let pairs = self.properties.as_ref().map_or(0, |pairs| pairs.bytes(row));
         let extra: usize = self.extra.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
-        self.body.value(row).len() + texts + pairs + extra + ROW_FIXED_BYTES
-    }
-
-    fn delivery(&self, row: usize) -> Option<Delivery> {
-        let level = number(self.delay_level.as_ref(), row).map(Delivery::Level);
-        let at = self.deliver_at.as_ref().filter(|each| each.is_valid(row));
-        level.or_else(|| at.map(|each| Delivery::At(each.value(row))))
+        self.columns.bytes(row) + extra + ROW_FIXED_BYTES
     }
 
     /// Everything of a row but its body. `fields` begins with the properties that every row has, and is used again for
     /// row after row: what does not change costs nothing then.
-    fn fill(&self, fields: &mut Fields, row: usize) -> Result<(), RowsError> {
-        if self.body.is_null(row) || self.body.value(row).is_empty() {
+    fn fill(&self, fields: &mut MessageFields, row: usize) -> Result<(), RowsError> {
+        if self.columns.body.is_null(row) || self.columns.body.value(row).is_empty() {
             return Err(refused(row, "its body is null or empty, which no broker takes"));
         }
         let topic = self.topic(row)?;
@@ -313,14 +228,14 @@ impl Rows {
             topic.clone_into(&mut fields.topic);
             fields.check_topic().map_err(wrong)?;
         }
-        fields.tag = text(self.tags.as_ref(), row).map(str::to_owned);
+        fields.tag = self.columns.tags.get(row).map(str::to_owned);
         fields.keys.clear();
-        let keys = text(self.keys.as_ref(), row).unwrap_or_default();
+        let keys = self.columns.keys.get(row).unwrap_or_default();
         fields.keys.extend(keys.split_whitespace().map(str::to_owned));
-        fields.sharding_key = text(self.sharding_key.as_ref(), row).map(str::to_owned);
-        fields.delivery = self.delivery(row);
-        fields.flag = number(self.flag.as_ref(), row).unwrap_or_default();
-        if let Some(pairs) = &self.properties {
+        fields.sharding_key = self.columns.sharding_key.get(row).map(str::to_owned);
+        fields.delivery = self.columns.delivery(row);
+        fields.flag = self.columns.flag.get(row).unwrap_or_default();
+        if let Some(pairs) = &self.columns.properties {
             fields.properties.clear();
             pairs.fill(&mut fields.properties, row);
             fields.properties.extend(self.extra.iter().cloned());
@@ -329,80 +244,21 @@ impl Rows {
     }
 
     /// The id of a row. `hashed` is a buffer to be used again.
-    fn id(&self, letterhead: &Letterhead, row: usize, now_ms: u64, hashed: &mut Vec<u8>) -> String {
-        if let Some(id) = text(self.message_id.as_ref(), row) {
+    fn id(&self, context: &ProducerContext, row: usize, now_ms: u64, hashed: &mut Vec<u8>) -> String {
+        if let Some(id) = self.columns.message_id.get(row) {
             return id.to_owned();
         }
         let Some(Identity { seed, first }) = &self.identity else {
-            return letterhead.ids.next(now_ms).as_str().to_owned();
+            return context.ids.next(now_ms).as_str().to_owned();
         };
         hashed.clear();
         hashed.extend_from_slice(seed);
-        match text(self.distinct.as_ref(), row) {
-            Some(distinct) => hashed.extend_from_slice(distinct.as_bytes()),
+        match self.columns.identity.get(row) {
+            Some(identity) => hashed.extend_from_slice(identity.as_bytes()),
             None => hashed.extend_from_slice(&(first + row as u64).to_be_bytes()),
         }
         hashed_id(XxHash3_128::oneshot(hashed)).as_str().to_owned()
     }
-}
-
-/// Frame, id, and the switch of each message inside a batch.
-const ROW_FIXED_BYTES: usize = 80;
-
-impl Pairs {
-    fn new(map: MapArray) -> Result<Self, RowsError> {
-        let other = |given: &dyn Array| RowsError::Type {
-            name: "properties",
-            wanted: "map<string,string>",
-            given: given.data_type().to_string(),
-        };
-        let names = map.keys().as_any().downcast_ref::<StringArray>().cloned();
-        let values = map.values().as_any().downcast_ref::<StringArray>().cloned();
-        let (Some(names), Some(values)) = (names, values) else { return Err(other(&map)) };
-        Ok(Self { map, names, values })
-    }
-
-    fn range(&self, row: usize) -> Range<usize> {
-        if self.map.is_null(row) {
-            return 0..0;
-        }
-        let offsets = self.map.value_offsets();
-        let at =
-            |index: usize| offsets.get(index).and_then(|at| usize::try_from(*at).ok()).unwrap_or_default();
-        at(row)..at(row + 1)
-    }
-
-    fn bytes(&self, row: usize) -> usize {
-        let lengths =
-            self.range(row).map(|at| self.names.value_length(at) + self.values.value_length(at) + 2);
-        lengths.map(|length| usize::try_from(length).unwrap_or_default()).sum()
-    }
-
-    /// Names with values; a name whose value is null is left out.
-    fn fill(&self, properties: &mut Vec<(String, String)>, row: usize) {
-        let told = self.range(row).filter(|at| self.values.is_valid(*at));
-        properties.extend(told.map(|at| (self.names.value(at).to_owned(), self.values.value(at).to_owned())));
-    }
-}
-
-fn column<A: Array + Clone + 'static>(
-    batch: &RecordBatch,
-    name: &'static str,
-    wanted: &'static str,
-) -> Result<Option<A>, RowsError> {
-    let Some(column) = batch.column_by_name(name) else { return Ok(None) };
-    match column.as_any().downcast_ref::<A>() {
-        Some(typed) => Ok(Some(typed.clone())),
-        None => Err(RowsError::Type { name, wanted, given: column.data_type().to_string() }),
-    }
-}
-
-fn text(column: Option<&StringArray>, row: usize) -> Option<&str> {
-    column.filter(|each| each.is_valid(row)).map(|each| each.value(row))
-}
-
-fn number(column: Option<&Int32Array>, row: usize) -> Option<i32> {
-    column.filter(|each| each.is_valid(row)).map(|each| each.value(row))
 }
 
 fn refused(row: usize, reason: &str) -> RowsError {
@@ -411,7 +267,7 @@ fn refused(row: usize, reason: &str) -> RowsError {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::RecordBatch;
+    use arrow_array::{BinaryArray, StringArray};
 
     use super::*;
     use crate::message::batch::inner_messages;
@@ -420,13 +276,13 @@ mod tests {
 
     const LIMITS: Limits = Limits { rows_max: 100, bytes_max: 1 << 20, alone_from_bytes: None };
 
-    fn letterhead() -> Arc<Letterhead> {
-        Arc::new(Letterhead {
+    fn context() -> Arc<ProducerContext> {
+        Arc::new(ProducerContext {
             group: "pg".into(),
             compress_from_bytes: None,
             compression: Compression::Zlib,
             template_queues: 4,
-            ids: Letterhead::unique_ids(1),
+            ids: ProducerContext::unique_ids(1),
         })
     }
 
@@ -447,11 +303,11 @@ mod tests {
         let keys: Vec<Option<&str>> =
             (0..50).map(|number| [None, Some("a"), Some("b")][number % 3]).collect();
         let limits = Limits { rows_max: 7, ..LIMITS };
-        let parcels = rows(&bodies, &keys).parcels("orders", 4, Placement::Turn, limits).unwrap();
+        let send_batches = rows(&bodies, &keys).send_batches("orders", 4, Placement::Turn, limits).unwrap();
         let mut seen: BTreeMap<Place, Vec<u32>> = BTreeMap::new();
-        for parcel in &parcels {
-            assert!((1..=7).contains(&parcel.len()));
-            seen.entry(parcel.place.clone()).or_default().extend(&parcel.rows);
+        for batch in &send_batches {
+            assert!((1..=7).contains(&batch.count()));
+            seen.entry(batch.place.clone()).or_default().extend(&batch.rows);
         }
         assert!(seen.values().all(|rows| rows.is_sorted()));
         assert_eq!(seen.values().map(Vec::len).sum::<usize>(), 50);
@@ -463,8 +319,8 @@ mod tests {
         let rows = rows(&["a", "b"], &[None, None]);
         let ids = |rows_max| {
             let limits = Limits { rows_max, ..LIMITS };
-            let parcels = rows.parcels("orders", 4, Placement::Turn, limits).unwrap();
-            let sent = parcels.iter().map(|parcel| rows.pack(&letterhead(), parcel, 0).unwrap());
+            let send_batches = rows.send_batches("orders", 4, Placement::Turn, limits).unwrap();
+            let sent = send_batches.iter().map(|batch| rows.encode(&context(), batch, 0).unwrap());
             sent.flat_map(|sent| sent.unique_ids().to_vec()).collect::<Vec<_>>()
         };
         assert_eq!(ids(1), ids(2));
@@ -476,9 +332,9 @@ mod tests {
     #[test]
     fn a_parcel_holds_its_rows_with_their_properties() {
         let rows = rows(&["one", "two"], &[Some("k"), Some("k")]);
-        let parcels = rows.parcels("orders", 4, Placement::Hash, LIMITS).unwrap();
-        let [parcel] = parcels.as_slice() else { panic!("{parcels:?}") };
-        let sent = rows.pack(&letterhead(), parcel, 0).unwrap();
+        let send_batches = rows.send_batches("orders", 4, Placement::Hash, LIMITS).unwrap();
+        let [batch] = send_batches.as_slice() else { panic!("{send_batches:?}") };
+        let sent = rows.encode(&context(), batch, 0).unwrap();
         let members: Vec<_> = inner_messages(sent.body()).map(Result::unwrap).collect();
         assert_eq!(members.iter().map(|member| member.body).collect::<Vec<_>>(), [b"one", b"two"]);
         for member in members {
@@ -490,18 +346,18 @@ mod tests {
     #[test]
     fn a_row_that_cannot_be_sent_is_named() {
         let rows = rows(&["one", ""], &[None, None]);
-        let parcels = rows.parcels("orders", 4, Placement::Turn, LIMITS).unwrap();
-        let error = rows.pack(&letterhead(), &parcels[0], 0).unwrap_err().to_string();
+        let send_batches = rows.send_batches("orders", 4, Placement::Turn, LIMITS).unwrap();
+        let error = rows.encode(&context(), &send_batches[0], 0).unwrap_err().to_string();
         assert!(error.starts_with("row 1: its body"), "{error}");
-        assert!(rows.parcels("orders", 4, Placement::Column, LIMITS).is_err());
+        assert!(rows.send_batches("orders", 4, Placement::Column, LIMITS).is_err());
     }
 
     #[test]
     fn a_topic_that_no_broker_takes_is_refused_with_its_row() {
         for topic in ["", "has space", "SCHEDULE_TOPIC_XXXX"] {
             let rows = Rows { fixed_topic: Some(topic.into()), ..rows(&["one"], &[None]) };
-            let parcels = rows.parcels(topic, 4, Placement::Turn, LIMITS).unwrap();
-            let error = rows.pack(&letterhead(), &parcels[0], 0).unwrap_err().to_string();
+            let send_batches = rows.send_batches(topic, 4, Placement::Turn, LIMITS).unwrap();
+            let error = rows.encode(&context(), &send_batches[0], 0).unwrap_err().to_string();
             assert!(error.starts_with("row 0: topic"), "{error}");
         }
     }

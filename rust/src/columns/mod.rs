@@ -8,7 +8,7 @@ mod row;
 mod schema;
 mod table;
 
-pub use error::RowError;
-pub use row::{BODY_BYTES_MAX, Row, each_row};
-pub use schema::{COLUMNS, Column, DEFAULT_COUNT, Kind, SchemaError, Source, arrow_schema};
-pub use table::{BadText, Origin, Table};
+pub(crate) use error::RowError;
+pub(crate) use row::{Row, each_row};
+pub(crate) use schema::{COLUMNS, Column, DEFAULT_COUNT, SchemaError};
+pub(crate) use table::{BadText, Origin, Table};

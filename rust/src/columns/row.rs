@@ -15,11 +15,11 @@ use crate::message::sysflag::{INNER_BATCH, NEEDS_UNWRAP};
 use super::error::RowError;
 
 /// Largest body taken apart. Brokers take 4 MiB unless configured otherwise; compressed bodies may announce any size.
-pub const BODY_BYTES_MAX: usize = 64 << 20;
+const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// One message.
 #[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
+pub(crate) struct Row<'a> {
     record: RecordView<'a>,
     inner: Option<(u32, InnerMessage<'a>)>,
 }
@@ -28,7 +28,7 @@ pub struct Row<'a> {
 ///
 /// # Errors
 /// When the bytes are not records, or what `visit` fails with.
-pub fn each_row<'a, E: From<RowError>>(
+pub(crate) fn each_row<'a, E: From<RowError>>(
     body: &'a [u8],
     mut visit: impl FnMut(usize, Row<'a>) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -55,7 +55,7 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     /// When the bytes are not such a record.
-    pub fn reread(bytes: &'a [u8], index: Option<u32>) -> Result<Self, RowError> {
+    pub(crate) fn reread(bytes: &'a [u8], index: Option<u32>) -> Result<Self, RowError> {
         let record = RecordView::parse(bytes).map_err(|error| RowError::Record { at: 0, error })?;
         let row = Self { record, inner: None };
         let Some(index) = index else { return Ok(row) };
@@ -72,32 +72,28 @@ impl<'a> Row<'a> {
     }
 
     /// The record it lies in.
-    pub fn record(&self) -> &RecordView<'a> {
+    pub(crate) fn record(&self) -> &RecordView<'a> {
         &self.record
     }
 
     /// Place among the members of a batch.
-    pub fn index(&self) -> Option<u32> {
+    pub(crate) fn index(&self) -> Option<u32> {
         self.inner.map(|(index, _)| index)
     }
 
-    /// Position in its queue.
-    pub fn queue_offset(&self) -> u64 {
+    pub(crate) fn queue_offset(&self) -> u64 {
         self.record.queue_offset().0 + u64::from(self.index().unwrap_or(0))
     }
 
-    /// The application's flag.
-    pub fn flag(&self) -> i32 {
+    pub(crate) fn flag(&self) -> i32 {
         self.inner.map_or_else(|| self.record.flag(), |(_, inner)| inner.flag)
     }
 
-    /// Properties string.
-    pub fn properties(&self) -> &'a [u8] {
+    pub(crate) fn properties(&self) -> &'a [u8] {
         self.inner.map_or_else(|| self.record.properties(), |(_, inner)| inner.properties)
     }
 
-    /// One property.
-    pub fn property(&self, name: &[u8]) -> Option<&'a [u8]> {
+    pub(crate) fn property(&self, name: &[u8]) -> Option<&'a [u8]> {
         properties::get(self.properties(), name)
     }
 
@@ -105,7 +101,7 @@ impl<'a> Row<'a> {
     ///
     /// # Errors
     /// When it is compressed and cannot be decompressed.
-    pub fn body(&self) -> Result<Cow<'a, [u8]>, RowError> {
+    pub(crate) fn body(&self) -> Result<Cow<'a, [u8]>, RowError> {
         if let Some((_, inner)) = self.inner {
             return Ok(Cow::Borrowed(inner.body));
         }
@@ -114,12 +110,12 @@ impl<'a> Row<'a> {
     }
 
     /// The broker's id: its address and the place in its log.
-    pub fn offset_message_id(&self) -> OffsetMessageId {
+    pub(crate) fn offset_message_id(&self) -> OffsetMessageId {
         OffsetMessageId { store_host: self.record.store_host(), physical: self.record.physical_offset() }
     }
 
     /// The producer's id, or the broker's for a message without one.
-    pub fn message_id(&self) -> Cow<'a, str> {
+    pub(crate) fn message_id(&self) -> Cow<'a, str> {
         self.property(name::UNIQ_KEY)
             .map_or_else(|| Cow::Owned(self.offset_message_id().to_string()), String::from_utf8_lossy)
     }

@@ -7,40 +7,29 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 
-/// What a column is filled with.
+/// The part of a message that fills a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
-    /// Topic the message was read from.
+pub(crate) enum Source {
     Topic,
-    /// Broker it was read from.
     BrokerName,
-    /// Queue it was read from.
     QueueId,
-    /// Position in that queue.
     QueueOffset,
     /// The producer's id, or the broker's where there is none.
     MsgId,
-    /// Tag.
     Tags,
-    /// Keys, joined by spaces.
+    /// Joined by spaces.
     Keys,
-    /// Body, decompressed.
+    /// Decompressed.
     Body,
-    /// All properties.
+    /// All of them.
     Properties,
-    /// The application's flag.
     Flag,
-    /// When the producer made it.
     BornTimestamp,
-    /// When the broker stored it.
     StoreTimestamp,
-    /// Producer, `ip:port`.
+    /// `ip:port`, as the next one.
     BornHost,
-    /// Broker, `ip:port`.
     StoreHost,
-    /// Bits of the record.
     SysFlag,
-    /// Deliveries that failed before.
     ReconsumeTimes,
     /// Place in the broker's log.
     PhysicalOffset,
@@ -48,66 +37,43 @@ pub enum Source {
     StoreSize,
     /// Checksum of the stored body.
     BodyCrc,
-    /// Transaction it was sent in.
     TransactionId,
-    /// When it was to be delivered.
     DeliverTimestamp,
 }
 
-/// The type a column has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// UTF-8.
+pub(crate) enum ColumnType {
     Text,
-    /// Bytes.
     Binary,
-    /// 32 bits.
     Int,
     /// 64 bits; of a time, milliseconds since the epoch.
     BigInt,
     /// Microseconds since the epoch, UTC.
     Timestamp,
-    /// Names and values.
     Map,
 }
 
-/// One column of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Column {
-    /// What it is filled with.
-    pub source: Source,
-    /// Its type.
-    pub kind: Kind,
+pub(crate) struct Column {
+    pub(crate) source: Source,
+    pub(crate) column_type: ColumnType,
 }
 
-/// A column nobody can fill. The text lists what there is.
+/// A column that no message can fill. The text lists what there is.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SchemaError {
-    /// No such name.
+pub(crate) enum SchemaError {
     #[error("there is no column {name:?}; there are {}", known_names())]
-    Name {
-        /// What was asked for.
-        name: String,
-    },
-    /// The column cannot have that type.
-    #[error("column {name} cannot be {kind:?}; it can be {known}")]
-    Kind {
-        /// The column.
-        name: String,
-        /// What was asked for.
-        kind: String,
-        /// What it can be.
-        known: String,
-    },
-    /// Nothing was asked for.
+    Name { name: String },
+    #[error("column {name} cannot be {wanted:?}; it can be {known}")]
+    Type { name: String, wanted: String, known: String },
     #[error("a table needs at least one column")]
     Empty,
 }
 
-use Kind::{BigInt, Binary, Int, Map, Text, Timestamp};
+use ColumnType::{BigInt, Binary, Int, Map, Text, Timestamp};
 
 /// Every column: its name, and the types it can have, the usual one first.
-pub const COLUMNS: [(&str, Source, &[Kind]); 21] = [
+pub(crate) const COLUMNS: [(&str, Source, &[ColumnType]); 21] = [
     ("topic", Source::Topic, &[Text]),
     ("brokerName", Source::BrokerName, &[Text]),
     ("queueId", Source::QueueId, &[Int]),
@@ -131,17 +97,16 @@ pub const COLUMNS: [(&str, Source, &[Kind]); 21] = [
     ("deliverTimestamp", Source::DeliverTimestamp, &[Timestamp, BigInt]),
 ];
 
-/// How many of the columns, from the first, a table has when nobody says otherwise.
-pub const DEFAULT_COUNT: usize = 12;
+/// Columns, from the first, that a table has unless others are asked for.
+pub(crate) const DEFAULT_COUNT: usize = 12;
 
 fn known_names() -> String {
     COLUMNS.map(|(name, ..)| name).join(", ")
 }
 
-impl Kind {
+impl ColumnType {
     /// Spark's name of the type.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Text => "string",
             Binary => "binary",
@@ -153,8 +118,7 @@ impl Kind {
     }
 
     /// The Arrow type Spark expects for it.
-    #[must_use]
-    pub fn data_type(self) -> DataType {
+    pub(crate) fn data_type(self) -> DataType {
         match self {
             Text => DataType::Utf8,
             Binary => DataType::Binary,
@@ -173,37 +137,34 @@ impl Kind {
 }
 
 impl Column {
-    /// The column called `name`, of the type called `kind`, or of its usual type.
+    /// The column called `name`, of the type called `wanted`, or of its usual type.
     ///
     /// # Errors
     /// When there is no such column, or it cannot have that type.
-    pub fn find(name: &str, kind: Option<&str>) -> Result<Self, SchemaError> {
-        let (_, source, kinds) = COLUMNS
+    pub(crate) fn find(name: &str, wanted: Option<&str>) -> Result<Self, SchemaError> {
+        let (_, source, types) = COLUMNS
             .iter()
             .find(|(known, ..)| *known == name)
             .ok_or_else(|| SchemaError::Name { name: name.to_owned() })?;
-        let mut kinds = kinds.iter().copied();
-        let found = match kind {
-            None => kinds.next(),
-            Some(kind) => kinds.clone().find(|known| known.name() == kind),
+        let mut types = types.iter().copied();
+        let found = match wanted {
+            None => types.next(),
+            Some(wanted) => types.clone().find(|known| known.name() == wanted),
         };
-        found.map(|kind| Self { source: *source, kind }).ok_or_else(|| SchemaError::Kind {
+        found.map(|column_type| Self { source: *source, column_type }).ok_or_else(|| SchemaError::Type {
             name: name.to_owned(),
-            kind: kind.unwrap_or_default().to_owned(),
-            known: kinds.map(Kind::name).collect::<Vec<_>>().join(" or "),
+            wanted: wanted.unwrap_or_default().to_owned(),
+            known: types.map(ColumnType::name).collect::<Vec<_>>().join(" or "),
         })
     }
 
-    /// The columns of a table nobody chose the columns of.
-    #[must_use]
-    pub fn defaults() -> Vec<Self> {
+    /// The columns of a table for which none were chosen.
+    pub(crate) fn defaults() -> Vec<Self> {
         let usual = COLUMNS.iter().take(DEFAULT_COUNT);
         usual.filter_map(|(name, ..)| Self::find(name, None).ok()).collect()
     }
 
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         COLUMNS.iter().find(|(_, source, _)| *source == self.source).map_or("", |(name, ..)| name)
     }
 }
@@ -212,11 +173,11 @@ impl Column {
 ///
 /// # Errors
 /// When there are none.
-pub fn arrow_schema(columns: &[Column]) -> Result<Arc<Schema>, SchemaError> {
+pub(crate) fn arrow_schema(columns: &[Column]) -> Result<Arc<Schema>, SchemaError> {
     if columns.is_empty() {
         return Err(SchemaError::Empty);
     }
-    let fields = columns.iter().map(|column| Field::new(column.name(), column.kind.data_type(), true));
+    let fields = columns.iter().map(|column| Field::new(column.name(), column.column_type.data_type(), true));
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
@@ -225,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_the_usual_columns_unless_somebody_chooses() {
+    fn a_table_has_the_usual_columns_unless_others_are_chosen() {
         let names: Vec<&str> = Column::defaults().iter().map(Column::name).collect();
         assert_eq!(
             names,
@@ -250,9 +211,9 @@ mod tests {
     fn unknown_names_and_types_are_refused_with_what_there_is() {
         let name = Column::find("offset", None).unwrap_err().to_string();
         assert!(name.contains("queueOffset"), "{name}");
-        let kind = Column::find("body", Some("int")).unwrap_err().to_string();
-        assert_eq!(kind, "column body cannot be \"int\"; it can be binary or string");
-        assert_eq!(Column::find("bornTimestamp", Some("bigint")).unwrap().kind, Kind::BigInt);
+        let wanted = Column::find("body", Some("int")).unwrap_err().to_string();
+        assert_eq!(wanted, "column body cannot be \"int\"; it can be binary or string");
+        assert_eq!(Column::find("bornTimestamp", Some("bigint")).unwrap().column_type, ColumnType::BigInt);
         assert_eq!(arrow_schema(&[]).unwrap_err(), SchemaError::Empty);
     }
 }

@@ -17,27 +17,24 @@ use arrow_schema::{ArrowError, Schema};
 
 use super::error::RowError;
 use super::row::{Row, each_row};
-use super::schema::{Column, Kind, SchemaError, Source, arrow_schema};
+use super::schema::{Column, ColumnType, SchemaError, Source, arrow_schema};
 use crate::message::properties::{self, name};
 use crate::message::tag::TagFilter;
 
 /// Bytes after which a batch refuses rows: Arrow counts the bytes of a column in 31 bits.
 const BYTES_MAX: usize = 1 << 30;
 
-/// Where rows come from.
+/// The queue that rows come from.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
-    /// Topic of the queue.
-    pub topic: &'a str,
-    /// Broker of the queue.
-    pub broker: &'a str,
-    /// Queue that was read.
-    pub queue_id: i32,
+pub(crate) struct Origin<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) broker: &'a str,
+    pub(crate) queue_id: i32,
 }
 
-/// What is done with a body that was asked for as text and is none.
+/// The rule for a body that was asked for as text and is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BadText {
+pub(crate) enum BadText {
     /// Fail, naming the message.
     Fail,
     /// Leave the cell empty.
@@ -48,7 +45,7 @@ pub enum BadText {
 
 /// Columns under construction.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     schema: Arc<Schema>,
     columns: Vec<Column>,
     cells: Vec<Cells>,
@@ -74,24 +71,22 @@ impl Table {
     ///
     /// # Errors
     /// When there are no columns.
-    pub fn new(columns: Vec<Column>, bad_text: BadText) -> Result<Self, SchemaError> {
+    pub(crate) fn new(columns: Vec<Column>, bad_text: BadText) -> Result<Self, SchemaError> {
         let schema = arrow_schema(&columns)?;
-        let cells = columns.iter().map(|column| Cells::new(column.kind)).collect();
+        let cells = columns.iter().map(|column| Cells::new(column.column_type)).collect();
         Ok(Self { schema, columns, cells, bad_text, rows: 0, bytes: 0 })
     }
 
-    /// Its Arrow schema.
-    pub fn schema(&self) -> Arc<Schema> {
+    pub(crate) fn schema(&self) -> Arc<Schema> {
         Arc::clone(&self.schema)
     }
 
-    /// Rows so far.
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
     /// Roughly what they take.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -99,7 +94,7 @@ impl Table {
     ///
     /// # Errors
     /// At the first message that cannot be read. Those before it are in the table.
-    pub fn append(
+    pub(crate) fn append(
         &mut self,
         body: &[u8],
         origin: &Origin<'_>,
@@ -120,8 +115,8 @@ impl Table {
         let queue_offset = row.queue_offset();
         let wanted = self.columns.iter().find(|column| column.source == Source::Body);
         let body = wanted.map(|_| row.body()).transpose()?;
-        let text = match (wanted.map(|column| column.kind), &body) {
-            (Some(Kind::Text), Some(bytes)) => match std::str::from_utf8(bytes) {
+        let text = match (wanted.map(|column| column.column_type), &body) {
+            (Some(ColumnType::Text), Some(bytes)) => match std::str::from_utf8(bytes) {
                 Ok(text) => Some(Cow::Borrowed(text)),
                 Err(_) => match self.bad_text {
                     BadText::Fail => return Err(RowError::Text { queue_offset }),
@@ -150,7 +145,7 @@ impl Table {
     ///
     /// # Errors
     /// Never, as long as the columns are filled by `append` alone.
-    pub fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
+    pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let arrays: Vec<ArrayRef> = self.cells.iter_mut().map(Cells::finish).collect();
         self.rows = 0;
         self.bytes = 0;
@@ -162,14 +157,14 @@ impl Table {
 type Body<'a> = (Option<&'a [u8]>, Option<&'a str>);
 
 impl Cells {
-    fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::Text => Self::Text(StringBuilder::new()),
-            Kind::Binary => Self::Binary(BinaryBuilder::new()),
-            Kind::Int => Self::Int(Int32Builder::new()),
-            Kind::BigInt => Self::BigInt(Int64Builder::new()),
-            Kind::Timestamp => Self::Timestamp(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
-            Kind::Map => {
+    fn new(column_type: ColumnType) -> Self {
+        match column_type {
+            ColumnType::Text => Self::Text(StringBuilder::new()),
+            ColumnType::Binary => Self::Binary(BinaryBuilder::new()),
+            ColumnType::Int => Self::Int(Int32Builder::new()),
+            ColumnType::BigInt => Self::BigInt(Int64Builder::new()),
+            ColumnType::Timestamp => Self::Timestamp(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
+            ColumnType::Map => {
                 let names =
                     MapFieldNames { entry: "entries".into(), key: "key".into(), value: "value".into() };
                 let (keys, values) = (StringBuilder::new(), StringBuilder::new());
@@ -358,7 +353,7 @@ mod tests {
         let body =
             [record(5, b"good", 0), record(6, b"not zlib", COMPRESSED), record(7, b"good", 0)].concat();
         let error = table.append(&body, &ORIGIN, &(0..10), &TagFilter::parse("*")).unwrap_err();
-        assert_eq!(error.queue_offset(), Some(6));
+        assert!(matches!(error, RowError::Body { queue_offset: 6, .. }), "{error}");
         assert_eq!(table.finish().unwrap().num_rows(), 1);
     }
 

@@ -21,7 +21,7 @@ mod ready;
 mod report;
 mod rocketmq;
 mod schedule;
-mod tally;
+mod statistics;
 mod usage;
 mod worker;
 
@@ -37,7 +37,7 @@ pub use protocol::{Answer, Outcome, Protocol};
 pub use report::Report;
 pub use rocketmq::RocketMq;
 
-use tally::Tally;
+use statistics::LoadStatistics;
 use usage::Usage;
 use worker::Worker;
 
@@ -130,7 +130,12 @@ fn spawn<T: Send + 'static>(
 }
 
 /// Samples the processors' time around the measured interval, then collects what the workers found.
-fn watch(plan: &Plan, shared: &Shared, begin: Instant, workers: Vec<JoinHandle<Result<Tally, LoadError>>>) {
+fn watch(
+    plan: &Plan,
+    shared: &Shared,
+    begin: Instant,
+    workers: Vec<JoinHandle<Result<LoadStatistics, LoadError>>>,
+) {
     let rest_until = |moment: Duration| {
         while begin.elapsed() < moment && !workers.iter().all(JoinHandle::is_finished) {
             std::thread::sleep(moment.saturating_sub(begin.elapsed()).min(usage::LOOK_INTERVAL));
@@ -141,11 +146,11 @@ fn watch(plan: &Plan, shared: &Shared, begin: Instant, workers: Vec<JoinHandle<R
     rest_until(plan.end());
     let after = Usage::now(&plan.pids);
 
-    let mut total = Tally::new(plan);
+    let mut total = LoadStatistics::new(plan);
     let mut failure = None;
     for worker in workers {
         match worker.join() {
-            Ok(Ok(tally)) => total.merge(&tally),
+            Ok(Ok(statistics)) => total.merge(&statistics),
             Ok(Err(error)) => failure = failure.or(Some(error)),
             Err(_) => failure = failure.or(Some(LoadError::Thread("it panicked".to_owned()))),
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::plan::Plan;
-use super::tally::Tally;
+use super::statistics::LoadStatistics;
 use super::usage::Usage;
 
 const QUANTILES: [(&str, f64); 6] =
@@ -14,32 +14,32 @@ const QUANTILES: [(&str, f64); 6] =
 pub struct Report(Value);
 
 impl Report {
-    pub(super) fn new(plan: &Plan, tally: &Tally, before: &Usage, after: &Usage) -> Self {
-        let interval_s = tally.interval_s();
-        let messages_per_s = if interval_s > 0.0 { tally.messages as f64 / interval_s } else { 0.0 };
-        let refused: Vec<Value> = tally
+    pub(super) fn new(plan: &Plan, statistics: &LoadStatistics, before: &Usage, after: &Usage) -> Self {
+        let interval_s = statistics.interval_s();
+        let messages_per_s = if interval_s > 0.0 { statistics.messages as f64 / interval_s } else { 0.0 };
+        let refused: Vec<Value> = statistics
             .refused
             .iter()
             .map(|(code, refusals)| json!({"code": code, "count": refusals.count, "remark": refusals.remark}))
             .collect();
         Self(json!({
             "interval_s": interval_s,
-            "messages": tally.messages,
+            "messages": statistics.messages,
             "messages_per_s": messages_per_s,
-            "bytes": tally.bytes,
-            "messages_total": tally.messages_total,
-            "requests_total": tally.requests_total,
-            "empty_pulls": tally.empty,
+            "bytes": statistics.bytes,
+            "messages_total": statistics.messages_total,
+            "requests_total": statistics.requests_total,
+            "empty_pulls": statistics.empty,
             "refused": refused,
-            "unanswered": tally.unanswered,
+            "unanswered": statistics.unanswered,
             "schedule": plan.rate.map(|rate| json!({
                 "rate": rate,
-                "late": tally.late,
-                "lag_max_us": microseconds(tally.lag_ns_max),
-                "unsent": tally.unsent,
+                "late": statistics.late,
+                "lag_max_us": microseconds(statistics.lag_ns_max),
+                "unsent": statistics.unsent,
             })),
-            "latency_us": latency(tally),
-            "spectrum": spectrum(tally),
+            "latency_us": latency(statistics),
+            "spectrum": spectrum(statistics),
             "cpu": cpu(before, after),
         }))
     }
@@ -57,8 +57,8 @@ impl Report {
     }
 }
 
-fn latency(tally: &Tally) -> Value {
-    let histogram = &tally.latency_ns;
+fn latency(statistics: &LoadStatistics) -> Value {
+    let histogram = &statistics.latency_ns;
     let mut latency = json!({
         "samples": histogram.len(),
         "mean": histogram.mean() / 1e3,
@@ -72,8 +72,8 @@ fn latency(tally: &Tally) -> Value {
 }
 
 /// Latency by quantile, closer and closer to 1, as far as there are samples: what a percentile plot shows.
-fn spectrum(tally: &Tally) -> Vec<Value> {
-    let histogram = &tally.latency_ns;
+fn spectrum(statistics: &LoadStatistics) -> Vec<Value> {
+    let histogram = &statistics.latency_ns;
     let point = |quantile: f64| json!([quantile, microseconds(histogram.value_at_quantile(quantile))]);
     let mut points = vec![point(0.0)];
     let mut rest = 1.0;

@@ -13,7 +13,7 @@ use super::plan::{LoadError, Plan, Work};
 use super::protocol::{Outcome, Protocol};
 use super::ready::{Ready, SLEEP_MAX};
 use super::schedule::Schedule;
-use super::tally::Tally;
+use super::statistics::LoadStatistics;
 
 /// One thread's share of a plan.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Worker<P> {
     next: usize,
     /// Messages left to send, or to receive.
     quota: u64,
-    tally: Tally,
+    statistics: LoadStatistics,
     buffer: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl<P: Protocol> Worker<P> {
         Ok(Self {
             schedule: plan.rate.map(|rate| Schedule::new(rate / messages_each, threads, index)),
             quota: plan.count.map_or(u64::MAX, share),
-            tally: Tally::new(plan),
+            statistics: LoadStatistics::new(plan),
             plan: Arc::clone(plan),
             shared: Arc::clone(shared),
             connections,
@@ -54,7 +54,7 @@ impl<P: Protocol> Worker<P> {
     }
 
     /// Carries out the plan; returns when the last answer has come, or is not waited for any more.
-    pub fn run(mut self, origin: Instant) -> Result<Tally, LoadError> {
+    pub fn run(mut self, origin: Instant) -> Result<LoadStatistics, LoadError> {
         // Sleeps of the open loop end when they should; the default lets them be 50 us late. Only precision is lost
         // where it cannot be set.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -75,7 +75,7 @@ impl<P: Protocol> Worker<P> {
             }
             if is_offering && !self.may_offer(now) {
                 is_offering = false;
-                self.tally.close(now);
+                self.statistics.close(now);
                 heard_ns = now;
             }
             if self.connections.iter().all(Connection::is_idle) {
@@ -99,11 +99,11 @@ impl<P: Protocol> Worker<P> {
             }
         }
         self.give_up(now_ns());
-        Ok(self.tally)
+        Ok(self.statistics)
     }
 
     fn may_offer(&self, now_ns: u64) -> bool {
-        now_ns < self.tally.end_ns() && self.may_go_on()
+        now_ns < self.statistics.end_ns() && self.may_go_on()
     }
 
     /// Whether neither the count is reached nor somebody has had enough.
@@ -135,7 +135,7 @@ impl<P: Protocol> Worker<P> {
 
     fn ask(&mut self, index: usize, due_ns: u64, now_ns: u64) {
         let Some(connection) = self.connections.get_mut(index) else { return };
-        self.tally.send(due_ns, now_ns);
+        self.statistics.send(due_ns, now_ns);
         connection.ask(due_ns);
         if let Work::Produce { batch, .. } = self.plan.work {
             self.quota = self.quota.saturating_sub(batch as u64);
@@ -144,7 +144,7 @@ impl<P: Protocol> Worker<P> {
 
     /// When the open loop's next request is due, if that is before the end.
     fn due(&self) -> Option<u64> {
-        self.schedule.as_ref().map(Schedule::due_ns).filter(|due_ns| *due_ns < self.tally.end_ns())
+        self.schedule.as_ref().map(Schedule::due_ns).filter(|due_ns| *due_ns < self.statistics.end_ns())
     }
 
     fn has_room(&self, index: usize) -> bool {
@@ -174,7 +174,7 @@ impl<P: Protocol> Worker<P> {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(false) };
         let filled = connection.receive(&mut buffer)?;
         let now_ns = origin.elapsed().as_nanos() as u64;
-        let before = self.tally.messages_total;
+        let before = self.statistics.messages_total;
         let mut rest = buffer.get(..filled).unwrap_or_default();
         while let Some(size) = P::size(rest).map_err(|reason| self.lost(index, &reason))? {
             let Some((frame, behind)) = rest.split_at_checked(size) else { break };
@@ -185,7 +185,7 @@ impl<P: Protocol> Worker<P> {
             connection.keep(rest);
         }
         self.buffer = buffer;
-        self.shared.messages.fetch_add(self.tally.messages_total - before, Ordering::Relaxed);
+        self.shared.messages.fetch_add(self.statistics.messages_total - before, Ordering::Relaxed);
         Ok(filled > 0)
     }
 
@@ -200,10 +200,10 @@ impl<P: Protocol> Worker<P> {
                 if let Work::Consume { .. } = self.plan.work {
                     self.quota = self.quota.saturating_sub(messages);
                 }
-                self.tally.complete(begin_ns, now_ns, messages, bytes);
+                self.statistics.complete(begin_ns, now_ns, messages, bytes);
             }
-            Outcome::Empty => self.tally.empty += 1,
-            Outcome::Refused(code) => self.tally.refuse(code, || connection.remark(frame)),
+            Outcome::Empty => self.statistics.empty += 1,
+            Outcome::Refused(code) => self.statistics.refuse(code, || connection.remark(frame)),
         }
         Ok(())
     }
@@ -211,13 +211,13 @@ impl<P: Protocol> Worker<P> {
     /// What has no answer, or was never sent, counts with the time it has waited.
     fn give_up(&mut self, now_ns: u64) {
         for begin_ns in self.connections.iter().flat_map(Connection::under_way) {
-            self.tally.unanswered += 1;
-            self.tally.give_up(begin_ns, now_ns);
+            self.statistics.unanswered += 1;
+            self.statistics.give_up(begin_ns, now_ns);
         }
         while self.may_go_on() {
             let Some(due_ns) = self.due() else { break };
-            self.tally.unsent += 1;
-            self.tally.give_up(due_ns, now_ns);
+            self.statistics.unsent += 1;
+            self.statistics.give_up(due_ns, now_ns);
             if let Some(schedule) = &mut self.schedule {
                 schedule.advance();
             }

@@ -24,7 +24,7 @@ pub struct Refusals {
 
 /// What one thread has counted.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct LoadStatistics {
     warm_up_ns: u64,
     end_ns: u64,
     is_open_loop: bool,
@@ -54,7 +54,7 @@ pub struct Tally {
     pub until_ns: u64,
 }
 
-impl Tally {
+impl LoadStatistics {
     /// Nothing counted yet.
     pub fn new(plan: &Plan) -> Self {
         let nanoseconds =

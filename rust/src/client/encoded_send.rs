@@ -1,4 +1,4 @@
-//! A message on its way out: properties encoded, body compressed, ready to be framed for one broker after another.
+//! Encoded send: properties written, body compressed, ready to be framed for one broker after another.
 //!
 //! Invariant: what was made here is the same bytes in every attempt; only opaque, broker and queue differ. Any
 //! thread.
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::fields::Fields;
-use super::shipment::Target;
+use super::message_fields::MessageFields;
+use super::route_cache::Target;
 use crate::message::batch::InnerMessage;
 use crate::message::compression::{LEVEL_DEFAULT, compress};
 use crate::message::id::UniqueIds;
@@ -22,25 +22,22 @@ use crate::remoting::header::HeaderWriter;
 /// Topic whose settings a broker copies for one that is made by its first message.
 const TEMPLATE_TOPIC: &str = "TBW102";
 
-/// What is the same for all messages of a producer.
+/// The part that is the same for all messages of a producer.
 #[derive(Debug)]
-pub struct Letterhead {
-    /// Producer group.
-    pub group: String,
+pub(crate) struct ProducerContext {
+    pub(crate) group: String,
     /// Bodies of at least this size are compressed.
-    pub compress_from_bytes: Option<usize>,
-    /// How.
-    pub compression: Compression,
+    pub(crate) compress_from_bytes: Option<usize>,
+    pub(crate) compression: Compression,
     /// Queues of a topic made by its first message.
-    pub template_queues: i32,
-    /// Source of message ids.
-    pub ids: UniqueIds,
+    pub(crate) template_queues: i32,
+    pub(crate) ids: UniqueIds,
 }
 
 /// One message or one batch, as it travels.
 #[derive(Debug)]
-pub struct Outgoing {
-    letterhead: Arc<Letterhead>,
+pub(crate) struct EncodedSend {
+    context: Arc<ProducerContext>,
     topic: Arc<str>,
     properties: String,
     body: Bytes,
@@ -53,17 +50,16 @@ pub struct Outgoing {
 
 /// A batch in the making: messages end to end, and the ids they travel under.
 #[derive(Debug, Default)]
-pub struct Packing {
+pub(crate) struct BatchBuilder {
     body: Vec<u8>,
     unique_ids: Vec<String>,
     /// Of the message that is put in: a buffer to be used again.
     properties: Vec<u8>,
 }
 
-impl Packing {
+impl BatchBuilder {
     /// Room for so many messages of so many bytes together, roughly.
-    #[must_use]
-    pub fn with_capacity(messages: usize, bytes: usize) -> Self {
+    pub(crate) fn with_capacity(messages: usize, bytes: usize) -> Self {
         Self {
             body: Vec::with_capacity(bytes),
             unique_ids: Vec::with_capacity(messages),
@@ -72,7 +68,7 @@ impl Packing {
     }
 
     /// Puts one more message into the batch.
-    pub fn add(&mut self, fields: &Fields, content: &[u8], unique_id: String) {
+    pub(crate) fn add(&mut self, fields: &MessageFields, content: &[u8], unique_id: String) {
         self.properties.clear();
         fields.put_properties(&unique_id, &mut self.properties);
         InnerMessage { flag: fields.flag, body: content, properties: &self.properties }
@@ -81,31 +77,28 @@ impl Packing {
     }
 }
 
-impl Letterhead {
-    /// A source of ids nobody else uses: machine, process and `salt`.
-    #[must_use]
-    pub fn unique_ids(salt: u32) -> UniqueIds {
+impl ProducerContext {
+    /// A source of ids no other client uses: machine, process and `salt`.
+    pub(crate) fn unique_ids(salt: u32) -> UniqueIds {
         UniqueIds::new(own_address(), std::process::id(), salt)
     }
 
     /// One message, made at `now_ms`.
-    #[must_use]
-    pub fn message(self: &Arc<Self>, fields: &Fields, body: &[u8], now_ms: u64) -> Outgoing {
+    pub(crate) fn message(self: &Arc<Self>, fields: &MessageFields, body: &[u8], now_ms: u64) -> EncodedSend {
         self.message_as(fields, body, self.ids.next(now_ms).as_str().to_owned(), now_ms)
     }
 
     /// Likewise, under an id of the caller's.
-    #[must_use]
-    pub fn message_as(
+    pub(crate) fn message_as(
         self: &Arc<Self>,
-        fields: &Fields,
+        fields: &MessageFields,
         body: &[u8],
         unique_id: String,
         now_ms: u64,
-    ) -> Outgoing {
-        let (body, sys_flag) = self.pack(body);
-        Outgoing {
-            letterhead: Arc::clone(self),
+    ) -> EncodedSend {
+        let (body, sys_flag) = self.compressed(body);
+        EncodedSend {
+            context: Arc::clone(self),
             topic: fields.topic.as_str().into(),
             properties: fields.properties_text(&unique_id),
             body,
@@ -118,12 +111,11 @@ impl Letterhead {
     }
 
     /// One message that is nothing but a body.
-    #[must_use]
-    pub fn plain(self: &Arc<Self>, topic: &Arc<str>, body: &[u8], now_ms: u64) -> Outgoing {
+    pub(crate) fn plain(self: &Arc<Self>, topic: &Arc<str>, body: &[u8], now_ms: u64) -> EncodedSend {
         let unique_id = self.ids.next(now_ms);
-        let (body, sys_flag) = self.pack(body);
-        Outgoing {
-            letterhead: Arc::clone(self),
+        let (body, sys_flag) = self.compressed(body);
+        EncodedSend {
+            context: Arc::clone(self),
             topic: Arc::clone(topic),
             properties: own_properties(&unique_id),
             body,
@@ -136,38 +128,36 @@ impl Letterhead {
     }
 
     /// Messages of one topic, stored side by side in one queue. A batch is never compressed.
-    #[must_use]
-    pub fn batch<'a>(
+    pub(crate) fn batch<'a>(
         self: &Arc<Self>,
         topic: &str,
-        messages: impl IntoIterator<Item = (&'a Fields, &'a [u8])>,
+        messages: impl IntoIterator<Item = (&'a MessageFields, &'a [u8])>,
         now_ms: u64,
-    ) -> Outgoing {
-        let mut packing = Packing::default();
+    ) -> EncodedSend {
+        let mut builder = BatchBuilder::default();
         for (fields, content) in messages {
-            packing.add(fields, content, self.ids.next(now_ms).as_str().to_owned());
+            builder.add(fields, content, self.ids.next(now_ms).as_str().to_owned());
         }
-        self.seal(topic, packing, now_ms)
+        self.finish(topic, builder, now_ms)
     }
 
-    /// The batch that has been packed.
-    #[must_use]
-    pub fn seal(self: &Arc<Self>, topic: &str, packing: Packing, now_ms: u64) -> Outgoing {
+    /// The batch that `builder` holds.
+    pub(crate) fn finish(self: &Arc<Self>, topic: &str, builder: BatchBuilder, now_ms: u64) -> EncodedSend {
         let own_id = self.ids.next(now_ms);
-        Outgoing {
-            letterhead: Arc::clone(self),
+        EncodedSend {
+            context: Arc::clone(self),
             topic: topic.into(),
             properties: own_properties(&own_id),
-            body: packing.body.into(),
+            body: builder.body.into(),
             sys_flag: 0,
             flag: 0,
             born_ms: now_ms as i64,
-            unique_ids: packing.unique_ids,
+            unique_ids: builder.unique_ids,
             is_batch: true,
         }
     }
 
-    fn pack(&self, body: &[u8]) -> (Bytes, i32) {
+    fn compressed(&self, body: &[u8]) -> (Bytes, i32) {
         if self.compress_from_bytes.is_some_and(|limit| body.len() >= limit)
             && let Ok(packed) = compress(self.compression, LEVEL_DEFAULT, body)
             && packed.len() < body.len()
@@ -178,29 +168,27 @@ impl Letterhead {
     }
 }
 
-impl Outgoing {
-    /// Where it goes.
-    pub fn topic(&self) -> &str {
+impl EncodedSend {
+    pub(crate) fn topic(&self) -> &str {
         &self.topic
     }
 
     /// Client ids: one, or one per member of a batch.
-    pub fn unique_ids(&self) -> &[String] {
+    pub(crate) fn unique_ids(&self) -> &[String] {
         &self.unique_ids
     }
 
-    /// Whether it is a batch.
-    pub fn is_batch(&self) -> bool {
+    pub(crate) fn is_batch(&self) -> bool {
         self.is_batch
     }
 
     /// Size of body and properties as they travel.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.body.len() + self.properties.len()
     }
 
     /// The body as it travels.
-    pub fn body(&self) -> &Bytes {
+    pub(crate) fn body(&self) -> &Bytes {
         &self.body
     }
 
@@ -208,7 +196,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// When the frame is longer than its length field can say.
-    pub fn head(
+    pub(crate) fn head(
         &self,
         out: &mut Vec<u8>,
         encoding: Encoding,
@@ -220,10 +208,10 @@ impl Outgoing {
         let flags = if is_oneway { flag::ONEWAY } else { 0 };
         let mut header = HeaderWriter::begin_as(language::PYTHON, out, encoding, code, opaque, flags, None);
         header
-            .ext("a", &self.letterhead.group)
+            .ext("a", &self.context.group)
             .ext("b", &self.topic)
             .ext("c", TEMPLATE_TOPIC)
-            .ext_i64("d", self.letterhead.template_queues.into())
+            .ext_i64("d", self.context.template_queues.into())
             .ext_i64("e", target.queue_id.into())
             .ext_i64("f", self.sys_flag.into())
             .ext_i64("g", self.born_ms)
@@ -262,26 +250,22 @@ mod tests {
 
     const NOW_MS: u64 = 1_700_000_000_000;
 
-    fn letterhead(compress_from_bytes: Option<usize>) -> Arc<Letterhead> {
-        Arc::new(Letterhead {
+    fn context(compress_from_bytes: Option<usize>) -> Arc<ProducerContext> {
+        Arc::new(ProducerContext {
             group: "pg".into(),
             compress_from_bytes,
             compression: Compression::Zlib,
             template_queues: 4,
-            ids: Letterhead::unique_ids(1),
+            ids: ProducerContext::unique_ids(1),
         })
     }
 
-    fn fields() -> Fields {
-        Fields {
+    fn fields() -> MessageFields {
+        MessageFields {
             topic: "orders".into(),
             tag: Some("paid".into()),
-            keys: Vec::new(),
-            properties: Vec::new(),
-            sharding_key: None,
-            delivery: None,
-            priority: None,
             flag: 7,
+            ..MessageFields::default()
         }
     }
 
@@ -291,7 +275,7 @@ mod tests {
 
     #[test]
     fn both_encodings_carry_the_same_request() {
-        let message = letterhead(None).message(&fields(), b"hello", NOW_MS);
+        let message = context(None).message(&fields(), b"hello", NOW_MS);
         for encoding in [Encoding::Json, Encoding::Binary] {
             let mut frame = Vec::new();
             message.head(&mut frame, encoding, 42, false, &target()).unwrap();
@@ -327,18 +311,18 @@ mod tests {
     #[test]
     fn a_large_body_is_compressed_and_says_so() {
         let body = vec![b'x'; 10_000];
-        let packed = letterhead(Some(4096)).message(&fields(), &body, NOW_MS);
+        let packed = context(Some(4096)).message(&fields(), &body, NOW_MS);
         assert_eq!(packed.sys_flag, 0x301);
         assert_eq!(decompress(packed.sys_flag, packed.body(), 1 << 20).unwrap().as_ref(), body);
-        let small = letterhead(Some(4096)).message(&fields(), &body[..4095], NOW_MS);
+        let small = context(Some(4096)).message(&fields(), &body[..4095], NOW_MS);
         assert_eq!((small.sys_flag, small.body().len()), (0, 4095));
     }
 
     #[test]
     fn a_batch_holds_its_messages_in_order_each_with_its_own_id() {
-        let (first, second) = (fields(), Fields { tag: None, ..fields() });
+        let (first, second) = (fields(), MessageFields { tag: None, ..fields() });
         let messages = [(&first, b"one".as_slice()), (&second, b"two")];
-        let batch = letterhead(None).batch("orders", messages, NOW_MS);
+        let batch = context(None).batch("orders", messages, NOW_MS);
         assert!(batch.is_batch());
         let bodies: Vec<&[u8]> = inner_messages(batch.body()).map(|inner| inner.unwrap().body).collect();
         assert_eq!(bodies, [b"one", b"two"]);

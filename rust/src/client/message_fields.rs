@@ -1,4 +1,5 @@
-//! What a user says about a message, checked before any network call, and written as the properties string.
+//! Message fields: all that a user gives beside the body, checked before any network call, and written as the
+//! properties string.
 //!
 //! Owns the rules of names and the order of properties. Invariant: fields that passed `check` can be carried by
 //! every RocketMQ broker and read back by every client. Any thread.
@@ -9,11 +10,11 @@ use std::sync::LazyLock;
 use crate::message::properties::{ENTRY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTIES_BYTES_MAX};
 
 /// Longest topic name that brokers accept from users.
-pub const TOPIC_CHARS_MAX: usize = 127;
+const TOPIC_CHARS_MAX: usize = 127;
 /// Longest retry or dead-letter topic name: a prefix and a group of 120 characters with room to spare.
-pub const INTERNAL_TOPIC_CHARS_MAX: usize = 255;
+const INTERNAL_TOPIC_CHARS_MAX: usize = 255;
 /// Longest group name.
-pub const GROUP_CHARS_MAX: usize = 120;
+const GROUP_CHARS_MAX: usize = 120;
 
 /// Topics that only a broker writes to.
 const BROKER_TOPICS: [&str; 9] = [
@@ -46,13 +47,13 @@ static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
 });
 
 /// Whether a property of this name is RocketMQ's own, so that no user may set it.
-pub fn is_reserved(name: &str) -> bool {
+pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(name)
 }
 
-/// When a message becomes visible to consumers.
+/// The time at which a message becomes visible to consumers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Delivery {
+pub(crate) enum Delivery {
     /// At this wall-clock time, in milliseconds since the epoch.
     At(i64),
     /// This many milliseconds after the broker got it.
@@ -63,40 +64,32 @@ pub enum Delivery {
 
 /// Everything about a message but its body.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
-pub struct Fields {
-    /// Where it goes.
-    pub topic: String,
+pub(crate) struct MessageFields {
+    pub(crate) topic: String,
     /// One word for filters.
-    pub tag: Option<String>,
+    pub(crate) tag: Option<String>,
     /// Words it can be found by.
-    pub keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
     /// The user's own names and values, in the order given.
-    pub properties: Vec<(String, String)>,
+    pub(crate) properties: Vec<(String, String)>,
     /// Messages of equal sharding keys go to one queue.
-    pub sharding_key: Option<String>,
+    pub(crate) sharding_key: Option<String>,
     /// Delayed delivery.
-    pub delivery: Option<Delivery>,
+    pub(crate) delivery: Option<Delivery>,
     /// Priority, for topics of that type.
-    pub priority: Option<i32>,
+    pub(crate) priority: Option<i32>,
     /// The application's flag, carried untouched.
-    pub flag: i32,
+    pub(crate) flag: i32,
 }
 
-/// Why fields cannot make a message. The text says what to do instead.
+/// Fields that cannot make a message. The text says what to do instead.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum FieldError {
+pub(crate) enum FieldError {
     /// Empty, too long or with a forbidden character.
     #[error(
         "{what} {name:?} is not a valid name: use 1 to {chars_max} of the characters a-z A-Z 0-9 _ - % |"
     )]
-    Name {
-        /// `topic` or `group`.
-        what: &'static str,
-        /// What was given.
-        name: String,
-        /// The limit that applies.
-        chars_max: usize,
-    },
+    Name { what: &'static str, name: String, chars_max: usize },
     /// A topic only brokers write to.
     #[error("topic {0:?} is written by brokers only")]
     BrokerTopic(String),
@@ -107,16 +100,10 @@ pub enum FieldError {
     Reserved(String),
     /// Names and values end at these control characters on the wire.
     #[error("{what} {text:?} is empty, or has a character that the wire format cannot carry")]
-    Text {
-        /// What was given.
-        what: &'static str,
-        /// Its text.
-        text: String,
-    },
+    Text { what: &'static str, text: String },
     /// Keys are joined by spaces.
     #[error("key {0:?} has white space inside; give several keys as a list")]
     Key(String),
-    /// The delay makes no sense.
     #[error("a delay must not be negative, and a delay level counts from 1")]
     Delay,
     /// More text than a record can hold.
@@ -125,13 +112,13 @@ pub enum FieldError {
 }
 
 /// Whether `name` can be a topic's.
-pub fn check_topic(name: &str) -> Result<(), FieldError> {
+fn check_topic(name: &str) -> Result<(), FieldError> {
     let is_internal = name.starts_with("%RETRY%") || name.starts_with("%DLQ%");
     check_name("topic", name, if is_internal { INTERNAL_TOPIC_CHARS_MAX } else { TOPIC_CHARS_MAX })
 }
 
 /// Whether `name` can be a group's.
-pub fn check_group(name: &str) -> Result<(), FieldError> {
+pub(crate) fn check_group(name: &str) -> Result<(), FieldError> {
     check_name("group", name, GROUP_CHARS_MAX)
 }
 
@@ -152,15 +139,15 @@ fn check_text(what: &'static str, text: &str) -> Result<(), FieldError> {
     }
 }
 
-impl Fields {
+impl MessageFields {
     /// Refuses what a broker would refuse, or what readers would lose without a word.
-    pub fn check(&self) -> Result<(), FieldError> {
+    pub(crate) fn check(&self) -> Result<(), FieldError> {
         self.check_topic()?;
         self.check_content()
     }
 
     /// The part of `check` that looks at the topic alone.
-    pub fn check_topic(&self) -> Result<(), FieldError> {
+    pub(crate) fn check_topic(&self) -> Result<(), FieldError> {
         check_topic(&self.topic)?;
         if BROKER_TOPICS.contains(&self.topic.as_str()) {
             return Err(FieldError::BrokerTopic(self.topic.clone()));
@@ -169,7 +156,7 @@ impl Fields {
     }
 
     /// The part of `check` that looks at everything else.
-    pub fn check_content(&self) -> Result<(), FieldError> {
+    pub(crate) fn check_content(&self) -> Result<(), FieldError> {
         if let Some(tag) = &self.tag {
             check_text("tag", tag)?;
             if tag.contains("||") || tag.trim().len() != tag.len() {
@@ -205,20 +192,19 @@ impl Fields {
     }
 
     /// The properties string of this message under the id `unique_id`.
-    #[must_use]
-    pub fn properties_text(&self, unique_id: &str) -> String {
+    pub(crate) fn properties_text(&self, unique_id: &str) -> String {
         let mut text = String::with_capacity(96);
         self.each_property(unique_id, |part| text.push_str(part));
         text
     }
 
     /// Appends the properties string of this message under the id `unique_id`.
-    pub fn put_properties(&self, unique_id: &str, out: &mut Vec<u8>) {
+    pub(crate) fn put_properties(&self, unique_id: &str, out: &mut Vec<u8>) {
         self.each_property(unique_id, |part| out.extend_from_slice(part.as_bytes()));
     }
 
     /// Size of the properties string, but for the id.
-    pub fn properties_bytes(&self) -> usize {
+    pub(crate) fn properties_bytes(&self) -> usize {
         let mut bytes = 0;
         self.each_property("", |part| bytes += part.len());
         bytes
@@ -268,22 +254,13 @@ const BROKER_PROPERTIES_BYTES: usize = 512;
 mod tests {
     use super::*;
 
-    fn fields(topic: &str) -> Fields {
-        Fields {
-            topic: topic.to_owned(),
-            tag: None,
-            keys: Vec::new(),
-            properties: Vec::new(),
-            sharding_key: None,
-            delivery: None,
-            priority: None,
-            flag: 0,
-        }
+    fn fields(topic: &str) -> MessageFields {
+        MessageFields { topic: topic.to_owned(), ..MessageFields::default() }
     }
 
     #[test]
     fn properties_are_written_with_both_separators() {
-        let message = Fields {
+        let message = MessageFields {
             tag: Some("paid".into()),
             keys: vec!["A-1".into(), "A-2".into()],
             properties: vec![("colour".into(), "blå".into())],
@@ -298,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_a_broker_refuses_or_a_reader_loses_is_refused_here() {
-        let property = |name: &str, value: &str| Fields {
+        let property = |name: &str, value: &str| MessageFields {
             properties: vec![(name.to_owned(), value.to_owned())],
             ..fields("t")
         };
@@ -307,16 +284,16 @@ mod tests {
             fields("has space"),
             fields(&"t".repeat(128)),
             fields("SCHEDULE_TOPIC_XXXX"),
-            Fields { tag: Some("a||b".into()), ..fields("t") },
-            Fields { tag: Some(" ".into()), ..fields("t") },
-            Fields { keys: vec!["two words".into()], ..fields("t") },
+            MessageFields { tag: Some("a||b".into()), ..fields("t") },
+            MessageFields { tag: Some(" ".into()), ..fields("t") },
+            MessageFields { keys: vec!["two words".into()], ..fields("t") },
             property("TAGS", "x"),
             property("", "x"),
             property("x", ""),
             property("x", "a\u{1}b"),
             property("x", &"y".repeat(PROPERTIES_BYTES_MAX)),
-            Fields { delivery: Some(Delivery::Level(0)), ..fields("t") },
-            Fields { delivery: Some(Delivery::After(-1)), ..fields("t") },
+            MessageFields { delivery: Some(Delivery::Level(0)), ..fields("t") },
+            MessageFields { delivery: Some(Delivery::After(-1)), ..fields("t") },
         ];
         for case in refused {
             assert!(case.check().is_err(), "{case:?}");

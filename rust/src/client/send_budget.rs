@@ -1,4 +1,4 @@
-//! How much may be on its way: a budget of messages and bytes, shared by the sends of one producer.
+//! Budget of outstanding sends: messages and bytes, shared by the sends of one producer.
 //!
 //! Invariant: what is taken is given back exactly once, when the send is over for good. Any thread; `take` may
 //! sleep, `give` never does.
@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// The budget and what is left of it.
 #[derive(Debug)]
-pub struct Window {
+pub(crate) struct SendBudget {
     messages_max: usize,
     bytes_max: usize,
     used: Mutex<Used>,
@@ -22,16 +21,14 @@ struct Used {
     bytes: usize,
 }
 
-impl Window {
-    /// A budget nobody has touched.
-    #[must_use]
-    pub fn new(messages_max: usize, bytes_max: usize) -> Self {
+impl SendBudget {
+    pub(crate) fn new(messages_max: usize, bytes_max: usize) -> Self {
         Self { messages_max, bytes_max, used: Mutex::default(), changed: Condvar::new() }
     }
 
     /// Takes room for one message, waiting up to `timeout` for it. A message larger than the whole budget gets
     /// through when it is alone.
-    pub fn take(&self, bytes: usize, timeout: Duration) -> bool {
+    pub(crate) fn take(&self, bytes: usize, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut used = self.used.lock();
         while !self.fits(*used, bytes) {
@@ -45,7 +42,7 @@ impl Window {
     }
 
     /// Whether `take` would get room now.
-    pub fn has_room(&self, bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.fits(*self.used.lock(), bytes)
     }
 
@@ -54,7 +51,7 @@ impl Window {
     }
 
     /// Gives back the room of one message.
-    pub fn give(&self, bytes: usize) {
+    pub(crate) fn give(&self, bytes: usize) {
         let mut used = self.used.lock();
         debug_assert!(used.messages > 0 && used.bytes >= bytes, "given back more than was taken");
         used.messages = used.messages.saturating_sub(1);
@@ -63,8 +60,8 @@ impl Window {
         self.changed.notify_all();
     }
 
-    /// Sleeps until nothing is on its way; false when `timeout` passed first.
-    pub fn drained(&self, timeout: Duration) -> bool {
+    /// Sleeps until nothing is outstanding; false when `timeout` passed first.
+    pub(crate) fn drained(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut used = self.used.lock();
         while used.messages > 0 {
@@ -75,8 +72,8 @@ impl Window {
         true
     }
 
-    /// Messages on their way.
-    pub fn messages(&self) -> usize {
+    /// Messages outstanding.
+    pub(crate) fn messages(&self) -> usize {
         self.used.lock().messages
     }
 }
@@ -87,27 +84,27 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_full_window_refuses_until_room_is_given_back() {
-        let window = Arc::new(Window::new(2, 100));
-        assert!(window.take(60, Duration::ZERO));
-        assert!(!window.take(60, Duration::ZERO), "too many bytes");
-        assert!(window.take(40, Duration::ZERO));
-        assert!(!window.take(0, Duration::ZERO), "too many messages");
+    fn a_full_budget_refuses_until_room_is_given_back() {
+        let budget = Arc::new(SendBudget::new(2, 100));
+        assert!(budget.take(60, Duration::ZERO));
+        assert!(!budget.take(60, Duration::ZERO), "too many bytes");
+        assert!(budget.take(40, Duration::ZERO));
+        assert!(!budget.take(0, Duration::ZERO), "too many messages");
         let sleeper = {
-            let window = Arc::clone(&window);
-            std::thread::spawn(move || window.take(50, Duration::from_secs(30)))
+            let budget = Arc::clone(&budget);
+            std::thread::spawn(move || budget.take(50, Duration::from_secs(30)))
         };
-        window.give(60);
+        budget.give(60);
         assert!(sleeper.join().unwrap());
-        assert_eq!(window.messages(), 2);
+        assert_eq!(budget.messages(), 2);
     }
 
     #[test]
-    fn a_message_larger_than_the_window_passes_alone() {
-        let window = Window::new(10, 100);
-        assert!(window.take(1_000, Duration::ZERO));
-        assert!(!window.take(1, Duration::ZERO));
-        window.give(1_000);
-        assert!(window.drained(Duration::ZERO));
+    fn a_message_larger_than_the_budget_passes_alone() {
+        let budget = SendBudget::new(10, 100);
+        assert!(budget.take(1_000, Duration::ZERO));
+        assert!(!budget.take(1, Duration::ZERO));
+        budget.give(1_000);
+        assert!(budget.drained(Duration::ZERO));
     }
 }

@@ -1,0 +1,316 @@
+//! Pending send: tried on one broker after the other until it is stored or given up.
+//!
+//! Owns the outcome of each attempt. What follows a failed attempt is decided above, by the producer's retry rule:
+//! `again` or `give_up`. Invariant: a send is over exactly once, and gives its room in the budget back then.
+//! Threads: `complete` from the connection's I/O thread, the rest from any.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::encoded_send::EncodedSend;
+use super::receipt::{Receipt, SendFailure, judge};
+use super::route_cache::Target;
+use super::send_budget::SendBudget;
+use crate::remoting::{CallError, Reply};
+
+/// An attempt that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) target: Target,
+    pub(crate) failure: SendFailure,
+    pub(crate) elapsed: Duration,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// An attempt is on its way.
+    InFlight,
+    /// The last attempt failed; a decision is due.
+    Failed,
+    /// The broker has it. Final.
+    Stored(Receipt),
+    /// No further attempt will be made. Final.
+    GivenUp,
+}
+
+impl Phase {
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Stored(_) | Self::GivenUp)
+    }
+}
+
+/// A message on its way, with everything needed to try once more.
+#[derive(Debug)]
+pub(crate) struct PendingSend {
+    encoded: EncodedSend,
+    state: Mutex<SendState>,
+    changed: Condvar,
+    options: SendOptions,
+    deadline: Instant,
+}
+
+#[derive(Debug)]
+struct SendState {
+    phase: Phase,
+    target: Target,
+    started: Instant,
+    attempts: Vec<Attempt>,
+}
+
+/// What is the same for all sends of a producer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SendOptions {
+    /// Room taken for it before, given back when it is over.
+    pub(crate) budget: Option<Arc<SendBudget>>,
+    /// The reader's number for it where outcomes are announced; `None`: the caller waits for them.
+    pub(crate) token: Option<u64>,
+    /// Announce failed attempts only: a success needs no decision.
+    pub(crate) failures_only: bool,
+    /// Treat `stored, but not as safely as asked` as a failed attempt.
+    pub(crate) retry_not_safe: bool,
+    /// The user or a sharding key chose the queue: no other will do.
+    pub(crate) is_pinned: bool,
+}
+
+impl PendingSend {
+    /// A send whose first attempt goes to `target`.
+    #[must_use]
+    pub(crate) fn new(encoded: EncodedSend, target: Target, deadline: Instant, options: SendOptions) -> Self {
+        let state =
+            SendState { phase: Phase::InFlight, target, started: Instant::now(), attempts: Vec::new() };
+        Self { encoded, state: Mutex::new(state), changed: Condvar::new(), options, deadline }
+    }
+
+    pub(crate) fn encoded(&self) -> &EncodedSend {
+        &self.encoded
+    }
+
+    /// Whether only the queue of the first attempt will do.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.options.is_pinned
+    }
+
+    /// When all attempts together must be over.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state.lock().phase.clone()
+    }
+
+    /// Looks at the phase without a copy. `look` must not wait.
+    pub(crate) fn with_phase<R>(&self, look: impl FnOnce(&Phase) -> R) -> R {
+        look(&self.state.lock().phase)
+    }
+
+    /// Whether it is over: stored, or given up.
+    pub(crate) fn is_over(&self) -> bool {
+        self.with_phase(Phase::is_final)
+    }
+
+    /// Whether its outcome is announced, rather than waited for.
+    pub(crate) fn is_announced(&self) -> bool {
+        self.options.token.is_some()
+    }
+
+    /// Attempts before the current one.
+    pub(crate) fn attempts_failed(&self) -> usize {
+        self.state.lock().attempts.len()
+    }
+
+    /// Attempts that failed, in order.
+    pub(crate) fn attempts(&self) -> Vec<Attempt> {
+        self.state.lock().attempts.clone()
+    }
+
+    /// Where the current or last attempt went.
+    pub(crate) fn target(&self) -> Target {
+        self.state.lock().target.clone()
+    }
+
+    /// The outcome of the attempt in flight, once per attempt. Returns the token to announce it under, where it is to be.
+    pub(crate) fn complete(&self, outcome: Result<Reply<'_>, CallError>) -> Option<u64> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::InFlight {
+            return None;
+        }
+        let judged = outcome
+            .map_err(SendFailure::Call)
+            .and_then(|reply| judge(&reply, &state.target, self.options.retry_not_safe));
+        match judged {
+            Ok(receipt) => state.phase = Phase::Stored(receipt),
+            Err(failure) => {
+                let attempt =
+                    Attempt { target: state.target.clone(), failure, elapsed: state.started.elapsed() };
+                state.attempts.push(attempt);
+                state.phase = Phase::Failed;
+            }
+        }
+        let is_over = state.phase.is_final();
+        drop(state);
+        if is_over {
+            self.give_room_back();
+        }
+        self.changed.notify_all();
+        self.options.token.filter(|_| !(is_over && self.options.failures_only))
+    }
+
+    /// After a failed attempt: the next one goes to `target`. False when there is nothing to repeat.
+    pub(crate) fn again(&self, target: Target) -> bool {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Failed {
+            return false;
+        }
+        state.phase = Phase::InFlight;
+        state.target = target;
+        state.started = Instant::now();
+        true
+    }
+
+    /// After a failed attempt: that was the last one. A message that some broker holds counts as stored.
+    pub(crate) fn give_up(&self) {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Failed {
+            return;
+        }
+        let held = state.attempts.iter().rev().find_map(|attempt| match &attempt.failure {
+            SendFailure::NotSafe(receipt) => Some(receipt.clone()),
+            _ => None,
+        });
+        state.phase = held.map_or(Phase::GivenUp, Phase::Stored);
+        drop(state);
+        self.give_room_back();
+        self.changed.notify_all();
+    }
+
+    fn give_room_back(&self) {
+        if let Some(budget) = &self.options.budget {
+            budget.give(self.encoded.bytes());
+        }
+    }
+
+    /// Sleeps until the attempt under way has an outcome, or `timeout` has passed; whether it has one.
+    pub(crate) fn wait_attempt(&self, timeout: Duration) -> bool {
+        self.wait(timeout, |phase| *phase != Phase::InFlight)
+    }
+
+    /// Sleeps until the send is over, or `timeout` has passed; whether it is over.
+    pub(crate) fn wait_over(&self, timeout: Duration) -> bool {
+        self.wait(timeout, Phase::is_final)
+    }
+
+    fn wait(&self, timeout: Duration, is_enough: impl Fn(&Phase) -> bool) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.state.lock();
+        while !is_enough(&state.phase) {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return is_enough(&state.phase);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::encoded_send::ProducerContext;
+    use super::super::message_fields::MessageFields;
+    use super::*;
+    use crate::message::sysflag::Compression;
+    use crate::remoting::codes::response;
+    use crate::remoting::frame::{Encoding, FrameLimits, split};
+    use crate::remoting::header::{Header, HeaderWriter};
+
+    fn target(broker: &str) -> Target {
+        Target { address: "127.0.0.1:1".into(), broker: broker.into(), queue_id: 3 }
+    }
+
+    pub(crate) fn send(options: SendOptions) -> PendingSend {
+        let context = Arc::new(ProducerContext {
+            group: "pg".into(),
+            compress_from_bytes: None,
+            compression: Compression::Zlib,
+            template_queues: 4,
+            ids: ProducerContext::unique_ids(1),
+        });
+        let fields = MessageFields { topic: "orders".into(), ..MessageFields::default() };
+        let message = context.message(&fields, b"hello", 0);
+        if let Some(budget) = &options.budget {
+            assert!(budget.take(message.bytes(), Duration::ZERO));
+        }
+        PendingSend::new(message, target("broker-a"), Instant::now() + Duration::from_secs(3), options)
+    }
+
+    /// Completes the attempt by a reply of this code; with `ext`, one that has what a receipt needs.
+    fn complete(send: &PendingSend, code: i32, has_ext: bool) -> Option<u64> {
+        let mut bytes = Vec::new();
+        let mut writer = HeaderWriter::begin(&mut bytes, Encoding::Json, code, 1, 1, Some("why"));
+        if has_ext {
+            writer.ext("msgId", "7F00").ext("queueId", "3").ext("queueOffset", "41");
+        }
+        writer.finish(0).unwrap();
+        let (frame, _) = split(&bytes, &FrameLimits::default()).unwrap().unwrap();
+        let mut header = Header::new();
+        header.decode(&frame).unwrap();
+        send.complete(Ok(Reply { header: &header, body: b"" }))
+    }
+
+    #[test]
+    fn a_stored_message_gives_its_room_back_and_is_announced_as_asked() {
+        for (failures_only, announced) in [(true, None), (false, Some(7))] {
+            let budget = Arc::new(SendBudget::new(1, 1000));
+            let sent = send(SendOptions {
+                budget: Some(Arc::clone(&budget)),
+                token: Some(7),
+                failures_only,
+                ..Default::default()
+            });
+            assert_eq!(complete(&sent, 0, true), announced);
+            assert_eq!(complete(&sent, 1, false), None, "it has an outcome");
+            let Phase::Stored(receipt) = sent.phase() else { panic!("{:?}", sent.phase()) };
+            assert_eq!((receipt.queue_offset, &*receipt.broker), (41, "broker-a"));
+            assert_eq!(budget.messages(), 0);
+            assert!(sent.wait_over(Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn a_failed_attempt_waits_for_a_decision_and_keeps_its_room() {
+        let budget = Arc::new(SendBudget::new(1, 1000));
+        let sent = send(SendOptions {
+            budget: Some(Arc::clone(&budget)),
+            token: Some(7),
+            failures_only: true,
+            ..Default::default()
+        });
+        assert_eq!(complete(&sent, 2, false), Some(7));
+        assert_eq!((sent.phase(), budget.messages()), (Phase::Failed, 1));
+        assert!(sent.wait_attempt(Duration::ZERO) && !sent.wait_over(Duration::ZERO));
+        assert!(sent.again(target("broker-b")) && !sent.again(target("broker-b")));
+        complete(&sent, 0, false);
+        let failures: Vec<_> = sent.attempts().into_iter().map(|attempt| attempt.failure).collect();
+        assert!(
+            matches!(failures.as_slice(), [SendFailure::Broker { code: 2, .. }, SendFailure::Malformed(_)]),
+            "{failures:?}"
+        );
+        sent.give_up();
+        sent.give_up();
+        assert_eq!((sent.phase(), budget.messages()), (Phase::GivenUp, 0));
+    }
+
+    #[test]
+    fn a_message_stored_less_safely_than_asked_is_stored_when_no_better_place_is_found() {
+        let sent = send(SendOptions { retry_not_safe: true, ..Default::default() });
+        complete(&sent, response::FLUSH_DISK_TIMEOUT, true);
+        assert_eq!(sent.phase(), Phase::Failed);
+        assert!(sent.again(target("broker-b")));
+        complete(&sent, response::SYSTEM_BUSY, false);
+        sent.give_up();
+        assert!(
+            matches!(sent.phase(), Phase::Stored(receipt) if receipt.code == response::FLUSH_DISK_TIMEOUT)
+        );
+    }
+}

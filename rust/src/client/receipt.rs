@@ -1,0 +1,77 @@
+//! Receipt of a send: what a broker's reply says about the attempt.
+//!
+//! Pure functions; any thread.
+
+use std::sync::Arc;
+
+use super::route_cache::Target;
+use crate::remoting::codes::response;
+use crate::remoting::{CallError, Reply};
+
+/// The broker's reply about a stored message, or a batch of them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Receipt {
+    /// 0, or one of the codes that mean stored, but not as safely as asked.
+    pub(crate) code: i32,
+    pub(crate) broker: Arc<str>,
+    pub(crate) queue_id: i32,
+    /// Its position there; of the first one for a batch.
+    pub(crate) queue_offset: i64,
+    /// The broker's id of the message; joined by commas for a batch.
+    pub(crate) offset_message_id: String,
+    pub(crate) transaction_id: Option<String>,
+    /// Takes back a timed message.
+    pub(crate) recall_handle: Option<String>,
+}
+
+/// Why one attempt did not store the message as asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum SendFailure {
+    /// The broker refused.
+    Broker { code: i32, remark: String },
+    /// It was stored, but not as safely as asked, and the producer wants it tried elsewhere.
+    NotSafe(Receipt),
+    /// No reply.
+    Call(CallError),
+    /// The reply lacks what a receipt needs.
+    Malformed(String),
+}
+
+/// The outcome of an attempt that was answered.
+pub(super) fn judge(
+    reply: &Reply<'_>,
+    target: &Target,
+    retry_not_safe: bool,
+) -> Result<Receipt, SendFailure> {
+    let header = reply.header;
+    let is_stored = matches!(
+        header.code,
+        response::SUCCESS
+            | response::FLUSH_DISK_TIMEOUT
+            | response::SLAVE_NOT_AVAILABLE
+            | response::FLUSH_SLAVE_TIMEOUT
+    );
+    if !is_stored {
+        let remark = header.remark().unwrap_or_default().to_owned();
+        return Err(SendFailure::Broker { code: header.code, remark });
+    }
+    let text = |name: &str| header.get(name).map(str::to_owned);
+    let lacks = |name: &str| SendFailure::Malformed(format!("the reply of {} lacks {name}", target.address));
+    let receipt = Receipt {
+        code: header.code,
+        broker: Arc::clone(&target.broker),
+        queue_id: number(header.get("queueId")).ok_or_else(|| lacks("queueId"))?,
+        queue_offset: number(header.get("queueOffset")).ok_or_else(|| lacks("queueOffset"))?,
+        offset_message_id: text("msgId").ok_or_else(|| lacks("msgId"))?,
+        transaction_id: text("transactionId"),
+        recall_handle: text("recallHandle"),
+    };
+    if header.code != response::SUCCESS && retry_not_safe {
+        return Err(SendFailure::NotSafe(receipt));
+    }
+    Ok(receipt)
+}
+
+fn number<N: std::str::FromStr>(digits: Option<&str>) -> Option<N> {
+    digits?.parse().ok()
+}

@@ -1,0 +1,125 @@
+//! Routes of a producer: the queues that take a topic's messages, as Python last told.
+//!
+//! Owns a snapshot for each topic, valid for so long. Which queues there are, and for how long that is valid, is decided
+//! above; here are only rotation and the rule of sharding keys, which are needed with every message.
+//!
+//! Invariant: a rotation is never empty. Any thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+
+use crate::message::tag::java_hash;
+
+/// Where one attempt of a send goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Target {
+    /// `host:port` to connect to.
+    pub(crate) address: Arc<str>,
+    /// Name of the broker behind it.
+    pub(crate) broker: Arc<str>,
+    pub(crate) queue_id: i32,
+}
+
+/// The queues of one topic.
+#[derive(Debug)]
+pub(crate) struct QueueRotation {
+    topic: Arc<str>,
+    queues: Box<[Target]>,
+    turn: AtomicUsize,
+    valid_until: Instant,
+}
+
+impl QueueRotation {
+    pub(crate) fn topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
+    /// Each queue in turn.
+    pub(crate) fn next(&self) -> Option<&Target> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.queues.get(turn % self.queues.len())
+    }
+
+    /// The queue of a sharding key: the one Java's clients take.
+    pub(crate) fn of_key(&self, key: &str) -> Option<&Target> {
+        let hash = java_hash(key.as_bytes()).unsigned_abs() as usize;
+        self.queues.get(hash % self.queues.len())
+    }
+}
+
+/// The routes of one producer.
+#[derive(Debug, Default)]
+pub(crate) struct RouteCache(RwLock<HashMap<Box<str>, Arc<QueueRotation>>>);
+
+impl RouteCache {
+    /// These are the queues of `topic`, sorted, until then. `first` is the queue to begin with where nothing was known
+    /// before.
+    pub(crate) fn learn(&self, topic: &str, queues: Vec<Target>, first: usize, valid_until: Instant) {
+        if queues.is_empty() {
+            return self.forget(topic);
+        }
+        let mut table = self.0.write();
+        let turn = table.get(topic).map_or(first, |known| known.turn.load(Ordering::Relaxed));
+        let rotation =
+            QueueRotation { topic: topic.into(), queues: queues.into(), turn: turn.into(), valid_until };
+        table.insert(topic.into(), Arc::new(rotation));
+    }
+
+    pub(crate) fn forget(&self, topic: &str) {
+        self.0.write().remove(topic);
+    }
+
+    /// The rotation of `topic`, if there is one that is still valid.
+    pub(crate) fn get(&self, topic: &str, now: Instant) -> Option<Arc<QueueRotation>> {
+        self.0.read().get(topic).filter(|rotation| now < rotation.valid_until).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn queues(count: i32) -> Vec<Target> {
+        let target = |queue_id| Target { address: "127.0.0.1:1".into(), broker: "broker-a".into(), queue_id };
+        (0..count).map(target).collect()
+    }
+
+    fn turns(rotation: &QueueRotation, count: usize) -> Vec<i32> {
+        (0..count).filter_map(|_| rotation.next().map(|target| target.queue_id)).collect()
+    }
+
+    #[test]
+    fn each_queue_has_its_turn_and_a_new_rota_goes_on_where_the_old_one_was() {
+        let (routes, now) = (RouteCache::default(), Instant::now());
+        let soon = now + Duration::from_secs(1);
+        routes.learn("orders", queues(3), 5, soon);
+        assert_eq!(turns(&routes.get("orders", now).unwrap(), 4), [2, 0, 1, 2]);
+        routes.learn("orders", queues(3), 0, soon);
+        assert_eq!(turns(&routes.get("orders", now).unwrap(), 2), [0, 1]);
+    }
+
+    #[test]
+    fn a_rota_is_believed_for_a_while_and_none_is_empty() {
+        let (routes, now) = (RouteCache::default(), Instant::now());
+        routes.learn("orders", queues(1), 0, now + Duration::from_secs(1));
+        assert!(routes.get("orders", now).is_some());
+        assert!(routes.get("orders", now + Duration::from_secs(1)).is_none());
+        routes.learn("orders", queues(0), 0, now + Duration::from_secs(1));
+        assert!(routes.get("orders", now).is_none());
+        assert!(routes.get("refunds", now).is_none());
+    }
+
+    #[test]
+    fn a_sharding_key_has_the_queue_java_gives_it() {
+        let (routes, now) = (RouteCache::default(), Instant::now());
+        routes.learn("orders", queues(4), 0, now + Duration::from_secs(1));
+        let rotation = routes.get("orders", now).unwrap();
+        assert_eq!(rotation.of_key("customer-7").map(|target| target.queue_id), Some(0));
+    }
+}

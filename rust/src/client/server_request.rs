@@ -1,0 +1,84 @@
+//! Server-initiated requests: a group has changed, a question to this client; and the end of a connection.
+//!
+//! Invariant: a server that waits gets one response at most. Any thread; nothing here waits for the network.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::remoting::codes::{flag, language};
+use crate::remoting::header::{Header, HeaderWriter};
+use crate::remoting::{CallError, Encoding, Peer};
+
+/// A request of a server's, or the end of its connection.
+#[derive(Debug)]
+pub(crate) struct ServerRequest {
+    /// The server, as it was called.
+    pub(crate) address: Arc<str>,
+    /// Request code; `None`: the connection ended.
+    pub(crate) code: Option<i32>,
+    pub(crate) ext: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+    /// Nothing where the request was one-way or has been answered.
+    reply_to: Mutex<Option<ReplyTo>>,
+}
+
+struct ReplyTo {
+    peer: Arc<Peer>,
+    opaque: i32,
+    encoding: Encoding,
+}
+
+impl fmt::Debug for ReplyTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with {}", self.peer.address(), self.opaque)
+    }
+}
+
+/// The answer of this client to a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Response<'a> {
+    pub(crate) code: i32,
+    pub(crate) remark: Option<&'a str>,
+    pub(crate) ext: &'a [(String, String)],
+    pub(crate) body: &'a [u8],
+}
+
+impl ServerRequest {
+    /// A request that came in; its response is written in `encoding`.
+    pub(super) fn new(peer: &Arc<Peer>, header: &Header, body: &[u8], encoding: Encoding) -> Self {
+        let reply_to = || ReplyTo { peer: Arc::clone(peer), opaque: header.opaque, encoding };
+        Self {
+            address: Arc::clone(peer.address()),
+            code: Some(header.code),
+            ext: header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            body: Bytes::copy_from_slice(body),
+            reply_to: Mutex::new((!header.is_oneway()).then(reply_to)),
+        }
+    }
+
+    pub(super) fn closed(address: Arc<str>) -> Self {
+        Self { address, code: None, ext: Vec::new(), body: Bytes::new(), reply_to: Mutex::new(None) }
+    }
+
+    /// Answers a server that waits for it; does nothing for a one-way request, or a second time.
+    ///
+    /// # Errors
+    /// When the connection has ended, or the response does not fit a frame.
+    pub(crate) fn answer(&self, response: Response<'_>) -> Result<(), CallError> {
+        let Some(ReplyTo { peer, opaque, encoding }) = self.reply_to.lock().take() else { return Ok(()) };
+        let Response { code, remark, ext, body } = response;
+        peer.send(|_, out| {
+            let (python, response) = (language::PYTHON, flag::RESPONSE);
+            let mut header = HeaderWriter::begin_as(python, out, encoding, code, opaque, response, remark);
+            for (name, value) in ext {
+                header.ext(name, value);
+            }
+            header.finish(body.len())?;
+            out.extend_from_slice(body);
+            Ok(())
+        })
+    }
+}
