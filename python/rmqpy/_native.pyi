@@ -63,12 +63,10 @@ class Store:
         queue_file_bytes: int = 6_000_000,
         index_slots: int = 5_000_000,
         index_entries: int = 20_000_000,
-        sync_flush: bool = False,
+        durability: Literal["memory", "page_cache", "disk", "disk_mapped"] = "page_cache",
         flush_interval_ms: int = 50,
         index_enabled: bool = True,
         delay_levels_ms: Sequence[int] | None = None,
-        transient_pool: bool = False,
-        sync_mapped: bool = False,
         in_memory_percent: int = 40,
     ) -> Self: ...
     def open(self) -> None:

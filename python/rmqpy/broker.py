@@ -350,12 +350,10 @@ def _store(config: BrokerConfig) -> Store:
         queue_file_bytes=store.queue_file_bytes,
         index_slots=store.index_slots,
         index_entries=store.index_entries,
-        sync_flush=store.is_sync,
+        durability=store.durability,
         flush_interval_ms=store.flush_interval_ms,
         index_enabled=store.is_indexed,
         delay_levels_ms=store.delays_ms,
-        transient_pool=store.has_transient_pool,
-        sync_mapped=store.is_sync_mapped,
         in_memory_percent=store.in_memory_percent,
     )
 

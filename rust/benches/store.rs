@@ -18,7 +18,7 @@ use rmqpy::message::record::RecordFields;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::OsDisk;
 use rmqpy::store::{
-    Arrivals, ConsumeQueue, Get, GetResult, KeyHashes, MediumKind, Options, Progress, Put, PutError, Store,
+    Arrivals, ConsumeQueue, Durability, Get, GetResult, KeyHashes, Options, Progress, Put, PutError, Store,
 };
 
 const PROPERTIES: &[u8] = b"UNIQ_KEY\x01AC11000100001234567890ABCDEF0000\x02WAIT\x01true\x02";
@@ -153,14 +153,14 @@ impl Arrivals for Durable {
 /// As a sending broker does it: appended here, flushed by the flush thread, waited for until it is durable.
 fn group_commits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("group commit");
-    for medium in [MediumKind::Mapping, MediumKind::Tail] {
+    for durability in [Durability::DiskMapped, Durability::Disk] {
         for senders in [1, 64] {
-            let folder = Folder::new(&format!("{medium:?}-{senders}"));
-            let store = open(Options { sync_flush: true, medium, ..Options::new(&folder.0) });
+            let folder = Folder::new(&format!("{durability:?}-{senders}"));
+            let store = open(Options { durability, ..Options::new(&folder.0) });
             store.set_arrivals(Arc::new(Durable(std::thread::current())));
             let body = [7; 128];
             group.throughput(Throughput::Elements(senders));
-            group.bench_function(format!("of {senders}, {medium:?}"), |bench| {
+            group.bench_function(format!("of {senders}, {durability:?}"), |bench| {
                 bench.iter(|| {
                     let mut puts: Vec<Put<'_>> = (0..senders).map(|_| put(&store, &body)).collect();
                     store.append(&mut puts);

@@ -16,9 +16,9 @@ use rmqpy::message::record::records;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open};
-use rmqpy::store::{Get, GetResult, Store};
+use rmqpy::store::{Durability, Get, GetResult, Store};
 use store_model::workloads::{LARGE, NINE, ODD, SMALL};
-use store_model::{Mode, SEGMENT_BYTES, Sample, clock, put};
+use store_model::{SEGMENT_BYTES, Sample, clock, open_with, put};
 
 const BLOCK_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
@@ -33,7 +33,7 @@ struct Original {
     disk: SimDisk,
     /// An earlier state of the same disk.
     older: SimDisk,
-    mode: Mode,
+    durability: Durability,
     records: Records,
     /// Everything before has checksums.
     covered: u64,
@@ -76,17 +76,17 @@ impl Dice {
     }
 }
 
-fn original(mode: Mode, is_clean: bool) -> Original {
-    let (older, ..) = filled(mode, is_clean, &[SMALL, ODD, NINE, LARGE, SMALL]);
+fn original(durability: Durability, is_clean: bool) -> Original {
+    let (older, ..) = filled(durability, is_clean, &[SMALL, ODD, NINE, LARGE, SMALL]);
     let all = [SMALL, ODD, NINE, LARGE, SMALL, LARGE, NINE, LARGE, ODD, SMALL, LARGE, NINE];
-    let (disk, records, covered) = filled(mode, is_clean, &all);
-    Original { disk, older, mode, records, covered }
+    let (disk, records, covered) = filled(durability, is_clean, &all);
+    Original { disk, older, durability, records, covered }
 }
 
 /// A disk with a store of these messages, its records, and up to where it has checksums.
-fn filled(mode: Mode, is_clean: bool, all: &[&[Sample]]) -> (SimDisk, Records, u64) {
+fn filled(durability: Durability, is_clean: bool, all: &[&[Sample]]) -> (SimDisk, Records, u64) {
     let disk = SimDisk::new();
-    let store = mode.open(disk.shared(), &clock()).expect("opens");
+    let store = open_with(durability, disk.shared(), &clock()).expect("opens");
     let fill = |samples| {
         assert!(put(&store, samples, false).iter().all(Result::is_ok));
         store.flush().expect("a working disk");
@@ -216,10 +216,11 @@ fn check(original: &Original, seed: u64, tally: &mut Tally) {
     let (path, size) = all[dice.below(all.len() as u64) as usize].clone();
     let kind = DAMAGES[dice.below(DAMAGES.len() as u64) as usize];
     let changed = damage(&disk, &original.older, &path, size, kind, &mut dice);
-    let context = format!("{kind:?} of {} at {changed:?}, {:?}, seed {seed}", path.display(), original.mode);
+    let context =
+        format!("{kind:?} of {} at {changed:?}, {:?}, seed {seed}", path.display(), original.durability);
     tally.corruptions += 1;
     let clock = clock();
-    let opened = original.mode.open(disk.shared(), &clock);
+    let opened = open_with(original.durability, disk.shared(), &clock);
     let store = opened.unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
     let found = served(&store, &context);
     for (name, (at, bytes)) in &found {
@@ -253,8 +254,8 @@ fn check(original: &Original, seed: u64, tally: &mut Tally) {
         outcome.unwrap_or_else(|error| panic!("{context}: takes no message: {error}"));
     store.flush().unwrap_or_else(|error| panic!("{context}: {error}"));
     store.close().unwrap_or_else(|error| panic!("{context}: does not close: {error}"));
-    let store =
-        original.mode.open(disk.shared(), &clock).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let store = open_with(original.durability, disk.shared(), &clock)
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
     assert!(store.lookup(physical).is_some(), "{context}: the new message is there");
     let queue = store.queue("a", 0).expect("a queue");
     assert!(queue.max() > offset, "{context}: and in its queue");
@@ -264,9 +265,9 @@ fn check(original: &Original, seed: u64, tally: &mut Tally) {
 fn a_damaged_store_opens_and_serves_nothing_that_was_not_put() {
     let count = std::env::var("RMQPY_CORRUPTIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(50);
     let mut tally = Tally::default();
-    for (index, mode) in Mode::ALL.into_iter().enumerate() {
+    for (index, durability) in Durability::ALL.into_iter().enumerate() {
         for is_clean in [true, false] {
-            let original = original(mode, is_clean);
+            let original = original(durability, is_clean);
             assert!(original.covered > 2 * SEGMENT_BYTES, "most of it has checksums");
             for seed in 0..count {
                 check(&original, seed * 8 + index as u64 * 2 + u64::from(is_clean), &mut tally);
@@ -283,7 +284,7 @@ fn a_damaged_store_opens_and_serves_nothing_that_was_not_put() {
 /// Goal: what is damaged in the middle is passed over in a rebuild, too, and offsets keep their places.
 #[test]
 fn a_rebuild_passes_over_rot_and_every_other_message_keeps_its_offset() {
-    let original = original(Mode::ASYNC, false);
+    let original = original(Durability::PageCache, false);
     let disk = copy(&original.disk);
     disk.remove_dir(Path::new("/store/consumequeue")).expect("removes");
     let name = ("a".to_owned(), 0, 5);
@@ -291,7 +292,7 @@ fn a_rebuild_passes_over_rot_and_every_other_message_keeps_its_offset() {
     let file = disk.open(Path::new("/store/commitlog/00000000000000000000"), Open::Write).expect("the file");
     assert!(at < SEGMENT_BYTES);
     file.write_at(&[0xAA; 40], at + 60).expect("a working disk");
-    let store = Mode::ASYNC.open(disk.shared(), &clock()).expect("opens");
+    let store = open_with(Durability::PageCache, disk.shared(), &clock()).expect("opens");
     let found = served(&store, "rot and no queues");
     let block = at / BLOCK_BYTES * BLOCK_BYTES..at / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES;
     for (name, (at, bytes)) in &original.records {

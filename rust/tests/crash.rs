@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use rmqpy::clock::ManualClock;
 use rmqpy::positions::PhysicalOffset;
+use rmqpy::store::Durability;
 use rmqpy::store::Store;
 use rmqpy::store::disk::simulated::{Fault, SimDisk, Survival};
 use store_model::workloads::{LARGE, NINE, SMALL, Step, WORKLOADS};
-use store_model::{Mode, SEGMENT_BYTES, Sample, body_of, clock, key_of, put, read_all};
+use store_model::{SEGMENT_BYTES, Sample, body_of, clock, key_of, open_with, outlives_a_kill, put, read_all};
 
 const SURVIVALS: [Survival; 7] = [
     Survival::Nothing,
@@ -37,7 +38,7 @@ type Name = (&'static str, u32, u64);
 
 /// What a store was asked to keep, and what it promised.
 #[derive(Default)]
-struct Model {
+struct Durabilityl {
     /// Appended messages in log order, with the position after each.
     appended: Vec<(Name, Vec<u8>, PhysicalOffset)>,
     /// How many of them were acknowledged when the world stopped.
@@ -46,10 +47,10 @@ struct Model {
     begins: (u64, u64),
 }
 
-impl Model {
+impl Durabilityl {
     /// Runs a workload until it ends or the world stops. The store is left as the crash finds it.
-    fn run(&mut self, disk: &SimDisk, steps: &[Step], mode: Mode, clock: &Arc<ManualClock>) {
-        let start = || mode.open(disk.shared(), clock).ok();
+    fn run(&mut self, disk: &SimDisk, steps: &[Step], durability: Durability, clock: &Arc<ManualClock>) {
+        let start = || open_with(durability, disk.shared(), clock).ok();
         let Some(mut store) = start() else { return };
         for step in steps {
             clock.advance(Duration::from_millis(7));
@@ -72,7 +73,7 @@ impl Model {
                         Some(opened) => store = opened,
                         None => return,
                     }
-                    if !is_closed && !mode.outlives_a_kill() {
+                    if !is_closed && !outlives_a_kill(durability) {
                         // A stop that failed is a crash for what was in no file yet.
                         let survived = self.check(&store, self.acknowledged, "after a stop that failed");
                         self.forget_lost(survived);
@@ -162,25 +163,25 @@ impl Model {
 
 /// Crashes a workload before operation `at`, and checks everything that has to hold afterwards. Returns 1 when the
 /// machine crashed once more.
-fn crash(steps: &[Step], mode: Mode, at: u64, survival: Survival, seed: u64) -> u64 {
-    let context = format!("operation {at}, {survival:?}, {mode:?}, seed {seed}");
+fn crash(steps: &[Step], durability: Durability, at: u64, survival: Survival, seed: u64) -> u64 {
+    let context = format!("operation {at}, {survival:?}, {durability:?}, seed {seed}");
     let disk = SimDisk::new();
     disk.freeze_at(at);
     let clock = clock();
-    let mut model = Model::default();
-    model.run(&disk, steps, mode, &clock);
+    let mut model = Durabilityl::default();
+    model.run(&disk, steps, durability, &clock);
     let mut disk = disk.crash(survival, seed);
 
     let is_killed = survival == Survival::Everything;
     let at_least =
-        if is_killed && mode.outlives_a_kill() { model.appended.len() } else { model.acknowledged };
+        if is_killed && outlives_a_kill(durability) { model.appended.len() } else { model.acknowledged };
     // Sometimes the machine crashes again while the store recovers, after a few operations or many.
     let mut at_least_then = at_least;
     let more = (seed + at) % 3;
     for again in 0..more {
         let second = (seed + at * 7 + again * 13) % 40;
         disk.freeze_at(second);
-        let opened = mode.open(disk.shared(), &clock);
+        let opened = open_with(durability, disk.shared(), &clock);
         let is_open = opened.is_ok();
         drop(opened);
         let survival = if is_killed { survival } else { SURVIVALS[(second % 7) as usize] };
@@ -191,8 +192,8 @@ fn crash(steps: &[Step], mode: Mode, at: u64, survival: Survival, seed: u64) -> 
     }
     let at_least = at_least_then;
 
-    let store =
-        mode.open(disk.shared(), &clock).unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
+    let store = open_with(durability, disk.shared(), &clock)
+        .unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
     let survived = model.check(&store, at_least, &context);
     model.forget_lost(survived);
     // It goes on: new messages take the places of lost ones, and nothing old shines through.
@@ -206,7 +207,7 @@ fn crash(steps: &[Step], mode: Mode, at: u64, survival: Survival, seed: u64) -> 
     // And a clean stop keeps it all, as does deleting what can be rebuilt.
     store.close().expect("a working disk");
     drop(store);
-    let store = mode.open(disk.shared(), &clock).expect("opens after a clean stop");
+    let store = open_with(durability, disk.shared(), &clock).expect("opens after a clean stop");
     model.check(&store, model.appended.len(), &context);
     more.min(1)
 }
@@ -226,37 +227,37 @@ fn variants(at: u64) -> Vec<(Survival, u64)> {
         .collect()
 }
 
-fn enumerate(mode: Mode) {
+fn enumerate(durability: Durability) {
     let (mut states, mut doubles) = (0, 0);
     for (name, steps) in WORKLOADS {
         let disk = SimDisk::new();
-        let mut model = Model::default();
-        model.run(&disk, steps, mode, &clock());
+        let mut model = Durabilityl::default();
+        model.run(&disk, steps, durability, &clock());
         assert!(!model.appended.is_empty(), "{name}: the workload works");
         let operations = disk.operations();
         for at in 0..=operations {
             for (survival, seed) in variants(at) {
-                doubles += crash(steps, mode, at, survival, seed);
+                doubles += crash(steps, durability, at, survival, seed);
                 states += 1;
             }
         }
     }
-    println!("{states} crash states, {doubles} of them crashed again while recovering, {mode:?}");
+    println!("{states} crash states, {doubles} of them crashed again while recovering, {durability:?}");
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_and_nothing_torn_is_read_in_sync_mode() {
-    Mode::ALL.into_iter().filter(|mode| mode.sync_flush).for_each(enumerate);
+    Durability::ALL.into_iter().filter(|durability| durability.promises_disk()).for_each(enumerate);
 }
 
 #[test]
 fn a_crash_in_async_mode_takes_only_the_end_of_the_log() {
-    Mode::ALL.into_iter().filter(|mode| !mode.sync_flush).for_each(enumerate);
+    Durability::ALL.into_iter().filter(|durability| !durability.promises_disk()).for_each(enumerate);
 }
 
 /// Opens a store that was left by a failure, appends, and counts what is acknowledged.
-fn go_on(disk: &SimDisk, model: &mut Model, mode: Mode, clock: &Arc<ManualClock>) {
-    let store = mode.open(disk.shared(), clock).expect("the disk works again");
+fn go_on(disk: &SimDisk, model: &mut Durabilityl, durability: Durability, clock: &Arc<ManualClock>) {
+    let store = open_with(durability, disk.shared(), clock).expect("the disk works again");
     let survived = model.check(&store, model.acknowledged, "the same machine");
     model.forget_lost(survived);
     model.put(&store, SMALL, false);
@@ -269,10 +270,10 @@ fn go_on(disk: &SimDisk, model: &mut Model, mode: Mode, clock: &Arc<ManualClock>
 #[test]
 fn an_operation_that_fails_makes_no_false_acknowledgement() {
     let mut faults = 0;
-    for mode in Mode::ALL {
+    for durability in Durability::ALL {
         for (name, steps) in WORKLOADS {
             let disk = SimDisk::new();
-            Model::default().run(&disk, steps, mode, &clock());
+            Durabilityl::default().run(&disk, steps, durability, &clock());
             for operation in 0..disk.operations() {
                 let kinds = [io::ErrorKind::Other, io::ErrorKind::StorageFull];
                 let all = kinds.iter().flat_map(|kind| [false, true].map(|is_lasting| (*kind, is_lasting)));
@@ -280,20 +281,20 @@ fn an_operation_that_fails_makes_no_false_acknowledgement() {
                 let (skipped, taken) = if seeds().is_some() { (0, 4) } else { (operation as usize % 4, 1) };
                 for (kind, is_lasting) in all.skip(skipped).take(taken) {
                     let context =
-                        format!("{name}: operation {operation} {kind:?} lasting {is_lasting} {mode:?}");
+                        format!("{name}: operation {operation} {kind:?} lasting {is_lasting} {durability:?}");
                     let disk = SimDisk::new();
                     disk.set_fault(Fault { operation, is_lasting, kind });
                     let clock = clock();
-                    let mut model = Model::default();
-                    model.run(&disk, steps, mode, &clock);
+                    let mut model = Durabilityl::default();
+                    model.run(&disk, steps, durability, &clock);
                     faults += 1;
                     // A new process on the same machine, with pages in memory that never reached the disk.
                     if operation % 2 == 0 && !is_lasting {
-                        go_on(&disk, &mut model, mode, &clock);
+                        go_on(&disk, &mut model, durability, &clock);
                     }
                     // The power fails afterwards: what was acknowledged must really have been on disk.
                     let disk = disk.crash(Survival::Nothing, operation);
-                    let store = mode.open(disk.shared(), &clock);
+                    let store = open_with(durability, disk.shared(), &clock);
                     let store = store.unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
                     model.check(&store, model.acknowledged, &context);
                 }

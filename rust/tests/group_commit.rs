@@ -16,8 +16,10 @@ use rmqpy::clock::SystemClock;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::simulated::{Fault, SimDisk};
 use rmqpy::store::disk::{OsDisk, Space};
-use rmqpy::store::{Arrivals, ConsumeQueue, Options, PutError, Store};
-use store_model::{Folder, Mode, clock, open, options, put, read_all, sample};
+use rmqpy::store::{Arrivals, ConsumeQueue, Durability, Options, PutError, Store};
+use store_model::{
+    Folder, clock, open, open_with, options, options_with, outlives_a_kill, put, read_all, sample,
+};
 
 /// Remembers what it was told, and lets tests wait for it.
 #[derive(Default)]
@@ -58,25 +60,25 @@ impl Arrivals for Listener {
     }
 }
 
-fn threaded(root: &Path, mode: Mode) -> Arc<Store> {
-    let options = Options { threads: true, ..mode.options(root) };
+fn threaded(root: &Path, durability: Durability) -> Arc<Store> {
+    let options = Options { threads: true, ..options_with(durability, root) };
     open(OsDisk::shared(), options, SystemClock::shared()).expect("opens")
 }
 
-fn sync_modes() -> impl Iterator<Item = Mode> {
-    Mode::ALL.into_iter().filter(|mode| mode.sync_flush)
+fn sync_modes() -> impl Iterator<Item = Durability> {
+    Durability::ALL.into_iter().filter(|durability| durability.promises_disk())
 }
 
 #[test]
 fn in_sync_mode_nothing_is_visible_before_it_is_durable() {
-    for mode in Mode::ALL.into_iter().filter(|mode| mode.shows_what_is_durable()) {
-        check_that_visible_follows_durable(mode);
+    for durability in Durability::ALL.into_iter().filter(|durability| durability.is_shown_when_durable()) {
+        check_that_visible_follows_durable(durability);
     }
 }
 
-fn check_that_visible_follows_durable(mode: Mode) {
+fn check_that_visible_follows_durable(durability: Durability) {
     let disk = SimDisk::new();
-    let store = mode.open(disk.shared(), &clock()).expect("opens");
+    let store = open_with(durability, disk.shared(), &clock()).expect("opens");
     let listener = Arc::new(Listener::default());
     store.set_arrivals(listener.clone());
     store.queue_or_create("orders", 0).expect("a queue").set_awaited(true);
@@ -96,7 +98,7 @@ fn check_that_visible_follows_durable(mode: Mode) {
 #[test]
 fn in_async_mode_it_is_visible_at_once_and_only_awaited_queues_are_announced() {
     let disk = SimDisk::new();
-    let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     let listener = Arc::new(Listener::default());
     store.set_arrivals(listener.clone());
     store.queue_or_create("orders", 1).expect("a queue").set_awaited(true);
@@ -108,9 +110,9 @@ fn in_async_mode_it_is_visible_at_once_and_only_awaited_queues_are_announced() {
 
 #[test]
 fn a_failed_flush_fails_those_who_wait_and_latches_the_log() {
-    for mode in Mode::ALL {
+    for durability in Durability::ALL {
         let disk = SimDisk::new();
-        let store = mode.open(disk.shared(), &clock()).expect("opens");
+        let store = open_with(durability, disk.shared(), &clock()).expect("opens");
         let listener = Arc::new(Listener::default());
         store.set_arrivals(listener.clone());
         put(&store, &[sample("orders", 0, 10)], false);
@@ -128,7 +130,7 @@ fn a_failed_flush_fails_those_who_wait_and_latches_the_log() {
         assert_eq!((store.durable(), listener.latched.load(Ordering::Acquire)), (durable, 1));
         assert!(store.is_latched() && store.failure().expect("a reason").contains("commitlog"));
         assert_eq!(put(&store, &[sample("orders", 0, 10)], false), [Err(PutError::ReadOnly)]);
-        let visible = if mode.shows_what_is_durable() { 1 } else { 2 };
+        let visible = if durability.is_shown_when_durable() { 1 } else { 2 };
         assert_eq!(read_all(&store, "orders", 0).len(), visible, "reads go on");
         assert!(store.close().is_err());
     }
@@ -139,11 +141,11 @@ fn many_senders_share_flushes_and_all_are_released() {
     sync_modes().for_each(check_many_senders);
 }
 
-fn check_many_senders(mode: Mode) {
+fn check_many_senders(durability: Durability) {
     const SENDERS: u32 = 8;
     const MESSAGES: usize = 100;
-    let folder = Folder::new(&format!("senders-{:?}", mode.medium));
-    let store = threaded(&folder.0, mode);
+    let folder = Folder::new(&format!("senders-{:?}", durability));
+    let store = threaded(&folder.0, durability);
     let listener = Arc::new(Listener::default());
     store.set_arrivals(listener.clone());
     std::thread::scope(|scope| {
@@ -173,19 +175,19 @@ fn check_many_senders(mode: Mode) {
 #[test]
 fn without_anybody_waiting_the_interval_flushes() {
     let folder = Folder::new("interval");
-    for (index, mode) in Mode::ALL.into_iter().enumerate() {
-        let store = threaded(&folder.0.join(index.to_string()), mode);
+    for (index, durability) in Durability::ALL.into_iter().enumerate() {
+        let store = threaded(&folder.0.join(index.to_string()), durability);
         let listener = Arc::new(Listener::default());
         store.set_arrivals(listener.clone());
         let (_, _, end) = put(&store, &[sample("orders", 0, 300)], false)[0].expect("stored");
-        assert!(listener.wait_for(end), "{mode:?}");
+        assert!(listener.wait_for(end), "{durability:?}");
     }
 }
 
 #[test]
 fn cold_reads_run_on_their_own_thread_until_the_store_is_closed() {
     let folder = Folder::new("cold");
-    let store = threaded(&folder.0, Mode::ASYNC);
+    let store = threaded(&folder.0, Durability::PageCache);
     put(&store, &[sample("orders", 0, 300)], false);
     let (sender, receiver) = std::sync::mpsc::channel();
     let is_taken = store.read_later(move |store| {
@@ -207,15 +209,15 @@ const CHILD_MODE: &str = "RMQPY_KILLED_CHILD_MODE";
 fn child_that_gets_killed() {
     let Ok(root) = std::env::var(CHILD_FOLDER) else { return };
     let index = std::env::var(CHILD_MODE).ok().and_then(|index| index.parse::<usize>().ok());
-    let mode = Mode::ALL[index.expect("the parent names a mode")];
-    let store = threaded(Path::new(&root), mode);
+    let durability = Durability::ALL[index.expect("the parent names a durability")];
+    let store = threaded(Path::new(&root), durability);
     let listener = Arc::new(Listener::default());
     store.set_arrivals(listener.clone());
     let send = |store: &Store, queue_id: u32| {
         let samples = [sample("orders", queue_id, 30), sample("orders", queue_id, 3000)];
         let outcomes = put(store, &samples, queue_id == 1);
         for (offset, _, end) in outcomes.into_iter().flatten() {
-            if mode.sync_flush {
+            if durability.promises_disk() {
                 store.release_after(end);
                 listener.wait_for(end);
             }
@@ -237,12 +239,12 @@ fn child_that_gets_killed() {
     });
 }
 
-/// `RMQPY_KILLS=n` kills n times in each mode; the store grows from life to life.
+/// `RMQPY_KILLS=n` kills n times in each durability; the store grows from life to life.
 #[test]
 fn a_killed_process_loses_nothing_that_it_acknowledged() {
     let kills = std::env::var("RMQPY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4);
-    for (index, mode) in Mode::ALL.into_iter().enumerate() {
-        if !(mode.sync_flush || mode.outlives_a_kill()) {
+    for (index, durability) in Durability::ALL.into_iter().enumerate() {
+        if !(durability.promises_disk() || outlives_a_kill(durability)) {
             continue;
         }
         let folder = Folder::new(&format!("killed-{index}"));
@@ -270,7 +272,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
             }
             child.wait().expect("it is dead");
             assert!(promises >= promises_max, "the child worked: {promises}");
-            let options = mode.options(&folder.0);
+            let options = options_with(durability, &folder.0);
             let store = open(OsDisk::shared(), options, SystemClock::shared()).expect("opens after a kill");
             for queue_id in 0..2 {
                 let found = read_all(&store, "orders", queue_id);
@@ -278,7 +280,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
                     .iter()
                     .filter(|(id, offset)| *id == queue_id && !found.contains_key(offset))
                     .collect();
-                assert!(lost.is_empty(), "kill {kill}, {mode:?}: {lost:?}");
+                assert!(lost.is_empty(), "kill {kill}, {durability:?}: {lost:?}");
             }
             store.abandon();
         }
@@ -288,7 +290,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
 #[test]
 fn a_full_disk_refuses_messages_until_there_is_room_again() {
     let (disk, clock) = (SimDisk::new(), clock());
-    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
     let outcome = || put(&store, &[sample("orders", 0, 10)], false)[0].map(|(offset, ..)| offset);
     let look = || {
         clock.advance(Duration::from_secs(1));
@@ -296,7 +298,7 @@ fn a_full_disk_refuses_messages_until_there_is_room_again() {
     };
     look();
     assert_eq!(outcome(), Ok(QueueOffset(0)));
-    let free = options("/store", false).retention.free_bytes_min - 1;
+    let free = options("/store").retention.free_bytes_min - 1;
     disk.set_space(Space { free, total: 1 << 40 });
     look();
     assert_eq!(outcome(), Err(PutError::DiskFull));

@@ -21,7 +21,7 @@ const SECOND_FILE: &str = "/store/commitlog/00000000000000065536";
 
 /// Ten messages in three queues, over two files of the log; returns the positions of the records.
 fn fill(disk: &SimDisk) -> Vec<u64> {
-    let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     let mut positions = Vec::new();
     for samples in [[A, B].as_slice(), &[BIG], &[A, B], &[BIG], &[BIG], &[A], &[BIG], &[A]] {
         let outcomes = put(&store, samples, false);
@@ -75,12 +75,12 @@ fn a_store_that_was_closed_in_order_is_clean_and_stays_as_it_was() {
 #[test]
 fn a_store_that_a_broker_has_open_is_refused() {
     let (disk, _) = filled();
-    let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     let refused = StoppedStore::hold(Path::new("/store"), disk.shared()).err().expect("refused");
     assert!(refused.to_string().contains("locked by another broker"), "{refused}");
     store.close().expect("closes");
     hold(&disk).release();
-    assert!(open(disk.shared(), options("/store", false), clock()).is_ok());
+    assert!(open(disk.shared(), options("/store"), clock()).is_ok());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn every_kind_of_damage_is_named() {
 fn what_a_crash_explains_is_a_note_and_what_lies_before_the_checkpoint_is_not() {
     let disk = SimDisk::new();
     fill(&disk);
-    let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     put(&store, &[A, B], false);
     store.abandon();
     let crashed = disk.crash(Survival::Everything, 0);
@@ -231,7 +231,7 @@ fn what_a_crash_explains_is_a_note_and_what_lies_before_the_checkpoint_is_not() 
 #[test]
 fn a_deleted_topic_leaves_records_and_no_damage() {
     let (disk, _) = filled();
-    let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     store.delete_topic("bulk").expect("a working disk");
     store.close().expect("closes");
     assert_eq!(verify(&disk).findings, []);
@@ -260,7 +260,7 @@ fn the_index_is_made_anew_and_the_next_start_believes_it() {
     made.rebuild_index(SHAPE, &(clock() as _)).expect("a working disk");
     made.release();
     assert_eq!(verify(&disk).findings, []);
-    let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     let found =
         store.query("orders", &store_model::key_of("orders", 1, 1), 8, 0, i64::MAX).expect("an index");
     assert_eq!(found.records.len(), 1);
@@ -269,7 +269,7 @@ fn the_index_is_made_anew_and_the_next_start_believes_it() {
 #[test]
 fn a_copy_has_every_whole_record_in_its_queue_at_its_offset() {
     let (disk, positions) = filled();
-    let target = Options { threads: false, ..options("/copy", false) };
+    let target = Options { threads: false, ..options("/copy") };
     let copied = hold(&disk).copy(target.clone(), None, clock()).expect("copies");
     assert_eq!((copied.records, copied.gaps, copied.left_out), (10, 0, 0));
     let copy = StoppedStore::hold(Path::new("/copy"), disk.shared()).expect("a store");
@@ -287,7 +287,7 @@ fn a_copy_has_every_whole_record_in_its_queue_at_its_offset() {
 
     overwrite(&disk, FIRST_FILE, positions[3] + 100, &[1]);
     let topics = HashSet::from(["orders".to_owned()]);
-    let copied = hold(&disk).copy(options("/some", false), Some(&topics), clock()).expect("copies");
+    let copied = hold(&disk).copy(options("/some"), Some(&topics), clock()).expect("copies");
     assert_eq!((copied.records, copied.gaps, copied.left_out), (5, 1, 4));
 }
 
@@ -299,7 +299,7 @@ fn in_a_copy_of_a_damaged_store_every_other_message_keeps_its_place() {
         let (disk, positions) = filled();
         let path = if positions[damaged] < SEGMENT_BYTES { FIRST_FILE } else { SECOND_FILE };
         overwrite(&disk, path, positions[damaged] % SEGMENT_BYTES + 28, &[0xFF; 8]);
-        let target = options("/copy", false);
+        let target = options("/copy");
         let copied = hold(&disk).copy(target.clone(), None, clock()).expect("copies");
         assert_eq!(copied.records as usize, count - 1);
         let store = open(disk.shared(), target, clock()).expect("opens");

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use rmqpy::positions::QueueOffset;
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open, OsDisk};
-use rmqpy::store::{Event, Get, GetResult, GetStatus, Options, Phase, Progress, Store, StoreError};
+use rmqpy::store::{
+    Durability, Event, Get, GetResult, GetStatus, Options, Phase, Progress, Store, StoreError,
+};
 use store_model::{
-    Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample, start,
+    Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, options_with, put, read_all, sample, start,
 };
 
 const A: Sample = sample("orders", 0, 100);
@@ -256,21 +258,20 @@ fn files_that_a_crash_of_apache_leaves_are_taken_as_they_are() {
 fn what_cannot_be_opened_is_refused_with_the_name_of_the_file() {
     let disk = SimDisk::new();
     let store = start(&disk);
-    let locked = open(disk.shared(), options("/store", false), clock()).expect_err("held by the first");
+    let locked = open(disk.shared(), options("/store"), clock()).expect_err("held by the first");
     assert!(matches!(locked, StoreError::Locked { .. }), "{locked}");
     for _ in 0..3 {
         fill(&store);
     }
     stop(store);
     disk.remove(Path::new("/store/commitlog/00000000000000065536")).expect("removes");
-    let error =
-        open(disk.shared(), options("/store", false), clock()).expect_err("a hole in the log").to_string();
+    let error = open(disk.shared(), options("/store"), clock()).expect_err("a hole in the log").to_string();
     assert!(error.contains("00000000000000131072") && error.contains("65536"), "{error}");
 
     let disk = SimDisk::new();
     disk.create_dir(Path::new("/store/commitlog")).expect("creates");
     create(&disk, "/store/commitlog/00000000000000000000", 17);
-    let error = open(disk.shared(), options("/store", false), clock()).expect_err("no segment").to_string();
+    let error = open(disk.shared(), options("/store"), clock()).expect_err("no segment").to_string();
     assert!(error.contains("00000000000000000000") && error.contains("17"), "{error}");
 }
 
@@ -280,7 +281,7 @@ fn a_folder_remembers_the_sizes_of_its_files() {
     let store = start(&disk);
     fill(&store);
     stop(store);
-    let other = Options { segment_bytes: 1 << 20, queue_file_bytes: 20 * 100, ..options("/store", false) };
+    let other = Options { segment_bytes: 1 << 20, queue_file_bytes: 20 * 100, ..options("/store") };
     let store = open(disk.shared(), other, clock()).expect("opens");
     assert_eq!(counts(&store), filled());
     fill(&store);
@@ -319,13 +320,15 @@ fn on_a_real_disk_files_are_private_and_the_lock_holds_within_one_process() {
     let folder = Folder::new("private");
     let root = folder.0.join("store");
     let progress = Progress::default();
-    let store = Store::open(options(&root, true), OsDisk::shared(), clock(), &progress).expect("opens");
+    let store =
+        Store::open(options_with(Durability::DiskMapped, &root), OsDisk::shared(), clock(), &progress)
+            .expect("opens");
     assert_eq!(progress.now().0, Phase::Open);
     put(&store, &[A, B], false);
     store.flush().expect("a working disk");
     assert_eq!(read_all(&store, "orders", 0).len(), 1);
     assert!(
-        open(OsDisk::shared(), options(&root, true), clock())
+        open(OsDisk::shared(), options_with(Durability::DiskMapped, &root), clock())
             .is_err_and(|error| matches!(error, StoreError::Locked { .. }))
     );
     store.keep().expect("a working disk");
@@ -337,7 +340,8 @@ fn on_a_real_disk_files_are_private_and_the_lock_holds_within_one_process() {
         (0o600, 0o600, 0o600)
     );
     drop(store);
-    let store = open(OsDisk::shared(), options(&root, true), clock()).expect("opens after a crash");
+    let store = open(OsDisk::shared(), options_with(Durability::DiskMapped, &root), clock())
+        .expect("opens after a crash");
     assert_eq!(read_all(&store, "orders", 1).len(), 1);
     store.close().expect("closes");
 }
@@ -348,7 +352,7 @@ fn after_a_crash_the_files_of_queues_take_no_more_room_than_before() {
     use std::os::unix::fs::MetadataExt;
     let folder = Folder::new("room");
     let root = folder.0.join("store");
-    let wide = || Options { queue_file_bytes: 6_000_000, ..options(&root, true) };
+    let wide = || Options { queue_file_bytes: 6_000_000, ..options_with(Durability::DiskMapped, &root) };
     let file = root.join("consumequeue/orders/0/00000000000000000000");
     let store = open(OsDisk::shared(), wide(), clock()).expect("opens");
     put(&store, &[A, B], false);
@@ -380,7 +384,8 @@ fn a_deleted_topic_does_not_come_back_after_a_crash() {
             disk.freeze_at(at);
             let (deleted, made_again) = delete_and_make_again(&disk);
             let disk = disk.crash(survival, at);
-            let store = open(disk.shared(), options("/store", true), clock()).expect("opens");
+            let store =
+                open(disk.shared(), options_with(Durability::DiskMapped, "/store"), clock()).expect("opens");
             let context = format!("operation {at}, {survival:?}");
             let found = read_all(&store, "gone", 0).len();
             match (deleted, made_again) {
@@ -397,7 +402,9 @@ fn a_deleted_topic_does_not_come_back_after_a_crash() {
 
 /// Whether the deletion was answered, and whether the message put after it was durable.
 fn delete_and_make_again(disk: &SimDisk) -> (bool, bool) {
-    let Ok(store) = open(disk.shared(), options("/store", true), clock()) else { return (false, false) };
+    let Ok(store) = open(disk.shared(), options_with(Durability::DiskMapped, "/store"), clock()) else {
+        return (false, false);
+    };
     put(&store, &[sample("gone", 0, 50), sample("gone", 0, 50), sample("gone", 0, 50)], false);
     put(&store, &[sample("kept", 0, 50)], false);
     let _ = store.flush().and_then(|_| store.checkpoint());

@@ -54,7 +54,7 @@ fn settle(store: &Store, clock: &ManualClock) {
 #[test]
 fn expired_files_go_at_their_hour_with_what_queues_and_index_hold_of_them() {
     let (disk, clock) = (SimDisk::new(), clock());
-    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
     put(&store, &[RARE], false);
     fill(&store, 5);
     let kept_from = store.range().1.0 / SEGMENT_BYTES * SEGMENT_BYTES;
@@ -99,7 +99,7 @@ fn expired_files_go_at_their_hour_with_what_queues_and_index_hold_of_them() {
         } else {
             store.abandon()
         }
-        let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+        let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
         let again = store.queue("tiny", 0).expect("a queue");
         assert_eq!((store.range().0.0, again.min(), again.max()), (begin, tiny.min(), max), "{is_clean}");
         let rare = store.queue("rare", 0).expect("a queue");
@@ -111,7 +111,7 @@ fn expired_files_go_at_their_hour_with_what_queues_and_index_hold_of_them() {
 #[test]
 fn a_file_stays_while_one_message_in_it_has_not_expired_and_so_does_the_last() {
     let (disk, clock) = (SimDisk::new(), clock());
-    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
     put(&store, &[BIG, BIG], false);
     store.flush().expect("a working disk");
     store.keep().expect("a working disk");
@@ -139,7 +139,7 @@ fn a_disk_that_is_short_lets_expired_files_go_at_any_hour_and_a_full_one_others_
     ] {
         let (disk, clock) = (SimDisk::new(), clock());
         let retention = Retention { force_percent, full_percent: 90, ..Retention::default() };
-        let options = Options { retention, ..options("/store", false) };
+        let options = Options { retention, ..options("/store") };
         let store = open(disk.shared(), options, clock.clone()).expect("opens");
         fill(&store, 3);
         put(&store, &[TINY], false);
@@ -169,7 +169,7 @@ fn a_disk_that_is_short_lets_expired_files_go_at_any_hour_and_a_full_one_others_
 #[test]
 fn a_rule_that_changes_counts_from_then_on_and_a_disk_with_room_takes_messages_again() {
     let (disk, clock) = (SimDisk::new(), clock());
-    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
     fill(&store, 2);
     put(&store, &[TINY], false);
     clock.advance(2 * HOUR);
@@ -196,7 +196,7 @@ fn a_rule_that_changes_counts_from_then_on_and_a_disk_with_room_takes_messages_a
 fn readers_and_appends_are_not_disturbed_by_files_that_go() {
     let folder = Folder::new("retention");
     let retention = Retention { reserved_ms: 0, expire_percent: 0, ..Retention::default() };
-    let options = Options { retention, threads: true, ..options(folder.0.join("store"), false) };
+    let options = Options { retention, threads: true, ..options(folder.0.join("store")) };
     let store = open(OsDisk::shared(), options, SystemClock::shared()).expect("opens");
     put(&store, &[BIG], false);
     let first = store.lookup(PhysicalOffset(0)).expect("a record");

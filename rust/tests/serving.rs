@@ -88,7 +88,7 @@ fn neighbouring_records_come_as_one_slice() {
 fn an_offset_is_found_by_time_at_either_end_of_equal_times() {
     let disk = SimDisk::new();
     let clock = clock();
-    let store = open(disk.shared(), options("/store", false), clock.clone()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
     let queue = store.queue_or_create("orders", 0).expect("a queue");
     assert_eq!(store.offset_by_time(&queue, 5, Boundary::Lower), QueueOffset(0));
     assert_eq!(store.log_begin_time(), None);
@@ -112,7 +112,7 @@ fn an_offset_is_found_by_time_at_either_end_of_equal_times() {
 fn store_times_never_fall_even_when_the_clock_does() {
     let disk = SimDisk::new();
     for (wall_ms, expected) in [(5_000, 5_000), (3_000, 5_000), (9_000, 9_000)] {
-        let store = open(disk.shared(), options("/store", false), ManualClock::at(wall_ms)).expect("opens");
+        let store = open(disk.shared(), options("/store"), ManualClock::at(wall_ms)).expect("opens");
         let (offset, ..) = put(&store, &[A], false)[0].expect("stored");
         let queue = store.queue("orders", 0).expect("a queue");
         assert_eq!(store.store_time(&queue, offset), Some(expected));

@@ -29,7 +29,7 @@ fn int(bytes: &[u8]) -> u32 {
 #[test]
 fn every_file_has_the_bytes_of_the_map_in_the_documents() {
     let disk = SimDisk::new();
-    let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+    let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     let (_, first, _) = put(&store, &[sample("orders", 3, 40_000)], false)[0].expect("stored");
     store.keep().expect("a working disk");
     let (_, second, end) = put(&store, &[sample("orders", 3, 40_000)], false)[0].expect("stored");
@@ -94,7 +94,7 @@ proptest! {
     #[test]
     fn whatever_was_put_is_read_back_in_order_through_stops_and_kills(bursts in samples(), stops in any::<u64>()) {
         let disk = SimDisk::new();
-        let mut store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+        let mut store = open(disk.shared(), options("/store"), clock()).expect("opens");
         let mut appended = 0;
         for (index, burst) in bursts.iter().enumerate() {
             let outcomes = put(&store, burst, index % 2 == 1);
@@ -106,7 +106,7 @@ proptest! {
                 1 => store.abandon(),
                 _ => continue,
             }
-            store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+            store = open(disk.shared(), options("/store"), clock()).expect("opens");
         }
         let found: usize = store.topics().iter()
             .flat_map(|(topic, ids)| ids.iter().map(|id| read_all(&store, topic, *id).len()))
@@ -119,7 +119,7 @@ proptest! {
         file in 0..5_usize, at in 0..6000_u64, value in any::<u8>(), is_clean in any::<bool>(),
     ) {
         let disk = SimDisk::new();
-        let store = open(disk.shared(), options("/store", false), clock()).expect("opens");
+        let store = open(disk.shared(), options("/store"), clock()).expect("opens");
         put(&store, &[sample("a", 0, 900), sample("a", 1, 10), sample("a", 0, 900), sample("a", 0, 900)], false);
         store.checkpoint().expect("a working disk");
         put(&store, &[sample("a", 0, 10), sample("a", 1, 900)], false);
@@ -137,7 +137,7 @@ proptest! {
         let target = disk.open(Path::new(&path), Open::Write).expect("the file");
         let size = target.size().expect("a working disk");
         target.write_at(&[value], at % size).expect("a working disk");
-        let store = open(disk.shared(), options("/store", false), clock()).expect("opens whatever it finds");
+        let store = open(disk.shared(), options("/store"), clock()).expect("opens whatever it finds");
         for (topic, ids) in store.topics() {
             for id in ids {
                 let queue = store.queue(&topic, id).expect("a queue");

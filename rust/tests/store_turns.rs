@@ -25,7 +25,7 @@ const PHYSICAL_OFFSET_AT: u64 = 28;
 const SYS_FLAG_AT: u64 = 36;
 
 fn start(disk: &SimDisk) -> Arc<Store> {
-    open(disk.shared(), options("/store", false), clock()).expect("opens")
+    open(disk.shared(), options("/store"), clock()).expect("opens")
 }
 
 fn stop(store: &Store, is_clean: bool) {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqpy._native import Store
 from rmqpy.config import broker, known
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.store import StoreConfig
@@ -102,6 +103,10 @@ def test_derived_paths_are_accepted_and_reported_only_where_they_differ() -> Non
         ({"listenPort": "2"}, "no port 2 below"),
         ({"autoCreateTopicEnable": "yes"}, "true or false"),
         ({"flushDiskType": "NEVER"}, "ASYNC_FLUSH, SYNC_FLUSH"),
+        (
+            {"transientStorePoolEnable": "true", "syncFlushMapped": "true"},
+            "transientStorePoolEnable and syncFlushMapped exclude each other",
+        ),
         ({"brokerPermission": "8"}, "from 0 to 7"),
         ({"namesrvAddr": "somewhere"}, "host:port"),
     ],
@@ -109,6 +114,28 @@ def test_derived_paths_are_accepted_and_reported_only_where_they_differ() -> Non
 def test_a_bad_value_names_what_was_expected(setting: Mapping[str, str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         broker.read(setting)
+
+
+@pytest.mark.parametrize(
+    ("flush", "switch", "durability"),
+    [
+        ("ASYNC_FLUSH", None, "page_cache"),
+        ("ASYNC_FLUSH", "transientStorePoolEnable", "memory"),
+        ("ASYNC_FLUSH", "syncFlushMapped", "page_cache"),
+        ("SYNC_FLUSH", None, "disk"),
+        ("SYNC_FLUSH", "transientStorePoolEnable", "disk"),
+        ("SYNC_FLUSH", "syncFlushMapped", "disk_mapped"),
+    ],
+)
+def test_three_keys_choose_a_durability_that_the_store_knows(
+    flush: str, switch: str | None, durability: str, tmp_path: Path
+) -> None:
+    given = {"flushDiskType": flush} | ({switch: "true"} if switch else {})
+    config, _ = broker.read(given)
+    assert config.store.durability == durability
+    Store(str(tmp_path), durability=config.store.durability)
+    with pytest.raises(ValueError, match="durability"):
+        Store(str(tmp_path), durability=flush)  # type: ignore[arg-type]
 
 
 def check_addresses(given: Mapping[str, str], *, listen: str, advertised: str, is_open: bool) -> None:

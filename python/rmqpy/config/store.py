@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Final
+from typing import Final, Literal
 
 from rmqpy.config.keys import Settings, key
 from rmqpy.errors import ConfigError
@@ -159,6 +159,11 @@ class StoreConfig(Settings):
             raise ConfigError(f"messageDelayLevel: there must be from 1 to {DELAY_LEVELS_MAX} levels")
         if not self.delete_hours:
             raise ConfigError("deleteWhen: there must be an hour")
+        if self.has_transient_pool and self.is_sync_mapped:
+            raise ConfigError(
+                "transientStorePoolEnable and syncFlushMapped exclude each other: the log is written through memory of "
+                "the broker, or through a mapping of the file"
+            )
 
     @property
     def delays_ms(self) -> tuple[int, ...]:
@@ -171,9 +176,11 @@ class StoreConfig(Settings):
         return tuple(_hour(text) for text in self.delete_when.split(";") if text.strip())
 
     @property
-    def is_sync(self) -> bool:
-        """Whether an answer promises the disk."""
-        return self.flush == SYNC_FLUSH
+    def durability(self) -> Literal["memory", "page_cache", "disk", "disk_mapped"]:
+        """What an answered message survives, as the native store names it."""
+        if self.flush == SYNC_FLUSH:
+            return "disk_mapped" if self.is_sync_mapped else "disk"
+        return "memory" if self.has_transient_pool else "page_cache"
 
     @property
     def folder(self) -> str:

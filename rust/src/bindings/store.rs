@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -12,7 +13,7 @@ use crate::clock::SystemClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::disk::OsDisk;
 use crate::store::{
-    Arrived, Boundary, ConsumeQueue, MediumKind, Options, Phase, Progress, Retention, Store, StoreError,
+    Arrived, Boundary, ConsumeQueue, Durability, Options, Phase, Progress, Retention, Store, StoreError,
 };
 
 /// A message store directory, opened by one process.
@@ -46,8 +47,8 @@ impl PyStore {
 impl PyStore {
     #[new]
     #[pyo3(signature = (root, *, segment_bytes=1 << 30, queue_file_bytes=6_000_000, index_slots=5_000_000,
-        index_entries=20_000_000, sync_flush=false, flush_interval_ms=50, index_enabled=true, delay_levels_ms=None,
-        transient_pool=false, sync_mapped=false, in_memory_percent=40))]
+        index_entries=20_000_000, durability="page_cache", flush_interval_ms=50, index_enabled=true,
+        delay_levels_ms=None, in_memory_percent=40))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
         root: &str,
@@ -55,30 +56,28 @@ impl PyStore {
         queue_file_bytes: u64,
         index_slots: u32,
         index_entries: u32,
-        sync_flush: bool,
+        durability: &str,
         flush_interval_ms: u64,
         index_enabled: bool,
         delay_levels_ms: Option<Vec<u64>>,
-        transient_pool: bool,
-        sync_mapped: bool,
         in_memory_percent: u64,
-    ) -> Self {
+    ) -> PyResult<Self> {
         let mut options = Options::new(root);
         options.segment_bytes = segment_bytes;
         options.queue_file_bytes = queue_file_bytes;
         options.index_slots = index_slots;
         options.index_entries = index_entries;
         options.index_enabled = index_enabled;
-        options.sync_flush = sync_flush;
+        options.durability = Durability::ALL
+            .into_iter()
+            .find(|known| known.name() == durability)
+            .ok_or_else(|| PyValueError::new_err(format!("{durability:?} is no durability")))?;
         options.flush_interval_ms = flush_interval_ms;
         options.in_memory_percent = in_memory_percent;
         if let Some(levels) = delay_levels_ms {
             options.delay_levels_ms = levels;
         }
-        // A sync of a mapping costs three times as much, and what is not durable is not read.
-        let has_tail = transient_pool || (sync_flush && !sync_mapped);
-        options.medium = if has_tail { MediumKind::Tail } else { MediumKind::Mapping };
-        Self { options, progress: Progress::default(), store: Mutex::new(None) }
+        Ok(Self { options, progress: Progress::default(), store: Mutex::new(None) })
     }
 
     fn open(&self, py: Python<'_>) -> PyResult<()> {

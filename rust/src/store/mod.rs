@@ -31,6 +31,7 @@
 mod counters;
 mod derived;
 pub mod disk;
+mod durability;
 mod error;
 mod events;
 mod figures;
@@ -70,12 +71,12 @@ use recovery::deleted_topics::DeletedTopics;
 pub use derived::index::key_hashes::KeyHashes;
 pub use derived::queue::consume_queue::{ConsumeQueue, SCHEDULE_TOPIC};
 pub use derived::queue::unit::Unit;
+pub use durability::Durability;
 pub use error::{PutError, StoreError};
 pub use events::Event;
 pub use figures::{Arrived, UNITS_MAX};
 pub use log::commit_log::{CommitLog, Put, Stored};
 pub use log::dispatcher::Arrivals;
-pub use log::medium::MediumKind;
 pub use lookup::{Boundary, Get, GetResult, GetStatus, QUERY_RECORDS_MAX, QueryResult};
 pub use options::Options;
 pub use recovery::progress::{Phase, Progress};
@@ -131,9 +132,9 @@ impl Store {
             waited += self.make_room();
             waited < WAIT_MAX
         });
-        if !self.options.is_shown_when_durable() {
+        if !self.options.durability.is_shown_when_durable() {
             self.make_visible();
-        } else if !self.options.sync_flush {
+        } else if !self.options.durability.promises_disk() {
             // Nobody waits for it, but consumers should not either.
             self.flush.release_after(self.log.published());
         }
@@ -154,7 +155,7 @@ impl Store {
             return if is_made { Duration::ZERO } else { WAIT_MAX };
         }
         self.keeper.wake();
-        if self.options.is_shown_when_durable() {
+        if self.options.durability.is_shown_when_durable() {
             self.flush.release_after(self.log.published());
         } else {
             self.make_visible();
@@ -165,7 +166,7 @@ impl Store {
     /// Whether senders may ask to wait until their message is on disk.
     #[must_use]
     pub fn is_sync(&self) -> bool {
-        self.options.sync_flush
+        self.options.durability.promises_disk()
     }
 
     /// Everything before this position is on disk.

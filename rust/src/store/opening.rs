@@ -72,7 +72,7 @@ impl Store {
         let flush = Arc::new(Flush::new(
             Arc::clone(&log),
             Arc::clone(&dispatcher),
-            options.is_shown_when_durable(),
+            options.durability.is_shown_when_durable(),
             Duration::from_millis(options.flush_interval_ms),
             end,
         ));

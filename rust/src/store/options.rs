@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::store::derived::queue::unit::UNIT_BYTES;
+use crate::store::durability::Durability;
 use crate::store::error::StoreError;
-use crate::store::log::medium::MediumKind;
 use crate::store::retention::Retention;
 
 /// Delay levels at most; Apache's list has 18, and each is a queue.
@@ -25,11 +25,8 @@ pub struct Options {
     pub index_entries: u32,
     /// Whether keys are indexed.
     pub index_enabled: bool,
-    /// Whether a message becomes visible only when it is on disk.
-    pub sync_flush: bool,
-    /// Where the end of the log lives until it is on disk. With a tail messages become visible with the flush, though
-    /// nobody has to wait for it in async mode; a killed process loses what was not flushed.
-    pub medium: MediumKind,
+    /// What an answered message survives.
+    pub durability: Durability,
     /// Longest time that an appended byte waits for its flush, in milliseconds.
     pub flush_interval_ms: u64,
     /// Pause between checkpoints, in milliseconds: what a crash makes recovery read again.
@@ -60,8 +57,7 @@ impl Options {
             index_slots: 5_000_000,
             index_entries: 20_000_000,
             index_enabled: true,
-            sync_flush: false,
-            medium: MediumKind::Mapping,
+            durability: Durability::default(),
             flush_interval_ms: 50,
             checkpoint_interval_ms: 5000,
             retention: Retention::default(),
@@ -73,11 +69,6 @@ impl Options {
                 .collect(),
             threads: true,
         }
-    }
-
-    /// Whether consumers see a message only when it is on disk.
-    pub(super) fn is_shown_when_durable(&self) -> bool {
-        self.sync_flush || self.medium == MediumKind::Tail
     }
 
     /// Checks every value against its bounds.

@@ -18,61 +18,40 @@ use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::Disk;
 use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::{
-    Get, GetResult, GetStatus, KeyHashes, MediumKind, Options, Progress, Put, PutError, Store, StoreError,
+    Durability, Get, GetResult, GetStatus, KeyHashes, Options, Progress, Put, PutError, Store, StoreError,
 };
 
 pub const SEGMENT_BYTES: u64 = 1 << 16;
 
 /// Small files everywhere, no threads: a test decides about every step.
-pub fn options(root: impl AsRef<Path>, sync_flush: bool) -> Options {
+pub fn options(root: impl AsRef<Path>) -> Options {
     Options {
         segment_bytes: SEGMENT_BYTES,
         queue_file_bytes: 20 * 8,
         index_slots: 16,
         index_entries: 64,
-        sync_flush,
         threads: false,
         ..Options::new(root.as_ref())
     }
 }
 
-/// How a store promises, and through what it writes.
-#[derive(Clone, Copy, Debug)]
-pub struct Mode {
-    pub sync_flush: bool,
-    pub medium: MediumKind,
+/// The same, with a durability of its own.
+pub fn options_with(durability: Durability, root: impl AsRef<Path>) -> Options {
+    Options { durability, ..options(root) }
 }
 
-impl Mode {
-    /// What most tests of other things run in.
-    pub const ASYNC: Self = Self { sync_flush: false, medium: MediumKind::Mapping };
-    /// Every combination.
-    pub const ALL: [Self; 4] = [
-        Self { sync_flush: true, medium: MediumKind::Mapping },
-        Self { sync_flush: true, medium: MediumKind::Tail },
-        Self { sync_flush: false, medium: MediumKind::Mapping },
-        Self { sync_flush: false, medium: MediumKind::Tail },
-    ];
+/// Whether a killed process loses nothing that was appended, answered or not: it is in the page cache.
+pub fn outlives_a_kill(durability: Durability) -> bool {
+    matches!(durability, Durability::PageCache | Durability::DiskMapped)
+}
 
-    /// Whether a killed process loses nothing that was appended: it is in the page cache.
-    pub fn outlives_a_kill(self) -> bool {
-        self.medium == MediumKind::Mapping
-    }
-
-    /// Whether consumers see a message only when it is on disk.
-    pub fn shows_what_is_durable(self) -> bool {
-        self.sync_flush || self.medium == MediumKind::Tail
-    }
-
-    /// Small files everywhere, no threads: a test decides about every step.
-    pub fn options(self, root: impl AsRef<Path>) -> Options {
-        Options { medium: self.medium, ..options(root, self.sync_flush) }
-    }
-
-    /// The store on a disk of its own.
-    pub fn open(self, disk: Arc<dyn Disk>, clock: &Arc<ManualClock>) -> Result<Arc<Store>, StoreError> {
-        open(disk, self.options("/store"), clock.clone())
-    }
+/// A store with this durability, on a disk of its own.
+pub fn open_with(
+    durability: Durability,
+    disk: Arc<dyn Disk>,
+    clock: &Arc<ManualClock>,
+) -> Result<Arc<Store>, StoreError> {
+    open(disk, options_with(durability, "/store"), clock.clone())
 }
 
 pub fn open(disk: Arc<dyn Disk>, options: Options, clock: SharedClock) -> Result<Arc<Store>, StoreError> {
@@ -81,7 +60,7 @@ pub fn open(disk: Arc<dyn Disk>, options: Options, clock: SharedClock) -> Result
 
 /// The store that most tests of one life or two open.
 pub fn start(disk: &SimDisk) -> Arc<Store> {
-    open(disk.shared(), options("/store", false), clock()).expect("opens")
+    open(disk.shared(), options("/store"), clock()).expect("opens")
 }
 
 pub fn clock() -> Arc<ManualClock> {

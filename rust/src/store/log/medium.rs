@@ -18,10 +18,9 @@ pub const BLANK_BYTES_MIN: usize = 8;
 const TAIL_BYTES: usize = 4 << 20;
 
 /// Which medium a store writes through.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MediumKind {
     /// The mapping of the newest file.
-    #[default]
     Mapping,
     /// Memory of the process, written and synced by the flush.
     Tail,

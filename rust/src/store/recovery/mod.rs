@@ -78,7 +78,13 @@ pub fn recover(
     }
     let log_dir = options.root.join("commitlog");
     let scratch = options.root.join("rmqpy").join("segment");
-    let segments = Segments::load(Arc::clone(disk), log_dir, scratch, options.segment_bytes, options.medium)?;
+    let segments = Segments::load(
+        Arc::clone(disk),
+        log_dir,
+        scratch,
+        options.segment_bytes,
+        options.durability.medium(),
+    )?;
     let (checkpoint, mark) = marks.load()?;
     let was_aborted = marks.is_aborted()?;
     marks.begin()?;

@@ -1,0 +1,53 @@
+//! Durability: what an answered message survives, and through which medium the log is written for it.
+
+use super::log::medium::MediumKind;
+
+/// What an answered message survives.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Durability {
+    /// Nothing, until the next flush by time: it is in memory of the process. Consumers see it when it is on the disk.
+    Memory,
+    /// A kill of the process: it is in the page cache. A power loss takes what the last flush by time has not covered.
+    #[default]
+    PageCache,
+    /// A kill and a power loss: it is on the disk, written through memory of the process.
+    Disk,
+    /// A kill and a power loss: it is on the disk, written through a mapping of the file, which takes three times as long.
+    DiskMapped,
+}
+
+impl Durability {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::DiskMapped, Self::Disk, Self::PageCache, Self::Memory];
+
+    /// The name that Python's side gives it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::PageCache => "page_cache",
+            Self::Disk => "disk",
+            Self::DiskMapped => "disk_mapped",
+        }
+    }
+
+    /// Whether an answer says that the message is on the disk.
+    #[must_use]
+    pub const fn promises_disk(self) -> bool {
+        matches!(self, Self::Disk | Self::DiskMapped)
+    }
+
+    /// Whether consumers see a message only when it is on the disk.
+    #[must_use]
+    pub const fn is_shown_when_durable(self) -> bool {
+        !matches!(self, Self::PageCache)
+    }
+
+    /// Where the end of the log lives until it is on the disk.
+    pub(crate) const fn medium(self) -> MediumKind {
+        match self {
+            Self::PageCache | Self::DiskMapped => MediumKind::Mapping,
+            Self::Memory | Self::Disk => MediumKind::Tail,
+        }
+    }
+}
