@@ -103,7 +103,7 @@ async def test_a_topic_is_created_changed_listed_and_deleted(cluster: Cluster) -
         await peer.ask(create)
         found = await route_once(names, "orders")
         assert [(one.read_queue_nums, one.write_queue_nums) for one in found.queue_datas] == [(3, 2)]
-        config = (await peer.ask(GetTopicConfig(topic="orders"))).body
+        config = await peer.ask(GetTopicConfig(topic="orders"))
         assert config.attributes == {"message.type": "FIFO"}
         listed = await peer.ask(GetAllTopicConfig())
         assert listed.total_topic_num == len(listed.body.topic_config_table)
@@ -188,7 +188,7 @@ async def test_long_lists_come_in_pages(cluster: Cluster) -> None:
 
 async def test_system_topics_are_named(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
-        names = (await peer.ask(GetSystemTopicListFromBroker())).body.topic_list
+        names = (await peer.ask(GetSystemTopicListFromBroker())).topic_list
         assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "c1", "broker-a", "c1_REPLY_TOPIC"} <= set(names)
 
 
@@ -198,9 +198,9 @@ async def test_topics_of_a_group_are_made_for_the_group_whatever_the_template(cl
         group = SubscriptionGroup(group_name="billing", retry_queue_nums=2)
         await peer.ask(UpdateAndCreateSubscriptionGroup(body=group))
         assert (await send(peer, "%RETRY%billing")).code == 0
-        assert (await peer.ask(GetTopicConfig(topic="%RETRY%billing"))).body.write_queue_nums == 2
+        assert (await peer.ask(GetTopicConfig(topic="%RETRY%billing"))).write_queue_nums == 2
         assert (await send(peer, "%RETRY%billing", j="17")).code == 0
-        assert (await peer.ask(GetTopicConfig(topic="%DLQ%billing"))).body.write_queue_nums == 1
+        assert (await peer.ask(GetTopicConfig(topic="%DLQ%billing"))).write_queue_nums == 1
 
 
 # ---- groups ----
@@ -212,7 +212,7 @@ async def test_a_group_is_created_forbidden_listed_and_deleted(cluster: Cluster)
             UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing", retry_max_times=3))
         )
         asked = UpdateAndGetGroupForbidden(group="billing", topic="orders", readable=False)
-        assert not (await peer.ask(asked)).body.readable
+        assert not (await peer.ask(asked)).readable
         table = (await peer.ask(GetAllSubscriptionGroupConfig())).body
         assert table.subscription_group_table["billing"].retry_max_times == 3
         assert table.forbidden_table == {"billing": {"orders": 4}}
@@ -262,7 +262,7 @@ async def test_tables_keyed_by_queue_are_written_as_fastjson_writes_them(cluster
             b'{"brokerOffset":1,"consumerOffset":1,"lastTimestamp":1'
         )
         assert (await peer.call(202, {"topic": "missing"})).code == 17
-        who = (await peer.ask(QueryTopicConsumeByWho(topic="orders"))).body.group_list
+        who = (await peer.ask(QueryTopicConsumeByWho(topic="orders"))).group_list
         assert who == ["billing"]
 
 
@@ -274,7 +274,7 @@ async def test_a_reset_moves_the_next_pull_and_survives_stale_commits(cluster: C
         where: dict[str, Any] = {"consumer_group": "billing", "topic": "orders", "queue_id": 0}
         await peer.ask(UpdateConsumerOffset(**where, commit_offset=3))
         reset = InvokeBrokerToResetOffset(group="billing", topic="orders", timestamp=-1, queue_id=0, offset=1)
-        assert list((await peer.ask(reset)).body.offset_table.values()) == [1]
+        assert list((await peer.ask(reset)).offset_table.values()) == [1]
         await peer.ask(UpdateConsumerOffset(**where, commit_offset=3))
         moved = await pull(peer, "billing", "orders", 3)
         assert (moved.code, (moved.ext or {})["nextBeginOffset"]) == (21, "1")
@@ -379,7 +379,7 @@ async def test_runtime_figures_are_complete_and_as_tools_parse_them(cluster: Clu
     """T35."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, "orders")
-        table = (await peer.ask(GetBrokerRuntimeInfo())).body.table
+        table = (await peer.ask(GetBrokerRuntimeInfo())).table
     assert [key for key in RUNTIME_KEYS if key not in table] == []
     assert table["brokerVersionDesc"] == "V5_5_0"
     assert table["msgPutTotalTodayNow"] == "1"
@@ -394,13 +394,13 @@ async def test_runtime_figures_are_complete_and_as_tools_parse_them(cluster: Clu
 
 async def test_runtime_figures_tell_the_oldest_message_and_every_delay_level_in_use(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
-        empty = (await peer.ask(GetBrokerRuntimeInfo())).body.table
+        empty = (await peer.ask(GetBrokerRuntimeInfo())).table
         assert empty["earliestMessageTimeStamp"] == "-1"
         assert not any(key.startswith("scheduleMessageOffset") for key in empty)
         await send(peer, "orders")
         await send(peer, "orders", i="DELAY\x0118\x02")
         stored = await peer.ask(GetEarliestMsgStoreTime(topic="orders", queue_id=0))
-        table = (await peer.ask(GetBrokerRuntimeInfo())).body.table
+        table = (await peer.ask(GetBrokerRuntimeInfo())).table
         assert table["earliestMessageTimeStamp"] == str(stored.timestamp)
         delays = {key: text for key, text in table.items() if key.startswith("scheduleMessageOffset")}
         assert delays == {"scheduleMessageOffset_18": "0,1"}
@@ -414,11 +414,11 @@ async def test_rates_of_a_topic_and_of_a_group_in_it_are_among_their_figures(clu
         await pull(peer, "billing", "orders")
         where = {"consumer_group": "billing", "topic": "orders", "queue_id": 0}
         await peer.ask(UpdateConsumerOffset(**where, commit_offset=3))
-        assert (await peer.ask(GetTopicStatsInfo(topic="orders"))).body.topic_put_tps > 0
-        assert (await peer.ask(GetTopicStatsInfo(topic="BenchmarkTest"))).body.topic_put_tps == 0
-        assert (await peer.ask(GetConsumeStats(consumer_group="billing"))).body.consume_tps > 0
-        assert (await peer.ask(GetConsumeStats(consumer_group="nobody"))).body.consume_tps == 0
-        [billing] = (await peer.ask(GetBrokerConsumeStats())).body.consume_stats_list
+        assert (await peer.ask(GetTopicStatsInfo(topic="orders"))).topic_put_tps > 0
+        assert (await peer.ask(GetTopicStatsInfo(topic="BenchmarkTest"))).topic_put_tps == 0
+        assert (await peer.ask(GetConsumeStats(consumer_group="billing"))).consume_tps > 0
+        assert (await peer.ask(GetConsumeStats(consumer_group="nobody"))).consume_tps == 0
+        [billing] = (await peer.ask(GetBrokerConsumeStats())).consume_stats_list
         assert [stats.consume_tps > 0 for stats in billing["billing"]] == [True]
 
 
@@ -469,7 +469,7 @@ async def test_topics_groups_offsets_and_messages_survive_a_restart(tmp_path: Pa
         await peer.ask(heartbeat("one", "orders"))
         await peer.ask(UpdateConsumerOffset(**where, commit_offset=1))
     async with made_broker(tmp_path, "", {}) as broker, await Peer.connect(broker.address) as peer:
-        assert (await peer.ask(GetTopicConfig(topic="orders"))).body.write_queue_nums == 4
+        assert (await peer.ask(GetTopicConfig(topic="orders"))).write_queue_nums == 4
         assert (await peer.ask(QueryConsumerOffset(**where))).offset == 1
         assert b"kept" in (await pull(peer, "billing", "orders")).body
 

@@ -21,7 +21,7 @@ from wire import JSON, Frame, Peer
 
 
 async def members(peer: Peer, group: str = "billing") -> list[str]:
-    return (await peer.ask(GetConsumerListByGroup(consumer_group=group))).body.consumer_id_list
+    return (await peer.ask(GetConsumerListByGroup(consumer_group=group))).consumer_id_list
 
 
 async def test_answers_carry_a_release_that_java_lets_filter_by_sql(cluster: Cluster) -> None:
@@ -125,7 +125,7 @@ async def test_heartbeats_of_version_2_send_their_subscriptions_once(cluster: Cl
         answer = await peer.call(34, short.ext, body)
         assert (answer.ext or {})["IS_SUB_CHANGE"] == "false"
         listed = await peer.ask(GetConsumerConnectionList(consumer_group="billing"))
-        assert list(listed.body.subscription_table) == ["orders"]
+        assert list(listed.subscription_table) == ["orders"]
 
 
 async def test_cplusplus_heartbeats_are_understood(cluster: Cluster) -> None:
@@ -137,7 +137,7 @@ async def test_cplusplus_heartbeats_are_understood(cluster: Cluster) -> None:
     )
     async with await Peer.connect(cluster.broker.address) as peer:
         assert (await peer.call(34, {}, body, language="CPP", version=333)).code == 0
-        listed = (await peer.ask(GetConsumerConnectionList(consumer_group="billing"))).body
+        listed = await peer.ask(GetConsumerConnectionList(consumer_group="billing"))
         assert [(one.client_id, one.language, one.version) for one in listed.connection_set] == [
             ("cpp", "CPP", 333)
         ]
@@ -149,9 +149,9 @@ async def test_tools_see_who_is_connected(cluster: Cluster) -> None:
         assert (await peer.call(203, {"consumerGroup": "billing"})).code == 206
         assert (await peer.call(204, {"producerGroup": "tills"})).code == 1
         await peer.ask(heartbeat("one", producer="tills"))
-        listed = (await peer.ask(GetProducerConnectionList(producer_group="tills"))).body
+        listed = await peer.ask(GetProducerConnectionList(producer_group="tills"))
         assert [one.client_id for one in listed.connection_set] == ["one"]
-        everybody = (await peer.ask(GetAllProducerInfo())).body.data
+        everybody = (await peer.ask(GetAllProducerInfo())).data
         assert [one.client_id for one in everybody["tills"]] == ["one"]
 
 
@@ -173,10 +173,10 @@ async def test_queues_are_locked_for_one_client_of_a_group(cluster: Cluster) -> 
         return LockBatch(client_id=client_id, consumer_group="billing", mq_set=queues)
 
     async with await Peer.connect(cluster.broker.address) as peer:
-        assert (await peer.ask(LockBatchMq(body=batch("one")))).body.lock_ok_mq_set == queues
-        assert (await peer.ask(LockBatchMq(body=batch("two")))).body.lock_ok_mq_set == []
+        assert (await peer.ask(LockBatchMq(body=batch("one")))).lock_ok_mq_set == queues
+        assert (await peer.ask(LockBatchMq(body=batch("two")))).lock_ok_mq_set == []
         await peer.ask(UnlockBatchMq(body=batch("one")))
-        assert (await peer.ask(LockBatchMq(body=batch("two")))).body.lock_ok_mq_set == queues
+        assert (await peer.ask(LockBatchMq(body=batch("two")))).lock_ok_mq_set == queues
 
 
 async def test_a_pull_of_an_unknown_group_creates_it_where_that_is_allowed(start: Start) -> None:
@@ -185,7 +185,7 @@ async def test_a_pull_of_an_unknown_group_creates_it_where_that_is_allowed(start
         await send(peer, "orders")
         assert (await pull(peer, "new-group", "orders")).code == 0
         found = await peer.ask(GetSubscriptionGroupConfig(group="new-group"))
-        assert found.body.retry_max_times == 16
+        assert found.retry_max_times == 16
 
 
 async def test_a_pull_of_an_unknown_group_is_refused_where_groups_are_made_by_hand(start: Start) -> None:

@@ -56,11 +56,11 @@ async def position(peer: Peer, group: str) -> int:
 
 async def test_a_time_span_says_how_long_the_next_message_has_waited(peer: Peer) -> None:
     await commit(peer, "billing", 2)
-    spans = (await peer.ask(QueryConsumeTimeSpan(topic="orders", group="billing"))).body.consume_time_span_set
+    spans = (await peer.ask(QueryConsumeTimeSpan(topic="orders", group="billing"))).consume_time_span_set
     [first] = [span for span in spans if span.message_queue.queue_id == 0]
     assert 0 < first.min_time_stamp <= first.consume_time_stamp <= first.max_time_stamp
     await commit(peer, "billing", 5)
-    spans = (await peer.ask(QueryConsumeTimeSpan(topic="orders", group="billing"))).body.consume_time_span_set
+    spans = (await peer.ask(QueryConsumeTimeSpan(topic="orders", group="billing"))).consume_time_span_set
     assert {span.delay_time for span in spans} == {0}
 
 
@@ -77,16 +77,16 @@ async def test_the_least_offset_over_groups_is_asked_without_deleting_any(peer: 
     await commit(peer, "billing", 3)
     await commit(peer, "audit", 1)
     ask = QueryCorrectionOffset(topic="orders", filter_groups="audit")
-    assert (await peer.ask(ask)).body.correction_offsets == {0: 3}
+    assert (await peer.ask(ask)).correction_offsets == {0: 3}
     ask = QueryCorrectionOffset(topic="orders", compare_group="audit", filter_groups="")
-    assert (await peer.ask(ask)).body.correction_offsets == {0: 1}
+    assert (await peer.ask(ask)).correction_offsets == {0: 1}
     assert await position(peer, "audit") == 1
 
 
 async def test_a_broker_tells_what_all_its_groups_are_behind(peer: Peer) -> None:
     await commit(peer, "billing", 3)
     await commit(peer, "audit", 1)
-    stats = (await peer.ask(GetBrokerConsumeStats())).body
+    stats = await peer.ask(GetBrokerConsumeStats())
     assert stats.total_diff == 2 + 4
     assert {group for entry in stats.consume_stats_list for group in entry} == {"billing", "audit"}
     [billing] = [entry["billing"] for entry in stats.consume_stats_list if "billing" in entry]
@@ -97,7 +97,7 @@ async def test_a_broker_tells_what_all_its_groups_are_behind(peer: Peer) -> None
 
 async def test_all_topics_are_told_of_or_those_in_order_alone(peer: Peer) -> None:
     async def told(*, is_order: bool) -> int:
-        return len((await peer.ask(GetBrokerConsumeStats(is_order=is_order))).body.consume_stats_list)
+        return len((await peer.ask(GetBrokerConsumeStats(is_order=is_order))).consume_stats_list)
 
     await commit(peer, "billing", 3)
     assert (await told(is_order=False), await told(is_order=True)) == (1, 0)
@@ -110,15 +110,15 @@ async def test_all_topics_are_told_of_or_those_in_order_alone(peer: Peer) -> Non
 async def test_what_members_no_longer_subscribe_to_is_nothing_they_are_behind_with(peer: Peer) -> None:
     await commit(peer, "billing", 3)
     await beat(peer, heartbeat("one", "bills"))
-    assert (await peer.ask(GetBrokerConsumeStats())).body.consume_stats_list == []
+    assert (await peer.ask(GetBrokerConsumeStats())).consume_stats_list == []
 
 
 async def test_what_a_group_takes_from_a_topic_can_be_asked(peer: Peer) -> None:
     await beat(peer, heartbeat("one", "orders"))
-    found = (await peer.ask(QuerySubscriptionByConsumer(group="billing", topic="orders"))).body
+    found = await peer.ask(QuerySubscriptionByConsumer(group="billing", topic="orders"))
     assert found.subscription_data is not None
     assert found.subscription_data.sub_string == "*"
-    assert (await peer.ask(QuerySubscriptionByConsumer(group="x", topic="y"))).body.subscription_data is None
+    assert (await peer.ask(QuerySubscriptionByConsumer(group="x", topic="y"))).subscription_data is None
 
 
 async def test_members_are_told_to_move_where_the_broker_does_not_move_them(start: Start) -> None:
@@ -143,7 +143,7 @@ async def test_members_are_told_to_move_where_the_broker_does_not_move_them(star
             forced = InvokeBrokerToResetOffset(
                 group="billing", topic="orders", timestamp=-1, is_force=is_force
             )
-            table = (await admin.ask(forced)).body.offset_table
+            table = (await admin.ask(forced)).offset_table
             assert {queue.queue_id: offset for queue, offset in table.items()}[0] == target
             while (notice := await pushed(member)).code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
                 pass

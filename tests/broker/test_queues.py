@@ -10,7 +10,7 @@ from wire import Peer, Refusal
 
 async def units(peer: Peer, index: int, count: int, group: str | None = None, queue: int = 0) -> QueueUnits:
     ask = QueryConsumeQueue(topic="orders", queue_id=queue, index=index, count=count, consumer_group=group)
-    return (await peer.ask(ask)).body
+    return await peer.ask(ask)
 
 
 async def test_a_queue_shows_its_entries_and_their_records_can_be_read(cluster: Cluster) -> None:

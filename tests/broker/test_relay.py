@@ -86,7 +86,7 @@ async def test_each_member_says_where_it_stands(admin: Peer, member: Peer) -> No
         b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:4}}'
     )
     await answer(member, question, body)
-    [(client, offsets)] = (await asking).body.consumer_table.items()
+    [(client, offsets)] = (await asking).consumer_table.items()
     assert (client, list(offsets.values())) == ("one", [4])
 
 

@@ -119,7 +119,7 @@ def test_queues_are_told_apart_until_there_are_too_many(monkeypatch: pytest.Monk
 
 
 async def view(peer: Peer, name: str, key: str) -> int:
-    return (await peer.ask(ViewBrokerStatsData(stats_name=name, stats_key=key))).body.stats_minute.sum
+    return (await peer.ask(ViewBrokerStatsData(stats_name=name, stats_key=key))).stats_minute.sum
 
 
 async def exchange(peer: Peer) -> Frame:
@@ -144,7 +144,7 @@ async def test_a_broker_counts_what_comes_in_and_what_each_group_takes(cluster: 
         }  # fmt: skip
         assert list(found.values()) == [3, size, 3, 3, size, 3, 3, 3]
         asked = ViewBrokerStatsData(stats_name="GROUP_GET_NUMS", stats_key="orders@billing")
-        assert (await peer.ask(asked)).body.stats_minute.avgpt == 3.0
+        assert (await peer.ask(asked)).stats_minute.avgpt == 3.0
         for name, key in [("TOPIC_PUT_NUMS", "unheard-of"), ("NO_SUCH_FIGURE", "orders")]:
             with pytest.raises(Refusal, match="not exist"):
                 await view(peer, name, key)

@@ -62,7 +62,7 @@ async def test_a_member_says_where_it_stands(server: Standalone, topic: str, bro
         await asyncio.to_thread(send, server, topic, BODIES[:40])
         await asyncio.to_thread(until, lambda: seen.has(*BODIES[:40]) and member.stats().waiting == 0)
         told = await broker.call(InvokeBrokerToGetConsumerStatus(topic=topic, group=topic))
-        [(client, table)] = told.body.consumer_table.items()
+        [(client, table)] = told.consumer_table.items()
         assert {named.queue for named in table} == {
             queue for queue in member.queues() if queue.topic == topic
         }

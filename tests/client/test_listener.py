@@ -13,7 +13,6 @@ from rmqpy.protocol.requests.introspection import (
     ClientAnswer,
     ConsumeMessageDirectly,
     ConsumerStatus,
-    ConsumerStatusReply,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,
 )
@@ -37,12 +36,12 @@ class Handlers:
         self.changed.put_nowait(ask.consumer_group)
 
     @handles(GetConsumerStatusFromClient)
-    def status(self, ask: GetConsumerStatusFromClient) -> ConsumerStatusReply:
+    def status(self, ask: GetConsumerStatusFromClient) -> ConsumerStatus:
         if ask.topic == "refused":
             raise Refused(ResponseCode.NO_PERMISSION, "not for you")
         if ask.topic == "broken":
             raise ValueError("a mistake")
-        return ConsumerStatusReply(body=ConsumerStatus(message_queue_table={}, consumer_table={}))
+        return ConsumerStatus(message_queue_table={}, consumer_table={})
 
     @handles(GetConsumerRunningInfo)
     async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:

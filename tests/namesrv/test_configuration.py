@@ -26,7 +26,7 @@ from wire import Peer, Refusal
 async def test_a_value_is_there_until_it_is_deleted(peer: Peer) -> None:
     await peer.ask(PutKv(namespace="n", key="k", value="größe"))
     assert (await peer.ask(GetKv(namespace="n", key="k"))).value == "größe"
-    assert (await peer.ask(GetKvList(namespace="n"))).body.table == {"k": "größe"}
+    assert (await peer.ask(GetKvList(namespace="n"))).table == {"k": "größe"}
     await peer.ask(DeleteKv(namespace="n", key="k"))
     await peer.ask(DeleteKv(namespace="n", key="k"))
     await peer.ask(DeleteKv(namespace="nowhere", key="k"))
@@ -58,7 +58,7 @@ async def test_pairs_survive_a_restart_in_the_file_of_the_original(
     assert json.loads((tmp_path / "kvConfig.json.bak").read_text()) == {"configTable": {"n": {"k": "v"}}}
     await first.stop()
     again = await connect(await start())
-    assert (await again.ask(GetKvList(namespace="n"))).body.table == {"k": "v", "k2": "v2"}
+    assert (await again.ask(GetKvList(namespace="n"))).table == {"k": "v", "k2": "v2"}
 
 
 async def test_an_answered_pair_was_written_down_however_many_came_at_once(

@@ -41,7 +41,7 @@ async def route_names(peer: Peer, topic: str) -> list[str] | None:
 
 async def members(peer: Peer, name: str = "broker-a", cluster: str = "c1") -> dict[int, str]:
     found = await peer.ask(GetBrokerMembers(cluster_name=cluster, broker_name=name))
-    return found.body.broker_member_group.broker_addrs
+    return found.broker_member_group.broker_addrs
 
 
 async def until_gone(peer: Peer, topic: str) -> None:
@@ -76,7 +76,7 @@ async def test_the_registration_of_a_real_broker_is_taken(peer: Peer) -> None:
     await peer.raw(golden("client_103_rpc_C2S")["request"])
     assert (await peer.receive()).code == 0
     assert await members(peer, "bc", "C3") == {0: "127.0.0.1:47911"}
-    assert "SCHEDULE_TOPIC_XXXX" in (await peer.ask(GetAllTopics())).body.topic_list
+    assert "SCHEDULE_TOPIC_XXXX" in (await peer.ask(GetAllTopics())).topic_list
 
 
 async def test_the_unregistration_of_the_original_is_answered_as_the_original_answers(peer: Peer) -> None:
@@ -252,9 +252,9 @@ async def test_a_broker_that_unregisters_takes_its_topics_along(broker: BrokerMa
     await a.unregister()
     assert await route_names(peer, "orders") == ["broker-b"]
     assert await route_names(peer, "payments") is None
-    info = (await peer.ask(GetClusterInfo())).body
+    info = await peer.ask(GetClusterInfo())
     assert info.cluster_addr_table == {"c2": ["broker-b"]}
-    assert (await peer.ask(GetAllTopics())).body.topic_list == ["orders", "refunds"]
+    assert (await peer.ask(GetAllTopics())).topic_list == ["orders", "refunds"]
 
 
 async def test_brokers_that_leave_together_are_taken_out_in_one_pass(

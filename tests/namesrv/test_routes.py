@@ -179,7 +179,7 @@ async def test_t3_cluster_info_has_bare_keys_whoever_asks(broker: BrokerMaker, p
 
 async def test_members_of_an_unknown_group_are_an_empty_map(peer: Peer) -> None:
     found = await peer.ask(GetBrokerMembers(cluster_name="c1", broker_name="nobody"))
-    assert found.body.broker_member_group.broker_addrs == {}
+    assert found.broker_member_group.broker_addrs == {}
 
 
 # ---- topics ----
@@ -193,7 +193,7 @@ async def test_lists_of_topics(broker: BrokerMaker, peer: Peer) -> None:
     await b.register()
 
     async def listed(ask: Any) -> set[str]:
-        return set((await peer.ask(ask)).body.topic_list)
+        return set((await peer.ask(ask)).topic_list)
 
     assert await listed(GetAllTopics()) == {"plain", "unit", "subscribed", "both", "other"}
     assert await listed(GetTopicsByCluster(cluster="c2")) == {"plain", "other"}
@@ -202,7 +202,7 @@ async def test_lists_of_topics(broker: BrokerMaker, peer: Peer) -> None:
     assert await listed(GetUnitSubscribedTopics()) == {"subscribed", "both"}
     assert await listed(GetUnitSubscribedCommonTopics()) == {"subscribed"}
     assert await listed(GetSystemTopics()) == {"c1", "broker-a", "c2", "broker-b"}
-    assert (await peer.ask(GetSystemTopics())).body.broker_addr == "10.0.0.1:10911"
+    assert (await peer.ask(GetSystemTopics())).broker_addr == "10.0.0.1:10911"
 
 
 async def test_lists_can_be_switched_off(start: StartNameServer, connect: Connect) -> None:
@@ -221,7 +221,7 @@ async def test_a_topic_is_deleted_everywhere_or_in_one_cluster(broker: BrokerMak
     await peer.ask(DeleteTopic(topic="orders", cluster_name="c2"))
     await peer.ask(DeleteTopic(topic="payments"))
     await peer.ask(DeleteTopic(topic="never there"))
-    assert (await peer.ask(GetAllTopics())).body.topic_list == []
+    assert (await peer.ask(GetAllTopics())).topic_list == []
 
 
 async def test_queues_of_one_topic_are_added_at_brokers_that_are_registered(

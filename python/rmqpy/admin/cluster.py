@@ -83,7 +83,7 @@ class Cluster(Part):
 
         names = [group] if group is not None else await self._groups.names(with_system=True)
         for broker, address in sorted((await self._cluster.masters()).items()):
-            table = (await self._cluster.ask(address, GetAllProducerInfo())).body.data
+            table = (await self._cluster.ask(address, GetAllProducerInfo())).data
             for name, producers in table.items():
                 if group in (None, name):
                     for one in producers:
@@ -100,9 +100,7 @@ class Cluster(Part):
                         )
             for name in names:
                 try:
-                    online = (
-                        await self._cluster.ask(address, GetConsumerConnectionList(consumer_group=name))
-                    ).body
+                    online = await self._cluster.ask(address, GetConsumerConnectionList(consumer_group=name))
                 except RocketMQError as error:
                     if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                         raise
@@ -113,7 +111,7 @@ class Cluster(Part):
 
     async def _state(self, cluster: str, name: str, broker_id: int, address: str) -> BrokerState:
         try:
-            table = (await self._cluster.ask(address, GetBrokerRuntimeInfo())).body.table
+            table = (await self._cluster.ask(address, GetBrokerRuntimeInfo())).table
         except (ConnectError, RequestTimeout) as error:
             return BrokerState(cluster, name, broker_id, address, None, None, None, None, str(error))
         return BrokerState(

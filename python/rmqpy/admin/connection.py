@@ -41,7 +41,7 @@ class ClusterConnection:
 
     async def cluster_info(self) -> ClusterInfo:
         """All brokers, as some name server sees them."""
-        return (await self.look_up(GetClusterInfo())).body
+        return await self.look_up(GetClusterInfo())
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
         """Name to address of every master of the cluster; the cluster may be left out where there is only one."""

@@ -143,10 +143,10 @@ class Groups(Part):
         await self.describe(name)
         rows = []
         for broker, address in (await self._cluster.masters()).items():
-            stats = (await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
+            stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))
             behind: dict[MessageQueue, int] = {}
             for each in sorted({queue.topic for queue in stats.offset_table}):
-                spans = (await self._cluster.ask(address, QueryConsumeTimeSpan(topic=each, group=name))).body
+                spans = await self._cluster.ask(address, QueryConsumeTimeSpan(topic=each, group=name))
                 behind |= {span.message_queue: span.delay_time for span in spans.consume_time_span_set}
             rows += [
                 Progress(
@@ -167,9 +167,7 @@ class Groups(Part):
         found: dict[str, Member] = {}
         for broker, address in (await self._cluster.masters()).items():
             try:
-                online = (
-                    await self._cluster.ask(address, GetConsumerConnectionList(consumer_group=name))
-                ).body
+                online = await self._cluster.ask(address, GetConsumerConnectionList(consumer_group=name))
             except RocketMQError as error:
                 if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                     continue
@@ -225,7 +223,7 @@ class Groups(Part):
             raise ConfigError("an offset belongs to one queue: give both, or neither")
         moves = []
         for broker, address in (await self._cluster.masters()).items():
-            stats = (await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))).body
+            stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))
             for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
                 if queue_id is None or queue.queue_id == queue_id:
                     target = await self._target(address, queue, to, offset)

@@ -104,7 +104,7 @@ class Health(Part):
         checks, views = [], {}
         for address in self._cluster.name_servers.addresses:
             try:
-                views[address] = (await self._cluster.ask(address, GetClusterInfo())).body
+                views[address] = await self._cluster.ask(address, GetClusterInfo())
             except _UNREACHABLE as error:
                 advice = "start it, or correct -n and namesrvAddr: rmqpy namesrv"
                 checks.append(CheckResult(f"name server {address}", "bad", _line(error), advice))
@@ -126,7 +126,7 @@ class Health(Part):
         try:
             settings = properties.parse((await self._cluster.ask(address, GetBrokerConfig())).body)
             asked_at = time.time()
-            runtime = (await self._cluster.ask(address, GetBrokerRuntimeInfo())).body.table
+            runtime = (await self._cluster.ask(address, GetBrokerRuntimeInfo())).table
         except _UNREACHABLE as error:
             advice = (
                 "start it, open its port, or correct its brokerIP1 and listenPort; "

@@ -55,7 +55,7 @@ class Topics(Part):
 
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Names of all topics, sorted; those RocketMQ keeps for itself only if asked for."""
-        found = (await self._cluster.look_up(GetAllTopics())).body.topic_list
+        found = (await self._cluster.look_up(GetAllTopics())).topic_list
         if with_system:
             return sorted(found)
         system = await self._system_names()
@@ -71,7 +71,7 @@ class Topics(Part):
             if address is None:
                 continue
             stats = await self._cluster.ask(address, GetTopicStatsInfo(topic=name))
-            for queue, held in sorted(stats.body.offset_table.items(), key=lambda item: item[0].queue_id):
+            for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
                 if queue.queue_id < data.read_queue_nums:
                     states.append(
                         QueueState(
@@ -92,7 +92,7 @@ class Topics(Part):
         for broker, address in (await self._masters_of(name)).items():
             # A broker that has just lost the topic is still in the route.
             with suppress(TopicNotFound):
-                found[broker] = (await self._cluster.ask(address, GetTopicConfig(topic=name))).body
+                found[broker] = await self._cluster.ask(address, GetTopicConfig(topic=name))
         if not found:
             raise _missing(name, None)
         return found
@@ -207,11 +207,11 @@ class Topics(Part):
     async def _system_names(self) -> set[str]:
         """Topics the servers keep for themselves: name servers know those named as clusters and brokers, a broker
         knows the others."""
-        known = (await self._cluster.look_up(GetSystemTopics())).body
+        known = await self._cluster.look_up(GetSystemTopics())
         found = set(known.topic_list)
         if known.broker_addr:
             answer = await self._cluster.ask(known.broker_addr, GetSystemTopicListFromBroker())
-            found.update(answer.body.topic_list)
+            found.update(answer.topic_list)
         return found
 
 

@@ -39,9 +39,7 @@ class Traffic(Part):
         ]
         groups: set[str] = set()
         for address in addresses:
-            groups.update(
-                (await self._cluster.ask(address, QueryTopicConsumeByWho(topic=topic))).body.group_list
-            )
+            groups.update((await self._cluster.ask(address, QueryTopicConsumeByWho(topic=topic))).group_list)
         flows = [await self._flow(addresses, "TOPIC_PUT_NUMS", topic)]
         for group in sorted(groups):
             taken = await self._flow(addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
@@ -52,9 +50,7 @@ class Traffic(Part):
         per_second, last_hour, last_day = 0.0, 0, 0
         for address in addresses:
             try:
-                stats = (
-                    await self._cluster.ask(address, ViewBrokerStatsData(stats_name=name, stats_key=key))
-                ).body
+                stats = await self._cluster.ask(address, ViewBrokerStatsData(stats_name=name, stats_key=key))
             except RocketMQError as error:
                 # How a broker says that there was nothing to count.
                 if error.code != ResponseCode.SYSTEM_ERROR:
@@ -69,9 +65,7 @@ class Traffic(Part):
         lag = 0
         for address in addresses:
             try:
-                stats = (
-                    await self._cluster.ask(address, GetConsumeStats(consumer_group=group, topic=topic))
-                ).body
+                stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=group, topic=topic))
             except RocketMQError as error:
                 # The group has offsets of this topic, and nobody is online who consumes it.
                 if error.code != ResponseCode.SYSTEM_ERROR:

@@ -57,19 +57,19 @@ class Catalog:
     def topics(self) -> list[str]:
         """Names of all topics but those RocketMQ keeps for itself, sorted."""
         servers, caller = self._cluster.servers, self._caller
-        found = run(servers.ask(caller, GetAllTopics())).body.topic_list
+        found = run(servers.ask(caller, GetAllTopics())).topic_list
         # Name servers know the topics named as clusters and brokers, a broker knows the others.
-        system = run(servers.ask(caller, GetSystemTopics())).body
+        system = run(servers.ask(caller, GetSystemTopics()))
         own = set(system.topic_list)
         if system.broker_addr:
             timeout = self._cluster.config.request_timeout
             ask = GetSystemTopicListFromBroker()
-            own.update(run(caller.ask(system.broker_addr, ask, timeout=timeout)).body.topic_list)
+            own.update(run(caller.ask(system.broker_addr, ask, timeout=timeout)).topic_list)
         return sorted(name for name in found if name not in own and not names.is_derived(name))
 
     def brokers(self) -> frozenset[str]:
         """Names of the brokers that name servers count as alive."""
-        found = run(self._cluster.servers.ask(self._caller, GetClusterInfo())).body
+        found = run(self._cluster.servers.ask(self._caller, GetClusterInfo()))
         return frozenset(found.broker_addr_table)
 
     def queues(self, topic: str) -> list[MessageQueue]:

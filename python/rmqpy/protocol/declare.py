@@ -17,7 +17,8 @@ A server serves it with a `@handles(GetMaxOffset)` method, a client asks with `a
 peer.call(GetMaxOffset(...))`, and the type checker knows that both speak of a `MaxOffset`.
 
 The fields of a request or reply are header fields; one that is called `body` is the frame's body: `bytes`
-as they are, `str` as UTF-8, anything else as JSON. The members of a `@record` are members of a JSON object.
+as they are, `str` as UTF-8, anything else as JSON. The members of a `@record` are members of a JSON object;
+an answer that is a record is a body without header fields.
 Names become camelCase; `wire("clientID")` says otherwise. A field that is `None` is not sent, and one
 without a default must be there. Reading is as lenient as Java: numbers and booleans in strings, names in
 any case, unknown fields skipped.
@@ -32,6 +33,7 @@ from types import NoneType
 from typing import (
     Any,
     ClassVar,
+    Final,
     Generic,
     NamedTuple,
     TypeVar,
@@ -119,7 +121,12 @@ def reply(kind: type[T]) -> type[T]:
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, wire, off_wire))
 def record(kind: type[T]) -> type[T]:
     """Declare a JSON object."""
-    return _declared(kind)
+    made = _declared(kind)
+    _RECORDS.add(made)
+    return made
+
+
+_RECORDS: Final[set[type]] = set()
 
 
 #: What a frozen dataclass generates as text and compiles, which takes a millisecond for each class.
@@ -160,7 +167,7 @@ def encode(message: Any) -> EncodedRequest:
     ext = {name: _text(value) for name, value in values.write_members(form.header, message).items()}
     body = None
     if form.body is not None:
-        content = getattr(message, "body", None)
+        content = message if kind in _RECORDS else getattr(message, "body", None)
         if content is not None:
             body = form.body.write(content, bool(getattr(message, "is_strict", False)))
     return EncodedRequest(ext if form.header else None, body)
@@ -181,7 +188,7 @@ def decode(kind: type[T], ext: Mapping[str, str], body: bytes | None) -> T:
             if form.body.empty is None:
                 raise DecodeError(f"{kind.__name__} needs a body", code=ResponseCode.SYSTEM_ERROR)
             arguments["body"] = form.body.empty
-    return kind(**arguments)
+    return cast(T, arguments["body"]) if of in _RECORDS else kind(**arguments)
 
 
 def decode_reply(ask: type[Request[T]], ext: Mapping[str, str], body: bytes | None) -> T:
@@ -221,6 +228,8 @@ class _Form(NamedTuple):
 
 @cache
 def _form(kind: type) -> _Form:
+    if kind in _RECORDS:
+        return _Form((), _body(kind, has_default=False))
     for one in fields(kind):
         if one.name == "body":
             has_default = one.default is not MISSING or one.default_factory is not MISSING

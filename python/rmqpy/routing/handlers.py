@@ -13,7 +13,6 @@ from rmqpy.protocol.requests.kv import (
     GetKvList,
     GetNameServerConfig,
     KvFound,
-    KvListFound,
     NameServerConfigFound,
     PutKv,
     UpdateNameServerConfig,
@@ -33,8 +32,7 @@ from rmqpy.protocol.requests.routes import (
     AddWritePermission,
     BrokerMemberGroup,
     BrokerMembers,
-    BrokerMembersFound,
-    ClusterInfoFound,
+    ClusterInfo,
     DeleteTopic,
     GetAllTopics,
     GetBrokerMembers,
@@ -48,7 +46,6 @@ from rmqpy.protocol.requests.routes import (
     RegisterTopic,
     RouteFound,
     TopicList,
-    TopicsFound,
     WipeWritePermission,
     WritePermissionAdded,
     WritePermissionWiped,
@@ -156,14 +153,14 @@ class RouteHandlers:
         return RouteFound(body=route, is_strict=is_strict)
 
     @handles(GetClusterInfo)
-    def cluster_info(self, ask: GetClusterInfo) -> ClusterInfoFound:
-        return ClusterInfoFound(body=self._routes.cluster_info())
+    def cluster_info(self, ask: GetClusterInfo) -> ClusterInfo:
+        return self._routes.cluster_info()
 
     @handles(GetBrokerMembers)
-    def members(self, ask: GetBrokerMembers) -> BrokerMembersFound:
+    def members(self, ask: GetBrokerMembers) -> BrokerMemberGroup:
         addresses = self._routes.members(ask.cluster_name, ask.broker_name)
         members = BrokerMembers(cluster=ask.cluster_name, broker_name=ask.broker_name, broker_addrs=addresses)
-        return BrokerMembersFound(body=BrokerMemberGroup(broker_member_group=members))
+        return BrokerMemberGroup(broker_member_group=members)
 
 
 class TopicHandlers:
@@ -174,37 +171,37 @@ class TopicHandlers:
         self._configuration = configuration
 
     @handles(GetAllTopics)
-    def all_topics(self, ask: GetAllTopics) -> TopicsFound:
+    def all_topics(self, ask: GetAllTopics) -> TopicList:
         if not self._configuration.current.lists_all_topics:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
         return _topics(self._routes.topics())
 
     @handles(GetTopicsByCluster)
-    def topics_of_cluster(self, ask: GetTopicsByCluster) -> TopicsFound:
+    def topics_of_cluster(self, ask: GetTopicsByCluster) -> TopicList:
         self._expect_lists()
         return _topics(self._routes.topics_of_cluster(ask.cluster))
 
     @handles(GetSystemTopics)
-    def system_topics(self, ask: GetSystemTopics) -> TopicsFound:
+    def system_topics(self, ask: GetSystemTopics) -> TopicList:
         info = self._routes.cluster_info()
         names = [name for cluster, brokers in info.cluster_addr_table.items() for name in (cluster, *brokers)]
         addresses = [
             where for group in info.broker_addr_table.values() for where in group.broker_addrs.values()
         ]
-        return TopicsFound(body=TopicList(topic_list=names, broker_addr=addresses[0] if addresses else None))
+        return TopicList(topic_list=names, broker_addr=addresses[0] if addresses else None)
 
     @handles(GetUnitTopics)
-    def unit_topics(self, ask: GetUnitTopics) -> TopicsFound:
+    def unit_topics(self, ask: GetUnitTopics) -> TopicList:
         self._expect_lists()
         return _topics(self._routes.topics_where(lambda flags: bool(flags & TopicFlag.UNIT)))
 
     @handles(GetUnitSubscribedTopics)
-    def unit_subscribed_topics(self, ask: GetUnitSubscribedTopics) -> TopicsFound:
+    def unit_subscribed_topics(self, ask: GetUnitSubscribedTopics) -> TopicList:
         self._expect_lists()
         return _topics(self._routes.topics_where(lambda flags: bool(flags & TopicFlag.UNIT_SUBSCRIPTION)))
 
     @handles(GetUnitSubscribedCommonTopics)
-    def unit_subscribed_common_topics(self, ask: GetUnitSubscribedCommonTopics) -> TopicsFound:
+    def unit_subscribed_common_topics(self, ask: GetUnitSubscribedCommonTopics) -> TopicList:
         self._expect_lists()
         both = TopicFlag.UNIT | TopicFlag.UNIT_SUBSCRIPTION
         return _topics(self._routes.topics_where(lambda flags: flags & both == TopicFlag.UNIT_SUBSCRIPTION))
@@ -253,11 +250,11 @@ class KvHandlers:
         await self._values.delete(ask.namespace, ask.key)
 
     @handles(GetKvList)
-    def list_namespace(self, ask: GetKvList) -> KvListFound:
+    def list_namespace(self, ask: GetKvList) -> KvTable:
         found: Mapping[str, str] | None = self._values.namespace(ask.namespace)
         if found is None:
             raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {ask.namespace}")
-        return KvListFound(body=KvTable(table=dict(found)))
+        return KvTable(table=dict(found))
 
 
 class ConfigurationHandlers:
@@ -280,5 +277,5 @@ class ConfigurationHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
 
-def _topics(names: list[str]) -> TopicsFound:
-    return TopicsFound(body=TopicList(topic_list=names))
+def _topics(names: list[str]) -> TopicList:
+    return TopicList(topic_list=names)

@@ -24,7 +24,6 @@ from rmqpy.protocol.requests.introspection import (
     ConsumeMessageDirectly,
     ConsumerRunningInfo,
     ConsumerStatus,
-    ConsumerStatusReply,
     DirectConsumption,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,
@@ -71,11 +70,11 @@ class ClientQueryHandlers:
         self._member = member
 
     @handles(GetConsumerStatusFromClient)
-    def status(self, ask: GetConsumerStatusFromClient) -> ConsumerStatusReply:
+    def status(self, ask: GetConsumerStatusFromClient) -> ConsumerStatus:
         self._check(ask.group)
         positions = self._member.positions().items()
         table = {named(queue): offset for queue, offset in positions if queue.topic == ask.topic}
-        return ConsumerStatusReply(body=ConsumerStatus(message_queue_table=table, consumer_table={}))
+        return ConsumerStatus(message_queue_table=table, consumer_table={})
 
     @handles(GetConsumerRunningInfo)
     async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:

@@ -116,7 +116,7 @@ class Membership:
                     return []
                 log.info("%s cannot tell the members of group %s: %s", address, self.group, error)
                 continue
-            return sorted(reply.body.consumer_id_list)
+            return sorted(reply.consumer_id_list)
         return None
 
     async def check_group(self, route: Route) -> None:

@@ -62,7 +62,7 @@ class Locks:
         except errors.RocketMQError as error:
             log.warning("group %s could not lock queues of %s: %s", self._group, broker, error)
             return {}
-        return dict.fromkeys((named.queue for named in reply.body.lock_ok_mq_set), until)
+        return dict.fromkeys((named.queue for named in reply.lock_ok_mq_set), until)
 
     async def _give(self, broker: str, queues: list[MessageQueue]) -> None:
         try:

@@ -11,7 +11,6 @@ from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.brokers import (
     BrokerConfigReply,
-    BrokerRuntimeInfo,
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
     StringTable,
@@ -28,8 +27,8 @@ class BrokerHandlers:
         self._runtime = runtime
 
     @handles(GetBrokerRuntimeInfo)
-    async def runtime_info(self, ask: GetBrokerRuntimeInfo) -> BrokerRuntimeInfo:
-        return BrokerRuntimeInfo(body=StringTable(table=await self._runtime.table()))
+    async def runtime_info(self, ask: GetBrokerRuntimeInfo) -> StringTable:
+        return StringTable(table=await self._runtime.table())
 
     @handles(GetBrokerConfig)
     def config(self, ask: GetBrokerConfig) -> BrokerConfigReply:

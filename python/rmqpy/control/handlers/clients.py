@@ -12,14 +12,11 @@ from rmqpy.control.topics.table import Topics
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import (
-    AllProducerInfo,
     CheckClientConfig,
     Connection,
-    ConsumerConnectionList,
     ConsumerConnections,
     ConsumerData,
     ConsumerIds,
-    ConsumerList,
     GetAllProducerInfo,
     GetConsumerConnectionList,
     GetConsumerListByGroup,
@@ -27,7 +24,6 @@ from rmqpy.protocol.requests.clients import (
     HeartBeat,
     HeartbeatData,
     HeartBeatReply,
-    ProducerConnectionList,
     ProducerConnections,
     ProducerInfo,
     ProducerTable,
@@ -130,11 +126,11 @@ class ClientHandlers:
         self._consumers.drop(event.connection)
 
     @handles(GetConsumerListByGroup)
-    def members(self, ask: GetConsumerListByGroup) -> ConsumerList:
+    def members(self, ask: GetConsumerListByGroup) -> ConsumerIds:
         group = self._consumers.groups.get(ask.consumer_group)
         if group is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {ask.consumer_group}")
-        return ConsumerList(body=ConsumerIds(consumer_id_list=group.client_ids))
+        return ConsumerIds(consumer_id_list=group.client_ids)
 
     @handles(CheckClientConfig)
     def check_config(self, ask: CheckClientConfig) -> None:
@@ -149,39 +145,35 @@ class ClientHandlers:
                 raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"unknown expression type {other}")
 
     @handles(GetConsumerConnectionList)
-    def consumer_connections(self, ask: GetConsumerConnectionList) -> ConsumerConnectionList:
+    def consumer_connections(self, ask: GetConsumerConnectionList) -> ConsumerConnections:
         group = self._consumers.groups.get(ask.consumer_group)
         if group is None:
             remark = f"the consumer group[{ask.consumer_group}] not online"
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-        return ConsumerConnectionList(
-            body=ConsumerConnections(
-                connection_set=[_connection(member) for member in group.members.values()],
-                consume_type=group.consume_type,
-                message_model=group.message_model,
-                consume_from_where=group.consume_from_where,
-                subscription_table=group.subscriptions,
-            )
+        return ConsumerConnections(
+            connection_set=[_connection(member) for member in group.members.values()],
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+            subscription_table=group.subscriptions,
         )
 
     @handles(GetProducerConnectionList)
-    def producer_connections(self, ask: GetProducerConnectionList) -> ProducerConnectionList:
+    def producer_connections(self, ask: GetProducerConnectionList) -> ProducerConnections:
         members = self._producers.groups.get(ask.producer_group)
         if members is None:
             remark = f"the producer group[{ask.producer_group}] not exist"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         connections = [_connection(member) for member in members.values()]
-        return ProducerConnectionList(body=ProducerConnections(connection_set=connections))
+        return ProducerConnections(connection_set=connections)
 
     @handles(GetAllProducerInfo)
-    def all_producers(self, ask: GetAllProducerInfo) -> AllProducerInfo:
-        return AllProducerInfo(
-            body=ProducerTable(
-                data={
-                    group: [_producer(member) for member in members.values()]
-                    for group, members in self._producers.groups.items()
-                }
-            )
+    def all_producers(self, ask: GetAllProducerInfo) -> ProducerTable:
+        return ProducerTable(
+            data={
+                group: [_producer(member) for member in members.values()]
+                for group, members in self._producers.groups.items()
+            }
         )
 
 

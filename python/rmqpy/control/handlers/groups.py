@@ -17,10 +17,8 @@ from rmqpy.protocol.requests.groups import (
     GetAllSubscriptionGroupConfig,
     GetSubscriptionGroupConfig,
     GroupForbidden,
-    GroupForbiddenReply,
     GroupTable,
     SubscriptionGroup,
-    SubscriptionGroupConfig,
     UpdateAndCreateSubscriptionGroup,
     UpdateAndCreateSubscriptionGroupList,
     UpdateAndGetGroupForbidden,
@@ -118,21 +116,19 @@ class GroupHandlers:
         )
 
     @handles(GetSubscriptionGroupConfig)
-    async def config(self, ask: GetSubscriptionGroupConfig) -> SubscriptionGroupConfig:
+    async def config(self, ask: GetSubscriptionGroupConfig) -> SubscriptionGroup:
         group = await self._groups.ensure(ask.group, self._config.now)
         if group is None:
             remark = f"No group in this broker. group: {ask.group}"
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        return SubscriptionGroupConfig(body=group)
+        return group
 
     @handles(UpdateAndGetGroupForbidden)
-    async def forbidden(self, ask: UpdateAndGetGroupForbidden) -> GroupForbiddenReply:
+    async def forbidden(self, ask: UpdateAndGetGroupForbidden) -> GroupForbidden:
         if ask.readable is not None:
             await self._groups.set_readable(ask.group, ask.topic, ask.readable)
-        return GroupForbiddenReply(
-            body=GroupForbidden(
-                group=ask.group,
-                topic=ask.topic,
-                readable=self._groups.is_readable(ask.group, ask.topic),
-            )
+        return GroupForbidden(
+            group=ask.group,
+            topic=ask.topic,
+            readable=self._groups.is_readable(ask.group, ask.topic),
         )

@@ -15,7 +15,6 @@ from rmqpy.protocol.requests.introspection import (
     ClientAnswer,
     ConsumeMessageDirectly,
     ConsumerStatus,
-    ConsumerStatusReply,
     GetConsumerRunningInfo,
     GetConsumerStatusFromClient,
     InvokeBrokerToGetConsumerStatus,
@@ -73,18 +72,17 @@ class IntrospectionHandlers:
         return await self._relay.ask(member.connection, complete)
 
     @handles(InvokeBrokerToGetConsumerStatus)
-    async def status(self, ask: InvokeBrokerToGetConsumerStatus) -> ConsumerStatusReply:
+    async def status(self, ask: InvokeBrokerToGetConsumerStatus) -> ConsumerStatus:
         wanted = ask.client_addr
         members = [self._member(ask.group, wanted)] if wanted else self._members(ask.group)
         answers = await asyncio.gather(*(self._stands(member, ask.topic, ask.group) for member in members))
         table = {member.client_id: offsets for member, offsets in zip(members, answers, strict=True)}
-        status = ConsumerStatus(message_queue_table={}, consumer_table=table)
-        return ConsumerStatusReply(body=status)
+        return ConsumerStatus(message_queue_table={}, consumer_table=table)
 
     async def _stands(self, member: Member, topic: str, group: str) -> dict[MessageQueue, int]:
         ask = GetConsumerStatusFromClient(topic=topic, group=group)
         answer = await self._relay.ask(member.connection, ask, seconds=_STATUS_SECONDS)
-        return answer.body.message_queue_table
+        return answer.message_queue_table
 
     def _members(self, group_name: str) -> list[Member]:
         group = self._consumers.groups.get(group_name)

@@ -18,27 +18,22 @@ from rmqpy.protocol.requests.introspection import ResetConsumerClientOffset
 from rmqpy.protocol.requests.offsets import (
     BoundaryType,
     ConsumeStats,
-    ConsumeStatsReply,
     GetConsumeStats,
     GetEarliestMsgStoreTime,
     GetMaxOffset,
     GetMinOffset,
     GetTopicStatsInfo,
     GroupNames,
-    GroupNamesReply,
     GroupTopics,
-    GroupTopicsReply,
     InvokeBrokerToResetOffset,
     OffsetReply,
     QueryTopicConsumeByWho,
     QueryTopicsByConsumer,
     ResetOffsets,
-    ResetOffsetsReply,
     SearchOffsetByTimestamp,
     StoreTimeReply,
     TopicOffset,
     TopicStats,
-    TopicStatsReply,
 )
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.server import Refused, handles
@@ -94,11 +89,11 @@ class OffsetHandlers:
         return StoreTimeReply(timestamp=await asyncio.to_thread(read, ask.topic, _queue_id(ask.queue_id)))
 
     @handles(GetTopicStatsInfo)
-    async def topic_stats(self, ask: GetTopicStatsInfo) -> TopicStatsReply:
+    async def topic_stats(self, ask: GetTopicStatsInfo) -> TopicStats:
         topic = self._topics.existing(ask.topic)
         count = max(topic.read_queue_nums, topic.write_queue_nums)
         tps = self._statistics.topic_put_tps(ask.topic)
-        return TopicStatsReply(body=await asyncio.to_thread(self._topic_stats, ask.topic, count, tps))
+        return await asyncio.to_thread(self._topic_stats, ask.topic, count, tps)
 
     def _topic_stats(self, topic: str, count: int, tps: float) -> TopicStats:
         table = {}
@@ -114,7 +109,7 @@ class OffsetHandlers:
     # ---- groups ----
 
     @handles(GetConsumeStats)
-    async def consume_stats(self, ask: GetConsumeStats) -> ConsumeStatsReply:
+    async def consume_stats(self, ask: GetConsumeStats) -> ConsumeStats:
         group = ask.consumer_group
         wanted = [ask.topic] if ask.topic else [name for name in (ask.topic_list or "").split(";") if name]
         online = self._consumers.groups.get(group)
@@ -126,7 +121,7 @@ class OffsetHandlers:
             and (online is None or not online.subscriptions or name in online.subscriptions)
         ]
         tps = sum(self._statistics.group_get_tps(group, topic.topic_name) for topic in topics)
-        return ConsumeStatsReply(body=await asyncio.to_thread(self._consume_stats, group, topics, tps))
+        return await asyncio.to_thread(self._consume_stats, group, topics, tps)
 
     def _consume_stats(self, group: str, topics: Iterable[TopicConfig], tps: float) -> ConsumeStats:
         table = {}
@@ -138,17 +133,17 @@ class OffsetHandlers:
         return ConsumeStats(offset_table=table, consume_tps=tps)
 
     @handles(QueryTopicConsumeByWho)
-    def groups_of(self, ask: QueryTopicConsumeByWho) -> GroupNamesReply:
+    def groups_of(self, ask: QueryTopicConsumeByWho) -> GroupNames:
         found = {*self._consumers.subscribers(ask.topic), *self._offsets.groups_of(ask.topic)}
-        return GroupNamesReply(body=GroupNames(group_list=sorted(found)))
+        return GroupNames(group_list=sorted(found))
 
     @handles(QueryTopicsByConsumer)
-    def topics_of(self, ask: QueryTopicsByConsumer) -> GroupTopicsReply:
+    def topics_of(self, ask: QueryTopicsByConsumer) -> GroupTopics:
         topics = sorted(self._offsets.topics_of(ask.group))
-        return GroupTopicsReply(body=GroupTopics(topic_list=topics, broker_addr=self._address))
+        return GroupTopics(topic_list=topics, broker_addr=self._address)
 
     @handles(InvokeBrokerToResetOffset)
-    async def reset(self, ask: InvokeBrokerToResetOffset) -> ResetOffsetsReply:
+    async def reset(self, ask: InvokeBrokerToResetOffset) -> ResetOffsets:
         topic = self._topics.existing(ask.topic)
         self._groups.existing(ask.group)
         if not self._config.now.resets_offsets_itself:
@@ -163,11 +158,9 @@ class OffsetHandlers:
         for queue_id, offset in targets.items():
             self._offsets.reset(ask.group, ask.topic, queue_id, offset)
         table = {self._progress.named(ask.topic, queue_id): offset for queue_id, offset in targets.items()}
-        return ResetOffsetsReply(body=ResetOffsets(offset_table=table))
+        return ResetOffsets(offset_table=table)
 
-    async def _reset_at_members(
-        self, ask: InvokeBrokerToResetOffset, topic: TopicConfig
-    ) -> ResetOffsetsReply:
+    async def _reset_at_members(self, ask: InvokeBrokerToResetOffset, topic: TopicConfig) -> ResetOffsets:
         """Tell every member where to go on, as brokers before 5.2 did; forward only when forced to."""
         online = self._consumers.groups.get(ask.group)
         if online is None:
@@ -191,7 +184,7 @@ class OffsetHandlers:
         sent = encode(notice)
         for connection in online.members:
             self._server.push(connection, notice.code, sent.ext or {}, sent.body or b"")
-        return ResetOffsetsReply(body=ResetOffsets(offset_table=targets))
+        return ResetOffsets(offset_table=targets)
 
     async def _target(self, ask: InvokeBrokerToResetOffset, queue_id: int) -> int:
         if ask.offset is None or ask.offset == -1:

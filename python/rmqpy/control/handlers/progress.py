@@ -15,19 +15,15 @@ from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.requests.offsets import ConsumeStats
 from rmqpy.protocol.requests.progress import (
     BrokerConsumeStats,
-    BrokerConsumeStatsReply,
     CloneGroupOffset,
     CorrectionOffsets,
-    CorrectionOffsetsReply,
     GetBrokerConsumeStats,
     GroupSubscription,
-    GroupSubscriptionReply,
     QueryConsumeTimeSpan,
     QueryCorrectionOffset,
     QuerySubscriptionByConsumer,
     QueueTimeSpan,
     TimeSpans,
-    TimeSpansReply,
 )
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.server import handles
@@ -56,9 +52,9 @@ class ProgressHandlers:
         self._clock = clock
 
     @handles(QueryConsumeTimeSpan)
-    async def time_spans(self, ask: QueryConsumeTimeSpan) -> TimeSpansReply:
+    async def time_spans(self, ask: QueryConsumeTimeSpan) -> TimeSpans:
         topic = self._topics.existing(ask.topic)
-        return TimeSpansReply(body=await asyncio.to_thread(self._time_spans, ask.group, topic))
+        return await asyncio.to_thread(self._time_spans, ask.group, topic)
 
     def _time_spans(self, group: str, topic: TopicConfig) -> TimeSpans:
         name, now = topic.topic_name, self._clock.wall_ms()
@@ -80,7 +76,7 @@ class ProgressHandlers:
         return TimeSpans(consume_time_span_set=spans)
 
     @handles(QueryCorrectionOffset)
-    def correction(self, ask: QueryCorrectionOffset) -> CorrectionOffsetsReply:
+    def correction(self, ask: QueryCorrectionOffset) -> CorrectionOffsets:
         # An original broker deletes the offsets of the groups that are left out; a question should change nothing.
         without = set((ask.filter_groups or "").split(","))
         groups = [group for group in self._offsets.groups_of(ask.topic) if group not in without]
@@ -91,7 +87,7 @@ class ProgressHandlers:
             if found := [offset for offset in known if offset is not None]:
                 own = self._offsets.query(ask.compare_group or "", ask.topic, queue_id)
                 least[queue_id] = min(found) if own is None else min(*found, own)
-        return CorrectionOffsetsReply(body=CorrectionOffsets(correction_offsets=least))
+        return CorrectionOffsets(correction_offsets=least)
 
     @handles(CloneGroupOffset)
     def clone(self, ask: CloneGroupOffset) -> None:
@@ -105,15 +101,14 @@ class ProgressHandlers:
                     self._offsets.commit(ask.dest_group, name, queue_id, offset)
 
     @handles(GetBrokerConsumeStats)
-    async def broker_stats(self, ask: GetBrokerConsumeStats) -> BrokerConsumeStatsReply:
+    async def broker_stats(self, ask: GetBrokerConsumeStats) -> BrokerConsumeStats:
         rates = self._statistics.group_get_rates()
         online = self._consumers.groups
         subscribed = {
             name: frozenset(online[name].subscriptions) if name in online else frozenset()
             for name in self._groups.table
         }
-        body = await asyncio.to_thread(self._broker_stats, subscribed, rates, ask.is_order)
-        return BrokerConsumeStatsReply(body=body)
+        return await asyncio.to_thread(self._broker_stats, subscribed, rates, ask.is_order)
 
     def _broker_stats(
         self,
@@ -148,8 +143,7 @@ class ProgressHandlers:
         return ConsumeStats(offset_table=table, consume_tps=rate)
 
     @handles(QuerySubscriptionByConsumer)
-    def subscription(self, ask: QuerySubscriptionByConsumer) -> GroupSubscriptionReply:
+    def subscription(self, ask: QuerySubscriptionByConsumer) -> GroupSubscription:
         group = self._consumers.groups.get(ask.group)
         data = group.subscriptions.get(ask.topic) if group else None
-        body = GroupSubscription(group=ask.group, topic=ask.topic, subscription_data=data)
-        return GroupSubscriptionReply(body=body)
+        return GroupSubscription(group=ask.group, topic=ask.topic, subscription_data=data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqpy.control.groups.queue_locks import QueueLocks
-from rmqpy.protocol.requests.locks import LockBatchMq, LockBatchReply, LockedQueues, UnlockBatchMq
+from rmqpy.protocol.requests.locks import LockBatchMq, LockedQueues, UnlockBatchMq
 from rmqpy.remoting.server import handles
 
 
@@ -14,10 +14,10 @@ class QueueLockHandlers:
         self._locks = locks
 
     @handles(LockBatchMq)
-    def lock(self, ask: LockBatchMq) -> LockBatchReply:
+    def lock(self, ask: LockBatchMq) -> LockedQueues:
         batch = ask.body
         granted = self._locks.lock(batch.consumer_group, batch.client_id, batch.mq_set)
-        return LockBatchReply(body=LockedQueues(lock_ok_mq_set=granted))
+        return LockedQueues(lock_ok_mq_set=granted)
 
     @handles(UnlockBatchMq)
     def unlock(self, ask: UnlockBatchMq) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rmqpy.control.clients.registry import Consumers
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.messages import QueryConsumeQueue, QueueUnit, QueueUnits, QueueUnitsReply
+from rmqpy.protocol.requests.messages import QueryConsumeQueue, QueueUnit, QueueUnits
 from rmqpy.remoting.server import Refused, handles
 
 
@@ -28,8 +28,8 @@ class QueueHandlers:
         self._consumers = consumers
 
     @handles(QueryConsumeQueue)
-    async def units(self, ask: QueryConsumeQueue) -> QueueUnitsReply:
-        return QueueUnitsReply(body=await asyncio.to_thread(self._units, ask))
+    async def units(self, ask: QueryConsumeQueue) -> QueueUnits:
+        return await asyncio.to_thread(self._units, ask)
 
     def _units(self, ask: QueryConsumeQueue) -> QueueUnits:
         if ask.queue_id not in dict(self._store.queues()).get(ask.topic, ()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.statistics import BrokerStatsReply, ViewBrokerStatsData
+from rmqpy.protocol.requests.statistics import BrokerStats, ViewBrokerStatsData
 from rmqpy.remoting.server import Refused, handles
 
 
@@ -15,10 +15,10 @@ class StatisticsHandlers:
         self._statistics = statistics
 
     @handles(ViewBrokerStatsData)
-    def view(self, ask: ViewBrokerStatsData) -> BrokerStatsReply:
+    def view(self, ask: ViewBrokerStatsData) -> BrokerStats:
         found = self._statistics.view(ask.stats_name, ask.stats_key)
         if found is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"The stats <{ask.stats_name}> <{ask.stats_key}> not exist"
             )
-        return BrokerStatsReply(body=found)
+        return found

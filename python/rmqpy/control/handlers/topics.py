@@ -14,7 +14,7 @@ from rmqpy.control.tables.pagination import page_of
 from rmqpy.control.topics.table import Topics, fault
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.routes import TopicList, TopicsFound
+from rmqpy.protocol.requests.routes import TopicList
 from rmqpy.protocol.requests.topics import (
     AllTopicConfig,
     CleanUnusedTopic,
@@ -22,7 +22,6 @@ from rmqpy.protocol.requests.topics import (
     GetAllTopicConfig,
     GetSystemTopicListFromBroker,
     GetTopicConfig,
-    TopicConfigReply,
     UpdateAndCreateTopic,
     UpdateAndCreateTopicList,
 )
@@ -161,8 +160,8 @@ class TopicHandlers:
             self._statistics.forget_topic(name)
 
     @handles(GetTopicConfig)
-    def config(self, ask: GetTopicConfig) -> TopicConfigReply:
-        return TopicConfigReply(body=self._topics.existing(ask.topic))
+    def config(self, ask: GetTopicConfig) -> TopicConfig:
+        return self._topics.existing(ask.topic)
 
     @handles(GetAllTopicConfig)
     def all(self, ask: GetAllTopicConfig) -> AllTopicConfig:
@@ -182,8 +181,8 @@ class TopicHandlers:
         )
 
     @handles(GetSystemTopicListFromBroker)
-    def system(self, ask: GetSystemTopicListFromBroker) -> TopicsFound:
-        return TopicsFound(body=TopicList(topic_list=sorted(self._topics.system)))
+    def system(self, ask: GetSystemTopicListFromBroker) -> TopicList:
+        return TopicList(topic_list=sorted(self._topics.system))
 
 
 def _changes(text: str | None) -> dict[str, str]:

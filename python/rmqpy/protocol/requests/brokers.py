@@ -11,15 +11,8 @@ class StringTable:
     table: dict[str, str]
 
 
-@reply
-class BrokerRuntimeInfo:
-    """As a body; readers parse many of the values and fail on a missing one."""
-
-    body: StringTable
-
-
 @request(RequestCode.GET_BROKER_RUNTIME_INFO)
-class GetBrokerRuntimeInfo(Request[BrokerRuntimeInfo]):
+class GetBrokerRuntimeInfo(Request[StringTable]):
     """Counters, rates and disk use of a broker."""
 
 

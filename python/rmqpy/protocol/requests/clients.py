@@ -110,15 +110,8 @@ class ConsumerIds:
     consumer_id_list: list[str]
 
 
-@reply
-class ConsumerList:
-    """The members of a group."""
-
-    body: ConsumerIds
-
-
 @request(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
-class GetConsumerListByGroup(Request[ConsumerList]):
+class GetConsumerListByGroup(Request[ConsumerIds]):
     """Who is in a group; none is an error, as Go takes an empty list for an order to release its queues."""
 
     consumer_group: str
@@ -169,15 +162,8 @@ class ConsumerConnections:
     subscription_table: dict[str, SubscriptionData]
 
 
-@reply
-class ConsumerConnectionList:
-    """As a body."""
-
-    body: ConsumerConnections
-
-
 @request(RequestCode.GET_CONSUMER_CONNECTION_LIST)
-class GetConsumerConnectionList(Request[ConsumerConnectionList]):
+class GetConsumerConnectionList(Request[ConsumerConnections]):
     """The members of a consumer group."""
 
     consumer_group: str
@@ -190,15 +176,8 @@ class ProducerConnections:
     connection_set: list[Connection]
 
 
-@reply
-class ProducerConnectionList:
-    """As a body."""
-
-    body: ProducerConnections
-
-
 @request(RequestCode.GET_PRODUCER_CONNECTION_LIST)
-class GetProducerConnectionList(Request[ProducerConnectionList]):
+class GetProducerConnectionList(Request[ProducerConnections]):
     """The members of a producer group."""
 
     producer_group: str
@@ -222,13 +201,6 @@ class ProducerTable:
     data: dict[str, list[ProducerInfo]]
 
 
-@reply
-class AllProducerInfo:
-    """As a body."""
-
-    body: ProducerTable
-
-
 @request(RequestCode.GET_ALL_PRODUCER_INFO)
-class GetAllProducerInfo(Request[AllProducerInfo]):
+class GetAllProducerInfo(Request[ProducerTable]):
     """All connected producers."""

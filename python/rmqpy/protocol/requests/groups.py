@@ -120,15 +120,8 @@ class GetAllSubscriptionGroupConfig(Request[AllSubscriptionGroups]):
     data_version: str | None = None
 
 
-@reply
-class SubscriptionGroupConfig:
-    """As a body."""
-
-    body: SubscriptionGroup
-
-
 @request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
-class GetSubscriptionGroupConfig(Request[SubscriptionGroupConfig]):
+class GetSubscriptionGroupConfig(Request[SubscriptionGroup]):
     """One group, created when groups are created on first use."""
 
     group: str
@@ -143,15 +136,8 @@ class GroupForbidden:
     readable: bool
 
 
-@reply
-class GroupForbiddenReply:
-    """As a body."""
-
-    body: GroupForbidden
-
-
 @request(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
-class UpdateAndGetGroupForbidden(Request[GroupForbiddenReply]):
+class UpdateAndGetGroupForbidden(Request[GroupForbidden]):
     """Set, or only ask, whether a group may read a topic."""
 
     group: str

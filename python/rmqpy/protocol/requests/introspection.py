@@ -119,15 +119,8 @@ class ConsumerStatus:
     consumer_table: dict[str, dict[MessageQueue, int]]
 
 
-@reply
-class ConsumerStatusReply:
-    """As a body."""
-
-    body: ConsumerStatus
-
-
 @request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
-class GetConsumerStatusFromClient(Request[ConsumerStatusReply]):
+class GetConsumerStatusFromClient(Request[ConsumerStatus]):
     """Broker to member: where do you stand in this topic?"""
 
     topic: str
@@ -135,7 +128,7 @@ class GetConsumerStatusFromClient(Request[ConsumerStatusReply]):
 
 
 @request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
-class InvokeBrokerToGetConsumerStatus(Request[ConsumerStatusReply]):
+class InvokeBrokerToGetConsumerStatus(Request[ConsumerStatus]):
     """Where each member of a group stands in a topic; `client_addr` is a client id, empty for all."""
 
     topic: str

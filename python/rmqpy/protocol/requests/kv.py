@@ -37,15 +37,8 @@ class DeleteKv(Request[None]):
     key: str
 
 
-@reply
-class KvListFound:
-    """All values of a namespace."""
-
-    body: KvTable
-
-
 @request(RequestCode.GET_KVLIST_BY_NAMESPACE)
-class GetKvList(Request[KvListFound]):
+class GetKvList(Request[KvTable]):
     """All values of a namespace; 22 when it does not exist."""
 
     namespace: str

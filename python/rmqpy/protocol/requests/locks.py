@@ -1,7 +1,7 @@
 """Queue locks: at most one member of a group consumes a queue in order."""
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request, wire
+from rmqpy.protocol.declare import Request, record, request, wire
 from rmqpy.protocol.requests.queues import MessageQueue
 
 
@@ -22,15 +22,8 @@ class LockedQueues:
     lock_ok_mq_set: list[MessageQueue] = wire("lockOKMQSet")
 
 
-@reply
-class LockBatchReply:
-    """As a body."""
-
-    body: LockedQueues
-
-
 @request(RequestCode.LOCK_BATCH_MQ)
-class LockBatchMq(Request[LockBatchReply]):
+class LockBatchMq(Request[LockedQueues]):
     """Take queues, or renew the hold on them; sent every 20 s."""
 
     body: LockBatch

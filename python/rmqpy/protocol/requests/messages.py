@@ -111,15 +111,8 @@ class QueueUnits:
     min_queue_index: int
 
 
-@reply
-class QueueUnitsReply:
-    """As a body."""
-
-    body: QueueUnits
-
-
 @request(RequestCode.QUERY_CONSUME_QUEUE)
-class QueryConsumeQueue(Request[QueueUnitsReply]):
+class QueryConsumeQueue(Request[QueueUnits]):
     """Entries of one queue as they are, from an offset on."""
 
     topic: str

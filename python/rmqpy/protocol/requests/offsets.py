@@ -101,15 +101,8 @@ class TopicStats:
     topic_put_tps: float = 0.0
 
 
-@reply
-class TopicStatsReply:
-    """As a body."""
-
-    body: TopicStats
-
-
 @request(RequestCode.GET_TOPIC_STATS_INFO)
-class GetTopicStatsInfo(Request[TopicStatsReply]):
+class GetTopicStatsInfo(Request[TopicStats]):
     """Limits of all queues of a topic."""
 
     topic: str
@@ -133,15 +126,8 @@ class ConsumeStats:
     consume_tps: float = 0.0
 
 
-@reply
-class ConsumeStatsReply:
-    """As a body."""
-
-    body: ConsumeStats
-
-
 @request(RequestCode.GET_CONSUME_STATS)
-class GetConsumeStats(Request[ConsumeStatsReply]):
+class GetConsumeStats(Request[ConsumeStats]):
     """The progress of a group: in one topic, in a list separated by semicolons, or in all it has offsets for."""
 
     consumer_group: str
@@ -156,15 +142,8 @@ class GroupNames:
     group_list: list[str]
 
 
-@reply
-class GroupNamesReply:
-    """As a body."""
-
-    body: GroupNames
-
-
 @request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
-class QueryTopicConsumeByWho(Request[GroupNamesReply]):
+class QueryTopicConsumeByWho(Request[GroupNames]):
     """The groups that subscribe to a topic or have offsets on it."""
 
     topic: str
@@ -178,15 +157,8 @@ class GroupTopics:
     broker_addr: str | None = None
 
 
-@reply
-class GroupTopicsReply:
-    """As a body."""
-
-    body: GroupTopics
-
-
 @request(RequestCode.QUERY_TOPICS_BY_CONSUMER)
-class QueryTopicsByConsumer(Request[GroupTopicsReply]):
+class QueryTopicsByConsumer(Request[GroupTopics]):
     """The topics a group has offsets on."""
 
     group: str
@@ -203,15 +175,8 @@ class ResetOffsets:
         return {named.queue: offset for named, offset in self.offset_table.items()}
 
 
-@reply
-class ResetOffsetsReply:
-    """As a body."""
-
-    body: ResetOffsets
-
-
 @request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
-class InvokeBrokerToResetOffset(Request[ResetOffsetsReply]):
+class InvokeBrokerToResetOffset(Request[ResetOffsets]):
     """Move a group: to an offset of one queue, or to a time (-1: the end) of one or, with queue -1, of all."""
 
     group: str

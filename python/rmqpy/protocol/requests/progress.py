@@ -1,7 +1,7 @@
 """The progress of groups: how far behind in time, in all of a broker, and how to copy it."""
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.declare import Request, record, request
 from rmqpy.protocol.requests.clients import SubscriptionData
 from rmqpy.protocol.requests.offsets import ConsumeStats
 from rmqpy.protocol.requests.queues import MessageQueue
@@ -26,15 +26,8 @@ class TimeSpans:
     consume_time_span_set: list[QueueTimeSpan]
 
 
-@reply
-class TimeSpansReply:
-    """As a body."""
-
-    body: TimeSpans
-
-
 @request(RequestCode.QUERY_CONSUME_TIME_SPAN)
-class QueryConsumeTimeSpan(Request[TimeSpansReply]):
+class QueryConsumeTimeSpan(Request[TimeSpans]):
     """How far a group is behind in a topic, in time."""
 
     topic: str
@@ -48,15 +41,8 @@ class CorrectionOffsets:
     correction_offsets: dict[int, int]
 
 
-@reply
-class CorrectionOffsetsReply:
-    """As a body."""
-
-    body: CorrectionOffsets
-
-
 @request(RequestCode.QUERY_CORRECTION_OFFSET)
-class QueryCorrectionOffset(Request[CorrectionOffsetsReply]):
+class QueryCorrectionOffset(Request[CorrectionOffsets]):
     """The least offset of each queue over all groups but some, no further than that of one group."""
 
     topic: str
@@ -84,15 +70,8 @@ class BrokerConsumeStats:
     total_inflight_diff: int
 
 
-@reply
-class BrokerConsumeStatsReply:
-    """As a body."""
-
-    body: BrokerConsumeStats
-
-
 @request(RequestCode.GET_BROKER_CONSUME_STATS)
-class GetBrokerConsumeStats(Request[BrokerConsumeStatsReply]):
+class GetBrokerConsumeStats(Request[BrokerConsumeStats]):
     """The progress of every group; of ordered topics only, or of the others."""
 
     is_order: bool = False
@@ -107,15 +86,8 @@ class GroupSubscription:
     subscription_data: SubscriptionData | None
 
 
-@reply
-class GroupSubscriptionReply:
-    """As a body."""
-
-    body: GroupSubscription
-
-
 @request(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
-class QuerySubscriptionByConsumer(Request[GroupSubscriptionReply]):
+class QuerySubscriptionByConsumer(Request[GroupSubscription]):
     """What the members of a group take from a topic."""
 
     group: str

@@ -67,15 +67,8 @@ class ClusterInfo:
     cluster_addr_table: dict[str, list[str]]
 
 
-@reply
-class ClusterInfoFound:
-    """Integer keys stand bare here, whoever asks."""
-
-    body: ClusterInfo
-
-
 @request(RequestCode.GET_BROKER_CLUSTER_INFO)
-class GetClusterInfo(Request[ClusterInfoFound]):
+class GetClusterInfo(Request[ClusterInfo]):
     """All brokers the name server knows."""
 
 
@@ -95,15 +88,8 @@ class BrokerMemberGroup:
     broker_member_group: BrokerMembers
 
 
-@reply
-class BrokerMembersFound:
-    """Empty for a group that is not known."""
-
-    body: BrokerMemberGroup
-
-
 @request(RequestCode.GET_BROKER_MEMBER_GROUP)
-class GetBrokerMembers(Request[BrokerMembersFound]):
+class GetBrokerMembers(Request[BrokerMemberGroup]):
     """The members of one group."""
 
     cluster_name: str
@@ -121,42 +107,35 @@ class TopicList:
     broker_addr: str | None = None
 
 
-@reply
-class TopicsFound:
-    """Names of topics."""
-
-    body: TopicList
-
-
 @request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-class GetAllTopics(Request[TopicsFound]):
+class GetAllTopics(Request[TopicList]):
     """Every topic with a route."""
 
 
 @request(RequestCode.GET_TOPICS_BY_CLUSTER)
-class GetTopicsByCluster(Request[TopicsFound]):
+class GetTopicsByCluster(Request[TopicList]):
     """The topics that have a queue in one cluster."""
 
     cluster: str
 
 
 @request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-class GetSystemTopics(Request[TopicsFound]):
+class GetSystemTopics(Request[TopicList]):
     """The names of clusters and brokers, which are topics too, and the address of some broker."""
 
 
 @request(RequestCode.GET_UNIT_TOPIC_LIST)
-class GetUnitTopics(Request[TopicsFound]):
+class GetUnitTopics(Request[TopicList]):
     """Topics of a deployment unit."""
 
 
 @request(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
-class GetUnitSubscribedTopics(Request[TopicsFound]):
+class GetUnitSubscribedTopics(Request[TopicList]):
     """Topics that a deployment unit subscribes to."""
 
 
 @request(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
-class GetUnitSubscribedCommonTopics(Request[TopicsFound]):
+class GetUnitSubscribedCommonTopics(Request[TopicList]):
     """Topics that a deployment unit subscribes to and that are not of a unit themselves."""
 
 

@@ -1,7 +1,7 @@
 """Statistics of a broker: sums and rates of the last minute, hour and day."""
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.declare import Request, record, request
 
 
 @record
@@ -22,15 +22,8 @@ class BrokerStats:
     stats_day: StatsWindow
 
 
-@reply
-class BrokerStatsReply:
-    """As a body."""
-
-    body: BrokerStats
-
-
 @request(RequestCode.VIEW_BROKER_STATS_DATA)
-class ViewBrokerStatsData(Request[BrokerStatsReply]):
+class ViewBrokerStatsData(Request[BrokerStats]):
     """A figure such as TOPIC_PUT_NUMS of `orders`, or GROUP_GET_SIZE of `orders@billing`; 1 when there is none."""
 
     stats_name: str

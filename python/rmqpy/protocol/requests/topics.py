@@ -2,7 +2,7 @@
 
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, record, reply, request
-from rmqpy.protocol.requests.routes import TopicsFound
+from rmqpy.protocol.requests.routes import TopicList
 from rmqpy.protocol.topics import TopicConfig, TopicFilterType, TopicTable
 
 
@@ -48,15 +48,8 @@ class CleanUnusedTopic(Request[None]):
     """Delete the queues of topics that are not configured any more."""
 
 
-@reply
-class TopicConfigReply:
-    """As a body."""
-
-    body: TopicConfig
-
-
 @request(RequestCode.GET_TOPIC_CONFIG)
-class GetTopicConfig(Request[TopicConfigReply]):
+class GetTopicConfig(Request[TopicConfig]):
     """One topic."""
 
     topic: str
@@ -81,5 +74,5 @@ class GetAllTopicConfig(Request[AllTopicConfig]):
 
 
 @request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-class GetSystemTopicListFromBroker(Request[TopicsFound]):
+class GetSystemTopicListFromBroker(Request[TopicList]):
     """The topics that exist without anybody creating them."""
