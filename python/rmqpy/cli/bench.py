@@ -1,4 +1,4 @@
-"""`rmqpy bench`: load for a broker, and how it bears it."""
+"""`rmqpy bench`: load for a broker, and its throughput and latency."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqpy.cli.options import cluster_options, flag, options
+from rmqpy.cli.options import POSITIVE, cluster_options, flag, number, options
 from rmqpy.cli.output import Format, output_option, show
 
 if TYPE_CHECKING:
@@ -33,36 +33,26 @@ def command() -> None:
     """
 
 
-#: What all loads have in common.
+#: Options of every load.
 load_options = options(
     click.argument("topic", default=DEFAULT_TOPIC),
-    click.option("-c", "--connections", type=click.IntRange(1, 10_000), default=4, show_default=True),
-    click.option(
+    number("-c", "--connections", low=1, high=10_000, default=4),
+    number(
         "-w",
         "--window",
-        type=click.IntRange(1, 65_536),
+        low=1,
+        high=65_536,
         default=64,
-        show_default=True,
         help="Requests under way on each connection, at most.",
     ),
+    number("--threads", low=1, high=64, default=1, help="Of the load generator."),
     click.option(
-        "--threads",
-        type=click.IntRange(1, 64),
-        default=1,
-        show_default=True,
-        help="Of the load generator.",
-    ),
-    click.option(
-        "--header",
-        type=click.Choice(["json", "binary"]),
-        default="json",
-        show_default=True,
-        help="Encoding.",
+        "--header", type=click.Choice(["json", "binary"]), default="json", show_default=True, help="Encoding."
     ),
     click.option(
         "-d",
         "--duration",
-        type=click.FloatRange(min=0, min_open=True),
+        type=POSITIVE,
         default=10.0,
         show_default=True,
         metavar="SECONDS",
@@ -76,11 +66,11 @@ load_options = options(
         metavar="SECONDS",
         help="Load before anything is measured.",
     ),
-    click.option("--count", type=click.IntRange(min=1), help="End after so many messages, warm-up included."),
-    click.option(
+    number("--count", low=1, help="End after so many messages, warm-up included."),
+    number(
         "--pid",
         "pids",
-        type=click.IntRange(min=1),
+        low=1,
         multiple=True,
         help="The broker's process, to tell its processor time; found by its port where it runs on this machine.",
     ),
@@ -93,30 +83,17 @@ load_options = options(
     output_option,
 )
 
-#: What sends have and pulls have not.
+#: Options of loads that send.
 sending_options = options(
-    click.option(
-        "-s",
-        "--body-bytes",
-        type=click.IntRange(1, 4 << 20),
-        default=128,
-        show_default=True,
-        help="Of one message.",
-    ),
-    click.option(
+    number("-s", "--body-bytes", low=1, high=4 << 20, default=128, help="Of one message."),
+    number(
         "--batch",
-        type=click.IntRange(1, 32_768),
+        low=1,
+        high=32_768,
         default=1,
-        show_default=True,
         help="Messages in one request; more than one makes client batches.",
     ),
-    click.option(
-        "--queues",
-        type=click.IntRange(1, 1024),
-        default=4,
-        show_default=True,
-        help="On each broker, of a topic that is made for this.",
-    ),
+    number("--queues", low=1, high=1024, default=4, help="On each broker, of a topic that is made for this."),
 )
 
 
@@ -125,7 +102,7 @@ def rate_option(default: float | None) -> Callable[[_Command], _Command]:
     return click.option(
         "-r",
         "--rate",
-        type=click.FloatRange(min=0, min_open=True),
+        type=POSITIVE,
         default=default,
         show_default=default is not None,
         metavar="MSG/S",
@@ -163,12 +140,12 @@ def latency(body_bytes: int, batch: int, queues: int, **settings: Any) -> None:
 
 @command.command()
 @load_options
-@click.option(
+@number(
     "-m",
     "--max-messages",
-    type=click.IntRange(1, 32_768),
+    low=1,
+    high=32_768,
     default=32,
-    show_default=True,
     help="One pull may bring. Apache's broker gives 32 at most, unless configured otherwise.",
 )
 @rate_option(None)
@@ -227,14 +204,14 @@ def _run(
     timeout: float,
     pids: Sequence[int],
 ) -> dict[str, Any]:
-    """The load, with a line of progress where somebody watches."""
+    """The load, with a line of progress on a terminal."""
     from rmqpy._native import Load
 
     load = Load(work, topic, GROUP, targets, timeout=timeout, pids=pids, **plan)
-    is_watched = sys.stderr.isatty() and not flag("quiet")
+    has_progress = sys.stderr.isatty() and not flag("quiet")
     began, before = time.monotonic(), 0
     try:
-        while not load.wait(PROGRESS_S if is_watched else None):
+        while not load.wait(PROGRESS_S if has_progress else None):
             total = load.messages
             line = (
                 f"{time.monotonic() - began:5.0f} s  {total:>14,}  {(total - before) / PROGRESS_S:>12,.0f}/s"
@@ -243,9 +220,9 @@ def _run(
             before = total
     finally:
         load.stop()
-        if is_watched:
+        if has_progress:
             click.echo("\r" + " " * 48 + "\r", nl=False, err=True)
-    measured = load.report()
-    assert measured is not None, "a load that has ended has a report"
-    figures: dict[str, Any] = json.loads(measured)
-    return figures
+    report = load.report()
+    assert report is not None, "a load that has ended has a report"
+    measured: dict[str, Any] = json.loads(report)
+    return measured

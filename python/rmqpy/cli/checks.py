@@ -2,20 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-import click
-
 from rmqpy.cli.command import Result
+from rmqpy.cli.options import number
 
 if TYPE_CHECKING:
     from rmqpy.admin.checks import CheckResult
 
-disk_free_option = click.option(
-    "--disk-free-min",
-    type=click.IntRange(0),
-    default=1024,
-    show_default=True,
-    metavar="MIB",
-    help="A disk with less room is bad.",
+disk_free_option = number(
+    "--disk-free-min", low=0, default=1024, metavar="MIB", help="A disk with less room is bad."
 )
 
 

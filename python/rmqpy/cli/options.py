@@ -1,8 +1,8 @@
-"""What commands share: options, how their values are read, and the cluster they ask.
+"""Options that commands share, and how their values are read.
 
-Where the name servers are is said by, in this order: the option, `$NAMESRV_ADDR`, the profile, this machine. Options of
-most commands may stand before the command, too: what is said there waits in the context's `meta`, which all contexts
-of a run share, until the option itself is read.
+The name servers are those of, in this order: the option, `$NAMESRV_ADDR`, the profile, this machine. Options of most
+commands may stand before the command, too: a value given there is kept in the context's `meta`, which all contexts of a
+run share, until the option itself is read.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ COMPLETION_S: Final = 0.3
 _PROFILE: Final = "rmqpy.profile"
 _BEFORE: Final = "rmqpy.before."
 _NAMESRV: Final = "HOST:PORT[;…]"
-_SECONDS: Final = click.FloatRange(min=0, min_open=True)
+POSITIVE: Final = click.FloatRange(min=0, min_open=True)
 
 
 def options(*declared: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
@@ -42,6 +42,14 @@ def options(*declared: Callable[[Any], Any]) -> Callable[[_Command], _Command]:
     return add
 
 
+def number(
+    *names: str, low: int, high: int | None = None, default: int | None = None, **attributes: Any
+) -> Callable[[_Command], _Command]:
+    """An option that is an integer within bounds."""
+    bounds = click.IntRange(low, high)
+    return click.option(*names, type=bounds, default=default, show_default=default is not None, **attributes)
+
+
 def global_options(command: _Command) -> _Command:
     """Add what may stand before a command; `said` finds it there."""
     wait: Any = {"expose_value": False, "callback": _wait}
@@ -51,7 +59,7 @@ def global_options(command: _Command) -> _Command:
         ),
         click.option("-n", "--namesrv", metavar=_NAMESRV, **wait, help="Name servers of the cluster."),
         click.option(
-            "--timeout", type=_SECONDS, metavar="SECONDS", **wait, help="How long one answer may take."
+            "--timeout", type=POSITIVE, metavar="SECONDS", **wait, help="How long one answer may take."
         ),
         click.option(
             "-o",
@@ -93,7 +101,7 @@ def cluster_options(command: _Command) -> _Command:
         ),
         click.option(
             "--timeout",
-            type=_SECONDS,
+            type=POSITIVE,
             callback=_timeout,
             metavar="SECONDS",
             help=f"How long one answer may take. [default: {DEFAULT_TIMEOUT_S}]",

@@ -9,8 +9,16 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from rmqpy.cli.options import client_config, cluster_options, complete_topics, connect, name_and_value, span
-from rmqpy.cli.output import Format, output_option, show
+from rmqpy.cli.command import Rows, printed
+from rmqpy.cli.options import (
+    POSITIVE,
+    client_config,
+    cluster_options,
+    complete_topics,
+    connect,
+    name_and_value,
+    span,
+)
 
 if TYPE_CHECKING:
     from rmqpy.client.producer import Producer
@@ -43,12 +51,12 @@ UNDER_WAY_MAX = 1024
 @click.option("--count", type=click.IntRange(min=1), default=1, help="Send BODY so many times.")
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     metavar="N",
     help="Send at most N messages a second of many.",
 )
 @cluster_options
-@output_option
+@printed
 def command(
     topic: str,
     body: str | None,
@@ -64,8 +72,7 @@ def command(
     rate: float | None,
     namesrv: str,
     timeout: float,
-    output: Format,
-) -> None:
+) -> Rows:
     """Send BODY to TOPIC. With - for BODY, or --file, every line that is not empty becomes a message.
 
     \b
@@ -114,9 +121,8 @@ def command(
     with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
         try:
             if lines is None and count == 1:
-                show(_record(producer.send(message(body or ""))), output)
-            else:
-                show({"topic": topic, **_send(producer, messages(), rate)}, output)
+                return _record(producer.send(message(body or "")))
+            return {"topic": topic, **_send(producer, messages(), rate)}
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 

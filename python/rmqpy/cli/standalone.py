@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from rmqpy import __version__
+from rmqpy.cli.options import number
 from rmqpy.cli.output import teller
 from rmqpy.cli.settings import log_options, settings_argument, tell
 
@@ -35,8 +36,8 @@ SMALL: Final = {
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on and to tell clients."
 )
-@click.option("--namesrv-port", type=click.IntRange(0, 65_535), default=9876, show_default=True)
-@click.option("--broker-port", type=click.IntRange(0, 65_535), default=10911, show_default=True)
+@number("--namesrv-port", low=0, high=65_535, default=9876)
+@number("--broker-port", low=0, high=65_535, default=10911)
 @click.option(
     "--http",
     "http_port",
