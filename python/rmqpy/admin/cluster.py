@@ -1,4 +1,4 @@
-"""What a cluster consists of: its brokers, how they are doing, and the clients that are connected to them."""
+"""Members of a cluster: its brokers with their state, and the clients that are connected to them."""
 
 from typing import NamedTuple
 
@@ -45,14 +45,14 @@ class ClientState(NamedTuple):
 
 
 class Cluster(Part):
-    """The brokers that name servers know, and who is connected to them."""
+    """The brokers that name servers know, and the clients connected to them."""
 
     def __init__(self, cluster: ClusterConnection) -> None:
         super().__init__(cluster)
         self._groups = Groups(cluster)
 
     async def brokers(self) -> list[BrokerState]:
-        """Every registered broker, by cluster, name and id; one that does not answer is in the list, too."""
+        """Every registered broker, by cluster, name and id; one that does not answer is listed, too."""
         info = await self._cluster.cluster_info()
         return [
             await self._state(cluster, name, broker_id, address)
@@ -62,7 +62,7 @@ class Cluster(Part):
         ]
 
     async def clients(self, group: str | None = None) -> list[ClientState]:
-        """Who is connected, producers and consumers, by group; the members of one group if asked for.
+        """Connected producers and consumers, by group; with `group` the members of that one.
 
         A client that is in several groups is in the list once for each. Asks about every consumer group at every
         master.

@@ -1,4 +1,4 @@
-"""Dead letters: what groups gave up on, looked at, sent again, given up for good.
+"""Dead letters: messages whose group has used up its retries; listed, sent again, deleted.
 
 A dead-letter topic is an ordinary one: sending a message again leaves it there, for nothing in a log is ever changed.
 """
@@ -33,7 +33,7 @@ class DeadLetters(Part):
         self._topics = Topics(cluster)
 
     async def piles(self) -> list[Pile]:
-        """Every group that has given up on something, by name."""
+        """Every group that has dead letters, by name."""
         piles = []
         for name in await self._topics.names(with_system=True):
             if name.startswith(names.DEAD_LETTER_PREFIX):
@@ -44,7 +44,7 @@ class DeadLetters(Part):
         return piles
 
     async def messages(self, group: str) -> AsyncIterator[tuple[QueueState, ReceivedMessage]]:
-        """What the group gave up on, oldest first within a queue; a group that never did has none."""
+        """Dead letters of a group, oldest first within a queue; none where the group has no such topic."""
         topic = names.dead_letter_topic(group)
         try:
             queues = await self._topics.describe(topic)
@@ -71,7 +71,7 @@ class DeadLetters(Part):
         return await send_again(self._cluster, queue.address, topic, message, properties)
 
     async def purge(self, group: str) -> int:
-        """Give up the dead letters of a group for good: how many there were. The next one begins a new pile."""
+        """Delete the dead-letter topic of a group: how many messages it held. The next dead letter makes a new one."""
         topic = names.dead_letter_topic(group)
         try:
             queues = await self._topics.describe(topic)

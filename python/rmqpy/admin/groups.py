@@ -1,4 +1,4 @@
-"""Consumer groups of a cluster: their settings, their members, how far behind they are, and moving them.
+"""Consumer groups of a cluster: their settings, members, lag and offsets.
 
 A group lives on each master of its cluster.
 """
@@ -29,12 +29,12 @@ from rmqpy.protocol.requests.offsets import (
 from rmqpy.protocol.requests.progress import CloneGroupOffset, QueryConsumeTimeSpan
 from rmqpy.protocol.requests.queues import MessageQueue
 
-#: Where a group is moved to: an end of its queues, or a time in ms since the epoch.
+#: Target of an offset reset: an end of the queues, or a time in ms since the epoch.
 Place = Literal["begin", "end"] | int
 
 
 class Progress(NamedTuple):
-    """Where a group stands in one queue."""
+    """Committed offset of a group in one queue, and the end of the queue."""
 
     broker: str
     topic: str
@@ -46,7 +46,7 @@ class Progress(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """Messages that wait, those a filter will pass over included."""
+        """Messages that wait, including those that a filter will skip."""
         return max(0, self.end - self.offset)
 
 
@@ -130,7 +130,7 @@ class Groups(Part):
         return sorted(known)
 
     async def delete(self, name: str, *, with_offsets: bool = True) -> list[str]:
-        """Forget a group. Its retry and dead-letter topics stay: they may hold messages. Raises `GroupNotFound`."""
+        """Delete a group. Its retry and dead-letter topics stay: they may hold messages. Raises `GroupNotFound`."""
         known, brokers = await self.describe(name), await self._cluster.masters()
         for broker in known:
             await self._cluster.ask(
@@ -139,7 +139,7 @@ class Groups(Part):
         return sorted(known)
 
     async def progress(self, name: str, topic: str | None = None) -> list[Progress]:
-        """Where a group stands in every queue it consumes, by topic, broker and queue."""
+        """Progress of a group in every queue it consumes, by topic, broker and queue."""
         await self.describe(name)
         rows = []
         for broker, address in (await self._cluster.masters()).items():
@@ -187,9 +187,9 @@ class Groups(Part):
         return sorted(found.values())
 
     async def stack(self, name: str, client_id: str) -> str:
-        """Where each thread of a member stands, in the words of its language. Raises `GroupNotFound`.
+        """Stack of each thread of a member, as its language prints it. Raises `GroupNotFound`.
 
-        A member that is not there, or says nothing, is the error of the broker that was asked last.
+        For a member that is offline or does not answer, raises the error of the broker that was asked last.
         """
         await self.describe(name)
         ask = GetConsumerRunningInfo(consumer_group=name, client_id=client_id, jstack_enable=True)
@@ -214,7 +214,7 @@ class Groups(Part):
         offset: int | None = None,
         dry_run: bool = False,
     ) -> list[Move]:
-        """Let a group go on elsewhere in a topic: at an end, at a time, or one queue at an offset.
+        """Reset the offsets of a group in a topic: to an end, to a time, or of one queue to an offset.
 
         Takes effect at the next pull, whether members are online or not; messages they have already fetched may still
         be handled. With `dry_run` nothing moves. Raises `ConfigError` for an offset outside of its queue.
@@ -233,14 +233,14 @@ class Groups(Part):
         return moves
 
     async def skip(self, name: str, topic: str | None = None, *, dry_run: bool = False) -> list[Move]:
-        """Give up what waits, in one topic or in all of the group's: it goes on with what is sent from now on."""
+        """Skip the backlog in one topic or in all: consumption continues with messages sent from now on."""
         topics = {row.topic for row in await self.progress(name, topic)}
         return [
             move for each in sorted(topics) for move in await self.reset(name, each, "end", dry_run=dry_run)
         ]
 
     async def clone(self, source: str, target: str, topic: str | None = None) -> list[str]:
-        """Let `target` go on where `source` stands, in one topic or in all; the names of the brokers."""
+        """Copy the offsets of `source` to `target`, in one topic or in all; the names of the brokers."""
         known, brokers = await self.describe(source), await self._cluster.masters()
         for broker in known:
             ask = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
@@ -309,19 +309,19 @@ def disagreements(members: list[Member]) -> list[tuple[list[str], dict[str, str]
     """Client ids by what they subscribe to, retries left out; more than one entry means that the group is set up wrong:
     what it gets depends on which heartbeat came last.
     """
-    wishes: list[tuple[list[str], dict[str, str]]] = []
+    differing: list[tuple[list[str], dict[str, str]]] = []
     for member in members:
         if member.subscriptions is None:
             continue
-        wish = {
+        subscriptions = {
             topic: text
             for topic, text in member.subscriptions.items()
             if not topic.startswith(names.RETRY_PREFIX)
         }
-        for clients, known in wishes:
-            if known == wish:
+        for clients, known in differing:
+            if known == subscriptions:
                 clients.append(member.client_id)
                 break
         else:
-            wishes.append(([member.client_id], wish))
-    return wishes
+            differing.append(([member.client_id], subscriptions))
+    return differing

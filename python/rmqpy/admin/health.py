@@ -33,7 +33,7 @@ class Health(Part):
     """Checks of one cluster, its topics and brokers."""
 
     async def cluster(self, *, disk_free_min: int = DISK_FREE_BYTES_MIN) -> list[CheckResult]:
-        """Name servers, brokers, and whether they agree."""
+        """Check name servers, brokers, and that they agree."""
         checks, views = await self._name_servers()
         if not views:
             return checks
@@ -58,7 +58,7 @@ class Health(Part):
         return checks
 
     async def topic(self, name: str) -> list[CheckResult]:
-        """Whether messages of a topic can be sent and consumed."""
+        """Check that messages of a topic can be sent and consumed."""
         check = f"topic {name}"
         try:
             route = await Topics(self._cluster).route(name)
@@ -90,7 +90,7 @@ class Health(Part):
     async def broker(
         self, config: BrokerConfig, *, disk_free_min: int = DISK_FREE_BYTES_MIN
     ) -> list[CheckResult]:
-        """Whether a broker with this configuration runs on this machine, or could be started."""
+        """Check that a broker with this configuration runs on this machine, or could be started."""
         host = LOOPBACK if config.listen_host == ANY_HOST else config.listen_host
         try:
             answer = (await self._cluster.ask(f"{host}:{config.listen_port}", GetBrokerConfig())).body
@@ -175,7 +175,7 @@ def _broker_checks(
 
 
 def _disk_fault(settings: dict[str, str], runtime: dict[str, str], free_min: int) -> str | None:
-    """Why messages are refused, or soon will be."""
+    """The reason why messages are refused, or soon will be."""
     used, full = runtime.get("commitLogDiskRatio", ""), settings.get("diskSpaceWarningLevelRatio", "100")
     try:
         if int(full) < 100 and float(used) * 100 >= int(full):
@@ -198,7 +198,7 @@ def _agreement(views: dict[str, ClusterInfo]) -> Iterator[CheckResult]:
 
 
 def _address_fault(address: str, name_servers: tuple[str, ...]) -> str | None:
-    """Why nobody, or nobody elsewhere, can connect to an advertised address; None when nothing speaks against it."""
+    """The reason why clients, or those elsewhere, cannot connect to an advertised address; None where there is none."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)

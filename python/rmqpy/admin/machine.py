@@ -25,7 +25,7 @@ _FLOCK: Final = "hhqqi"
 
 
 def versions() -> CheckResult:
-    """Whether both halves of the package are of one release."""
+    """Check that both halves of the package are of one release."""
     if _native.__version__ != __version__:
         found = f"rmqpy {__version__} with a native half {_native.__version__}"
         return CheckResult("versions", "bad", found, "install it again: pip install --force-reinstall rmqpy")
@@ -33,7 +33,7 @@ def versions() -> CheckResult:
 
 
 def configuration(path: Path) -> tuple[list[CheckResult], BrokerConfig | None]:
-    """What its file says, and the configuration when a broker would start with it."""
+    """Check a broker.conf; the configuration, too, when a broker would start with it."""
     check = f"configuration {path}"
     try:
         reading = broker_config.load(path)
@@ -46,7 +46,7 @@ def configuration(path: Path) -> tuple[list[CheckResult], BrokerConfig | None]:
 
 
 def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[CheckResult]:
-    """Whether a broker with this configuration could be started. One that runs has its port and folder already."""
+    """Check that a broker with this configuration could be started. One that runs has its port and folder already."""
     folder = Path(config.store.folder)
     if is_running:
         own = [CheckResult(f"broker {config.name}", "ok", f"runs at port {config.listen_port}")]
@@ -124,7 +124,7 @@ def _advertised(config: BrokerConfig) -> Iterator[CheckResult]:
 
 
 def _bind(host: str, port: int) -> None:
-    """Raises `OSError` when nobody could listen there."""
+    """Raises `OSError` where no server could listen there."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         # As the server does: a connection that has just ended is no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

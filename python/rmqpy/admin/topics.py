@@ -1,4 +1,4 @@
-"""Topics of a cluster: which there are, where their queues lie; making, changing and removing them.
+"""Topics of a cluster: their names, queues, routes and settings; creating, changing and deleting them.
 
 A topic lives on each master of its cluster.
 """
@@ -54,7 +54,7 @@ class Topics(Part):
     """The topics of one cluster, seen through its name servers."""
 
     async def names(self, *, with_system: bool = False) -> list[str]:
-        """Names of all topics, sorted; those RocketMQ keeps for itself only if asked for."""
+        """Names of all topics, sorted; system topics only if asked for."""
         found = (await self._cluster.look_up(GetAllTopics())).topic_list
         if with_system:
             return sorted(found)
@@ -98,7 +98,7 @@ class Topics(Part):
         return found
 
     async def route(self, name: str) -> TopicRoute:
-        """Where a topic lies, as name servers tell clients. Raises `TopicNotFound`."""
+        """The route of a topic, as name servers give it to clients. Raises `TopicNotFound`."""
         try:
             return (await self._cluster.look_up(_route(name))).body
         except RocketMQError as error:
@@ -216,7 +216,7 @@ class Topics(Part):
 
 
 def permission(bits: int) -> str:
-    """What is allowed, as tables show it.
+    """Permission bits as text.
 
     >>> permission(6), permission(4)
     ('RW', 'R-')

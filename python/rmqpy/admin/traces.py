@@ -1,4 +1,4 @@
-"""The life of a message, as its producer and its consumers have written it down."""
+"""Traces: what producers and consumers have recorded about a message."""
 
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ _BODIES_MAX: Final = 64
 
 
 class Step(NamedTuple):
-    """Something that a client did with a message."""
+    """One step of a message: sent, consumed, committed, recalled."""
 
     #: send, consume, end transaction, recall.
     what: str
@@ -39,10 +39,10 @@ class Traces(Part):
         self._messages = Messages(cluster)
 
     async def of(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[Step]:
-        """What was done with the message that its producer gave this id, in order of time.
+        """Steps of the message that its producer gave this id, in order of time.
 
-        Clients trace when they are told to, and write some seconds later. Raises `MessageNotFound` where none has
-        written about the message, `TopicNotFound` for a cluster without a topic of traces.
+        Clients trace where it is enabled, and write some seconds later. Raises `MessageNotFound` where no client has
+        traced the message, `TopicNotFound` for a cluster without a topic of traces.
         """
         try:
             bodies = await self._messages.by_key(trace_topic, message_id, count=_BODIES_MAX)
@@ -60,9 +60,9 @@ class Traces(Part):
                     hosts[note.what, note.request, note.group] = body.born_host
         if not found:
             raise MessageNotFound(
-                f"nobody has written a trace of {message_id!r}",
+                f"there is no trace of {message_id!r}",
                 topic=trace_topic,
-                hint="clients trace when they are told to, under the producer's id, and write some seconds later",
+                hint="clients trace where it is enabled, under the producer's id, and write some seconds later",
             )
         return [
             Step(

@@ -1,4 +1,4 @@
-"""What goes through a topic: what comes in, and what each group takes out and leaves waiting."""
+"""Traffic of a topic: messages sent to it, messages each group consumed, and the lag of each group."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from rmqpy.protocol.requests.statistics import StatsWindow, ViewBrokerStatsData
 class Flow(NamedTuple):
     """Messages that came into a topic, or that one group took out of it."""
 
-    #: Who took them; None for what came in.
+    #: The group; None for what came in.
     group: str | None
     #: Over the last minute.
     per_second: float
@@ -31,7 +31,7 @@ class Traffic(Part):
         self._topics = Topics(cluster)
 
     async def of(self, topic: str) -> list[Flow]:
-        """What came into a topic, then what each group that consumes it took out, by group. Raises `TopicNotFound`."""
+        """Messages sent to a topic, then messages consumed by each of its groups, by group. Raises `TopicNotFound`."""
         addresses = [
             address
             for broker in (await self._topics.route(topic)).broker_datas
@@ -67,7 +67,7 @@ class Traffic(Part):
             try:
                 stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=group, topic=topic))
             except RocketMQError as error:
-                # The group has offsets of this topic, and nobody is online who consumes it.
+                # The group has offsets of this topic, and none of its consumers is online.
                 if error.code != ResponseCode.SYSTEM_ERROR:
                     raise
                 continue
@@ -78,5 +78,5 @@ class Traffic(Part):
 
 
 def _sum(window: StatsWindow, *shorter: StatsWindow) -> int:
-    """What a window has counted. Apache's are filled every ten minutes or hour, so that a shorter one may have more."""
+    """Count of a window. Apache's are filled every ten minutes or hour, so that a shorter one may have more."""
     return max(window.sum, *(each.sum for each in shorter))

@@ -21,7 +21,7 @@ def command() -> None:
 @click.option("-g", "--group", shell_complete=complete_groups, help="Only members of this group.")
 @cluster_command
 def list_(admin: "Admin", group: str | None) -> Rows:
-    """Who is connected to the brokers, a line for each group of a client.
+    """Clients connected to the brokers, a line for each group of a client.
 
     \b
     rmqpy client list
@@ -47,7 +47,7 @@ def list_(admin: "Admin", group: str | None) -> Rows:
 @with_admin
 @output_option
 def stack(admin: "Admin", group: str, client: str, output: Format) -> None:
-    """Where each thread of CLIENT stands, a consumer in GROUP: what it hangs on. `client list` names it.
+    """Stacks of the threads of CLIENT, a consumer in GROUP. `client list` shows client ids.
 
     \b
     rmqpy client stack shipping $CLIENT_ID

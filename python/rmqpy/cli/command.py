@@ -20,7 +20,7 @@ Rows = Record | Sequence[Record]
 
 
 class Result(NamedTuple):
-    """What a command prints, where its exit code may be another than 0."""
+    """Rows to print, and an exit code that may be another than 0."""
 
     rows: Rows
     exit_code: int

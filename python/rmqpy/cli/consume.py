@@ -115,8 +115,8 @@ def _share(
 
 
 def _queues(consumer: "PullConsumer", topic: str) -> "list[MessageQueue]":
-    """The topic's queues. Name servers hear of a new topic a moment after its first message was stored, so that a
-    topic nobody knows is asked for again before it counts as missing."""
+    """The topic's queues. Name servers hear of a new topic a moment after its first message was stored, so that an
+    unknown topic is asked for again before it counts as missing."""
     from rmqpy.errors import TopicNotFound
 
     deadline = time.monotonic() + NEW_TOPIC_S

@@ -28,13 +28,13 @@ _GROUP = click.argument("group", shell_complete=complete_groups)
 
 @click.group()
 def command() -> None:
-    """Dead letters: what groups gave up on."""
+    """Dead letters: messages whose group has used up its retries."""
 
 
 @command.command("list")
 @cluster_command
 def list_(admin: "Admin") -> Rows:
-    """Groups that gave up on something, and on how much.
+    """Groups that have dead letters, and how many.
 
     \b
     rmqpy dlq list
@@ -51,7 +51,7 @@ def list_(admin: "Admin") -> Rows:
 @with_admin
 @output_option
 def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
-    """What GROUP gave up on, oldest first.
+    """Dead letters of GROUP, oldest first.
 
     \b
     rmqpy dlq show billing --count 5
@@ -63,7 +63,7 @@ def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
 @command.command()
 @_GROUP
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only this message; may be repeated.")
-@click.option("--all", "is_all", is_flag=True, help="Everything that GROUP gave up on.")
+@click.option("--all", "is_all", is_flag=True, help="All dead letters of GROUP.")
 @click.option(
     "--origin", is_flag=True, help="To the topic of the first send, for every group that subscribes to it."
 )
@@ -114,10 +114,10 @@ def export(admin: "Admin", group: str, file: Path | None) -> None:
 
 @command.command()
 @_GROUP
-@confirmed("Give up the dead letters of {group!r}?")
+@confirmed("Delete the dead letters of {group!r}?")
 @cluster_command
 def purge(admin: "Admin", group: str) -> Rows:
-    """Give up the dead letters of GROUP for good.
+    """Delete the dead letters of GROUP.
 
     \b
     rmqpy dlq purge billing --yes

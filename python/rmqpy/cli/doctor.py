@@ -1,4 +1,4 @@
-"""`rmqpy doctor`: what is broken, and what to do about it."""
+"""`rmqpy doctor`: health checks of cluster and machine, with advice."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an error becomes on the command line: one line of text and an exit code a script can branch on."""
+"""Errors on the command line: one line of text, and an exit code that a script can branch on."""
 
 from rmqpy.errors import (
     AuthError,
@@ -30,7 +30,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code of an error somebody foresaw; None for a fault of our own, which deserves its traceback."""
+    """The exit code of an expected error; None for a fault of our own, which deserves its traceback."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             cause = error.__cause__

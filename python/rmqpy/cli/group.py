@@ -33,7 +33,9 @@ _TOPIC = click.option(
 
 #: Settings of a group; one that is not given is None and stays as it is.
 _settings = options(
-    click.option("--retry-max", type=click.IntRange(-1), help="Deliveries before a message is given up."),
+    click.option(
+        "--retry-max", type=click.IntRange(-1), help="Deliveries before a message becomes a dead letter."
+    ),
     click.option(
         "--retry-queues", type=click.IntRange(0, 1024), help="Queues of its retry topic; 0: no retries."
     ),
@@ -50,7 +52,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--system", is_flag=True, help="Show the groups RocketMQ keeps for itself, too.")
+@click.option("--system", is_flag=True, help="Show system groups, too.")
 @cluster_command
 def list_(admin: "Admin", system: bool) -> Rows:
     """Names of all groups.
@@ -114,11 +116,11 @@ def alter(admin: "Admin", name: str, **settings: Any) -> Rows:
 
 @command.command()
 @_GROUP
-@click.option("--keep-offsets", is_flag=True, help="A group made again under this name goes on where it was.")
-@confirmed("Forget the group {name!r} and where it stands?")
+@click.option("--keep-offsets", is_flag=True, help="A new group of this name continues at its offsets.")
+@confirmed("Delete the group {name!r} and its offsets?")
 @cluster_command
 def delete(admin: "Admin", name: str, keep_offsets: bool) -> Rows:
-    """Forget group NAME and its offsets. Its retry and dead-letter topics stay.
+    """Delete group NAME and its offsets. Its retry and dead-letter topics stay.
 
     \b
     rmqpy group delete audit --yes
@@ -131,7 +133,7 @@ def delete(admin: "Admin", name: str, keep_offsets: bool) -> Rows:
 @_TOPIC
 @cluster_command
 def lag(admin: "Admin", name: str, topic: str | None) -> Rows:
-    """How far group NAME is behind, in messages and in seconds, queue by queue.
+    """Lag of group NAME in messages and in seconds, queue by queue.
 
     \b
     rmqpy group lag billing --topic orders
@@ -163,15 +165,15 @@ def watch(
     rounds: int | None,
     output: Literal["table", "jsonl"],
 ) -> None:
-    """How far group NAME is behind in each topic, and whether it catches up: again and again until Ctrl-C.
+    """Lag and rates of group NAME in each topic, again and again until Ctrl-C.
 
     \b
     rmqpy group watch billing
     rmqpy group watch billing --every 10 -o jsonl
     """
-    before: dict[str, _Standing] = {}
+    before: dict[str, _TopicProgress] = {}
     for moment in looks(every, rounds):
-        now = _standings(moment, admin.progress(name, topic))
+        now = _by_topic(moment, admin.progress(name, topic))
         show_again([_watched(each, now[each], before.get(each)) for each in sorted(now)], output)
         before = now
 
@@ -203,11 +205,11 @@ def members(admin: "Admin", name: str, output: Format) -> None:
         for member in found
     ]
     show(rows, output)
-    wishes = disagreements(found)
-    if len(wishes) > 1:
+    differing = disagreements(found)
+    if len(differing) > 1:
         note("Warning: members subscribe differently, and the last heartbeat counts:")
-        for clients, wish in wishes:
-            text = ", ".join(f"{topic} ({expression})" for topic, expression in sorted(wish.items()))
+        for clients, subscriptions in differing:
+            text = ", ".join(f"{topic} ({expression})" for topic, expression in sorted(subscriptions.items()))
             note(f"  {', '.join(clients)}: {text or 'nothing'}")
 
 
@@ -218,7 +220,7 @@ def members(admin: "Admin", name: str, output: Format) -> None:
     "--to",
     required=True,
     metavar="begin|end|TIME|AGE|OFFSET",
-    help="Where to go on; an offset needs --queue.",
+    help="Where to continue; an offset needs --queue.",
 )
 @click.option("--queue", type=click.IntRange(0), help="Only this queue.")
 @_DRY_RUN
@@ -227,7 +229,7 @@ def members(admin: "Admin", name: str, output: Format) -> None:
 def reset(
     admin: "Admin", name: str, topic: str, to: str, queue: int | None, dry_run: bool, yes: bool
 ) -> Rows:
-    """Let group NAME go on elsewhere in TOPIC. Takes effect at its next pull, online or not.
+    """Reset the offsets of group NAME in TOPIC. Takes effect at its next pull, online or not.
 
     \b
     rmqpy group reset billing orders --to 10m --dry-run
@@ -252,23 +254,23 @@ def reset(
 @yes_option
 @cluster_command
 def skip(admin: "Admin", name: str, topic: str | None, dry_run: bool, yes: bool) -> Rows:
-    """Let group NAME give up what waits: it goes on with what is sent from now on.
+    """Skip the backlog of group NAME: it continues with messages sent from now on.
 
     \b
     rmqpy group skip billing --topic orders --yes
     """
     skip_backlog = partial(admin.skip_backlog, name, topic)
-    return _move(f"Let the group {name!r} skip what waits", skip_backlog, dry_run=dry_run, yes=yes)
+    return _move(f"Let the group {name!r} skip its backlog", skip_backlog, dry_run=dry_run, yes=yes)
 
 
 @command.command()
 @click.argument("source", shell_complete=complete_groups)
 @click.argument("target", shell_complete=complete_groups)
 @_TOPIC
-@confirmed("Move the group {target!r} to where {source!r} stands?")
+@confirmed("Move the group {target!r} to the offsets of {source!r}?")
 @cluster_command
 def clone(admin: "Admin", source: str, target: str, topic: str | None) -> Rows:
-    """Let group TARGET go on where group SOURCE stands.
+    """Copy the offsets of group SOURCE to group TARGET.
 
     \b
     rmqpy group clone billing audit --yes
@@ -277,8 +279,8 @@ def clone(admin: "Admin", source: str, target: str, topic: str | None) -> Rows:
     return {"source": source, "target": target, "brokers": brokers}
 
 
-class _Standing(NamedTuple):
-    """Where a group stands in all queues of a topic together, at a moment in seconds."""
+class _TopicProgress(NamedTuple):
+    """Progress of a group in all queues of a topic together, at a moment in seconds."""
 
     moment: float
     consumed: int
@@ -287,11 +289,11 @@ class _Standing(NamedTuple):
     behind_ms: int
 
 
-def _standings(moment: float, progress: "list[Progress]") -> dict[str, _Standing]:
-    found: dict[str, _Standing] = {}
+def _by_topic(moment: float, progress: "list[Progress]") -> dict[str, _TopicProgress]:
+    found: dict[str, _TopicProgress] = {}
     for row in progress:
-        known = found.get(row.topic) or _Standing(moment, 0, 0, 0, 0)
-        found[row.topic] = _Standing(
+        known = found.get(row.topic) or _TopicProgress(moment, 0, 0, 0, 0)
+        found[row.topic] = _TopicProgress(
             moment,
             known.consumed + row.offset,
             known.sent + row.end,
@@ -301,7 +303,7 @@ def _standings(moment: float, progress: "list[Progress]") -> dict[str, _Standing
     return found
 
 
-def _watched(topic: str, now: _Standing, before: _Standing | None) -> dict[str, object]:
+def _watched(topic: str, now: _TopicProgress, before: _TopicProgress | None) -> dict[str, object]:
     """The rates are those since the look before; there are none at the first."""
     sent = consumed = None
     if before is not None:

@@ -37,7 +37,7 @@ _TIMES = options(
 
 @click.group()
 def command() -> None:
-    """Single messages: by id, by key, by time; what became of one."""
+    """Single messages: by id, by key, by time; traces of one."""
 
 
 @command.command()
@@ -89,7 +89,7 @@ def find(
 )
 @cluster_command
 def trace(admin: "Admin", message_id: str, trace_topic: str) -> Rows:
-    """What clients did with the message that its producer gave this ID, as far as they trace.
+    """Traces of the message that its producer gave this ID, from clients that trace.
 
     \b
     rmqpy message trace $MESSAGE_ID
@@ -116,7 +116,7 @@ def trace(admin: "Admin", message_id: str, trace_topic: str) -> Rows:
 @_TOPIC_OF_ID
 @cluster_command
 def resend(admin: "Admin", message_id: str, group: str, topic: str | None) -> Rows:
-    """Let GROUP, and no other, get the message ID once more. A group that consumes in order, or broadcasts, will not.
+    """Send the message ID once more, to GROUP alone. A group that consumes in order, or broadcasts, does not get it.
 
     \b
     rmqpy message resend $MESSAGE_ID shipping --topic orders
@@ -145,7 +145,7 @@ def export(
 @_ID
 @printed
 def decode_id(message_id: str) -> Rows:
-    """What the message id ID says. Asks no server.
+    """Decode the message id ID. Asks no server.
 
     \b
     rmqpy message decode-id 0A00000200002A9F0000000000000100

@@ -23,7 +23,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 EXISTING_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 DEFAULT_NAMESRV: Final = "127.0.0.1:9876"
 DEFAULT_TIMEOUT_S: Final = 3.0
-#: What a shell waits for an answer of the cluster.
+#: Time a shell waits for an answer of the cluster.
 COMPLETION_S: Final = 0.3
 _PROFILE: Final = "rmqpy.profile"
 _BEFORE: Final = "rmqpy.before."
@@ -72,7 +72,7 @@ def global_options(command: _Command) -> _Command:
             "-q", "--quiet", is_flag=True, **wait, help="Print results and errors, and nothing else."
         ),
         click.option(
-            "-v", "--verbose", is_flag=True, **wait, help="Print what servers are asked and how they answer."
+            "-v", "--verbose", is_flag=True, **wait, help="Print requests to servers and their replies."
         ),
     )(command)
 
@@ -119,13 +119,13 @@ def said(context: click.Context, option: click.Parameter, given: Any) -> Any:
 
 
 def flag(name: Literal["quiet", "verbose"]) -> bool:
-    """Whether one of the flags of `global_options` was given."""
+    """The value of one of the flags of `global_options`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_BEFORE + name))
 
 
 def client_config(namesrv: str, timeout: float) -> "ClientConfig":
-    """What the options of `cluster_options` mean to a client."""
+    """Client configuration from the options of `cluster_options`."""
     from rmqpy.config.client import ClientConfig
 
     return ClientConfig(namesrv=namesrv, connect_timeout=timeout, request_timeout=timeout)
@@ -139,7 +139,7 @@ def connect(namesrv: str, timeout: float) -> "Admin":
 
 
 def _complete(ask: "Callable[[Admin], list[str]]") -> Callable[..., list[str]]:
-    """Completes names the cluster knows, as long as it answers at once."""
+    """Completion of names the cluster knows, if it answers at once."""
 
     def names(context: click.Context, option: click.Parameter, typed: str) -> list[str]:
         from rmqpy.errors import RocketMQError
@@ -185,7 +185,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def place(value: str) -> Literal["begin", "end"] | int | datetime:
-    """Where in a topic to begin: `begin`, `end`, an offset, a time, or an age like `10m`."""
+    """A place in a topic to begin at: `begin`, `end`, an offset, a time, or an age like `10m`."""
     match value:
         case "begin" | "end":
             return value

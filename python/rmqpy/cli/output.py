@@ -1,4 +1,4 @@
-"""How results are printed: an aligned table for people, JSON for programs; and what is said beside them.
+"""Printing of results: an aligned table for people, JSON for programs, and notes beside them.
 
 Keys of the JSON are stable. A list of rows becomes a table with a line of headings, one record becomes two columns.
 """
@@ -103,7 +103,7 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
 
 
 def note(text: str) -> None:
-    """Say something beside the result, on standard error; nothing with `rmqpy -q`. For the command's own thread."""
+    """Print a note on standard error; nothing with `rmqpy -q`. For the command's own thread."""
     teller()(text)
 
 
@@ -143,7 +143,7 @@ def message_record(message: "ReceivedMessage") -> dict[str, Any]:
 
 
 def message_text(message: "ReceivedMessage", output: Format) -> str | bytes:
-    """What `messages_option` asks for."""
+    """A message in the format of `messages_option`."""
     if output == "text":
         return message.body
     record = message_record(message)
@@ -159,7 +159,7 @@ def message_rows(messages: "Iterable[ReceivedMessage]", output: Format) -> list[
 
 
 def message_line(message: "ReceivedMessage") -> dict[str, Any]:
-    """What a table has room for."""
+    """The part of a message that a table has room for."""
     record = message_record(message)
     body = str(record.get("body", record.get("body_base64")))
     return {
@@ -172,7 +172,7 @@ def message_line(message: "ReceivedMessage") -> dict[str, Any]:
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
-    """What is printed for programs; what JSON does not know, as text."""
+    """JSON; values that JSON has no type for become text."""
     import json
 
     return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
@@ -198,7 +198,7 @@ def _comma_separated(rows: Sequence[Record]) -> None:
 
 
 def _filled(template: Format, rows: Sequence[Record]) -> Iterator[str]:
-    """Lines of a template. A message has one of two bodies, and whoever asks for one gets nothing for the other."""
+    """Lines of a template. A message has one of two bodies; the other one is empty in a template."""
     keys = _headings(rows)
     if not _BODIES.isdisjoint(keys):
         keys += _BODIES

@@ -242,7 +242,7 @@ def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
 
 
 def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _Result:
-    """What `work` returns; meanwhile, on a terminal, how far it is."""
+    """The result of `work`; meanwhile its progress, on a terminal."""
     if not sys.stderr.isatty() or flag("quiet"):
         return work()
     outcome: list[_Result | BaseException] = []

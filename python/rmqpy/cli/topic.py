@@ -20,11 +20,11 @@ _QUEUES = click.IntRange(1, 1024)
 
 @click.group()
 def command() -> None:
-    """Topics: what there is, what goes through them, their settings; create, change, delete."""
+    """Topics: list, describe, traffic, settings; create, change, delete."""
 
 
 @command.command("list")
-@click.option("--system", is_flag=True, help="Show the topics RocketMQ keeps for itself, too.")
+@click.option("--system", is_flag=True, help="Show system topics, too.")
 @cluster_command
 def list_(admin: "Admin", system: bool) -> Rows:
     """Names of all topics.
@@ -39,7 +39,7 @@ def list_(admin: "Admin", system: bool) -> Rows:
 @_TOPIC
 @cluster_command
 def describe(admin: "Admin", name: str) -> Rows:
-    """Queues of topic NAME: where they lie and what they hold.
+    """Queues of topic NAME: their broker, offsets and last message.
 
     \b
     rmqpy topic describe orders
@@ -51,7 +51,7 @@ def describe(admin: "Admin", name: str) -> Rows:
 @_TOPIC
 @cluster_command
 def status(admin: "Admin", name: str) -> Rows:
-    """What comes into topic NAME, what each group takes out of it, and how much waits for each.
+    """Rates of topic NAME in, and of each of its groups out, with the lag of each group.
 
     \b
     rmqpy topic status orders
@@ -79,7 +79,7 @@ def status(admin: "Admin", name: str) -> Rows:
 @messages_option
 @with_admin
 def tail(admin: "Admin", name: str, last: int, follow: bool, count: int | None, output: Format) -> None:
-    """The newest messages of topic NAME. Nobody's progress changes.
+    """The newest messages of topic NAME. No consumer's progress changes.
 
     \b
     rmqpy topic tail orders
@@ -117,7 +117,7 @@ def settings(admin: "Admin", name: str) -> Rows:
 @_TOPIC
 @cluster_command
 def route(admin: "Admin", name: str) -> Rows:
-    """What name servers tell clients about topic NAME.
+    """Route of topic NAME, as name servers give it to clients.
 
     \b
     rmqpy topic route orders
@@ -189,7 +189,7 @@ def alter(admin: "Admin", name: str, **settings: Any) -> Rows:
 
 @command.command()
 @_TOPIC
-@confirmed("Delete topic {name!r} and give up its messages?")
+@confirmed("Delete topic {name!r} and its messages?")
 @cluster_command
 def delete(admin: "Admin", name: str) -> Rows:
     """Remove topic NAME from all brokers and name servers. Its messages cannot be read any more.

@@ -1,4 +1,4 @@
-"""Commands that look again and again until somebody stops them."""
+"""Commands that repeat until Ctrl-C."""
 
 import sys
 import time

@@ -1,6 +1,6 @@
-"""Measuring brokers, ours and Apache's: what `rmqpy bench` is made of.
+"""Load on brokers, ours and Apache's: the parts of `rmqpy bench`.
 
-The load itself is native (`rmqpy._native.Load`). Here is what happens once per run: where the queues are
-(`targets`), what the machine is and who listens on it (`machine`), and what the figures look like to people
-(`report`, `plot`).
+The load itself is native (`rmqpy._native.Load`). This package does what happens once per run: it finds the queues
+(`targets`), describes the machine and finds the broker's process on it (`machine`), and presents the results (`report`,
+`plot`).
 """

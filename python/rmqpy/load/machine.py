@@ -1,7 +1,7 @@
 """This machine, and the processes on it that listen: read from /proc, empty where there is none.
 
-A figure without its machine says nothing, and a broker that shares the cores with the load is told apart from it by
-its process id.
+A measurement means nothing without its machine, and a broker that shares the cores with the load is told apart from it
+by its process id.
 """
 
 import os
@@ -14,7 +14,7 @@ _LISTENING = "0A"
 
 
 def facts() -> dict[str, object]:
-    """What a reader has to know about this machine."""
+    """Facts about this machine that a report needs."""
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _field(Path("/proc/cpuinfo"), "model name") or platform.processor(),
@@ -30,7 +30,7 @@ def memory_bytes() -> int:
 
 
 def listener(address: str) -> int | None:
-    """Process id of whoever listens at `host:port` on this machine; None when that cannot be found out."""
+    """Id of the process that listens at `host:port` on this machine; None when that cannot be found out."""
     host, _, port = address.rpartition(":")
     if not (port.isdecimal() and _is_here(host)):
         return None

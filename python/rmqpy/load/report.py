@@ -1,4 +1,4 @@
-"""The figures of one load, as people read them."""
+"""Presentation of the results of one load as a table."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def shares(result: Result) -> dict[str, float | None]:
 
 
 def summary(result: Result) -> dict[str, str]:
-    """The figures as rows of a table."""
+    """The results as rows of a table."""
     latency = result["latency_us"]
     rows = {
         "load": described(result["command"]),

@@ -17,7 +17,7 @@ class Target(NamedTuple):
 
 
 def writable(namesrv: str, topic: str, *, queues: int, timeout: float) -> list[Target]:
-    """Where messages of `topic` go. A topic that does not exist is made, with `queues` on each broker."""
+    """Brokers that take messages of `topic`. A topic that does not exist is made, with `queues` on each broker."""
 
     with _admin(namesrv, timeout) as admin:
         try:
