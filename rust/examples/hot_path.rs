@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmqpy::clock::SystemClock;
+use rmqpy::dataplane::data_plane::DataPlane;
 use rmqpy::dataplane::metadata::{Group, Identity, Metadata, Topic};
 use rmqpy::dataplane::offsets::Offsets;
-use rmqpy::dataplane::table::DataPlane;
 use rmqpy::remoting::codes::request;
 use rmqpy::remoting::frame::Encoding;
 use rmqpy::remoting::header::HeaderWriter;

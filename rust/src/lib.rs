@@ -8,10 +8,10 @@
 //! *Architecture invariant*: imports point down, and siblings do not import each other — `store` knows no frames,
 //! `remoting` knows no files. Only `store::disk::region` may use `unsafe`.
 
-#[cfg_attr(not(feature = "python"), allow(dead_code, unused_imports, reason = "the bindings use it"))]
+#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports, reason = "the bindings use it"))]
+
 mod client;
 pub mod clock;
-#[cfg_attr(not(feature = "python"), allow(dead_code, unused_imports, reason = "the bindings use it"))]
 mod columns;
 pub mod dataplane;
 pub mod load;

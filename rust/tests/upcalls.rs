@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use echo::{Peer, request};
 use rmqpy::clock::{ManualClock, SharedClock, SystemClock};
-use rmqpy::dataplane::table::DataPlane;
+use rmqpy::dataplane::data_plane::DataPlane;
 use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX, Upcall};
 use rmqpy::remoting::{Server, ServerOptions};
 

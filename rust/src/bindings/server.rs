@@ -18,11 +18,13 @@ use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
 use super::store::PyStore;
 use crate::clock::SystemClock;
+use crate::dataplane::data_plane::DataPlane;
 use crate::dataplane::deliveries::FetchPosition;
-use crate::dataplane::latency::{Histogram, RequestKind};
-use crate::dataplane::session::{Event, KnownHeartbeat};
-use crate::dataplane::table::DataPlane;
-use crate::dataplane::upcall::{Cause, Missing, Upcall};
+use crate::dataplane::event::{Event, KnownHeartbeat};
+use crate::dataplane::latency::Histogram;
+use crate::dataplane::rejection::Missing;
+use crate::dataplane::request::RequestKind;
+use crate::dataplane::upcall::{Cause, Upcall};
 use crate::remoting::codes::{flag, language, response};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
@@ -364,7 +366,7 @@ impl PyServer {
     fn statistics(&self) -> BTreeMap<&'static str, u64> {
         let counters = &self.data_plane.counters;
         let connections = self.server.lock().as_ref().map_or(0, |server| server.statistics().connections);
-        let parked = self.data_plane.broker.as_ref().map_or(0, |broker| broker.parked_pulls());
+        let parked = self.data_plane.broker.as_ref().map_or(0, |broker| broker.polls.count());
         BTreeMap::from([
             ("connections", connections as u64),
             ("requests", counters.requests.load(Ordering::Relaxed)),

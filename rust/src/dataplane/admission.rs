@@ -1,4 +1,4 @@
-//! Who may do what, and where a send really lands.
+//! Admission: permissions, and where a send really lands.
 //!
 //! Everything is decided on the metadata snapshot, before a byte is stored. What Python must make first — a topic,
 //! a group — is not a refusal: the frame parks and comes back.
@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use super::metadata::{Group, Metadata, PERMISSION_READ, PERMISSION_WRITE, Topic};
-use super::reply::ErrorReply;
-use super::upcall::Missing;
+use super::pull_header::PullHeader;
+use super::rejection::{ErrorReply, Missing, Rejection, unknown_topic};
+use super::send_header::SendHeader;
 use crate::message::tag::TagFilter;
 use crate::remoting::codes::response;
 
@@ -35,34 +36,6 @@ const TOPIC_BYTES_MAX: usize = 127;
 /// Longest name of a retry or dead-letter topic, in bytes.
 const SYSTEM_TOPIC_BYTES_MAX: usize = 255;
 
-/// Why a request does not go on.
-#[derive(Debug)]
-pub enum Rejection {
-    /// It is answered by this.
-    Refused(ErrorReply),
-    /// It waits until Python has made this.
-    Missing(Missing, String),
-}
-
-impl From<ErrorReply> for Rejection {
-    fn from(error_reply: ErrorReply) -> Self {
-        Self::Refused(error_reply)
-    }
-}
-
-/// Where a send wants to go.
-#[derive(Debug, Clone, Copy)]
-pub struct Destination<'a> {
-    /// Topic as the client named it.
-    pub topic: &'a str,
-    /// Queue id; negative for any.
-    pub queue_id: i32,
-    /// Deliveries the message has behind it.
-    pub reconsume_times: i32,
-    /// The limit the client sets for retries, where its release may.
-    pub reconsume_max: Option<i32>,
-}
-
 /// Where it lands: the topic, and the queue unless any will do.
 pub type Landing = (Arc<Topic>, Option<u32>);
 
@@ -70,7 +43,7 @@ pub type Landing = (Arc<Topic>, Option<u32>);
 ///
 /// # Errors
 /// A refusal with its code, or the name of what is missing.
-pub fn send(metadata: &Metadata, to: Destination<'_>) -> Result<Landing, Rejection> {
+pub fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Result<Landing, Rejection> {
     check_topic_name(to.topic)?;
     if INTERNAL_TOPICS.contains(&to.topic) {
         let remark = format!("sending to topic[{}] is forbidden.", to.topic);
@@ -99,7 +72,7 @@ pub fn send(metadata: &Metadata, to: Destination<'_>) -> Result<Landing, Rejecti
     Ok((topic, u32::try_from(to.queue_id).ok()))
 }
 
-fn is_exhausted(metadata: &Metadata, group: &str, to: Destination<'_>) -> Result<bool, ErrorReply> {
+fn is_exhausted(metadata: &Metadata, group: &str, to: &SendHeader<'_>) -> Result<bool, ErrorReply> {
     let Some(group) = metadata.groups.get(group) else {
         let remark = format!("subscription group not exist, {group}");
         return Err(ErrorReply::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark));
@@ -118,14 +91,6 @@ pub(super) fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Re
         return Err(Rejection::Missing(Missing::Topic, name.to_owned()));
     }
     Err(unknown_topic(name).into())
-}
-
-/// The answer for a topic that is not there and will not be made.
-#[must_use]
-pub fn unknown_topic(name: &str) -> ErrorReply {
-    let remark =
-        format!("topic[{name}] not exist, apply first please! Create it with: rmqpy topic create {name}");
-    ErrorReply::new(response::TOPIC_NOT_EXIST, remark)
 }
 
 fn check_topic_name(name: &str) -> Result<(), ErrorReply> {
@@ -147,24 +112,11 @@ fn check_topic_name(name: &str) -> Result<(), ErrorReply> {
     Ok(())
 }
 
-/// What a pull wants to read.
-#[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
-    /// Consumer group.
-    pub group: &'a str,
-    /// Topic.
-    pub topic: &'a str,
-    /// Queue id as sent.
-    pub queue_id: i32,
-    /// The version of its subscription the client believes in.
-    pub subscription_version: i64,
-}
-
 /// Decides whether a pull may read: the group and the topic it reads as.
 ///
 /// # Errors
 /// A refusal with its code, or the group that is missing.
-pub fn pull(metadata: &Metadata, from: Source<'_>) -> Result<(Arc<Group>, Arc<Topic>), Rejection> {
+pub fn pull(metadata: &Metadata, from: &PullHeader<'_>) -> Result<(Arc<Group>, Arc<Topic>), Rejection> {
     if metadata.permission() & PERMISSION_READ == 0 {
         let remark = format!("the broker[{}] pulling message is forbidden", metadata.identity.store_host);
         return Err(ErrorReply::forbidden(response::NO_PERMISSION, 1, remark).into());
@@ -201,7 +153,7 @@ pub fn pull(metadata: &Metadata, from: Source<'_>) -> Result<(Arc<Group>, Arc<To
 pub fn registered_filter(
     metadata: &Metadata,
     group: &Group,
-    from: Source<'_>,
+    from: &PullHeader<'_>,
 ) -> Result<Arc<TagFilter>, ErrorReply> {
     let unknown = |what: &str| {
         let remark = format!("the consumer's {what} not exist, group: {}, topic: {}", from.group, from.topic);

@@ -1,15 +1,18 @@
-//! What the broker must know of a message's properties, and the properties as they will be stored.
+//! Message attributes: what the broker must know of a message's properties, and the properties as they are stored.
 //!
 //! The block is walked once: what is asked for is noted on the way, what a client may not set is left out, what the
 //! broker adds stands behind. Nothing becomes a map.
 //!
 //! Threads: the I/O thread of the connection, in the session's arena.
 
+use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
 use super::metadata::Identity;
-use super::reply::ErrorReply;
-use super::table::Broker;
+use super::rejection::{ErrorReply, not_served};
+use crate::clock::SharedClock;
+use crate::message::id::UniqueIds;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::tag;
 use crate::remoting::codes::response;
@@ -29,10 +32,9 @@ pub(super) struct MessageAttributes {
 }
 
 impl MessageAttributes {
-    /// Copies `properties` behind the arena's end with what the broker adds to each message: its region, whether
-    /// to trace, the cluster, and a unique key where the client gave none.
+    /// Copies `original` behind the arena's end, with what the broker adds to each message.
     pub fn rewrite(
-        broker: &Broker,
+        broker: &AddedProperties,
         arena: &mut Vec<u8>,
         topic: &str,
         original: &str,
@@ -52,7 +54,7 @@ impl MessageAttributes {
             writer.append(name::UNIQ_KEY, key.as_bytes());
             attributes.note(topic, name::UNIQ_KEY, key.as_bytes(), start + writer.size())?;
         }
-        arena.extend_from_slice(&broker.added_properties);
+        arena.extend_from_slice(&broker.block);
         // Accepting what will not be delivered would be a lie. A delay level wins over a time.
         if attributes.is_timed && attributes.delay_level == 0 {
             return Err(not_served("timed messages"));
@@ -200,20 +202,30 @@ fn delay_level(value: &[u8]) -> Result<u32, ErrorReply> {
     Ok(level.max(0) as u32)
 }
 
-/// The block that `MessageAttributes::rewrite` puts behind a client's properties.
-pub(super) fn added_properties(identity: &Identity) -> Vec<u8> {
-    let mut block = Vec::new();
-    let trace_on: &[u8] = if identity.is_trace_on { b"true" } else { b"false" };
-    properties::Writer::new(&mut block)
-        .append(name::MSG_REGION, identity.region.as_bytes())
-        .append(name::TRACE_ON, trace_on)
-        .append(name::CLUSTER, identity.cluster.as_bytes());
-    block
+/// What the broker adds to each message: its region, whether to trace, the cluster, and a unique key where the client
+/// gave none.
+pub(super) struct AddedProperties {
+    block: Vec<u8>,
+    ids: UniqueIds,
+    clock: SharedClock,
 }
 
-/// The answer for messages that would be stored and never delivered.
-pub(super) fn not_served(what: &str) -> ErrorReply {
-    ErrorReply::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
+impl AddedProperties {
+    pub fn new(identity: &Identity, clock: SharedClock) -> Self {
+        let mut block = Vec::new();
+        let trace_on: &[u8] = if identity.is_trace_on { b"true" } else { b"false" };
+        properties::Writer::new(&mut block)
+            .append(name::MSG_REGION, identity.region.as_bytes())
+            .append(name::TRACE_ON, trace_on)
+            .append(name::CLUSTER, identity.cluster.as_bytes());
+        let address = match identity.store_host.ip().to_canonical() {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(_) => Ipv4Addr::LOCALHOST,
+        };
+        // Keys of two brokers differ by address, process and time of start.
+        let salt = foldhash::fast::RandomState::default().hash_one(address) as u32;
+        Self { block, ids: UniqueIds::new(address, std::process::id(), salt), clock }
+    }
 }
 
 #[cfg(test)]

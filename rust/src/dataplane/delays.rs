@@ -6,7 +6,7 @@
 //! deliver the last of them once more, and loses none.
 //!
 //! *Invariant*: an offset passes a message only when its copy is in the log.
-//! Threads: `wait_on` on I/O threads; delivery on a thread of its own, which may wait for the disk.
+//! Threads: `slot` on I/O threads; delivery on a thread of its own, which may wait for the disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::deadlines::Deadlines;
-use super::reply::ErrorReply;
-use super::table::Broker;
+use super::rejection::ErrorReply;
 use crate::clock::SharedClock;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView, records};
@@ -37,7 +36,7 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
 
 /// Where a message waits, and what its properties say about it.
-pub(super) struct Wait<'a> {
+pub(super) struct DelaySlot<'a> {
     /// The queue of its level.
     pub queue: Arc<ConsumeQueue>,
     level: String,
@@ -45,7 +44,7 @@ pub(super) struct Wait<'a> {
     queue_id: String,
 }
 
-impl Wait<'_> {
+impl DelaySlot<'_> {
     /// Level, topic and queue, as the original names them.
     pub fn properties(&self) -> [(&[u8], &[u8]); 3] {
         [
@@ -56,21 +55,18 @@ impl Wait<'_> {
     }
 }
 
-impl Broker {
-    /// Where a message for a queue of `topic` waits; levels beyond the last are the last.
-    pub(super) fn wait_on<'a>(
-        &self,
-        level: u32,
-        topic: &'a str,
-        queue_id: u32,
-    ) -> Result<Wait<'a>, ErrorReply> {
-        let level = level.clamp(1, self.store.delay_levels_ms().len() as u32);
-        let queue = self
-            .store
-            .queue_or_create(SCHEDULE_TOPIC, level - 1)
-            .map_err(|error| ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
-        Ok(Wait { queue, level: level.to_string(), topic, queue_id: queue_id.to_string() })
-    }
+/// Where a message for a queue of `topic` waits; levels beyond the last are the last.
+pub(super) fn slot<'a>(
+    store: &Store,
+    level: u32,
+    topic: &'a str,
+    queue_id: u32,
+) -> Result<DelaySlot<'a>, ErrorReply> {
+    let level = level.clamp(1, store.delay_levels_ms().len() as u32);
+    let queue = store
+        .queue_or_create(SCHEDULE_TOPIC, level - 1)
+        .map_err(|error| ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
+    Ok(DelaySlot { queue, level: level.to_string(), topic, queue_id: queue_id.to_string() })
 }
 
 /// Next offset of each delay level, from level 1 on.

@@ -1,11 +1,11 @@
-//! How long requests take until they are answered.
+//! Latency: the time from request to answer.
 //!
-//! Owns one histogram for each request code, answer and way to it. A connection notes its answers in a tally of its own,
+//! Owns one histogram for each request code, answer and way to it. A connection notes its answers in a buffer of its own,
 //! which goes into the histograms at the end of a burst: however many requests one read brings, they cost two looks at
 //! the clock and a few additions.
 //!
 //! Invariant: what is noted is counted once, and kinds are bounded, whatever codes a peer makes up.
-//! Threads: a tally belongs to its connection; counting is free of locks; the table's lock is for the first answer of a
+//! Threads: a buffer belongs to its connection; counting is free of locks; the table's lock is for the first answer of a
 //! kind on a connection, and for `read`.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::session::RequestContext;
+use super::request::{RequestContext, RequestKind};
 
 /// Upper ends of the buckets, those of the original; one more holds what took longer.
 pub const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
@@ -22,24 +22,6 @@ pub const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
 const KINDS_MAX: usize = 1_024;
 /// Histograms that one connection remembers: a client has a handful of kinds.
 const KEPT_MAX: usize = 16;
-
-/// What one histogram is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestKind {
-    /// Request code; -1 for those beyond the limit.
-    pub code: i32,
-    /// Code of the answer.
-    pub answer: i32,
-    /// The request waited for a message.
-    pub is_long_polling: bool,
-}
-
-impl RequestKind {
-    /// An answer that was given as soon as it could be.
-    pub fn of(context: RequestContext, answer: i32) -> Self {
-        Self { code: context.code, answer, is_long_polling: false }
-    }
-}
 
 /// Answers of one kind by how long they took.
 #[derive(Debug, Default)]

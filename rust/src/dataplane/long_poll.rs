@@ -16,7 +16,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::session::{Event, Link};
+use super::event::{Event, Link};
 use crate::message::tag::TagFilter;
 use crate::positions::{QueueKey, QueueOffset};
 use crate::store::ConsumeQueue;

@@ -1,29 +1,49 @@
-//! The data plane: what a server does with a request between its socket and the log.
+//! The data plane: the way of a request between its socket and the log.
 //!
 //! A connection's thread reads a burst of frames, decodes each header into a reused buffer, and `table` finds the
 //! handler. Sends are checked (`admission`), staged and stored under one put lock (`send`); messages that a consumer
 //! returns are stored again for later (`send_back`, `delays`); pulls are answered with slices of the log (`pull`) or
-//! parked (`long_poll`); offsets are looked up and committed (`offsets`). All of it runs on that thread, on an immutable
-//! picture of topics and groups (`metadata`). Everything else goes up to Python (`ask`) through one ring (`upcall`) and
-//! comes back as an event of the connection (`session`).
+//! parked (`long_poll`); offsets are looked up and committed (`offset_requests`). All of it runs on that thread, on an
+//! immutable picture of topics and groups (`metadata`). Everything else goes up to Python (`cold_requests`) through one
+//! ring (`upcall`) and comes back as an `event` of the connection.
+//!
+//! Layers, each of which uses those above it in this list alone:
+//!
+//! | layer | files |
+//! |---|---|
+//! | what a request says | `send_header`, `pull_header`, `send_back_header`, `request`, `rejection`, `event` |
+//! | what the broker knows | `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
+//! | what waits | `deadlines`, `delays`, `long_poll`, `upcall` |
+//! | state | `session` of one connection, `broker`, `data_plane` |
+//! | handlers | `send`, `send_back`, `pull`, `offset_requests`, `cold_requests` |
+//! | service | `table` |
 //!
 //! *Architecture invariant*: no hot request waits for Python, for the disk or for another connection. What must
 //! wait — a flush, a message, a topic to be made — waits as data, and an event ends it.
 
-pub mod admission;
-mod ask;
+mod admission;
 mod attributes;
-pub mod deadlines;
-pub mod delays;
-pub mod deliveries;
-pub mod latency;
-pub mod long_poll;
+mod broker;
+mod cold_requests;
+pub mod data_plane;
+mod deadlines;
+mod delays;
+pub(crate) mod deliveries;
+pub(crate) mod event;
+pub(crate) mod latency;
+mod long_poll;
 pub mod metadata;
+mod offset_requests;
 pub mod offsets;
-pub mod pull;
-pub mod reply;
-pub mod send;
+mod pull;
+mod pull_header;
+pub(crate) mod rejection;
+mod reply;
+pub(crate) mod request;
+mod send;
 mod send_back;
-pub mod session;
-pub mod table;
+mod send_back_header;
+mod send_header;
+mod session;
+mod table;
 pub mod upcall;

@@ -13,16 +13,6 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::admission::{Rejection, unknown_topic};
-use super::reply::{self, ErrorReply};
-use super::session::Session;
-use super::table::Broker;
-use crate::positions::QueueOffset;
-use crate::remoting::Outbox;
-use crate::remoting::codes::response;
-use crate::remoting::frame::Encoding;
-use crate::remoting::header::Header;
-
 const SHARDS: usize = 16;
 
 type Positions = BTreeMap<u32, u64>;
@@ -190,81 +180,6 @@ impl Offsets {
         self.commits.fetch_add(lowered as u64, Ordering::AcqRel);
         lowered
     }
-}
-
-/// Offset 0 is the answer for a group that is new on a queue as young as this: its first message is still there.
-const QUEUE_START: QueueOffset = QueueOffset(0);
-
-impl Broker {
-    /// QUERY_CONSUMER_OFFSET. "Not found" is code 22: a zero would send a new group to the beginning.
-    pub(super) fn query_offset(
-        &self,
-        session: &mut Session,
-        encoding: Encoding,
-        out: &mut Outbox,
-    ) -> Result<(), Rejection> {
-        let header = &session.header;
-        let (group, topic, queue_id) = queue_of(header)?;
-        let context = session.context(encoding);
-        let committed = queue_id.and_then(|queue_id| self.offsets.query(group, topic, queue_id));
-        let is_zero_allowed = header.get("setZeroIfNotFound").is_none_or(|flag| flag != "false");
-        let offset = committed.or_else(|| {
-            let queue = self.store.queue(topic, queue_id?)?;
-            let is_young = is_zero_allowed
-                && queue.min() == QUEUE_START
-                && self.store.may_be_in_memory(&queue, QUEUE_START);
-            is_young.then_some(QUEUE_START.0)
-        });
-        let Some(offset) = offset else {
-            let remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first";
-            return Err(ErrorReply::new(response::QUERY_NOT_FOUND, remark).into());
-        };
-        if !context.is_oneway {
-            session.latency.note(context, response::SUCCESS);
-            let mut reply = reply::begin(out.bytes(), context, response::SUCCESS, None);
-            reply.ext_u64("offset", offset);
-            reply::finish(reply, 0);
-        }
-        Ok(())
-    }
-
-    /// UPDATE_CONSUMER_OFFSET. A commit during a pending reset is answered as done, and ignored.
-    pub(super) fn update_offset(
-        &self,
-        session: &mut Session,
-        encoding: Encoding,
-        out: &mut Outbox,
-    ) -> Result<(), Rejection> {
-        let header = &session.header;
-        let (group, topic, queue_id) = queue_of(header)?;
-        if self.metadata.groups.get(group).is_none() {
-            let remark = format!("subscription group [{group}] does not exist");
-            return Err(ErrorReply::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark).into());
-        }
-        if self.metadata.topics.get(topic).is_none() {
-            return Err(unknown_topic(topic).into());
-        }
-        let offset = header.get("commitOffset").and_then(|text| text.parse().ok());
-        let (Some(queue_id), Some(offset)) = (queue_id, offset) else {
-            let remark = "queueId and commitOffset must be numbers from 0";
-            return Err(ErrorReply::new(response::INVALID_PARAMETER, remark).into());
-        };
-        self.offsets.commit(group, topic, queue_id, offset);
-        let context = session.context(encoding);
-        session.latency.note(context, response::SUCCESS);
-        reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
-        Ok(())
-    }
-}
-
-fn queue_of(header: &Header) -> Result<(&str, &str, Option<u32>), ErrorReply> {
-    let field = |name| {
-        header.get(name).ok_or_else(|| {
-            ErrorReply::new(response::INVALID_PARAMETER, format!("header field {name} is missing"))
-        })
-    };
-    let queue_id = header.get("queueId").and_then(|text| text.parse().ok());
-    Ok((field("consumerGroup")?, field("topic")?, queue_id))
 }
 
 fn pending(table: &Committed, group: &str, topic: &str, queue_id: u32) -> Option<u64> {

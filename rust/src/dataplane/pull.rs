@@ -8,30 +8,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admission::{self, Rejection, Source};
-use super::deadlines::DeadlineKey;
-use super::deliveries::Delivery;
-use super::latency::RequestKind;
+use super::admission;
+use super::broker::{Broker, Deadline};
+use super::event::Event;
 use super::long_poll::Waiter;
-use super::metadata::{Group, Topic};
-use super::reply::{self, ErrorReply, overload};
-use super::send::number;
-use super::session::{Event, RequestContext, Session};
-use super::table::{Broker, Due};
+use super::pull_header::{COMMIT_OFFSET, PullHeader, SUBSCRIPTION, SUSPEND};
+use super::rejection::{ErrorReply, Rejection, overload};
+use super::reply;
+use super::request::{RequestContext, RequestKind};
+use super::session::{PendingPull, Session};
 use crate::message::tag::TagFilter;
 use crate::positions::QueueOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Encoding;
-use crate::remoting::header::Header;
-use crate::store::{ConsumeQueue, Get, GetResult, GetStatus};
-
-/// sysFlag of a pull: the header's offset is to be committed.
-const COMMIT_OFFSET: i32 = 1;
-/// sysFlag of a pull: it may wait for a message.
-const SUSPEND: i32 = 2;
-/// sysFlag of a pull: it carries its subscription.
-const SUBSCRIPTION: i32 = 4;
+use crate::store::{Get, GetResult, GetStatus};
 
 /// What one answer holds when the client does not say: as much as Apache's broker gives.
 const PULL_BYTES_DEFAULT: usize = 256 << 10;
@@ -41,69 +32,6 @@ const SUSPEND_MS_MAX: u64 = 110_000;
 const PAGE_BYTES: usize = 4096;
 /// Pulls that may wait on one connection.
 const PARKED_PER_CONNECTION_MAX: usize = 8_192;
-
-#[derive(Debug, Default)]
-struct PullHeader<'h> {
-    group: &'h str,
-    topic: &'h str,
-    queue_id: i32,
-    offset: i64,
-    messages_max: i32,
-    bytes_max: Option<i32>,
-    sys_flag: i32,
-    commit_offset: i64,
-    suspend_ms: u64,
-    expression: Option<&'h str>,
-    expression_type: &'h str,
-    subscription_version: i64,
-}
-
-impl<'h> PullHeader<'h> {
-    fn read(header: &'h Header) -> Result<Self, ErrorReply> {
-        let mut fields = Self::default();
-        for (name, value) in header.ext() {
-            match name {
-                "consumerGroup" => fields.group = value,
-                "topic" => fields.topic = value,
-                "queueId" => fields.queue_id = number(name, value)?,
-                "queueOffset" => fields.offset = number(name, value)?,
-                "maxMsgNums" => fields.messages_max = number(name, value)?,
-                "maxMsgBytes" => fields.bytes_max = Some(number(name, value)?),
-                "sysFlag" => fields.sys_flag = number(name, value)?,
-                "commitOffset" => fields.commit_offset = number(name, value)?,
-                // Negative where a client means no wait at all.
-                "suspendTimeoutMillis" => fields.suspend_ms = number::<i64>(name, value)?.max(0) as u64,
-                "subscription" => fields.expression = Some(value),
-                "expressionType" => fields.expression_type = value,
-                "subVersion" => fields.subscription_version = number(name, value)?,
-                _ => {}
-            }
-        }
-        Ok(fields)
-    }
-
-    fn source(&self) -> Source<'h> {
-        Source {
-            group: self.group,
-            topic: self.topic,
-            queue_id: self.queue_id,
-            subscription_version: self.subscription_version,
-        }
-    }
-}
-
-/// A pull that passed admission: what it takes to execute it, now or later.
-#[derive(Debug)]
-pub struct Pull {
-    context: RequestContext,
-    group: Arc<Group>,
-    topic: Arc<Topic>,
-    queue: Arc<ConsumeQueue>,
-    get: Get,
-    filter: Arc<TagFilter>,
-    delivery: Arc<Delivery>,
-    deadline: Option<DeadlineKey>,
-}
 
 /// What came of executing a pull.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,11 +52,10 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Rejection> {
         let context = session.context(encoding);
-        let fields = PullHeader::read(&session.header)?;
-        let source = fields.source();
-        let (group, topic) = admission::pull(&self.metadata, source)?;
+        let fields = PullHeader::decode(&session.header)?;
+        let (group, topic) = admission::pull(&self.metadata, &fields)?;
         let filter = if fields.sys_flag & SUBSCRIPTION == 0 {
-            admission::registered_filter(&self.metadata, &group, source)?
+            admission::registered_filter(&self.metadata, &group, &fields)?
         } else {
             carried_filter(&fields, &mut session.filter)?
         };
@@ -141,7 +68,7 @@ impl Broker {
         }
         let identity = &self.metadata.identity;
         let bytes_max = fields.bytes_max.map_or(PULL_BYTES_DEFAULT, |bytes| bytes.max(0) as usize);
-        let pull = Pull {
+        let pull = PendingPull {
             context,
             delivery: session.deliveries.of(&self.deliveries, fields.group, &queue),
             queue,
@@ -192,7 +119,7 @@ impl Broker {
     }
 
     /// Executes a pull that does not wait for messages.
-    fn finish(&self, session: &mut Session, pull: Pull, out: &mut Outbox) {
+    fn finish(&self, session: &mut Session, pull: PendingPull, out: &mut Outbox) {
         if self.execute(session, &pull, false, out) != Executed::Answered {
             self.read_later(session, pull, out);
         }
@@ -205,7 +132,7 @@ impl Broker {
         }
     }
 
-    fn unpark(&self, session: &Session, pull: &Pull, token: u64) {
+    fn unpark(&self, session: &Session, pull: &PendingPull, token: u64) {
         if let Some(deadline) = pull.deadline {
             self.deadlines.cancel(deadline);
         }
@@ -213,7 +140,7 @@ impl Broker {
     }
 
     /// Reads on the store's own thread: a consumer far behind must not stop the other connections of this one.
-    fn read_later(&self, session: &mut Session, pull: Pull, out: &mut Outbox) {
+    fn read_later(&self, session: &mut Session, pull: PendingPull, out: &mut Outbox) {
         let token = session.next_token;
         session.next_token += 1;
         let (queue, get, filter) = (Arc::clone(&pull.queue), pull.get, Arc::clone(&pull.filter));
@@ -252,7 +179,7 @@ impl Broker {
     }
 
     /// Counts an answer by how long it took: within the burst, or since the pull came where it waited for a message.
-    fn count(&self, session: &mut Session, pull: &Pull, code: i32) {
+    fn count(&self, session: &mut Session, pull: &PendingPull, code: i32) {
         if pull.deadline.is_some() {
             self.count_late(session, pull, code);
         } else {
@@ -260,7 +187,7 @@ impl Broker {
         }
     }
 
-    fn count_late(&self, session: &mut Session, pull: &Pull, code: i32) {
+    fn count_late(&self, session: &mut Session, pull: &PendingPull, code: i32) {
         if !pull.context.is_oneway {
             let took = self.clock.elapsed().saturating_sub(pull.context.came_at);
             let kind = RequestKind {
@@ -272,7 +199,13 @@ impl Broker {
     }
 
     /// Answers `pull` with what the store has in memory.
-    fn execute(&self, session: &mut Session, pull: &Pull, may_park: bool, out: &mut Outbox) -> Executed {
+    fn execute(
+        &self,
+        session: &mut Session,
+        pull: &PendingPull,
+        may_park: bool,
+        out: &mut Outbox,
+    ) -> Executed {
         let found = &mut session.found;
         let mut accept = |tags_code| pull.filter.matches_code(tags_code);
         if !self.store.get_hot(&pull.queue, &pull.get, &mut accept, found) {
@@ -287,7 +220,7 @@ impl Broker {
         Executed::Answered
     }
 
-    fn park(&self, session: &mut Session, mut pull: Pull, suspend: Duration, out: &mut Outbox) {
+    fn park(&self, session: &mut Session, mut pull: PendingPull, suspend: Duration, out: &mut Outbox) {
         let token = session.next_token;
         session.next_token += 1;
         let waiter = Waiter {
@@ -301,7 +234,7 @@ impl Broker {
             self.finish(session, pull, out);
             return;
         }
-        pull.deadline = Some(self.deadlines.add(suspend, Due::Pull(Arc::clone(&session.link), token)));
+        pull.deadline = Some(self.deadlines.add(suspend, Deadline::Pull(Arc::clone(&session.link), token)));
         // A message that became visible before the waiter stood in the table has woken nobody.
         let has_grown = pull.queue.max() > pull.get.offset;
         session.parked.insert(token, pull);
@@ -346,7 +279,7 @@ fn answer_code(status: GetStatus, asked: QueueOffset) -> i32 {
     }
 }
 
-fn answer(out: &mut Outbox, pull: &Pull, found: &mut GetResult, code: i32) {
+fn answer(out: &mut Outbox, pull: &PendingPull, found: &mut GetResult, code: i32) {
     if pull.context.is_oneway {
         found.clear();
         return;

@@ -1,50 +1,9 @@
-//! Answers that are not a message: refusals, and the codes behind them.
+//! Replies: their headers, begun and ended in the encoding of the request.
 
-use std::borrow::Cow;
-use std::time::Duration;
-
-use super::session::RequestContext;
-use crate::remoting::codes::{flag, response};
-use crate::remoting::header::HeaderWriter;
-
-/// Why a request is not served, as its sender will read it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorReply {
-    /// A code of `codes::response`.
-    pub code: i32,
-    /// What was wrong, and what to do.
-    pub remark: Cow<'static, str>,
-    /// For pulls refused by a permission: 1 broker, 2 group, 3 topic, 4 broadcast, 5 subscription.
-    pub forbidden: Option<i32>,
-}
-
-impl ErrorReply {
-    /// A refusal with a fixed or a composed text.
-    pub fn new(code: i32, remark: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, remark: remark.into(), forbidden: None }
-    }
-
-    /// A pull refused by a permission.
-    pub fn forbidden(code: i32, kind: i32, remark: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, remark: remark.into(), forbidden: Some(kind) }
-    }
-}
-
-/// The refusal of a request for which there is no room.
-#[must_use]
-pub fn overload() -> ErrorReply {
-    ErrorReply::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
-}
-
-/// The refusal of a request that waited too long for its turn; operators look for the prefix.
-#[must_use]
-pub fn took_too_long(waited: Duration, left: usize) -> ErrorReply {
-    let remark = format!(
-        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {}ms, size of queue: {left}",
-        waited.as_millis(),
-    );
-    ErrorReply::new(response::SYSTEM_BUSY, remark)
-}
+use super::metadata::Identity;
+use super::request::RequestContext;
+use crate::remoting::codes::flag;
+use crate::remoting::header::{ExtBlock, HeaderWriter};
 
 /// Begins a reply at the end of `out`; `finish` it.
 pub fn begin<'a>(
@@ -79,4 +38,10 @@ pub fn write(
         reply.ext(name, value);
     }
     finish(reply, 0);
+}
+
+/// The fields that every answer to a send carries, refusals too.
+pub(super) fn send_answer_fields(identity: &Identity) -> ExtBlock {
+    let trace_on = if identity.is_trace_on { "true" } else { "false" };
+    ExtBlock::new(("MSG_REGION", &identity.region), &[("TRACE_ON", trace_on)])
 }

@@ -12,72 +12,24 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::admission::{self, DLQ_PREFIX, Destination, RETRY_PREFIX, Rejection};
-use super::attributes::{MessageAttributes, not_served};
-use super::latency::RequestKind;
-use super::metadata::Identity;
-use super::reply::{self, ErrorReply};
-use super::session::{RequestContext, Session};
-use super::table::Broker;
+use super::admission::{self, DLQ_PREFIX, RETRY_PREFIX};
+use super::attributes::MessageAttributes;
+use super::broker::Broker;
+use super::delays;
+use super::rejection::{ErrorReply, Rejection, not_served};
+use super::reply;
+use super::request::{RequestContext, RequestKind};
+use super::send_header::SendHeader;
+use super::session::Session;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordFields;
 use crate::message::{batch, sysflag};
 use crate::positions::PhysicalOffset;
-use crate::remoting::codes::{request, response};
+use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
-use crate::remoting::header::{ExtBlock, Header};
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
 use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
-
-/// Ordinal of the first client release (3.4.9) whose limit of retries is meant.
-pub(super) const RECONSUME_MAX_SINCE: i32 = 121;
-
-/// The header fields of a send, under whichever names they came.
-#[derive(Debug, Default)]
-struct SendHeader<'h> {
-    topic: &'h str,
-    queue_id: Option<i32>,
-    sys_flag: i32,
-    born_timestamp_ms: i64,
-    flag: i32,
-    properties: &'h str,
-    reconsume_times: i32,
-    reconsume_max: Option<i32>,
-    is_batch: bool,
-}
-
-impl<'h> SendHeader<'h> {
-    /// Reads the long names of code 10 or the letters of 310 and 320, in one pass.
-    fn read(header: &'h Header) -> Result<Self, ErrorReply> {
-        let mut fields = Self::default();
-        let is_long = header.code == request::SEND_MESSAGE;
-        for (name, value) in header.ext() {
-            match (is_long, name) {
-                (false, "b") | (true, "topic") => fields.topic = value,
-                (false, "e") | (true, "queueId") => fields.queue_id = Some(number(name, value)?),
-                (false, "f") | (true, "sysFlag") => fields.sys_flag = number(name, value)?,
-                (false, "g") | (true, "bornTimestamp") => fields.born_timestamp_ms = number(name, value)?,
-                (false, "h") | (true, "flag") => fields.flag = number(name, value)?,
-                (false, "i") | (true, "properties") => fields.properties = value,
-                (false, "j") | (true, "reconsumeTimes") => fields.reconsume_times = number(name, value)?,
-                (false, "l") | (true, "maxReconsumeTimes") => {
-                    fields.reconsume_max = Some(number(name, value)?)
-                }
-                (false, "m") | (true, "batch") => fields.is_batch = value.eq_ignore_ascii_case("true"),
-                _ => {}
-            }
-        }
-        Ok(fields)
-    }
-}
-
-/// A header field as a number.
-pub(super) fn number<N: std::str::FromStr>(name: &str, text: &str) -> Result<N, ErrorReply> {
-    text.parse().map_err(|_| {
-        ErrorReply::new(response::SYSTEM_ERROR, format!("header field {name} is not a number: {text:?}"))
-    })
-}
 
 /// A record that passed every check and waits for the put lock.
 #[derive(Debug)]
@@ -116,17 +68,8 @@ impl Broker {
     ) -> Result<StagedSend<'f>, Rejection> {
         let context = session.context(frame.encoding);
         let Session { header, arena, random, .. } = session;
-        let fields = SendHeader::read(header)?;
-        let queue_id = fields
-            .queue_id
-            .ok_or_else(|| ErrorReply::new(response::SYSTEM_ERROR, "header field queueId is missing"))?;
-        let destination = Destination {
-            topic: fields.topic,
-            queue_id,
-            reconsume_times: fields.reconsume_times,
-            reconsume_max: fields.reconsume_max.filter(|_| header.version >= RECONSUME_MAX_SINCE),
-        };
-        let (topic, queue_id) = admission::send(&self.metadata, destination)?;
+        let fields = SendHeader::decode(header)?;
+        let (topic, queue_id) = admission::send(&self.metadata, &fields)?;
         let queue_id = queue_id.unwrap_or_else(|| random.below(topic.write_queues));
         let queue = topic
             .queue(&self.store, queue_id)
@@ -154,15 +97,16 @@ impl Broker {
             return self.stage_batch(arena, &staged, &fields).map_err(Rejection::from);
         }
         self.check_body(frame.body)?;
-        let attributes = MessageAttributes::rewrite(self, arena, &topic.name, fields.properties)?;
+        let attributes =
+            MessageAttributes::rewrite(&self.added_properties, arena, &topic.name, fields.properties)?;
         let mut staged = StagedRecord { body_crc: RecordFields::body_crc(frame.body), attributes, ..staged };
         if topic.name.starts_with(DLQ_PREFIX) && fields.topic.starts_with(RETRY_PREFIX) {
-            // Whoever gave up on it asked for a delay before the next try.
+            // The consumer that gave up on it asked for a delay before the next try.
             staged.attributes = staged.attributes.moved(arena, &topic.name, &[(name::DELAY, b"-1")])?;
         } else if staged.attributes.delay_level > 0 {
-            let wait = self.wait_on(staged.attributes.delay_level, &topic.name, queue_id)?;
-            staged.attributes = staged.attributes.moved(arena, SCHEDULE_TOPIC, &wait.properties())?;
-            staged.queue = wait.queue;
+            let slot = delays::slot(&self.store, staged.attributes.delay_level, &topic.name, queue_id)?;
+            staged.attributes = staged.attributes.moved(arena, SCHEDULE_TOPIC, &slot.properties())?;
+            staged.queue = slot.queue;
         }
         Ok(StagedSend::Message(staged))
     }
@@ -396,12 +340,6 @@ impl Broker {
             reply::finish(reply, 0);
         }
     }
-}
-
-/// The fields that every answer to a send carries, refusals too.
-pub(super) fn send_answer_fields(identity: &Identity) -> ExtBlock {
-    let trace_on = if identity.is_trace_on { "true" } else { "false" };
-    ExtBlock::new(("MSG_REGION", &identity.region), &[("TRACE_ON", trace_on)])
 }
 
 fn put_refused(error: &PutError) -> ErrorReply {

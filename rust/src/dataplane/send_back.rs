@@ -8,14 +8,17 @@
 
 use std::sync::Arc;
 
-use super::admission::{self, DLQ_PREFIX, RETRY_PREFIX, Rejection};
+use super::admission::{self, DLQ_PREFIX, RETRY_PREFIX};
 use super::attributes::MessageAttributes;
+use super::broker::Broker;
+use super::delays;
+use super::event::Event;
 use super::metadata::PERMISSION_WRITE;
-use super::reply::{self, ErrorReply, overload};
-use super::send::{RECONSUME_MAX_SINCE, number};
-use super::session::{Event, Session};
-use super::table::Broker;
-use super::upcall::{Missing, OwnedFrame};
+use super::rejection::{ErrorReply, Missing, Rejection, overload};
+use super::reply;
+use super::request::OwnedFrame;
+use super::send_back_header::SendBackHeader;
+use super::session::Session;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
@@ -23,38 +26,10 @@ use crate::positions::PhysicalOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
-use crate::remoting::header::Header;
 use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
 
 /// The level of the first retry: 10 s, where the levels are Apache's.
 const FIRST_RETRY_LEVEL: i32 = 3;
-
-#[derive(Debug, Default)]
-struct SendBackHeader<'h> {
-    group: &'h str,
-    offset: i64,
-    /// Below 0 for the dead letters, 0 for what comes next.
-    delay_level: i32,
-    reconsume_max: Option<i32>,
-}
-
-impl<'h> SendBackHeader<'h> {
-    fn read(header: &'h Header) -> Result<Self, ErrorReply> {
-        let mut fields = Self { offset: -1, ..Self::default() };
-        for (name, value) in header.ext() {
-            match name {
-                "group" => fields.group = value,
-                "offset" => fields.offset = number(name, value)?,
-                "delayLevel" => fields.delay_level = number(name, value)?,
-                "maxReconsumeTimes" if header.version >= RECONSUME_MAX_SINCE => {
-                    fields.reconsume_max = Some(number(name, value)?);
-                }
-                _ => {}
-            }
-        }
-        Ok(fields)
-    }
-}
 
 /// A copy that passed every check: where it goes, and what it says.
 struct Returned {
@@ -74,7 +49,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Rejection> {
         let context = session.context(frame.encoding);
-        let fields = SendBackHeader::read(&session.header)?;
+        let fields = SendBackHeader::decode(&session.header)?;
         if self.metadata.permission() & PERMISSION_WRITE == 0 {
             let remark =
                 format!("the broker[{}] sending message is forbidden", self.metadata.identity.store_host);
@@ -113,9 +88,9 @@ impl Broker {
             let attributes = copy(&mut session.arena, &original, &topic.name, &[(name::DELAY, b"0")])?;
             Returned { queue, attributes }
         } else {
-            let wait = self.wait_on(level.unsigned_abs(), &topic.name, queue_id)?;
-            let attributes = copy(&mut session.arena, &original, SCHEDULE_TOPIC, &wait.properties())?;
-            Returned { queue: wait.queue, attributes }
+            let slot = delays::slot(&self.store, level.unsigned_abs(), &topic.name, queue_id)?;
+            let attributes = copy(&mut session.arena, &original, SCHEDULE_TOPIC, &slot.properties())?;
+            Returned { queue: slot.queue, attributes }
         };
         self.store_returned(session, &original, returned, frame, out)?;
         let origin = properties::get(original.properties(), name::RETRY_TOPIC).unwrap_or(original.topic());

@@ -1,57 +1,24 @@
-//! What one connection carries from burst to burst, and what may be posted to it from other threads.
+//! Session: what one connection carries from burst to burst.
 //!
 //! A session lives on its connection's I/O thread and never leaves it. Its buffers are reused, which is what keeps
 //! the steady state free of allocations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::deliveries::KeptDeliveries;
+use super::deadlines::DeadlineKey;
+use super::deliveries::{Delivery, KeptDeliveries};
+use super::event::{KnownHeartbeat, Link};
 use super::latency::LatencyBuffer;
-use super::pull::Pull;
-use super::upcall::OwnedFrame;
+use super::metadata::{Group, Topic};
+use super::request::RequestContext;
 use crate::message::tag::TagFilter;
 use crate::positions::PhysicalOffset;
-use crate::remoting;
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::Header;
-use crate::store::GetResult;
-
-/// The shared handle of a connection of this server.
-pub type Link = remoting::Link<Event>;
-
-/// What other threads may post to a connection.
-#[derive(Debug)]
-pub enum Event {
-    /// A whole frame to write: an answer from Python, or a request to the client.
-    Write(Vec<u8>),
-    /// A parked frame goes in again, or is answered by this code and remark.
-    Frame(OwnedFrame, Option<(i32, Arc<str>)>),
-    /// The message that this frame returns has been brought into memory.
-    Returned(OwnedFrame),
-    /// The parked pull of this token has a message, or has waited long enough.
-    Wake(u64),
-    /// The parked pull of this token was read from a part of the log that may not have been in memory.
-    Read(u64, Box<GetResult>),
-    /// The durable position moved, or the log latched: look at what is held.
-    Durable,
-    /// Python accepted this heartbeat.
-    Heartbeat(KnownHeartbeat),
-}
-
-/// A heartbeat that would tell Python nothing new.
-#[derive(Debug)]
-pub struct KnownHeartbeat {
-    /// Its bytes.
-    pub body: Box<[u8]>,
-    /// The epoch of the registry that knows it.
-    pub epoch: u64,
-    /// What the answer said about a change of subscriptions.
-    pub is_sub_change: bool,
-}
+use crate::store::{ConsumeQueue, Get, GetResult};
 
 /// A reply to a stored message that waits for the disk.
 #[derive(Debug)]
@@ -66,21 +33,6 @@ struct Held {
 pub struct HeldReplies {
     replies: VecDeque<Held>,
     bytes: VecDeque<u8>,
-}
-
-/// Who asked: what a reply needs besides its content.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestContext {
-    /// Request code.
-    pub code: i32,
-    /// When the request was taken up, on the data plane's clock.
-    pub came_at: Duration,
-    /// Correlation id.
-    pub opaque: i32,
-    /// Encoding of the request, and so of the reply.
-    pub encoding: Encoding,
-    /// Nothing is to be written at all.
-    pub is_oneway: bool,
 }
 
 impl HeldReplies {
@@ -116,6 +68,19 @@ impl HeldReplies {
     }
 }
 
+/// A pull that passed admission: what it takes to execute it, now or later.
+#[derive(Debug)]
+pub struct PendingPull {
+    pub(super) context: RequestContext,
+    pub(super) group: Arc<Group>,
+    pub(super) topic: Arc<Topic>,
+    pub(super) queue: Arc<ConsumeQueue>,
+    pub(super) get: Get,
+    pub(super) filter: Arc<TagFilter>,
+    pub(super) delivery: Arc<Delivery>,
+    pub(super) deadline: Option<DeadlineKey>,
+}
+
 /// The state of one connection.
 #[derive(Debug)]
 pub struct Session {
@@ -128,7 +93,7 @@ pub struct Session {
     /// What the last pull found.
     pub found: GetResult,
     /// Pulls that wait for a message, by token.
-    pub parked: HashMap<u64, Pull>,
+    pub parked: HashMap<u64, PendingPull>,
     /// Names the next parked pull.
     pub next_token: u64,
     /// The filter of the last pull that carried an expression: the next one has the same, nearly always.

@@ -21,9 +21,10 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::session::{Event, Link, RequestContext};
+use super::event::{Event, Link};
+use super::rejection::Missing;
+use super::request::{OwnedFrame, RequestContext};
 use crate::remoting::codes::request;
-use crate::remoting::frame::{Encoding, Frame};
 
 /// Requests that may wait for Python, taken or not.
 pub const UPCALLS_MAX: usize = 10_000;
@@ -46,15 +47,6 @@ fn patience(code: i32) -> Duration {
         request::REGISTER_BROKER => 24,
         _ => 5,
     })
-}
-
-/// What a parked frame waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Missing {
-    /// A topic that the first send creates.
-    Topic,
-    /// A subscription group that the first pull creates.
-    Group,
 }
 
 /// What comes up.
@@ -125,37 +117,6 @@ pub struct Taken {
     pub late: Vec<(ReplyTo, Duration)>,
     /// Requests that wait still.
     pub left: usize,
-}
-
-/// A frame out of its read buffer.
-#[derive(Debug)]
-pub struct OwnedFrame {
-    encoding: Encoding,
-    header: Box<[u8]>,
-    body: Box<[u8]>,
-    /// How often it was parked.
-    pub parkings: u8,
-    /// When it was first taken up, on the data plane's clock.
-    pub came_at: Duration,
-}
-
-impl OwnedFrame {
-    /// A copy of `frame`, to be parked for the `parkings`th time.
-    #[must_use]
-    pub fn of(frame: &Frame<'_>, parkings: u8, came_at: Duration) -> Self {
-        let (header, body) = (frame.header.into(), frame.body.into());
-        Self { encoding: frame.encoding, header, body, parkings, came_at }
-    }
-
-    /// The frame as it came in.
-    #[must_use]
-    pub fn frame(&self) -> Frame<'_> {
-        Frame { encoding: self.encoding, header: &self.header, body: &self.body }
-    }
-
-    fn size(&self) -> usize {
-        self.header.len() + self.body.len()
-    }
 }
 
 /// Names one wait for a name, so that the deadline of an earlier wait does not end a later one.

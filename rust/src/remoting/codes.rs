@@ -7,6 +7,9 @@
 /// SQL92 pulls from a peer whose heartbeat answer says less than 232.
 pub const VERSION: i32 = 513;
 
+/// Release of the first client (3.4.9) whose limit of retries is meant.
+pub const RECONSUME_MAX_SINCE: i32 = 121;
+
 /// Bits of the header field `flag`.
 pub mod flag {
     /// A response; its opaque belongs to the receiver of this frame.

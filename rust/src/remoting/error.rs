@@ -78,3 +78,19 @@ pub enum HeaderError {
         at: usize,
     },
 }
+
+/// An extension field that a request needs and does not have as it should. The request is refused, nothing more.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum FieldError {
+    /// There is none of this name.
+    #[error("header field {0} is missing")]
+    Missing(&'static str),
+    /// Its value is no number of the kind that is meant.
+    #[error("header field {name} is not a number: {text:?}")]
+    NotANumber {
+        /// Its name.
+        name: Box<str>,
+        /// Its value.
+        text: Box<str>,
+    },
+}

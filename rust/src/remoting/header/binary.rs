@@ -11,13 +11,13 @@
 
 use std::ops::Range;
 
-use super::{Field, Header, span};
+use super::fields::{Field, Header, span};
 use crate::remoting::codes::language;
 use crate::remoting::error::HeaderError;
 
 /// Reads `bytes` and overwrites with zeros whatever in them is no text.
 pub(super) fn decode(bytes: &mut [u8], header: &mut Header) -> Result<(), HeaderError> {
-    let mut rest = Reader { bytes, at: 0 };
+    let mut rest = Cursor { bytes, at: 0 };
     header.code = i32::from(i16::from_be_bytes(rest.array()?));
     let [language] = rest.array()?;
     header.language = if usize::from(language) < language::NAMES.len() { language } else { language::OTHER };
@@ -44,12 +44,12 @@ pub(super) fn decode(bytes: &mut [u8], header: &mut Header) -> Result<(), Header
     Ok(())
 }
 
-struct Reader<'a> {
+struct Cursor<'a> {
     bytes: &'a mut [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl Cursor<'_> {
     /// Takes the next `N` bytes and leaves zeros in their place.
     fn array<const N: usize>(&mut self) -> Result<[u8; N], HeaderError> {
         let found = self.bytes.get_mut(self.at..).and_then(<[u8]>::first_chunk_mut::<N>);

@@ -1,9 +1,10 @@
 //! What the header codec forgives, what it refuses, and what it writes.
 
+use super::decode::TEXT_KEPT_BYTES;
 use super::*;
-use crate::remoting::codes::VERSION;
-use crate::remoting::error::FrameError;
-use crate::remoting::frame::{FrameLimits, split};
+use crate::remoting::codes::{VERSION, flag, language};
+use crate::remoting::error::{FrameError, HeaderError};
+use crate::remoting::frame::{Encoding, Frame, FrameLimits, split};
 
 fn decode(encoding: Encoding, header: &[u8]) -> Result<Header, HeaderError> {
     let mut decoded = Header::new();

@@ -1,5 +1,4 @@
-//! What does not end on the I/O thread: requests that only Python serves, frames that wait for what Python makes,
-//! answers of clients, and refusals.
+//! Cold requests: what only Python serves, frames that wait for what it makes, answers of clients, and rejections.
 //!
 //! Threads: the connection's I/O thread; nothing here blocks.
 
@@ -7,19 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::admission::{self, Rejection};
-use super::latency::RequestKind;
+use super::broker::Deadline;
+use super::data_plane::DataPlane;
+use super::event::Event;
 use super::pull::refuse_pull;
-use super::reply::{self, ErrorReply, overload, took_too_long};
-use super::session::{Event, RequestContext, Session};
-use super::table::{DataPlane, Due};
-use super::upcall::{Cause, Missing, OwnedFrame, ReplyTo, Taken, Upcall};
+use super::rejection::{ErrorReply, Missing, PARKED_MAX, Rejection, missing_reply, overload, took_too_long};
+use super::reply;
+use super::request::{OwnedFrame, RequestContext, RequestKind, is_send};
+use super::session::Session;
+use super::upcall::{Cause, ReplyTo, Taken, Upcall};
 use crate::remoting::Outbox;
 use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
 
-/// How long a frame waits for what Python has to make.
-const PARKED_MAX: Duration = Duration::from_secs(3);
 /// Names one frame may wait for in turn: a group, its retry topic, and the dead-letter topic its message lands in.
 const PARKINGS_MAX: u8 = 3;
 /// Largest answer of a client that is taken: dumps of all its threads have less.
@@ -27,15 +26,15 @@ const CLIENT_ANSWER_BYTES_MAX: usize = 4 << 20;
 
 impl DataPlane {
     /// Answers a frame that does not go on, or parks it. `parkings` is how often it was parked before.
-    pub(super) fn halt(
+    pub(super) fn reject(
         &self,
         session: &mut Session,
         frame: &Frame<'_>,
-        halt: Rejection,
+        rejection: Rejection,
         parkings: u8,
         out: &mut Outbox,
     ) {
-        let error_reply = match halt {
+        let error_reply = match rejection {
             Rejection::Refused(error_reply) => error_reply,
             Rejection::Missing(missing, name) if parkings >= PARKINGS_MAX => missing_reply(missing, &name),
             Rejection::Missing(missing, name) => match self.park(session, frame, missing, name, parkings + 1)
@@ -68,7 +67,7 @@ impl DataPlane {
         if let Some(wait) = began {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
             if let Some(broker) = &self.broker {
-                broker.deadlines.add(PARKED_MAX, Due::Missing(missing, name.clone(), wait));
+                broker.deadlines.add(PARKED_MAX, Deadline::Missing(missing, name.clone(), wait));
             }
             let mut upcall = upcall(session, Cause::Missing(missing, name));
             upcall.ext = owned_ext(session);
@@ -158,32 +157,6 @@ impl DataPlane {
         session.latency.note(context, response::SUCCESS);
         reply::write(out.bytes(), context, response::SUCCESS, None, &ext);
         true
-    }
-}
-
-pub(super) fn is_send(code: i32) -> bool {
-    matches!(code, request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE)
-}
-
-/// How the wait for a name ends when nobody ends it.
-pub(super) fn not_made(missing: Missing, name: &str) -> (i32, Arc<str>) {
-    let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
-    (missing_code(missing), remark.into())
-}
-
-fn missing_code(missing: Missing) -> i32 {
-    match missing {
-        Missing::Topic => response::TOPIC_NOT_EXIST,
-        Missing::Group => response::SUBSCRIPTION_GROUP_NOT_EXIST,
-    }
-}
-
-fn missing_reply(missing: Missing, name: &str) -> ErrorReply {
-    match missing {
-        Missing::Topic => admission::unknown_topic(name),
-        Missing::Group => {
-            ErrorReply::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
-        }
     }
 }
 

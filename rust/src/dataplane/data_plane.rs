@@ -1,0 +1,188 @@
+//! Data plane: the state behind a server, its counters, and what the store tells it.
+//!
+//! One without a broker sends every request up; that is the name server.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::attributes::AddedProperties;
+use super::broker::{Broker, Deadline};
+use super::deadlines::Deadlines;
+use super::delays::Delays;
+use super::deliveries::Deliveries;
+use super::event::Event;
+use super::latency::Latencies;
+use super::long_poll::LongPolls;
+use super::metadata::Metadata;
+use super::offsets::Offsets;
+use super::rejection::not_made;
+use super::reply::send_answer_fields;
+use super::upcall::Upcalls;
+use crate::clock::SharedClock;
+use crate::positions::{PhysicalOffset, QueueOffset};
+use crate::remoting::LinkId;
+use crate::store::{Arrivals, ConsumeQueue, Store};
+
+/// Figures since the start, each added to once per burst.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Frames that came in.
+    pub requests: AtomicU64,
+    /// Requests that went up to Python.
+    pub upcalls: AtomicU64,
+    /// Sends, batches counted once.
+    pub sends: AtomicU64,
+    /// Pulls, without their second execution.
+    pub pulls: AtomicU64,
+    /// Requests refused because the ring to Python was full, or because they waited in it for too long.
+    pub overloads: AtomicU64,
+}
+
+/// The service behind a server.
+pub struct DataPlane {
+    /// The way up.
+    pub upcalls: Arc<Upcalls>,
+    /// The hot requests, for a broker.
+    pub(crate) broker: Option<Broker>,
+    /// Figures.
+    pub counters: Counters,
+    /// How long answers took.
+    pub latencies: Arc<Latencies>,
+    pub(super) clock: SharedClock,
+    heartbeat_epoch: AtomicU64,
+    pub(super) heartbeats: Mutex<HashMap<u64, Duration>>,
+}
+
+impl DataPlane {
+    /// A server that sends everything up.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    pub fn new(clock: SharedClock) -> std::io::Result<Self> {
+        Ok(Self {
+            upcalls: Arc::new(Upcalls::new()?),
+            broker: None,
+            counters: Counters::default(),
+            latencies: Arc::default(),
+            clock,
+            heartbeat_epoch: AtomicU64::new(0),
+            heartbeats: Mutex::default(),
+        })
+    }
+
+    /// A broker over `store`, whose arrivals it listens to from now on.
+    ///
+    /// # Errors
+    /// When the system has no descriptor or no thread left.
+    pub fn with_broker(
+        clock: SharedClock,
+        store: Arc<Store>,
+        metadata: Arc<Metadata>,
+        offsets: Arc<Offsets>,
+    ) -> std::io::Result<Arc<Self>> {
+        let mut data_plane = Self::new(Arc::clone(&clock))?;
+        let upcalls = Arc::clone(&data_plane.upcalls);
+        let deadlines = Deadlines::start("deadlines", clock, move |deadline| {
+            match deadline {
+                Deadline::Pull(link, token) => {
+                    link.post(Event::Wake(token));
+                }
+                Deadline::Missing(missing, name, wait) => {
+                    upcalls.expire(missing, &name, wait, not_made(missing, &name));
+                }
+            }
+            None
+        })?;
+        data_plane.broker = Some(Broker {
+            added_properties: AddedProperties::new(&metadata.identity, Arc::clone(&data_plane.clock)),
+            send_answer_fields: send_answer_fields(&metadata.identity),
+            clock: Arc::clone(&data_plane.clock),
+            deliveries: Deliveries::default(),
+            latencies: Arc::clone(&data_plane.latencies),
+            polls: LongPolls::default(),
+            flush_waiters: Mutex::default(),
+            deadlines,
+            metadata,
+            offsets,
+            store: Arc::clone(&store),
+            delays: OnceLock::new(),
+        });
+        let data_plane = Arc::new(data_plane);
+        store.set_arrivals(Arc::clone(&data_plane) as Arc<dyn Arrivals>);
+        Ok(data_plane)
+    }
+
+    /// Begins to deliver delayed messages, each level from its offset in `from`. Only the first call counts, and only
+    /// a broker's.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn deliver(&self, from: &BTreeMap<u32, u64>) -> std::io::Result<()> {
+        if let Some(broker) = self.broker.as_ref().filter(|broker| broker.delays.get().is_none()) {
+            let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from)?;
+            if let Err(late) = broker.delays.set(delays) {
+                late.stop();
+            }
+        }
+        Ok(())
+    }
+
+    /// The offset of each delay level that has delivered something: see `Delays::offsets`.
+    #[must_use]
+    pub fn delay_offsets(&self) -> BTreeMap<u32, u64> {
+        let delays = self.broker.as_ref().and_then(|broker| broker.delays.get());
+        delays.map(Delays::offsets).unwrap_or_default()
+    }
+
+    /// Ends the data plane's own threads, after its server has stopped.
+    pub fn stop(&self) {
+        if let Some(broker) = &self.broker {
+            broker.deadlines.stop();
+            broker.delays.get().into_iter().for_each(Delays::stop);
+        }
+    }
+
+    /// Makes the next heartbeat of every connection go up again.
+    pub fn forget_heartbeats(&self) {
+        self.heartbeat_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The registry's epoch: heartbeats accepted in an older one are forgotten.
+    #[must_use]
+    pub fn heartbeat_epoch(&self) -> u64 {
+        self.heartbeat_epoch.load(Ordering::Acquire)
+    }
+
+    /// Time since the connection's last accepted heartbeat.
+    #[must_use]
+    pub fn heartbeat_age(&self, link: LinkId) -> Option<Duration> {
+        let last = *self.heartbeats.lock().get(&link.0)?;
+        Some(self.clock.elapsed().saturating_sub(last))
+    }
+}
+
+impl Arrivals for DataPlane {
+    fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64) {
+        if let Some(broker) = &self.broker {
+            broker.polls.arrived(queue, max, tags_code);
+        }
+    }
+
+    fn durable(&self, position: PhysicalOffset) {
+        let Some(broker) = &self.broker else { return };
+        let mut waiters = broker.flush_waiters.lock();
+        let is_latched = broker.store.is_latched();
+        for (_, link) in waiters.extract_if(.., |(end, _)| is_latched || *end <= position) {
+            link.post(Event::Durable);
+        }
+    }
+
+    fn latched(&self) {
+        self.durable(PhysicalOffset(u64::MAX));
+    }
+}

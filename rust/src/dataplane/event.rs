@@ -1,0 +1,40 @@
+//! Event: what other threads post to a connection.
+
+use std::sync::Arc;
+
+use super::request::OwnedFrame;
+use crate::remoting;
+use crate::store::GetResult;
+
+/// The shared handle of a connection of this server.
+pub type Link = remoting::Link<Event>;
+
+/// What other threads may post to a connection.
+#[derive(Debug)]
+pub enum Event {
+    /// A whole frame to write: an answer from Python, or a request to the client.
+    Write(Vec<u8>),
+    /// A parked frame goes in again, or is answered by this code and remark.
+    Frame(OwnedFrame, Option<(i32, Arc<str>)>),
+    /// The message that this frame returns has been brought into memory.
+    Returned(OwnedFrame),
+    /// The parked pull of this token has a message, or has waited long enough.
+    Wake(u64),
+    /// The parked pull of this token was read from a part of the log that may not have been in memory.
+    Read(u64, Box<GetResult>),
+    /// The durable position moved, or the log latched: look at what is held.
+    Durable,
+    /// Python accepted this heartbeat.
+    Heartbeat(KnownHeartbeat),
+}
+
+/// A heartbeat that would tell Python nothing new.
+#[derive(Debug)]
+pub struct KnownHeartbeat {
+    /// Its bytes.
+    pub body: Box<[u8]>,
+    /// The epoch of the registry that knows it.
+    pub epoch: u64,
+    /// What the answer said about a change of subscriptions.
+    pub is_sub_change: bool,
+}

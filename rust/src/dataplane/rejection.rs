@@ -1,0 +1,121 @@
+//! Rejection: why a request is not served now, and the error replies behind it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::remoting::codes::response;
+use crate::remoting::error::FieldError;
+
+/// How long a frame waits for what Python has to make.
+pub(super) const PARKED_MAX: Duration = Duration::from_secs(3);
+
+/// Why a request does not go on.
+#[derive(Debug)]
+pub enum Rejection {
+    /// It is answered by this.
+    Refused(ErrorReply),
+    /// It waits until Python has made this.
+    Missing(Missing, String),
+}
+
+impl From<ErrorReply> for Rejection {
+    fn from(error_reply: ErrorReply) -> Self {
+        Self::Refused(error_reply)
+    }
+}
+
+/// What a parked frame waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Missing {
+    /// A topic that the first send creates.
+    Topic,
+    /// A subscription group that the first pull creates.
+    Group,
+}
+
+/// Why a request is not served, as its sender will read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorReply {
+    /// A code of `codes::response`.
+    pub code: i32,
+    /// What was wrong, and what to do.
+    pub remark: Cow<'static, str>,
+    /// For pulls refused by a permission: 1 broker, 2 group, 3 topic, 4 broadcast, 5 subscription.
+    pub forbidden: Option<i32>,
+}
+
+impl ErrorReply {
+    /// A refusal with a fixed or a composed text.
+    pub fn new(code: i32, remark: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, remark: remark.into(), forbidden: None }
+    }
+
+    /// A pull refused by a permission.
+    pub fn forbidden(code: i32, kind: i32, remark: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, remark: remark.into(), forbidden: Some(kind) }
+    }
+}
+
+/// The refusal of a request for which there is no room.
+#[must_use]
+pub fn overload() -> ErrorReply {
+    ErrorReply::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+}
+
+/// The refusal of a request that waited too long for its turn; operators look for the prefix.
+#[must_use]
+pub fn took_too_long(waited: Duration, left: usize) -> ErrorReply {
+    let remark = format!(
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {}ms, size of queue: {left}",
+        waited.as_millis(),
+    );
+    ErrorReply::new(response::SYSTEM_BUSY, remark)
+}
+
+impl From<FieldError> for ErrorReply {
+    fn from(error: FieldError) -> Self {
+        Self::new(response::SYSTEM_ERROR, error.to_string())
+    }
+}
+
+impl From<FieldError> for Rejection {
+    fn from(error: FieldError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+/// The answer for a topic that is not there and will not be made.
+#[must_use]
+pub fn unknown_topic(name: &str) -> ErrorReply {
+    let remark =
+        format!("topic[{name}] not exist, apply first please! Create it with: rmqpy topic create {name}");
+    ErrorReply::new(response::TOPIC_NOT_EXIST, remark)
+}
+
+/// The answer for messages that would be stored and never delivered.
+pub(super) fn not_served(what: &str) -> ErrorReply {
+    ErrorReply::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
+}
+
+/// How the wait for a name ends when nobody ends it.
+pub(super) fn not_made(missing: Missing, name: &str) -> (i32, Arc<str>) {
+    let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
+    (missing_code(missing), remark.into())
+}
+
+fn missing_code(missing: Missing) -> i32 {
+    match missing {
+        Missing::Topic => response::TOPIC_NOT_EXIST,
+        Missing::Group => response::SUBSCRIPTION_GROUP_NOT_EXIST,
+    }
+}
+
+pub(super) fn missing_reply(missing: Missing, name: &str) -> ErrorReply {
+    match missing {
+        Missing::Topic => unknown_topic(name),
+        Missing::Group => {
+            ErrorReply::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
+        }
+    }
+}
