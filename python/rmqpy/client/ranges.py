@@ -11,15 +11,15 @@ each of them.
 
 import logging
 import os
-import time
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Final, Literal, NamedTuple, Self
 
 from rmqpy import errors
-from rmqpy._native import ArrowBatch, Call, Columns
+from rmqpy._native import ArrowBatch, Columns
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.puller import Puller, PullPlan, QueuePull
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.remoting import pulls
@@ -37,7 +37,7 @@ BATCH_BYTES: Final = 8 << 20
 PULL_MESSAGES: Final = 4096
 PULL_BYTES: Final = 2 << 20
 #: Ranges pulled side by side.
-LANES_MAX: Final = 4
+UNDER_WAY_MAX: Final = 4
 PULL_TIMEOUT_S: Final = 10.0
 RETRY_PAUSE_S: Final = 0.2
 
@@ -160,19 +160,6 @@ class _Plan(NamedTuple):
     retries: int
 
 
-class _Lane:
-    """One range being read."""
-
-    __slots__ = ("address", "at", "end", "failures", "not_before", "queue", "suggested")
-
-    def __init__(self, span: QueueRange) -> None:
-        self.queue, self.at, self.end = span
-        self.suggested = 0
-        self.address = ""
-        self.failures = 0
-        self.not_before = 0.0
-
-
 class RangeReader:
     """An iterator of `ArrowBatch`, and an Arrow stream: `pyarrow.table(reader)`, `polars.DataFrame(reader)`.
 
@@ -190,12 +177,27 @@ class RangeReader:
                 )
         self._plan = plan
         self._columns = columns
-        self._cluster = _cluster(config)
-        self._caller = BlockingCaller(self._cluster.client)
-        self._inbox = self._caller.inbox()
-        self._idle = deque(_Lane(span) for span in ranges if span[1] < span[2])
-        self._flying: dict[int, _Lane] = {}
-        self._token = 0
+        self._cluster = _connection(config)
+        self._puller: Puller[QueuePull] = Puller(
+            BlockingCaller(self._cluster.client),
+            self._cluster.routes,
+            PullPlan(
+                plan.group,
+                messages_max=plan.pull_messages,
+                bytes_max=PULL_BYTES,
+                suspend_s=0.0,
+                reply_s=plan.pull_timeout_s,
+                pause_s=RETRY_PAUSE_S,
+                busy_pause_s=RETRY_PAUSE_S,
+                failures_max=plan.retries + 1,
+                is_patient=True,
+            ),
+            columns=columns,
+        )
+        #: In order: the first ones are pulled first.
+        self._unfinished = [
+            QueuePull(queue, begin, plan.tags, end=end) for queue, begin, end in ranges if begin < end
+        ]
         self._batches = self._read()
 
     def __iter__(self) -> Iterator[ArrowBatch]:
@@ -213,7 +215,7 @@ class RangeReader:
     def close(self) -> None:
         """End the read; pulls under way are forgotten. Idempotent."""
         self._batches.close()
-        self._inbox.close()
+        self._puller.close()
 
     def __enter__(self) -> Self:
         return self
@@ -226,116 +228,55 @@ class RangeReader:
     def _read(self) -> Generator[ArrowBatch, None, None]:
         columns, plan = self._columns, self._plan
         try:
-            while self._idle or self._flying:
-                self._take_off()
-                for token, call in self._landed():
-                    lane = self._flying.pop(token)
-                    brought = self._judge(lane, call)
+            while self._unfinished:
+                self._start()
+                run(self._puller.wait(self._unfinished, plan.pull_timeout_s))
+                for pull, pulled in self._puller.completed():
+                    brought = pulled.call.rows(pull.queue)
+                    self._go_on(pull, pulled)
                     # Full is what has no room for another reply like this one.
                     rows, size = columns.num_rows, columns.nbytes
                     is_full = (
                         rows + brought > plan.batch_rows or size * (rows + brought) > plan.batch_bytes * rows
                     )
                     batch = columns.take() if is_full else None
-                    if lane.at < lane.end:
-                        # Before the caller works, so that the broker does, too.
-                        self._idle.appendleft(lane)
-                        self._take_off()
+                    # Before the caller works, so that the broker does, too.
+                    self._start()
                     if batch is not None:
                         yield batch
+                self._puller.check()
             if columns.num_rows:
                 yield columns.take()
         finally:
-            self._inbox.close()
+            self._puller.close()
 
-    def _take_off(self) -> None:
-        """Start pulls while there are ranges that are not pausing, and room for them."""
-        pausing = []
-        while self._idle and len(self._flying) < LANES_MAX:
-            lane = self._idle.popleft()
-            if lane.not_before > time.monotonic():
-                pausing.append(lane)
-                continue
-            try:
-                route = run(self._cluster.routes.subscribe(lane.queue.topic, self._caller))
-                lane.address = route.reader(lane.queue.broker, lane.suggested)
-            except errors.RocketMQError as error:
-                self._failed(lane, error)
-                pausing.append(lane)
-                continue
-            self._pull(lane)
-        self._idle.extend(pausing)
+    def _start(self) -> None:
+        first = list(islice((pull for pull in self._unfinished if pull.is_due), UNDER_WAY_MAX))
+        run(self._puller.look_up(first))
+        self._puller.start(first, under_way_max=UNDER_WAY_MAX)
 
-    def _pull(self, lane: _Lane) -> None:
-        ext = pulls.request(
-            self._plan.group,
-            lane.queue,
-            lane.at,
-            tags=self._plan.tags,
-            messages_max=min(lane.end - lane.at, self._plan.pull_messages),
-            bytes_max=PULL_BYTES,
-        )
-        self._token += 1
-        self._flying[self._token] = lane
-        self._cluster.client.pull(
-            lane.address,
-            ext,
-            self._columns,
-            lane.queue,
-            tags=self._plan.tags,
-            begin=lane.at,
-            end=lane.end,
-            timeout_ms=round(self._plan.pull_timeout_s * 1000),
-            completions=self._inbox.completions,
-            token=self._token,
-        )
-
-    def _landed(self) -> list[tuple[int, Call]]:
-        """Completed pulls, after a wait for the first, or for the end of the shortest pause."""
-        wake_at = min((lane.not_before for lane in self._idle), default=float("inf"))
-        pause = max(0.0, wake_at - time.monotonic())
-        run(self._inbox.wait(min(pause, self._plan.pull_timeout_s)))
-        return self._inbox.take()
-
-    def _judge(self, lane: _Lane, call: Call) -> int:
-        """Move the lane on, or to its end; how many rows the reply brought. Raises `DecodeError` for a message that
-        did not get into the columns."""
-        try:
-            pulled = pulls.read(call, lane.queue, lane.address)
-            rows = call.rows(lane.queue)
-        except errors.RocketMQError as error:
-            self._failed(lane, error)
-            return 0
-        lane.suggested = pulled.suggested
-        has_moved_on = pulled.next_offset > lane.at
+    def _go_on(self, pull: QueuePull, pulled: pulls.Pulled) -> None:
+        """Move a range on, or end it."""
+        has_moved_on, is_over = pulled.next_offset > pull.offset, False
         if pulled.found in (pulls.Found.MESSAGES, pulls.Found.FILTERED) and has_moved_on:
-            lane.at, lane.failures = pulled.next_offset, 0
+            pull.advance(pulled)
         elif pulled.found is pulls.Found.MOVED:
-            self._lost(lane, pulled)
-            lane.at = pulled.next_offset if has_moved_on else lane.end
-        elif lane.failures < self._plan.retries:
+            self._lost(pull, pulled)
+            pull.offset = max(pull.offset, pulled.next_offset)
+            is_over = not has_moved_on
+        elif pull.failures < self._plan.retries:
             # What was just stored may need a moment to become visible here.
-            self._pause(lane)
+            self._puller.pause(pull)
         else:
-            self._lost(lane, pulled)
-            lane.at = lane.end
-        return rows
+            self._lost(pull, pulled)
+            is_over = True
+        if is_over or pull.is_at_end:
+            self._unfinished.remove(pull)
 
-    def _failed(self, lane: _Lane, error: errors.RocketMQError) -> None:
-        if not error.retriable or lane.failures >= self._plan.retries:
-            raise error
-        log.warning("reading %s at %d failed and is tried again: %s", lane.queue, lane.at, error)
-        self._cluster.routes.doubt(lane.queue.topic)
-        self._pause(lane)
-
-    def _pause(self, lane: _Lane) -> None:
-        lane.failures += 1
-        lane.not_before = time.monotonic() + RETRY_PAUSE_S * lane.failures
-
-    def _lost(self, lane: _Lane, pulled: pulls.Pulled) -> None:
-        topic, broker, queue_id = lane.queue
+    def _lost(self, pull: QueuePull, pulled: pulls.Pulled) -> None:
+        topic, broker, queue_id = pull.queue
         loss = (
-            f"queue {queue_id} of {topic} on {broker}: asked for {lane.at} to {lane.end}, "
+            f"queue {queue_id} of {topic} on {broker}: asked for {pull.offset} to {pull.end}, "
             f"the broker holds {pulled.begin} to {pulled.end}"
         )
         if self._plan.fails_on_loss:
@@ -348,12 +289,12 @@ _HELD: Final[dict[tuple[int, ClientConfig], ClusterConnection]] = {}
 _HELD_MAX: Final = 8
 
 
-def _cluster(config: ClientConfig) -> ClusterConnection:
+def _connection(config: ClientConfig) -> ClusterConnection:
     key = (os.getpid(), config)
     cluster = _HELD.get(key)
     if cluster is None:
         if len(_HELD) >= _HELD_MAX:
-            # Sessions of a parent process are forgotten first: `release` leaves their connections alone.
+            # Those of a parent process are forgotten first: `release` leaves their connections alone.
             _HELD.pop(next(iter(_HELD))).release()
         cluster = _HELD[key] = ClusterConnection.hold(config)
     return cluster

@@ -27,6 +27,7 @@ from rmqpy.client.group.offsets import (
 )
 from rmqpy.client.group.rebalance import Rebalance, View
 from rmqpy.client.group.subscription import Subscriptions
+from rmqpy.client.puller import Puller, PullPlan
 from rmqpy.client.push.concurrent import Concurrent
 from rmqpy.client.push.handlers import ConsumerStats, Handler, Handlers
 from rmqpy.client.push.locks import RENEW_S, Locks
@@ -42,6 +43,7 @@ from rmqpy.client.push.worker_pool import WorkerPool
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
+from rmqpy.remoting import pulls
 
 log = logging.getLogger(__name__)
 
@@ -289,15 +291,12 @@ class Engine:
             revive=self._consumption.revive,
             fail=self.fail,
         )
+        plan = PullPlan(group, messages_max=min(options.prefetch_messages, pulls.MESSAGES_MAX))
         self._owned_queues.reader = QueueReader(
-            cluster,
-            caller,
-            group,
+            Puller(caller, cluster.routes, plan, doubt=self._keeper.look_again),
             self.subscriptions,
             self._consumption.put,
-            self._keeper.look_again,
             self.handlers.statistics,
-            messages_max=options.prefetch_messages,
         )
         self._is_built = True
 

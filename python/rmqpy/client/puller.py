@@ -1,0 +1,277 @@
+"""Puller: reads queues in order, at most one pull of each under way, for every kind of consumer.
+
+Owns the pulls under way and the consequences of what brokers answer: the replica to ask next, the pause after a
+failure, the failure that no repetition mends. Each queue says how far to read ahead (`QueuePull.has_room`), and its
+consumer where to go on. Written once for threads and event loops, over a `Caller`.
+
+For one thread, or one task, at a time; `pull` for one task per queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from rmqpy import errors
+from rmqpy._native import Call, Columns
+from rmqpy.client.retry import BUSY_PAUSE_S
+from rmqpy.client.routes import Route, Routes
+from rmqpy.message import MessageQueue
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.remoting import pulls
+from rmqpy.remoting.client import Caller
+
+log = logging.getLogger(__name__)
+
+
+class PullPlan(NamedTuple):
+    """The pulls of one consumer. Times are seconds."""
+
+    group: str
+    messages_max: int = pulls.MESSAGES_MAX
+    bytes_max: int = pulls.BYTES_MAX
+    #: How long a broker may hold a pull that finds nothing, and how much longer its reply may take.
+    suspend_s: float = pulls.SUSPEND_S
+    reply_s: float = pulls.REPLY_S
+    #: After a failure, and after the refusal of a busy broker.
+    pause_s: float = 1.0
+    busy_pause_s: float = BUSY_PAUSE_S
+    #: Failures of one queue in a row after which it is given up, as it is at once after an error that is not
+    #: retriable. `None`: it is tried until its consumer stops, unless a user has to mend what is wrong.
+    failures_max: int | None = None
+    #: Pauses grow with the number of failures.
+    is_patient: bool = False
+
+
+class QueuePull:
+    """A queue that is read, and the place in it where the next pull goes on."""
+
+    __slots__ = ("address", "end", "failures", "not_before", "offset", "queue", "suggested", "tags", "token")
+
+    def __init__(self, queue: MessageQueue, offset: int, tags: str = "*", *, end: int | None = None) -> None:
+        """`end`: the offset before which reading ends."""
+        self.queue = queue
+        self.tags = tags
+        self.end = end
+        self.address = ""
+        #: Broker id to pull from.
+        self.suggested = 0
+        self.failures = 0
+        self.move(offset)
+
+    def move(self, offset: int) -> None:
+        """Go on from there; a pull under way is for another place."""
+        self.offset = offset
+        self.not_before = 0.0
+        #: The pull under way; 0: none.
+        self.token = 0
+
+    def advance(self, pulled: pulls.Pulled) -> None:
+        """Go on behind what was pulled."""
+        self.offset = pulled.next_offset
+        self.failures = 0
+
+    def has_room(self) -> bool:
+        """True when to read on."""
+        return True
+
+    @property
+    def is_due(self) -> bool:
+        """A pull should be under way, and none is: there is room, and no pause."""
+        return not self.token and self.not_before <= time.monotonic() and self.has_room()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Nothing is left to read."""
+        return self.end is not None and self.offset >= self.end
+
+
+PullT = TypeVar("PullT", bound=QueuePull)
+
+
+class Puller(Generic[PullT]):
+    """Pulls queues for one consumer."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        routes: Routes,
+        plan: PullPlan,
+        *,
+        columns: Columns | None = None,
+        doubt: Callable[[], None] = lambda: None,
+    ) -> None:
+        """With `columns`, replies are decoded into them where they are received: see `Call.rows`. `doubt`: called when
+        a broker does not answer."""
+        self.plan = plan
+        #: The first error that gave a queue up, until `check` raises it.
+        self._failure: errors.RocketMQError | None = None
+        self._caller = caller
+        self._routes = routes
+        self._columns = columns
+        self._doubt = doubt
+        self._inbox = caller.inbox()
+        self._under_way: dict[int, PullT] = {}
+        self._token = 0
+
+    # ---- many queues -------------------------------------------------------------------------------------
+
+    async def look_up(self, queues: Iterable[PullT]) -> None:
+        """Learn the routes of queues to pull now, where they are not known yet."""
+        for pull in list(queues):
+            if pull.is_due and self._route(pull) is None:
+                try:
+                    await self._routes.subscribe(pull.queue.topic, self._caller)
+                except errors.RocketMQError as error:
+                    self._failed(pull, error)
+
+    def start(self, queues: Iterable[PullT], *, under_way_max: int | None = None) -> None:
+        """Start a pull for every queue that is due, has a known route and does not pause. Never suspends."""
+        for pull in queues:
+            if under_way_max is not None and len(self._under_way) >= under_way_max:
+                return
+            if not pull.is_due or (route := self._route(pull)) is None:
+                continue
+            try:
+                pull.address = route.reader(pull.queue.broker, pull.suggested)
+            except errors.RocketMQError as error:
+                self._failed(pull, error)
+            else:
+                self._start(pull)
+
+    async def wait(self, queues: Iterable[PullT], timeout_s: float) -> bool:
+        """Until a pull has completed: True then. Else until the first pause is over, or for so long."""
+        now = time.monotonic()
+        pauses = (pull.not_before - now for pull in queues if pull.not_before > now and pull.has_room())
+        return await self._inbox.wait(max(0.001, min(timeout_s, min(pauses, default=timeout_s))))
+
+    def completed(self) -> Iterator[tuple[PullT, pulls.Pulled]]:
+        """Replies of queues that are still where they were pulled. Failed pulls are tried again after a pause, or are
+        for `check` to raise."""
+        for token, call in self._inbox.take():
+            pull = self._under_way.pop(token, None)
+            if pull is None or pull.token != token:
+                continue  # For a place that is not read any more.
+            pull.token = 0
+            try:
+                pulled = self._read(pull, call)
+            except errors.RocketMQError as error:
+                self._failed(pull, error)
+            else:
+                yield pull, pulled
+
+    def check(self) -> None:
+        """Raise what gave a queue up, or `ClosedError` after `close`."""
+        if self._inbox.completions.is_closed():
+            raise errors.ClosedError("the consumer was closed")
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def close(self) -> None:
+        """Forget what is under way. Idempotent."""
+        self._under_way.clear()
+        self._inbox.close()
+
+    # ---- one queue ---------------------------------------------------------------------------------------
+
+    async def pull(self, pull: PullT) -> pulls.Pulled | None:
+        """Pull a queue once; `None` after a failure and its pause. Raises what gives the queue up."""
+        try:
+            route = await self._routes.subscribe(pull.queue.topic, self._caller)
+            pull.address = route.reader(pull.queue.broker, pull.suggested)
+            timeout = self.plan.suspend_s + self.plan.reply_s
+            call = await self._caller.call(pull.address, pulls.PULL, self._request(pull), timeout=timeout)
+            return self._read(pull, call)
+        except errors.RocketMQError as error:
+            if not self._is_tolerated(pull, error):
+                raise
+        await self._caller.sleep(pull.not_before - time.monotonic())
+        return None
+
+    # ---- failures ----------------------------------------------------------------------------------------
+
+    def pause(self, pull: PullT, *, is_busy: bool = False) -> None:
+        """Count a failure of a queue, and leave it alone for a while."""
+        pull.failures += 1
+        seconds = self.plan.busy_pause_s if is_busy else self.plan.pause_s
+        pull.not_before = time.monotonic() + seconds * (pull.failures if self.plan.is_patient else 1)
+
+    def _failed(self, pull: PullT, error: errors.RocketMQError) -> None:
+        if not self._is_tolerated(pull, error):
+            pull.failures = 0
+            self._failure = self._failure or error
+
+    def _is_tolerated(self, pull: PullT, error: errors.RocketMQError) -> bool:
+        """Have a failed pull repeated after a pause; False when its queue is given up. A broker that does not answer
+        may have moved."""
+        is_busy = isinstance(error, errors.FlowControl)
+        self.pause(pull, is_busy=is_busy)
+        if self._is_final(pull, error):
+            return False
+        if not is_busy:
+            log.warning("reading %s at %d failed and is tried again: %s", pull.queue, pull.offset, error)
+            self._routes.doubt(pull.queue.topic)
+            self._doubt()
+        return True
+
+    def _is_final(self, pull: PullT, error: errors.RocketMQError) -> bool:
+        if self.plan.failures_max is not None:
+            return not error.retriable or pull.failures >= self.plan.failures_max
+        return error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED or isinstance(
+            error, errors.AuthError | errors.GroupNotFound | errors.ClosedError | errors.DecodeError
+        )
+
+    # ---- pieces ------------------------------------------------------------------------------------------
+
+    def _route(self, pull: PullT) -> Route | None:
+        return self._routes.cached(pull.queue.topic, self._caller)
+
+    def _start(self, pull: PullT) -> None:
+        self._token += 1
+        pull.token = self._token
+        self._under_way[self._token] = pull
+        timeout_ms = round((self.plan.suspend_s + self.plan.reply_s) * 1000)
+        completions = self._inbox.completions
+        if self._columns is None:
+            self._caller.client.call(
+                pull.address,
+                pulls.PULL,
+                self._request(pull),
+                timeout_ms=timeout_ms,
+                completions=completions,
+                token=self._token,
+            )
+            return
+        assert pull.end is not None, "columns are of ranges"
+        self._caller.client.pull(
+            pull.address,
+            self._request(pull),
+            self._columns,
+            pull.queue,
+            tags=pull.tags,
+            begin=pull.offset,
+            end=pull.end,
+            timeout_ms=timeout_ms,
+            completions=completions,
+            token=self._token,
+        )
+
+    def _request(self, pull: PullT) -> dict[str, str]:
+        count = self.plan.messages_max
+        return pulls.request(
+            self.plan.group,
+            pull.queue,
+            pull.offset,
+            tags=pull.tags,
+            messages_max=count if pull.end is None else min(count, pull.end - pull.offset),
+            bytes_max=self.plan.bytes_max,
+            suspend_s=self.plan.suspend_s,
+        )
+
+    def _read(self, pull: PullT, call: Call) -> pulls.Pulled:
+        pulled = pulls.read(call, pull.queue, pull.address)
+        pull.suggested = pulled.suggested
+        return pulled
