@@ -14,6 +14,7 @@ mod client;
 pub mod clock;
 mod columns;
 pub mod dataplane;
+#[cfg(feature = "load")]
 pub mod load;
 pub mod message;
 pub mod positions;

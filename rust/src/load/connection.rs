@@ -1,4 +1,4 @@
-//! One connection of a load: requests under way in numbered slots, bytes out, answers in.
+//! One connection of a load: requests in flight in numbered slots, bytes out, answers in.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -7,22 +7,19 @@ use super::plan::{LoadError, Plan, Target};
 use super::protocol::{Answer, Protocol};
 
 /// Bytes of one read; a larger frame makes the buffer grow for its sake.
-pub const READ_BYTES: usize = 256 << 10;
+pub(super) const READ_BYTES: usize = 256 << 10;
 
-/// A request under way, or a place for one.
+/// A request in flight, or a place for one.
 #[derive(Clone, Copy, Default, Debug)]
 struct Slot {
     begin_ns: u64,
     is_busy: bool,
 }
 
-/// One connection.
 #[derive(Debug)]
-pub struct Connection<P> {
-    /// The socket.
-    pub stream: TcpStream,
-    /// Whom it leads to.
-    pub address: String,
+pub(super) struct Connection<P> {
+    pub(super) stream: TcpStream,
+    pub(super) address: String,
     protocol: P,
     slots: Vec<Slot>,
     free: Vec<u32>,
@@ -36,7 +33,7 @@ pub struct Connection<P> {
 
 impl<P: Protocol> Connection<P> {
     /// Connects the `number`th connection of the plan; it blocks.
-    pub fn open(plan: &Plan, target: &Target, number: usize) -> Result<Self, LoadError> {
+    pub(super) fn open(plan: &Plan, target: &Target, number: usize) -> Result<Self, LoadError> {
         let address = &target.address;
         let refused = |reason: String| LoadError::Connect { address: address.clone(), reason };
         let resolved = address
@@ -61,41 +58,41 @@ impl<P: Protocol> Connection<P> {
         })
     }
 
-    /// Whether one more request may be under way.
-    pub fn has_room(&self) -> bool {
+    /// Whether one more request may be in flight.
+    pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Whether nothing is under way.
-    pub fn is_idle(&self) -> bool {
+    /// Whether nothing is in flight.
+    pub(super) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
-    /// Requests under way, by the time they began.
-    pub fn under_way(&self) -> impl Iterator<Item = u64> {
+    /// Requests in flight, by the time they began.
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = u64> {
         self.slots.iter().filter(|slot| slot.is_busy).map(|slot| slot.begin_ns)
     }
 
     /// Makes one more request.
-    pub fn ask(&mut self, begin_ns: u64) {
+    pub(super) fn ask(&mut self, begin_ns: u64) {
         let Some(index) = self.free.pop() else { return };
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         *slot = Slot { begin_ns, is_busy: true };
         self.protocol.ask(index as usize, &mut self.out);
     }
 
-    /// What a frame says that has come.
-    pub fn read(&mut self, frame: &[u8]) -> Result<Option<Answer>, LoadError> {
+    /// The answer in a frame that has come.
+    pub(super) fn read(&mut self, frame: &[u8]) -> Result<Option<Answer>, LoadError> {
         self.protocol.read(frame, &mut self.out).map_err(|reason| self.lost(&reason))
     }
 
-    /// Why a request was refused.
-    pub fn remark(&mut self, frame: &[u8]) -> String {
+    /// The reason of a refusal.
+    pub(super) fn remark(&mut self, frame: &[u8]) -> String {
         self.protocol.remark(frame)
     }
 
     /// The request of this slot has its answer: when it began. `None` when there is no such request.
-    pub fn settle(&mut self, slot: usize) -> Option<u64> {
+    pub(super) fn settle(&mut self, slot: usize) -> Option<u64> {
         let place = self.slots.get_mut(slot).filter(|place| place.is_busy)?;
         place.is_busy = false;
         self.free.push(slot as u32);
@@ -103,7 +100,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Writes what there is. Tells when that has changed whether the socket is full: `Some(true)` when it now is.
-    pub fn flush(&mut self) -> Result<Option<bool>, LoadError> {
+    pub(super) fn flush(&mut self) -> Result<Option<bool>, LoadError> {
         let is_full = !self.write()?;
         Ok((std::mem::replace(&mut self.is_full, is_full) != is_full).then_some(is_full))
     }
@@ -124,7 +121,7 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Reads once into `buffer`, behind what was kept; the bytes there now, 0 when nothing came.
-    pub fn receive(&mut self, buffer: &mut Vec<u8>) -> Result<usize, LoadError> {
+    pub(super) fn receive(&mut self, buffer: &mut Vec<u8>) -> Result<usize, LoadError> {
         let kept = self.partial.len();
         let frame = P::size(&self.partial).map_err(|reason| self.lost(&reason))?.unwrap_or_default();
         buffer.resize(buffer.len().max(READ_BYTES + kept).max(frame), 0);
@@ -149,12 +146,12 @@ impl<P: Protocol> Connection<P> {
     }
 
     /// Keeps the front of a frame until the rest comes.
-    pub fn keep(&mut self, partial: &[u8]) {
+    pub(super) fn keep(&mut self, partial: &[u8]) {
         self.partial.extend_from_slice(partial);
     }
 
-    /// Why this connection is of no more use.
-    pub fn lost(&self, reason: &str) -> LoadError {
+    /// The reason why this connection is of no more use.
+    pub(super) fn lost(&self, reason: &str) -> LoadError {
         LoadError::Lost { address: self.address.clone(), reason: reason.to_owned() }
     }
 }

@@ -1,11 +1,11 @@
-//! Load for a broker, and what it said to it: the native half of `rmqpy bench`.
+//! Load generator: the native half of `rmqpy bench`.
 //!
-//! A [`Plan`] says what to ask of whom and how fast; [`Load`] does it and measures. It speaks to any RocketMQ broker
+//! A [`Plan`] names brokers, requests and their rate; [`Load`] carries it out and measures. It speaks to any RocketMQ broker
 //! (`rocketmq`; another [`Protocol`] is a type parameter), over connections of its own that know nothing but sends and
 //! pulls, because it shares the machine with the broker it measures: requests are made once and only their numbers
 //! change, many travel in one write and many answers in one read (`connection`), and no message allocates.
 //!
-//! Two ways to offer load. *Closed loop*: every connection keeps `window` requests under way, as fast as answers come;
+//! Two ways to offer load. *Closed loop*: every connection keeps `window` requests in flight, as fast as answers come;
 //! for capacity. *Open loop*: requests are due at fixed times (`schedule`), and a latency counts from the time a request
 //! was due, not from when the generator got round to it; for percentiles. What was due and never answered counts with
 //! the time it has waited, so a broker that stalls cannot hide it.
@@ -17,7 +17,7 @@
 mod connection;
 mod plan;
 mod protocol;
-mod ready;
+mod readiness;
 mod report;
 mod rocketmq;
 mod schedule;
@@ -26,7 +26,7 @@ mod usage;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -39,22 +39,20 @@ pub use rocketmq::RocketMq;
 
 use statistics::LoadStatistics;
 use usage::Usage;
-use worker::Worker;
+use worker::{Run, Worker};
 
-/// What workers, the watch and the owner share.
+/// The end of a load, for its owner.
 #[derive(Debug, Default)]
-struct Shared {
-    is_stopped: AtomicBool,
-    /// Messages accepted or received so far, for a progress line.
-    messages: AtomicU64,
+struct Ending {
     report: Mutex<Option<Result<Report, LoadError>>>,
-    done: Condvar,
+    has_come: Condvar,
 }
 
 /// A plan being carried out.
 #[derive(Debug)]
 pub struct Load {
-    shared: Arc<Shared>,
+    run: Arc<Run>,
+    ending: Arc<Ending>,
 }
 
 impl Load {
@@ -65,10 +63,10 @@ impl Load {
     pub fn start<P: Protocol>(plan: Plan) -> Result<Self, LoadError> {
         plan.check()?;
         let plan = Arc::new(plan);
-        let shared = Arc::new(Shared::default());
+        let (run, ending) = (Arc::new(Run::default()), Arc::new(Ending::default()));
         let threads = plan.threads.min(plan.connections);
         let mut workers = (0..threads)
-            .map(|index| Worker::<P>::connect(&plan, &shared, index))
+            .map(|index| Worker::<P>::connect(&plan, &run, index))
             .collect::<Result<Vec<_>, _>>()?;
         // Connected first, begun together.
         let begin = Instant::now();
@@ -78,20 +76,20 @@ impl Load {
             .map(|(index, worker)| spawn(format!("rmq-load-{index}"), move || worker.run(begin)))
             .collect::<Result<Vec<_>, _>>();
         let watched = handles.and_then(|handles| {
-            let shared = Arc::clone(&shared);
-            spawn("rmq-load-watch".to_owned(), move || watch(&plan, &shared, begin, handles))
+            let ending = Arc::clone(&ending);
+            spawn("rmq-load-watch".to_owned(), move || watch(&plan, &ending, begin, handles))
         });
         if watched.is_err() {
-            shared.is_stopped.store(true, Ordering::Relaxed);
+            run.is_stopped.store(true, Ordering::Relaxed);
         }
-        watched.map(|_| Self { shared })
+        watched.map(|_| Self { run, ending })
     }
 
     /// Waits up to `timeout` for the end; whether it has come.
     pub fn wait(&self, timeout: Duration) -> bool {
-        let mut report = self.shared.report.lock();
+        let mut report = self.ending.report.lock();
         if report.is_none() {
-            self.shared.done.wait_for(&mut report, timeout);
+            self.ending.has_come.wait_for(&mut report, timeout);
         }
         report.is_some()
     }
@@ -99,20 +97,20 @@ impl Load {
     /// Messages accepted or received since the beginning.
     #[must_use]
     pub fn messages(&self) -> u64 {
-        self.shared.messages.load(Ordering::Relaxed)
+        self.run.messages.load(Ordering::Relaxed)
     }
 
     /// Sends nothing more; the end comes with the answers to what is under way.
     pub fn stop(&self) {
-        self.shared.is_stopped.store(true, Ordering::Relaxed);
+        self.run.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// What was measured, once; `None` before the end.
+    /// The measurements, once; `None` before the end.
     ///
     /// # Errors
     /// When a connection broke, or a broker stopped answering.
     pub fn report(&self) -> Option<Result<Report, LoadError>> {
-        self.shared.report.lock().take()
+        self.ending.report.lock().take()
     }
 }
 
@@ -129,10 +127,10 @@ fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name).spawn(work).map_err(|error| LoadError::Thread(error.to_string()))
 }
 
-/// Samples the processors' time around the measured interval, then collects what the workers found.
+/// Samples the processors' time around the measured interval, then collects the counts of the workers.
 fn watch(
     plan: &Plan,
-    shared: &Shared,
+    ending: &Ending,
     begin: Instant,
     workers: Vec<JoinHandle<Result<LoadStatistics, LoadError>>>,
 ) {
@@ -156,6 +154,6 @@ fn watch(
         }
     }
     let report = failure.map_or_else(|| Ok(Report::new(plan, &total, &before, &after)), Err);
-    *shared.report.lock() = Some(report);
-    shared.done.notify_all();
+    *ending.report.lock() = Some(report);
+    ending.has_come.notify_all();
 }

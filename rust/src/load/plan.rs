@@ -1,17 +1,17 @@
-//! What is asked of whom, how fast and for how long.
+//! Plan of a load: brokers, requests, rate and duration.
 
 use std::time::Duration;
 
 use crate::remoting::Encoding;
 
 /// Connections of one plan; a process may open 20,000 files on the machines we know.
-pub const CONNECTIONS_MAX: usize = 10_000;
-/// Requests under way on one connection.
-pub const WINDOW_MAX: usize = 65_536;
+const CONNECTIONS_MAX: usize = 10_000;
+/// Requests in flight on one connection.
+const WINDOW_MAX: usize = 65_536;
 /// Largest request body, as frames allow with room for the header.
-pub const BODY_BYTES_MAX: usize = 15 << 20;
+const BODY_BYTES_MAX: usize = 15 << 20;
 
-/// Where one queue is read from.
+/// A queue, and where it is read from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position {
     /// Queue of the topic.
@@ -31,7 +31,7 @@ pub struct Target {
     pub queues: Vec<Position>,
 }
 
-/// What every request does.
+/// The kind of every request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     /// Sends messages.
@@ -48,10 +48,10 @@ pub enum Work {
     },
 }
 
-/// What is asked of whom, how fast and for how long.
+/// Brokers, requests, rate and duration of a load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What every request does.
+    /// The kind of every request.
     pub work: Work,
     /// Brokers; connections are dealt among them.
     pub targets: Vec<Target>,
@@ -63,7 +63,7 @@ pub struct Plan {
     pub encoding: Encoding,
     /// Connections of all threads together.
     pub connections: usize,
-    /// Requests under way on each connection, at most.
+    /// Requests in flight on each connection, at most.
     pub window: usize,
     /// Threads the connections are dealt among.
     pub threads: usize,
@@ -81,7 +81,7 @@ pub struct Plan {
     pub pids: Vec<u32>,
 }
 
-/// Why a plan was not carried out.
+/// A plan that was not carried out.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LoadError {
     /// A setting is out of its bounds.
@@ -93,25 +93,25 @@ pub enum LoadError {
     /// A broker cannot be reached.
     #[error("cannot connect to {address}: {reason}")]
     Connect {
-        /// Whom.
+        /// The broker.
         address: String,
-        /// What the system said.
+        /// The reason the system gave.
         reason: String,
     },
     /// A connection ended, or carried what is no answer.
     #[error("lost the connection to {address}: {reason}")]
     Lost {
-        /// Whom.
+        /// The broker.
         address: String,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
     /// A broker stopped answering.
     #[error("{address} gave no answer for {seconds} s")]
     Silent {
-        /// Whom.
+        /// The broker.
         address: String,
-        /// How long it was waited for.
+        /// Seconds it was waited for.
         seconds: u64,
     },
     /// A thread could not be had.
@@ -121,8 +121,7 @@ pub enum LoadError {
 
 impl Plan {
     /// Moment of the end, from the beginning.
-    #[must_use]
-    pub fn end(&self) -> Duration {
+    pub(super) fn end(&self) -> Duration {
         self.warm_up.saturating_add(self.duration)
     }
 
@@ -139,7 +138,7 @@ impl Plan {
     ///
     /// # Errors
     /// With the setting to change.
-    pub fn check(&self) -> Result<(), LoadError> {
+    pub(super) fn check(&self) -> Result<(), LoadError> {
         let is_open_loop_possible = match self.rate {
             Some(rate) => rate.is_finite() && rate > 0.0,
             None => true,

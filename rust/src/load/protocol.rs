@@ -1,4 +1,4 @@
-//! The seam between a load and the protocol it is spoken in: how a request is made, and what an answer says.
+//! Protocol of a load: the seam behind which requests are made and answers read.
 //!
 //! A load knows slots, times and bytes; what the bytes mean is known here only. `RocketMq` is the one of this crate. The
 //! comparison with other brokers has more (`examples/peer_load`), so that all of them bear the same load from the same
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 
 use super::plan::{LoadError, Plan, Target};
 
-/// What a load knows of a protocol. Each connection has its own value, with whatever it has to remember of its slots.
+/// A protocol, as a load knows it. Each connection has its own value, with whatever it has to remember of its slots.
 ///
 /// No method but `open` may wait, and none should allocate for a message: the load shares the machine with the broker.
 pub trait Protocol: Sized + Send + 'static {
@@ -19,7 +19,7 @@ pub trait Protocol: Sized + Send + 'static {
     /// When the requests cannot be made, or the broker does not agree.
     fn open(plan: &Plan, target: &Target, number: usize, stream: &mut TcpStream) -> Result<Self, LoadError>;
 
-    /// Appends the next request of `slot`, which is below the plan's window and has none under way.
+    /// Appends the next request of `slot`, which is below the plan's window and has none in flight.
     fn ask(&mut self, slot: usize, out: &mut Vec<u8>);
 
     /// Size of the frame at the front of `bytes`, once they tell it; more of it may still be to come.
@@ -28,31 +28,31 @@ pub trait Protocol: Sized + Send + 'static {
     /// When this is no frame: the connection is of no more use.
     fn size(bytes: &[u8]) -> Result<Option<usize>, String>;
 
-    /// What a whole frame says; `None` when no request is at its end with it. What the broker is owed in turn goes to `out`.
+    /// The answer in a whole frame; `None` when no request is at its end with it. What the broker is owed in turn goes to `out`.
     ///
     /// # Errors
     /// When it cannot be read: the connection is of no more use.
     fn read(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<Option<Answer>, String>;
 
-    /// Why the frame's request was refused, for people.
+    /// The reason of a refusal, for people.
     fn remark(&mut self, frame: &[u8]) -> String;
 }
 
 /// The end of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Whose.
+    /// Slot of the request.
     pub slot: usize,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// Messages were stored, or came.
     Done {
-        /// How many.
+        /// Their number.
         messages: u64,
         /// Their size: of bodies as sent, or of everything as received.
         bytes: u64,

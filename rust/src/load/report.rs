@@ -1,4 +1,4 @@
-//! What a load found, for people and programs.
+//! Report of a load, for people and programs.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::usage::Usage;
 const QUANTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
 
-/// What a load found.
+/// The measurements of a load.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report(Value);
 

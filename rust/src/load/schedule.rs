@@ -1,10 +1,10 @@
-//! When requests are due: the closed loop's "now", and the open loop's fixed times.
+//! Schedule of an open loop: the fixed times at which requests are due.
 //!
 //! Times are nanoseconds since the load began.
 
 /// Due times of one thread's requests.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub(super) struct Schedule {
     interval_ns: f64,
     /// Threads interleave, so that they do not all send at once.
     phase_ns: f64,
@@ -13,19 +13,18 @@ pub struct Schedule {
 
 impl Schedule {
     /// `rate` requests a second over all `threads`; this is the `index`th of them.
-    pub fn new(rate: f64, threads: usize, index: usize) -> Self {
+    pub(super) fn new(rate: f64, threads: usize, index: usize) -> Self {
         let interval_ns = 1e9 * threads as f64 / rate;
         Self { interval_ns, phase_ns: interval_ns * index as f64 / threads as f64, next: 0 }
     }
 
-    /// When the next request is due.
-    pub fn due_ns(&self) -> u64 {
+    pub(super) fn due_ns(&self) -> u64 {
         // By multiplication: adding intervals up would drift.
         (self.phase_ns + self.interval_ns * self.next as f64) as u64
     }
 
     /// The next request has been sent, or given up.
-    pub fn advance(&mut self) {
+    pub(super) fn advance(&mut self) {
         self.next += 1;
     }
 }

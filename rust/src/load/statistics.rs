@@ -1,4 +1,4 @@
-//! What one thread has counted, and the sum over threads.
+//! Statistics of one thread of a load, and their sum over threads.
 
 use std::collections::BTreeMap;
 
@@ -11,52 +11,49 @@ const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Three digits: an error of 0.1 %.
 const PRECISION: u8 = 3;
 /// A request sent later than this after it was due has missed its schedule.
-pub const LATE_NS: u64 = 1_000_000;
+const LATE_NS: u64 = 1_000_000;
 
 /// Requests a broker did not accept.
 #[derive(Clone, Debug, Default)]
-pub struct Refusals {
-    /// How many.
-    pub count: u64,
-    /// What the first of them said.
-    pub remark: String,
+pub(super) struct Refusals {
+    pub(super) count: u64,
+    /// Of the first of them.
+    pub(super) remark: String,
 }
 
-/// What one thread has counted.
 #[derive(Clone, Debug)]
-pub struct LoadStatistics {
+pub(super) struct LoadStatistics {
     warm_up_ns: u64,
     end_ns: u64,
     is_open_loop: bool,
     /// Nanoseconds of each measured request.
-    pub latency_ns: Histogram<u64>,
+    pub(super) latency_ns: Histogram<u64>,
     /// Messages whose requests were measured.
-    pub messages: u64,
+    pub(super) messages: u64,
     /// Likewise, bytes of bodies as sent, or of records as received.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// Messages accepted or received in all, warm-up and tail included.
-    pub messages_total: u64,
+    pub(super) messages_total: u64,
     /// Requests sent in all.
-    pub requests_total: u64,
+    pub(super) requests_total: u64,
     /// Pulls that brought nothing.
-    pub empty: u64,
+    pub(super) empty: u64,
     /// Refusals by response code.
-    pub refused: BTreeMap<i32, Refusals>,
+    pub(super) refused: BTreeMap<i32, Refusals>,
     /// Requests without an answer at the end.
-    pub unanswered: u64,
+    pub(super) unanswered: u64,
     /// Open loop: requests due before the end that were never sent.
-    pub unsent: u64,
+    pub(super) unsent: u64,
     /// Open loop: measured requests sent more than a millisecond after they were due.
-    pub late: u64,
+    pub(super) late: u64,
     /// Open loop: the largest such delay.
-    pub lag_ns_max: u64,
+    pub(super) lag_ns_max: u64,
     /// Where the measured interval really ended: earlier than planned when the count was reached.
-    pub until_ns: u64,
+    pub(super) until_ns: u64,
 }
 
 impl LoadStatistics {
-    /// Nothing counted yet.
-    pub fn new(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
         let nanoseconds =
             |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         Self {
@@ -80,17 +77,17 @@ impl LoadStatistics {
     }
 
     /// Planned end of the measured interval.
-    pub fn end_ns(&self) -> u64 {
+    pub(super) fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
     /// Seconds that were measured.
-    pub fn interval_s(&self) -> f64 {
+    pub(super) fn interval_s(&self) -> f64 {
         self.until_ns.saturating_sub(self.warm_up_ns) as f64 / 1e9
     }
 
     /// Nothing more is sent, from `now_ns` on; what follows are answers to what is under way.
-    pub fn close(&mut self, now_ns: u64) {
+    pub(super) fn close(&mut self, now_ns: u64) {
         self.until_ns = now_ns.min(self.end_ns);
     }
 
@@ -98,7 +95,7 @@ impl LoadStatistics {
     ///
     /// The closed loop measures what comes within the interval. The open loop measures what was due in it, however
     /// late it comes.
-    pub fn complete(&mut self, begin_ns: u64, now_ns: u64, messages: u64, bytes: u64) {
+    pub(super) fn complete(&mut self, begin_ns: u64, now_ns: u64, messages: u64, bytes: u64) {
         self.messages_total += messages;
         if self.is_measured(if self.is_open_loop { begin_ns } else { now_ns }) {
             // Answers to the last requests of a counted run come after its close.
@@ -112,7 +109,7 @@ impl LoadStatistics {
     }
 
     /// A request due at `due_ns` is sent at `now_ns`.
-    pub fn send(&mut self, due_ns: u64, now_ns: u64) {
+    pub(super) fn send(&mut self, due_ns: u64, now_ns: u64) {
         self.requests_total += 1;
         let lag_ns = now_ns.saturating_sub(due_ns);
         if self.is_open_loop && self.is_measured(due_ns) {
@@ -122,7 +119,7 @@ impl LoadStatistics {
     }
 
     /// A request was refused.
-    pub fn refuse(&mut self, code: i32, remark: impl FnOnce() -> String) {
+    pub(super) fn refuse(&mut self, code: i32, remark: impl FnOnce() -> String) {
         let refusals = self.refused.entry(code).or_default();
         if refusals.count == 0 {
             refusals.remark = remark();
@@ -132,14 +129,14 @@ impl LoadStatistics {
 
     /// A request that began at `begin_ns` is given up at `now_ns`. What it has waited is counted where leaving it out
     /// would make a stalled broker look quick.
-    pub fn give_up(&mut self, begin_ns: u64, now_ns: u64) {
+    pub(super) fn give_up(&mut self, begin_ns: u64, now_ns: u64) {
         if self.is_open_loop && self.is_measured(begin_ns) {
             self.latency_ns.saturating_record(now_ns.saturating_sub(begin_ns));
         }
     }
 
-    /// Adds what another thread has counted.
-    pub fn merge(&mut self, other: &Self) {
+    /// Adds those of another thread.
+    pub(super) fn merge(&mut self, other: &Self) {
         // Equal bounds: cannot fail.
         let _ = self.latency_ns.add(&other.latency_ns);
         self.messages += other.messages;

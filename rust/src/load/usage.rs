@@ -2,25 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-/// How often the watch looks whether everybody is done.
-pub const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which the watch looks whether all workers are done.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What had been used at one moment. Seconds of processor time.
+/// Seconds of processor time used up to one moment.
 #[derive(Clone, Debug)]
-pub struct Usage {
-    /// When.
-    pub at: Instant,
+pub(super) struct Usage {
+    pub(super) at: Instant,
     /// This process.
-    pub own: f64,
+    pub(super) own: f64,
     /// Each watched process; `None` where it cannot be told.
-    pub watched: Vec<Option<f64>>,
+    pub(super) watched: Vec<Option<f64>>,
     /// All processors together, busy.
-    pub machine: Option<f64>,
+    pub(super) machine: Option<f64>,
 }
 
 impl Usage {
-    /// What has been used up to now.
-    pub fn now(pids: &[u32]) -> Self {
+    pub(super) fn now(pids: &[u32]) -> Self {
         let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
         let process = |name: &str| {
             let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).ok()?;

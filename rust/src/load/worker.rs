@@ -4,24 +4,31 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::connection::{Connection, READ_BYTES};
 use super::plan::{LoadError, Plan, Work};
 use super::protocol::{Outcome, Protocol};
-use super::ready::{Ready, SLEEP_MAX};
+use super::readiness::{Readiness, SLEEP_MAX};
 use super::schedule::Schedule;
 use super::statistics::LoadStatistics;
 
+/// A run of a plan, as its workers and its owner share it.
+#[derive(Debug, Default)]
+pub(super) struct Run {
+    pub(super) is_stopped: AtomicBool,
+    /// Messages accepted or received so far, for a progress line.
+    pub(super) messages: AtomicU64,
+}
+
 /// One thread's share of a plan.
 #[derive(Debug)]
-pub struct Worker<P> {
+pub(super) struct Worker<P> {
     plan: Arc<Plan>,
-    shared: Arc<Shared>,
+    run: Arc<Run>,
     connections: Vec<Connection<P>>,
-    ready: Ready,
+    readiness: Readiness,
     schedule: Option<Schedule>,
     /// Which connection the open loop uses next.
     next: usize,
@@ -33,11 +40,11 @@ pub struct Worker<P> {
 
 impl<P: Protocol> Worker<P> {
     /// Connects the share of the `index`th thread.
-    pub fn connect(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Result<Self, LoadError> {
+    pub(super) fn connect(plan: &Arc<Plan>, run: &Arc<Run>, index: usize) -> Result<Self, LoadError> {
         let threads = plan.threads.min(plan.connections);
         let mine = (index..plan.connections).step_by(threads);
         let connections = mine.map(|number| open(plan, number)).collect::<Result<Vec<_>, _>>()?;
-        let ready = Ready::new(&connections, plan.rate.is_none(), plan.timeout)?;
+        let readiness = Readiness::new(&connections, plan.rate.is_none(), plan.timeout)?;
         let messages_each = plan.messages_each() as f64;
         let share = |count: u64| (count + index as u64) / threads as u64;
         Ok(Self {
@@ -45,22 +52,22 @@ impl<P: Protocol> Worker<P> {
             quota: plan.count.map_or(u64::MAX, share),
             statistics: LoadStatistics::new(plan),
             plan: Arc::clone(plan),
-            shared: Arc::clone(shared),
+            run: Arc::clone(run),
             connections,
-            ready,
+            readiness,
             next: 0,
             buffer: vec![0; READ_BYTES],
         })
     }
 
     /// Carries out the plan; returns when the last answer has come, or is not waited for any more.
-    pub fn run(mut self, origin: Instant) -> Result<LoadStatistics, LoadError> {
+    pub(super) fn run(mut self, origin: Instant) -> Result<LoadStatistics, LoadError> {
         // Sleeps of the open loop end when they should; the default lets them be 50 us late. Only precision is lost
         // where it cannot be set.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let now_ns = || origin.elapsed().as_nanos() as u64;
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
-        let mut heard_ns = 0;
+        let mut answered_ns = 0;
         let mut is_offering = true;
         let mut ready = Vec::new();
         for index in 0..self.connections.len() {
@@ -76,24 +83,24 @@ impl<P: Protocol> Worker<P> {
             if is_offering && !self.may_offer(now) {
                 is_offering = false;
                 self.statistics.close(now);
-                heard_ns = now;
+                answered_ns = now;
             }
             if self.connections.iter().all(Connection::is_idle) {
-                heard_ns = now;
+                answered_ns = now;
                 if !is_offering {
                     break;
                 }
-            } else if now.saturating_sub(heard_ns) > timeout_ns {
+            } else if now.saturating_sub(answered_ns) > timeout_ns {
                 if is_offering {
                     return Err(self.silent());
                 }
                 break;
             }
-            self.ready.wait(&mut ready, self.sleep(now, is_offering))?;
+            self.readiness.wait(&mut ready, self.sleep(now, is_offering))?;
             for &index in &ready {
                 if self.receive(index, origin)? {
-                    heard_ns = now_ns();
-                    self.refill(index, heard_ns);
+                    answered_ns = now_ns();
+                    self.refill(index, answered_ns);
                 }
                 self.flush(index)?;
             }
@@ -106,9 +113,9 @@ impl<P: Protocol> Worker<P> {
         now_ns < self.statistics.end_ns() && self.may_go_on()
     }
 
-    /// Whether neither the count is reached nor somebody has had enough.
+    /// Whether neither the count is reached nor the load was stopped.
     fn may_go_on(&self) -> bool {
-        self.quota > 0 && !self.shared.is_stopped.load(Ordering::Relaxed)
+        self.quota > 0 && !self.run.is_stopped.load(Ordering::Relaxed)
     }
 
     /// Closed loop: as many requests as the window has room for.
@@ -154,7 +161,7 @@ impl<P: Protocol> Worker<P> {
     fn flush(&mut self, index: usize) -> Result<(), LoadError> {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         match connection.flush()? {
-            Some(is_full) => self.ready.want(index, connection, is_full),
+            Some(is_full) => self.readiness.want(index, connection, is_full),
             None => Ok(()),
         }
     }
@@ -185,7 +192,7 @@ impl<P: Protocol> Worker<P> {
             connection.keep(rest);
         }
         self.buffer = buffer;
-        self.shared.messages.fetch_add(self.statistics.messages_total - before, Ordering::Relaxed);
+        self.run.messages.fetch_add(self.statistics.messages_total - before, Ordering::Relaxed);
         Ok(filled > 0)
     }
 
@@ -210,7 +217,7 @@ impl<P: Protocol> Worker<P> {
 
     /// What has no answer, or was never sent, counts with the time it has waited.
     fn give_up(&mut self, now_ns: u64) {
-        for begin_ns in self.connections.iter().flat_map(Connection::under_way) {
+        for begin_ns in self.connections.iter().flat_map(Connection::in_flight) {
             self.statistics.unanswered += 1;
             self.statistics.give_up(begin_ns, now_ns);
         }

@@ -8,24 +8,21 @@ use crate::remoting::{Encoding, HeaderError};
 
 /// The two numbers every answer has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Head {
-    /// Response code.
-    pub code: i32,
-    /// Which request it answers.
-    pub opaque: i32,
+pub(super) struct Head {
+    pub(super) code: i32,
+    pub(super) opaque: i32,
 }
 
 /// Reads answers; keeps what makes that quick.
 #[derive(Debug)]
-pub struct Reader {
+pub(super) struct AnswerReader {
     code: Finder<'static>,
     opaque: Finder<'static>,
     header: Header,
 }
 
-impl Reader {
-    /// A reader, for one connection.
-    pub fn new() -> Self {
+impl AnswerReader {
+    pub(super) fn new() -> Self {
         Self { code: Finder::new("\"code\":"), opaque: Finder::new("\"opaque\":"), header: Header::new() }
     }
 
@@ -33,7 +30,7 @@ impl Reader {
     ///
     /// # Errors
     /// When the header cannot be read.
-    pub fn read(&mut self, frame: &Frame<'_>) -> Result<Head, HeaderError> {
+    pub(super) fn read(&mut self, frame: &Frame<'_>) -> Result<Head, HeaderError> {
         let quick = match frame.encoding {
             Encoding::Binary => binary(frame.header),
             Encoding::Json => self.json(frame.header),
@@ -46,7 +43,7 @@ impl Reader {
     }
 
     /// The remark of an answer, for telling people.
-    pub fn remark(&mut self, frame: &Frame<'_>) -> String {
+    pub(super) fn remark(&mut self, frame: &Frame<'_>) -> String {
         match self.header.decode(frame) {
             Ok(()) => self.header.remark().unwrap_or_default().to_owned(),
             Err(error) => error.to_string(),
@@ -70,8 +67,8 @@ fn binary(header: &[u8]) -> Option<Head> {
     Some(Head { code: i16::from_be_bytes([c0, c1]).into(), opaque: i32::from_be_bytes([o0, o1, o2, o3]) })
 }
 
-/// How many records a pull brought: they stand end to end, each with its size in front.
-pub fn records(mut body: &[u8]) -> u64 {
+/// Number of records a pull brought: they stand end to end, each with its size in front.
+pub(super) fn records(mut body: &[u8]) -> u64 {
     let mut count = 0;
     while let Some(size) = body.first_chunk::<4>() {
         let size = u32::from_be_bytes(*size) as usize;
@@ -93,7 +90,7 @@ mod tests {
 
     fn check(bytes: &[u8], expected: Head) {
         let (frame, _) = split(bytes, &FrameLimits::default()).unwrap().unwrap();
-        assert_eq!(Reader::new().read(&frame).unwrap(), expected);
+        assert_eq!(AnswerReader::new().read(&frame).unwrap(), expected);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::protocol::{Answer, Outcome, Protocol};
 use crate::clock::SystemClock;
 use crate::remoting::codes::response;
 use crate::remoting::frame::{self, Frame, FrameLimits};
-use answers::{Reader, records};
+use answers::{AnswerReader, records};
 use requests::{Numbers, OPAQUE_BASE, Template};
 
 /// One connection's requests, and where its readers are.
@@ -23,10 +23,10 @@ pub struct RocketMq {
     /// Next queue of a connection that sends.
     turn: usize,
     id: Cell<u32>,
-    reader: Reader,
+    reader: AnswerReader,
 }
 
-/// What to ask of one queue.
+/// The request to one queue.
 #[derive(Debug)]
 struct Queue {
     template: Template,
@@ -44,7 +44,7 @@ struct Place {
 impl Protocol for RocketMq {
     fn open(plan: &Plan, target: &Target, number: usize, _: &mut TcpStream) -> Result<Self, LoadError> {
         let now_ms = SystemClock::shared().wall_ms();
-        let queue = |at: &super::Position| {
+        let queue = |at: &super::plan::Position| {
             let template = Template::new(plan, target, *at, number as u32, now_ms)?;
             Ok(Queue { template, begin: at.begin })
         };
@@ -61,7 +61,7 @@ impl Protocol for RocketMq {
             queues,
             turn,
             id: Cell::new(0),
-            reader: Reader::new(),
+            reader: AnswerReader::new(),
         })
     }
 

@@ -13,7 +13,7 @@ use crate::remoting::frame::PREFIX_BYTES;
 use crate::remoting::header::HeaderWriter;
 
 /// Opaque of slot 0. JSON numbers have no leading zeros, so values are chosen that all have ten digits.
-pub const OPAQUE_BASE: u32 = 1_000_000_000;
+pub(super) const OPAQUE_BASE: u32 = 1_000_000_000;
 /// Where a binary header has its opaque: behind code, language and version.
 const BINARY_OPAQUE_AT: usize = PREFIX_BYTES + 5;
 /// The subscription travels with the pull; nothing is committed, nothing waits.
@@ -27,7 +27,7 @@ const ID_MARK: &str = "!!!!!!!!";
 
 /// One request, ready but for its numbers.
 #[derive(Debug)]
-pub struct Template {
+pub(super) struct Template {
     frame: Vec<u8>,
     encoding: Encoding,
     opaque_at: usize,
@@ -38,13 +38,13 @@ pub struct Template {
 
 /// The numbers of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Numbers<'a> {
+pub(super) struct Numbers<'a> {
     /// Which answer will be this request's.
-    pub opaque: u32,
+    pub(super) opaque: u32,
     /// Where a pull begins.
-    pub offset: u64,
+    pub(super) offset: u64,
     /// Counts the unique ids of the connection.
-    pub id: &'a std::cell::Cell<u32>,
+    pub(super) id: &'a std::cell::Cell<u32>,
 }
 
 impl Template {
@@ -52,7 +52,7 @@ impl Template {
     ///
     /// # Errors
     /// When it does not fit a frame.
-    pub fn new(
+    pub(super) fn new(
         plan: &Plan,
         target: &Target,
         at: Position,
@@ -96,7 +96,7 @@ impl Template {
     }
 
     /// Appends the request to `out`.
-    pub fn put(&self, out: &mut Vec<u8>, numbers: Numbers<'_>) {
+    pub(super) fn put(&self, out: &mut Vec<u8>, numbers: Numbers<'_>) {
         let start = out.len();
         out.extend_from_slice(&self.frame);
         let Some(frame) = out.get_mut(start..) else { return };

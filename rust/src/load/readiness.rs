@@ -1,4 +1,4 @@
-//! Which connections have something to read, or room to write.
+//! Readiness of connections: something to read, or room to write.
 //!
 //! A single connection in the closed loop leaves nothing to choose between: it blocks in `read` instead, which saves a
 //! system call for every message. All others are watched by an epoll instance.
@@ -15,21 +15,21 @@ use super::plan::LoadError;
 use super::protocol::Protocol;
 
 /// Longest sleep: how late a stop may be noticed.
-pub const SLEEP_MAX: Duration = Duration::from_millis(100);
+pub(super) const SLEEP_MAX: Duration = Duration::from_millis(100);
 const EVENTS_MAX: usize = 256;
 
 /// A way to wait for connections.
 #[derive(Debug)]
-pub enum Ready {
+pub(super) enum Readiness {
     /// There is one connection, and it blocks.
     Only,
     /// None blocks.
     Any(OwnedFd),
 }
 
-impl Ready {
+impl Readiness {
     /// Watches `connections`. One that is alone blocks, unless times of sending matter.
-    pub fn new<P: Protocol>(
+    pub(super) fn new<P: Protocol>(
         connections: &[Connection<P>],
         may_block: bool,
         timeout: Duration,
@@ -52,7 +52,7 @@ impl Ready {
     }
 
     /// From now on the `index`th connection is waited for to be writable too, or not any more.
-    pub fn want<P: Protocol>(
+    pub(super) fn want<P: Protocol>(
         &self,
         index: usize,
         connection: &Connection<P>,
@@ -65,7 +65,7 @@ impl Ready {
     }
 
     /// Puts the connections to look at into `ready`; none when `sleep` is over first.
-    pub fn wait(&self, ready: &mut Vec<usize>, sleep: Duration) -> Result<(), LoadError> {
+    pub(super) fn wait(&self, ready: &mut Vec<usize>, sleep: Duration) -> Result<(), LoadError> {
         ready.clear();
         let Self::Any(epoll) = self else {
             ready.push(0);
