@@ -18,7 +18,8 @@ use rmqpy::message::record::RecordFields;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::OsDisk;
 use rmqpy::store::{
-    Arrivals, ConsumeQueue, Durability, Get, GetResult, KeyHashes, Options, Progress, Put, PutError, Store,
+    Arrivals, ConsumeQueue, Durability, Get, GetResult, KeyHashes, Options, Put, PutError, RecoveryProgress,
+    Store,
 };
 
 const PROPERTIES: &[u8] = b"UNIQ_KEY\x01AC11000100001234567890ABCDEF0000\x02WAIT\x01true\x02";
@@ -52,7 +53,7 @@ fn put<'a>(store: &Store, body: &'a [u8]) -> Put<'a> {
 }
 
 fn open(options: Options) -> Arc<Store> {
-    Store::open(options, OsDisk::shared(), SystemClock::shared(), &Progress::default()).unwrap()
+    Store::open(options, OsDisk::shared(), SystemClock::shared(), &RecoveryProgress::default()).unwrap()
 }
 
 /// A folder that is gone with the benchmark.

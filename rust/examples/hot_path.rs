@@ -23,7 +23,7 @@ use rmqpy::remoting::frame::Encoding;
 use rmqpy::remoting::header::HeaderWriter;
 use rmqpy::remoting::{Server, ServerOptions};
 use rmqpy::store::disk::OsDisk;
-use rmqpy::store::{Options, Progress, Store};
+use rmqpy::store::{Options, RecoveryProgress, Store};
 
 const BURST: usize = 32;
 const BODY: [u8; 128] = [b'x'; 128];
@@ -69,7 +69,8 @@ fn measure(folder: &std::path::Path, what: &str, count: usize) -> u64 {
     options.segment_bytes = 256 << 20;
     options.index_slots = 50_000;
     options.index_entries = 2_000_000;
-    let store = Store::open(options, OsDisk::shared(), Arc::clone(&clock), &Progress::default()).unwrap();
+    let store =
+        Store::open(options, OsDisk::shared(), Arc::clone(&clock), &RecoveryProgress::default()).unwrap();
     let metadata = Arc::new(Metadata::new(identity(), 6));
     metadata.topics.set("hot", Some(Topic::new("hot", 4, 4, 6)));
     metadata.groups.set("readers", Some(Group::default()));

@@ -40,7 +40,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until somebody moves it: wall and monotonic time advance together.
+/// A clock that stands still until it is moved: wall and monotonic time advance together.
 #[derive(Debug)]
 pub struct ManualClock {
     start_ms: u64,

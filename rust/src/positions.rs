@@ -1,4 +1,4 @@
-//! Numbers that cannot be mixed up: a place in the log, a place in a queue, and the name of a queue.
+//! Positions that cannot be mixed up: a place in the log, a place in a queue, and the name of a queue.
 //!
 //! A physical offset and a queue offset do not add up, and no function here lets them.
 

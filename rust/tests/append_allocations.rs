@@ -50,7 +50,7 @@ fn an_append_allocates_nothing_in_steady_state() {
     const BURST: usize = 16;
     const BURSTS: usize = 5_000;
     let folder = Folder::new("allocations");
-    // The keeper's work is done between the bursts, so that the count is the same on every machine.
+    // The work of maintenance is done between the bursts, so that the count is the same on every machine.
     let options = Options { segment_bytes: 256 << 20, threads: false, ..Options::new(&folder.0) };
     let store = open(OsDisk::shared(), options, SystemClock::shared()).expect("opens");
     let queue = store.queue_or_create("orders", 0).expect("a queue");
@@ -90,7 +90,7 @@ fn an_append_allocates_nothing_in_steady_state() {
             elapsed += begin.elapsed();
             allocations += ALLOCATIONS.with(Cell::get) - before;
             if burst % 100 == 99 {
-                store.keep().expect("a working disk");
+                store.maintain().expect("a working disk");
             }
         }
         (allocations, elapsed)

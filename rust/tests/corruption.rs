@@ -65,9 +65,9 @@ const DAMAGES: [Damage; 9] = [
 ];
 
 /// Numbers that follow from a seed (splitmix64).
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -90,7 +90,7 @@ fn filled(durability: Durability, is_clean: bool, all: &[&[Sample]]) -> (SimDisk
     let fill = |samples| {
         assert!(put(&store, samples, false).iter().all(Result::is_ok));
         store.flush().expect("a working disk");
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
     };
     all.iter().copied().for_each(fill);
     store.checkpoint().expect("a working disk");
@@ -148,7 +148,7 @@ fn damage(
     path: &Path,
     size: u64,
     kind: Damage,
-    dice: &mut Dice,
+    rng: &mut Rng,
 ) -> Range<u64> {
     let file = disk.open(path, Open::Write).expect("the file");
     let write = |at: u64, bytes: &[u8]| {
@@ -162,16 +162,16 @@ fn damage(
         bytes.truncate(read);
         bytes
     };
-    let at = dice.below(size);
+    let at = rng.below(size);
     let sector = at / SECTOR_BYTES * SECTOR_BYTES;
     match kind {
         _ if size == 0 => 0..0,
-        Damage::Flip => write(at, &[read(at, 1)[0] ^ (1 << dice.below(8))]),
+        Damage::Flip => write(at, &[read(at, 1)[0] ^ (1 << rng.below(8))]),
         Damage::Zeros => write(at, &[0; 16]),
         Damage::Ones => write(at, &[0xFF; 16]),
         Damage::Sector => write(sector, &[0; SECTOR_BYTES as usize]),
         Damage::Swap | Damage::Duplicate => {
-            let other = dice.below(size) / SECTOR_BYTES * SECTOR_BYTES;
+            let other = rng.below(size) / SECTOR_BYTES * SECTOR_BYTES;
             let (here, there) = (read(sector, SECTOR_BYTES), read(other, SECTOR_BYTES));
             let mut changed = write(sector, &there);
             if matches!(kind, Damage::Swap) {
@@ -182,7 +182,7 @@ fn damage(
         }
         Damage::Cut => {
             // At a boundary, or one byte beside it.
-            let to = (sector + dice.below(3)).saturating_sub(1).min(size);
+            let to = (sector + rng.below(3)).saturating_sub(1).min(size);
             file.resize(to).expect("a working disk");
             to..size
         }
@@ -209,13 +209,13 @@ struct Tally {
 }
 
 fn check(original: &Original, seed: u64, tally: &mut Tally) {
-    let mut dice = Dice(seed);
+    let mut rng = Rng(seed);
     let disk = copy(&original.disk);
     let mut all = Vec::new();
     files(&disk, Path::new("/store"), &mut all);
-    let (path, size) = all[dice.below(all.len() as u64) as usize].clone();
-    let kind = DAMAGES[dice.below(DAMAGES.len() as u64) as usize];
-    let changed = damage(&disk, &original.older, &path, size, kind, &mut dice);
+    let (path, size) = all[rng.below(all.len() as u64) as usize].clone();
+    let kind = DAMAGES[rng.below(DAMAGES.len() as u64) as usize];
+    let changed = damage(&disk, &original.older, &path, size, kind, &mut rng);
     let context =
         format!("{kind:?} of {} at {changed:?}, {:?}, seed {seed}", path.display(), original.durability);
     tally.corruptions += 1;

@@ -60,7 +60,7 @@ impl Durabilityl {
                 }
                 Step::Batch(samples) => self.put(&store, samples, true),
                 Step::Flush => drop(store.flush()),
-                Step::Keep => drop(store.keep()),
+                Step::Keep => drop(store.maintain()),
                 Step::Checkpoint => drop(store.checkpoint()),
                 Step::Expire => self.expire(disk, &store, clock),
                 Step::Reopen => {
@@ -150,7 +150,7 @@ impl Durabilityl {
                 ),
             }
         }
-        assert!(found.is_empty(), "{context}: messages that nobody put: {:?}", found.keys());
+        assert!(found.is_empty(), "{context}: messages that were never put: {:?}", found.keys());
         survived
     }
 
@@ -199,7 +199,7 @@ fn crash(steps: &[Step], durability: Durability, at: u64, survival: Survival, se
     // It goes on: new messages take the places of lost ones, and nothing old shines through.
     for samples in [SMALL, NINE, LARGE] {
         model.put(&store, samples, false);
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
     }
     store.flush().expect("a working disk");
     let before = model.check(&store, model.appended.len(), &context);

@@ -294,7 +294,7 @@ fn a_full_disk_refuses_messages_until_there_is_room_again() {
     let outcome = || put(&store, &[sample("orders", 0, 10)], false)[0].map(|(offset, ..)| offset);
     let look = || {
         clock.advance(Duration::from_secs(1));
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
     };
     look();
     assert_eq!(outcome(), Ok(QueueOffset(0)));

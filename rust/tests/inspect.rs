@@ -1,4 +1,4 @@
-//! Looking at a store that nobody has open: what is right is clean, and every kind of damage is named.
+//! Inspection of a store that no broker has open: what is right is clean, and every kind of damage is named.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod store_model;
@@ -8,7 +8,7 @@ use std::path::Path;
 use hashbrown::HashSet;
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open};
-use rmqpy::store::inspect::{Kind, Report, Severity, Shape, StoppedStore};
+use rmqpy::store::inspect::{FindingKind, Report, Severity, Shape, StoppedStore};
 use rmqpy::store::{Get, GetResult, Options};
 use store_model::{SEGMENT_BYTES, Sample, clock, open, options, put, read_all, sample};
 
@@ -26,7 +26,7 @@ fn fill(disk: &SimDisk) -> Vec<u64> {
     for samples in [[A, B].as_slice(), &[BIG], &[A, B], &[BIG], &[BIG], &[A], &[BIG], &[A]] {
         let outcomes = put(&store, samples, false);
         positions.extend(outcomes.into_iter().map(|outcome| outcome.expect("stored").1.0));
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
     }
     store.close().expect("closes");
     positions
@@ -56,7 +56,7 @@ fn index_file(disk: &SimDisk) -> String {
 }
 
 /// Kinds of the findings, and the text of the first.
-fn kinds(report: &Report) -> Vec<Kind> {
+fn kinds(report: &Report) -> Vec<FindingKind> {
     report.findings.iter().map(|finding| finding.kind).collect()
 }
 
@@ -69,7 +69,7 @@ fn a_store_that_was_closed_in_order_is_clean_and_stays_as_it_was() {
     assert_eq!((report.records, report.queues, report.keys), (10, 3, 20));
     assert_eq!((report.extent.begin, report.extent.tail), (0, None));
     assert!(report.extent.end > *positions.last().expect("records"));
-    assert_eq!(disk.operations(), before, "a look writes nothing");
+    assert_eq!(disk.operations(), before, "an inspection writes nothing");
 }
 
 #[test]
@@ -95,29 +95,29 @@ fn a_folder_that_is_no_store_is_told_from_one() {
 fn every_kind_of_damage_is_named() {
     // Goal: each change to a good store is found, as what it is and where it is, and nothing else is.
     type Damage = fn(&SimDisk, &[u64]);
-    let cases: [(&str, Damage, &[Kind], &str); 12] = [
+    let cases: [(&str, Damage, &[FindingKind], &str); 12] = [
         (
             "a body",
             |disk, at| overwrite(disk, FIRST_FILE, at[3] + 100, &[1]),
-            &[Kind::Record, Kind::Hole, Kind::Key],
+            &[FindingKind::Record, FindingKind::Hole, FindingKind::Key],
             "orders/0 at offset 1 does not match its CRC",
         ),
         (
             "a size",
             |disk, at| overwrite(disk, FIRST_FILE, at[2], &[0x7F]),
-            &[Kind::Record, Kind::Unit, Kind::Key],
+            &[FindingKind::Record, FindingKind::Unit, FindingKind::Key],
             "record of",
         ),
         (
             "a position",
             |disk, at| overwrite(disk, FIRST_FILE, at[1] + 35, &[9]),
-            &[Kind::Record, Kind::Unit, Kind::Key],
+            &[FindingKind::Record, FindingKind::Unit, FindingKind::Key],
             "says it is at",
         ),
         (
             "a page of zeros",
             |disk, at| overwrite(disk, FIRST_FILE, at[1], &[0; 4096]),
-            &[Kind::Record, Kind::Unit, Kind::Key],
+            &[FindingKind::Record, FindingKind::Unit, FindingKind::Key],
             "zeros",
         ),
         (
@@ -129,7 +129,7 @@ fn every_kind_of_damage_is_named() {
                 let red = record.windows(3).rposition(|word| word == b"red").expect("a tag") as u64;
                 overwrite(disk, FIRST_FILE, at[0] + red, b"b");
             },
-            &[Kind::Key, Kind::Unit],
+            &[FindingKind::Key, FindingKind::Unit],
             "a record without their key",
         ),
         (
@@ -137,7 +137,7 @@ fn every_kind_of_damage_is_named() {
             |disk, _| {
                 overwrite(disk, "/store/commitlog/00000000000000065536", SEGMENT_BYTES - 10, b"stale");
             },
-            &[Kind::Tail],
+            &[FindingKind::Tail],
             "behind the end of the log",
         ),
         (
@@ -148,19 +148,19 @@ fn every_kind_of_damage_is_named() {
                     .resize(SEGMENT_BYTES - 1)
                     .expect("a working disk");
             },
-            &[Kind::Layout, Kind::Record],
+            &[FindingKind::Layout, FindingKind::Record],
             "does not follow",
         ),
         (
             "a unit",
             |disk, _| overwrite(disk, "/store/consumequeue/orders/1/00000000000000000000", 27, &[7]),
-            &[Kind::Unit],
+            &[FindingKind::Unit],
             "1 entries are wrong, the first at offset 1",
         ),
         (
             "a queue",
             |disk, _| disk.remove_dir(Path::new("/store/consumequeue/bulk")).expect("a working disk"),
-            &[Kind::Unit],
+            &[FindingKind::Unit],
             "4 entries are missing, the first at offset 0",
         ),
         (
@@ -169,13 +169,13 @@ fn every_kind_of_damage_is_named() {
                 let unit = [&at[0].to_be_bytes()[..], &[0, 0, 0, 100], &[0; 8]].concat();
                 overwrite(disk, "/store/consumequeue/orders/1/00000000000000000000", 40, &unit);
             },
-            &[Kind::Unit],
+            &[FindingKind::Unit],
             "1 entries have no record, the first at offset 2",
         ),
         (
             "a chain of the index",
             |disk, _| overwrite(disk, &index_file(disk), 40, &[0; 64]),
-            &[Kind::Key],
+            &[FindingKind::Key],
             "chains of entries are broken",
         ),
         (
@@ -183,7 +183,7 @@ fn every_kind_of_damage_is_named() {
             |disk, at| {
                 overwrite(disk, "/store/checkpoint", 40, &(at[4] + 1).to_be_bytes());
             },
-            &[Kind::Checkpoint],
+            &[FindingKind::Checkpoint],
             "where none begins",
         ),
     ];
@@ -219,7 +219,7 @@ fn what_a_crash_explains_is_a_note_and_what_lies_before_the_checkpoint_is_not() 
     assert_eq!(report.damage, 0, "{report:#?}");
     assert_eq!(
         kinds(&report),
-        [Kind::Unit, Kind::Unit, Kind::Key],
+        [FindingKind::Unit, FindingKind::Unit, FindingKind::Key],
         "queues and index had not been written yet"
     );
 
@@ -271,7 +271,7 @@ fn a_copy_has_every_whole_record_in_its_queue_at_its_offset() {
     let (disk, positions) = filled();
     let target = Options { threads: false, ..options("/copy") };
     let copied = hold(&disk).copy(target.clone(), None, clock()).expect("copies");
-    assert_eq!((copied.records, copied.gaps, copied.left_out), (10, 0, 0));
+    assert_eq!((copied.records, copied.corrupt_ranges, copied.left_out), (10, 0, 0));
     let copy = StoppedStore::hold(Path::new("/copy"), disk.shared()).expect("a store");
     assert_eq!(copy.verify(None, SHAPE).expect("a working disk").findings, []);
     copy.release();
@@ -288,7 +288,7 @@ fn a_copy_has_every_whole_record_in_its_queue_at_its_offset() {
     overwrite(&disk, FIRST_FILE, positions[3] + 100, &[1]);
     let topics = HashSet::from(["orders".to_owned()]);
     let copied = hold(&disk).copy(options("/some"), Some(&topics), clock()).expect("copies");
-    assert_eq!((copied.records, copied.gaps, copied.left_out), (5, 1, 4));
+    assert_eq!((copied.records, copied.corrupt_ranges, copied.left_out), (5, 1, 4));
 }
 
 /// Method: each message in turn is damaged, the newest of its queue and the one before it among them.

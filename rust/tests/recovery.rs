@@ -10,7 +10,7 @@ use rmqpy::positions::QueueOffset;
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open, OsDisk};
 use rmqpy::store::{
-    Durability, Event, Get, GetResult, GetStatus, Options, Phase, Progress, Store, StoreError,
+    Durability, Event, Get, GetResult, GetStatus, Options, RecoveryPhase, RecoveryProgress, Store, StoreError,
 };
 use store_model::{
     Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, options_with, put, read_all, sample, start,
@@ -56,7 +56,7 @@ fn counts(store: &Store) -> Vec<(String, u32, usize)> {
 fn fill(store: &Store) {
     for samples in [[A, B].as_slice(), &[BIG], &[BIG], &[BIG], &[A]] {
         assert!(put(store, samples, false).iter().all(Result::is_ok));
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
     }
 }
 
@@ -186,7 +186,7 @@ fn thousands_of_queues_are_found_as_they_were_left() {
         ("damaged", true, Some(1_039)),
         ("both", false, Some(0)),
     ] {
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
         store.checkpoint().expect("a working disk");
         if is_clean {
             stop(store)
@@ -301,7 +301,7 @@ fn a_deleted_topic_begins_at_zero_again_and_stays_so() {
         store.delete_topic("orders").expect("a working disk");
         assert!(store.queue("orders", 0).is_none() && queue.is_deleted());
         assert_eq!(put(&store, &[A], false)[0].expect("stored").0, QueueOffset(0));
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
         if is_clean {
             stop(store)
         } else {
@@ -319,11 +319,11 @@ fn on_a_real_disk_files_are_private_and_the_lock_holds_within_one_process() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("private");
     let root = folder.0.join("store");
-    let progress = Progress::default();
+    let progress = RecoveryProgress::default();
     let store =
         Store::open(options_with(Durability::DiskMapped, &root), OsDisk::shared(), clock(), &progress)
             .expect("opens");
-    assert_eq!(progress.now().0, Phase::Open);
+    assert_eq!(progress.now().0, RecoveryPhase::Open);
     put(&store, &[A, B], false);
     store.flush().expect("a working disk");
     assert_eq!(read_all(&store, "orders", 0).len(), 1);
@@ -331,7 +331,7 @@ fn on_a_real_disk_files_are_private_and_the_lock_holds_within_one_process() {
         open(OsDisk::shared(), options_with(Durability::DiskMapped, &root), clock())
             .is_err_and(|error| matches!(error, StoreError::Locked { .. }))
     );
-    store.keep().expect("a working disk");
+    store.maintain().expect("a working disk");
     let mode =
         |path: &str| std::fs::metadata(root.join(path)).expect("is there").permissions().mode() & 0o777;
     assert_eq!((mode(""), mode("commitlog"), mode("consumequeue/orders/0")), (0o700, 0o700, 0o700));
@@ -357,7 +357,7 @@ fn after_a_crash_the_files_of_queues_take_no_more_room_than_before() {
     let store = open(OsDisk::shared(), wide(), clock()).expect("opens");
     put(&store, &[A, B], false);
     store.flush().expect("a working disk");
-    store.keep().expect("a working disk");
+    store.maintain().expect("a working disk");
     store.abandon();
     let stale = OsDisk.open(&file, Open::Write).expect("the file");
     stale.write_at(&[7; 40], 5_000_000).expect("a working disk");

@@ -26,7 +26,7 @@ fn fill(store: &Store, files: u64) {
     while store.range().1.0 / SEGMENT_BYTES < until {
         assert!(put(store, &[BIG, TINY, TINY, TINY, TINY], false).iter().all(Result::is_ok));
         store.flush().expect("a working disk");
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
     }
 }
 
@@ -43,11 +43,11 @@ fn wait_for_hour(clock: &ManualClock, hour: u64, later: Duration) {
     }
 }
 
-/// Rounds of the keeper until nothing changes any more.
+/// Rounds of maintenance until nothing changes any more.
 fn settle(store: &Store, clock: &ManualClock) {
     for _ in 0..20 {
         clock.advance(Duration::from_secs(1));
-        store.keep().expect("a working disk");
+        store.maintain().expect("a working disk");
     }
 }
 
@@ -114,7 +114,7 @@ fn a_file_stays_while_one_message_in_it_has_not_expired_and_so_does_the_last() {
     let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
     put(&store, &[BIG, BIG], false);
     store.flush().expect("a working disk");
-    store.keep().expect("a working disk");
+    store.maintain().expect("a working disk");
     clock.advance(71 * HOUR);
     put(&store, &[BIG], false);
     clock.advance(2 * HOUR);
@@ -191,7 +191,7 @@ fn a_rule_that_changes_counts_from_then_on_and_a_disk_with_room_takes_messages_a
 }
 
 /// Goal: who reads a file that is deleted meanwhile, or asks for what is gone, gets whole records or is told where to go on.
-/// Method: a real disk, small files that expire at once, readers at the begin, the keeper in its own thread.
+/// Method: a real disk, small files that expire at once, readers at the begin, maintenance in its own thread.
 #[test]
 fn readers_and_appends_are_not_disturbed_by_files_that_go() {
     let folder = Folder::new("retention");

@@ -33,7 +33,7 @@ fn a_batch_lies_in_one_segment() {
     let disk = SimDisk::new();
     let store = start(&disk);
     put(&store, &[BIG, BIG], false);
-    store.keep().expect("a working disk");
+    store.maintain().expect("a working disk");
     let outcomes = put(&store, &[BIG, A, BIG], true);
     let starts: Vec<u64> = outcomes.iter().map(|outcome| outcome.expect("stored").1.0).collect();
     assert_eq!(starts[0], SEGMENT_BYTES, "none of it stayed in the first segment: {starts:?}");

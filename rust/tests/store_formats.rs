@@ -31,7 +31,7 @@ fn every_file_has_the_bytes_of_the_map_in_the_documents() {
     let disk = SimDisk::new();
     let store = open(disk.shared(), options("/store"), clock()).expect("opens");
     let (_, first, _) = put(&store, &[sample("orders", 3, 40_000)], false)[0].expect("stored");
-    store.keep().expect("a working disk");
+    store.maintain().expect("a working disk");
     let (_, second, end) = put(&store, &[sample("orders", 3, 40_000)], false)[0].expect("stored");
     store.close().expect("closes");
     assert_eq!((first.0, second.0), (0, SEGMENT_BYTES));
@@ -100,7 +100,7 @@ proptest! {
             let outcomes = put(&store, burst, index % 2 == 1);
             prop_assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
             appended += burst.len();
-            store.keep().expect("a working disk");
+            store.maintain().expect("a working disk");
             match stops >> (index * 2) & 3 {
                 0 => store.close().expect("closes"),
                 1 => store.abandon(),

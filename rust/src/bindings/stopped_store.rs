@@ -1,4 +1,4 @@
-//! `StoppedStore`: a store directory that no broker has open, to be looked at.
+//! `StoppedStore`: a store directory that no broker has open, to be inspected.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ impl PyStoppedStore {
     }
 
     fn progress(&self) -> PyResult<(u64, u64)> {
-        Ok(self.held()?.watch().now())
+        Ok(self.held()?.progress().now())
     }
 
     fn release(&self) {
@@ -100,7 +100,7 @@ impl PyStoppedStore {
                 && queue_id.is_none_or(|id| record.queue_id() == id)
                 && offsets.is_none_or(|(from, to)| (from..to).contains(&record.queue_offset().0))
         };
-        let (mut records, mut gaps, mut next) = (Vec::new(), Vec::new(), None);
+        let (mut records, mut corrupt, mut next) = (Vec::new(), Vec::new(), None);
         py.detach(|| {
             store.walk_while(begin, |found| {
                 match found {
@@ -114,7 +114,7 @@ impl PyStoppedStore {
                         records.push((queue, Bytes::copy_from_slice(record.bytes())));
                     }
                     Found::Record(_) => {}
-                    Found::Gap(gap) => gaps.push((gap.at, gap.end, gap.reason)),
+                    Found::Corrupt(range) => corrupt.push((range.at, range.end, range.reason)),
                 }
                 Ok(true)
             })
@@ -126,7 +126,7 @@ impl PyStoppedStore {
             let queue = queue.call1((String::from_utf8_lossy(&topic), "", id))?;
             Py::new(py, ReceivedMessage::new(record, None, queue.unbind()))
         });
-        Ok((messages.collect::<PyResult<_>>()?, next, gaps))
+        Ok((messages.collect::<PyResult<_>>()?, next, corrupt))
     }
 
     fn rebuild_index(&self, py: Python<'_>) -> PyResult<u64> {
@@ -158,8 +158,8 @@ impl PyStoppedStore {
             ("records", copied.records),
             ("bytes", copied.bytes),
             ("left_out", copied.left_out),
-            ("gaps", copied.gaps),
-            ("gap_bytes", copied.gap_bytes),
+            ("gaps", copied.corrupt_ranges),
+            ("gap_bytes", copied.corrupt_bytes),
         ]))
     }
 

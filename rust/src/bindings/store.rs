@@ -13,14 +13,15 @@ use crate::clock::SystemClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::disk::OsDisk;
 use crate::store::{
-    Arrived, Boundary, ConsumeQueue, Durability, Options, Phase, Progress, Retention, Store, StoreError,
+    Boundary, ConsumeQueue, Durability, Options, QueueArrivals, RecoveryPhase, RecoveryProgress, Retention,
+    Store, StoreError,
 };
 
 /// A message store directory, opened by one process.
 #[pyclass(name = "Store", module = "rmqpy._native", frozen)]
 pub struct PyStore {
     options: Options,
-    progress: Progress,
+    progress: RecoveryProgress,
     store: Mutex<Option<Arc<Store>>>,
 }
 
@@ -77,7 +78,7 @@ impl PyStore {
         if let Some(levels) = delay_levels_ms {
             options.delay_levels_ms = levels;
         }
-        Ok(Self { options, progress: Progress::default(), store: Mutex::new(None) })
+        Ok(Self { options, progress: RecoveryProgress::default(), store: Mutex::new(None) })
     }
 
     fn open(&self, py: Python<'_>) -> PyResult<()> {
@@ -99,12 +100,12 @@ impl PyStore {
     fn progress(&self) -> (&'static str, u64, u64) {
         let (phase, done, total) = self.progress.now();
         let phase = match phase {
-            Phase::Locking => "locking",
-            Phase::Loading => "loading",
-            Phase::Scanning => "scanning",
-            Phase::Rebuilding => "rebuilding",
-            Phase::Syncing => "syncing",
-            Phase::Open => "open",
+            RecoveryPhase::Locking => "locking",
+            RecoveryPhase::Loading => "loading",
+            RecoveryPhase::Scanning => "scanning",
+            RecoveryPhase::Rebuilding => "rebuilding",
+            RecoveryPhase::Syncing => "syncing",
+            RecoveryPhase::Open => "open",
         };
         (phase, done, total)
     }
@@ -258,7 +259,9 @@ impl PyStore {
     fn take_arrivals(&self) -> PyResult<Vec<(String, u32, u64, u64)>> {
         let arrivals = self.opened()?.take_arrivals().into_iter();
         Ok(arrivals
-            .map(|Arrived { key, messages, bytes }| (key.topic.to_string(), key.queue_id, messages, bytes))
+            .map(|QueueArrivals { key, messages, bytes }| {
+                (key.topic.to_string(), key.queue_id, messages, bytes)
+            })
             .collect())
     }
 

@@ -1,4 +1,4 @@
-//! What can go wrong in the store, by what the caller can do about it.
+//! Errors of the store, by what the caller can do about them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Why a store does not open or cannot do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody else has the directory open; stop the other broker first.
+    /// Another broker has the directory open; stop it first.
     #[error("{path}: locked by another broker, rmqpy or Apache; stop it or choose another store directory")]
     Locked {
         /// The lock file.

@@ -1,6 +1,6 @@
-//! What happened in the store that an operator should read about.
+//! Events of the store that an operator should read about.
 //!
-//! Owns a bounded list. Whoever decides something adds it once, with its facts; the broker takes the list every second
+//! Owns a bounded list. The part that decides something adds it once, with its facts; the broker takes the list every second
 //! and writes it to its log, because nothing here may call up.
 //!
 //! Threads: any.
@@ -28,7 +28,7 @@ pub enum Event {
         /// Bytes that were behind it.
         bytes: u64,
     },
-    /// Bytes of the log are not what was written there; nobody is served what lies in them.
+    /// Bytes of the log are not what was written there; what lies in them is not served.
     Damaged {
         /// The file.
         path: PathBuf,
@@ -69,7 +69,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether somebody should do something about it.
+    /// Whether an operator should do something about it.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         match self {
@@ -102,26 +102,26 @@ impl fmt::Display for Event {
                 write!(out, "{}: deleted, {why}: the log begins at position {end}", path.display())
             }
             Self::DiskShort { space } => {
-                write!(out, "{}: expired files are deleted at any hour", Use(*space))
+                write!(out, "{}: expired files are deleted at any hour", DiskUsage(*space))
             }
-            Self::DiskFull { space } => write!(out, "{}: messages are refused", Use(*space)),
-            Self::DiskHasRoom { space } => write!(out, "{}: messages are taken again", Use(*space)),
+            Self::DiskFull { space } => write!(out, "{}: messages are refused", DiskUsage(*space)),
+            Self::DiskHasRoom { space } => write!(out, "{}: messages are taken again", DiskUsage(*space)),
             Self::Missed { count } => write!(out, "{count} earlier events of the store were not logged"),
         }
     }
 }
 
 /// How full a disk is.
-struct Use(Space);
+struct DiskUsage(Space);
 
-impl fmt::Display for Use {
+impl fmt::Display for DiskUsage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(space) = self;
         write!(out, "{} % of the disk is in use, {} MiB are free", space.used_percent(), space.free >> 20)
     }
 }
 
-/// Events that nobody has taken yet.
+/// Events that are not taken yet.
 #[derive(Default, Debug)]
 pub struct Events {
     list: Mutex<List>,

@@ -13,7 +13,7 @@ pub const UNITS_MAX: usize = 1_024;
 
 /// Messages that became visible in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrived {
+pub struct QueueArrivals {
     /// The queue.
     pub key: QueueKey,
     /// Their number.
@@ -24,11 +24,11 @@ pub struct Arrived {
 
 impl Store {
     /// Queues that messages arrived in since the last call. The first call counts what recovery found as well.
-    pub fn take_arrivals(&self) -> Vec<Arrived> {
+    pub fn take_arrivals(&self) -> Vec<QueueArrivals> {
         let queues = self.dispatcher.derived().queues.all();
         let counted = queues.iter().map(|queue| {
             let (messages, bytes) = queue.take_arrivals();
-            Arrived { key: queue.key().clone(), messages, bytes }
+            QueueArrivals { key: queue.key().clone(), messages, bytes }
         });
         counted.filter(|arrived| arrived.messages > 0 || arrived.bytes > 0).collect()
     }

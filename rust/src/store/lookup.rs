@@ -1,4 +1,4 @@
-//! Reading: a range of a queue, a record by position, records by key, offsets by time.
+//! Lookup: a range of a queue, a record by position, records by key, offsets by time.
 //!
 //! Follows what Java's broker answers, offset by offset, because clients decide by it: which status, and where to go on.
 //! Records come back as slices of the mapping, neighbours as one, and nothing is copied.
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::files::DerivedFiles;
 use crate::store::derived::queue::consume_queue::ConsumeQueue;
-use crate::store::derived::queue::queue_file_cache::Window;
+use crate::store::derived::queue::queue_file_cache::QueueFileCache;
 use crate::store::derived::queue::unit::Unit;
 use crate::store::error::StoreError;
 use crate::store::log::commit_log::CommitLog;
@@ -65,7 +65,7 @@ pub enum GetStatus {
     OffsetOverflowOne,
     /// The offset is before the begin.
     OffsetTooSmall,
-    /// Somebody has reset the consumer's offset. Said by the broker, never by the store.
+    /// The consumer's offset was reset. Said by the broker, never by the store.
     OffsetReset,
 }
 
@@ -106,7 +106,7 @@ pub struct GetResult {
     /// Messages in the slices.
     pub count: u32,
     /// Units that the last read copied, and the next one probably asks for.
-    window: Window,
+    cache: QueueFileCache,
 }
 
 impl GetResult {
@@ -138,12 +138,12 @@ pub struct QueryResult {
 }
 
 /// Reads log and derived files together.
-pub struct Reader<'a> {
+pub struct StoreReader<'a> {
     pub(super) log: &'a CommitLog,
     pub(super) derived: &'a DerivedFiles,
 }
 
-impl Reader<'_> {
+impl StoreReader<'_> {
     /// Reads a range of a queue; `accept` is asked with the tags code of every message before it is looked at. `false`,
     /// and nothing read, when the first one lies further than `hot_bytes` from the end of the log.
     pub fn get(
@@ -174,9 +174,9 @@ impl Reader<'_> {
                 true
             }
             None => {
-                let mut window = mem::take(&mut into.window);
-                let is_read = self.get_within(queue, ask, hot_bytes, accept, &mut window, into);
-                into.window = window;
+                let mut cache = mem::take(&mut into.cache);
+                let is_read = self.get_within(queue, ask, hot_bytes, accept, &mut cache, into);
+                into.cache = cache;
                 is_read
             }
         }
@@ -188,18 +188,18 @@ impl Reader<'_> {
         ask: &Get,
         hot_bytes: u64,
         accept: &mut dyn FnMut(i64) -> bool,
-        window: &mut Window,
+        cache: &mut QueueFileCache,
         into: &mut GetResult,
     ) -> bool {
         let bytes_max = ask.bytes_max.clamp(*READ_BYTES.start(), *READ_BYTES.end());
         let examined_max = EXAMINED_UNITS_MIN.max(u64::from(ask.messages_max));
         let limit = into.max.0.min(ask.offset.0 + examined_max);
-        let mut gather = Gather::default();
+        let mut run = IoRange::default();
         let mut removed_until = 0;
         into.status = GetStatus::NoMatchedMessage;
         into.next_begin = ask.offset;
         'units: while into.next_begin.0 < limit {
-            let units = window.units(&self.derived.queues, queue, into.next_begin.0..limit).iter();
+            let units = cache.units(&self.derived.queues, queue, into.next_begin.0..limit).iter();
             let units = units.map(Unit::decode);
             let Some(first) = units.clone().next() else { break };
             if into.next_begin == ask.offset && !self.is_near(first.physical, hot_bytes) {
@@ -216,7 +216,7 @@ impl Reader<'_> {
                 if unit.physical < removed_until || !accept(unit.tags_code) {
                     continue;
                 }
-                if gather.add(self.log, &unit, offset, &mut into.slices) {
+                if run.add(self.log, &unit, offset, &mut into.slices) {
                     into.status = GetStatus::Found;
                     into.bytes += unit.size as usize;
                     into.count += 1;
@@ -231,7 +231,7 @@ impl Reader<'_> {
                 }
             }
         }
-        gather.finish(&mut into.slices);
+        run.finish(&mut into.slices);
         if into.next_begin == ask.offset {
             // Nothing could be read there; the next file may be sound.
             let file_units = self.derived.queues.files().file_units();
@@ -248,7 +248,7 @@ impl Reader<'_> {
             return None;
         }
         let segment = self.log.segments().find(at.0)?;
-        let is_sound = self.log.sums().is_sound(&segment, at.0..at.0 + size as u64);
+        let is_sound = self.log.checksums().is_sound(&segment, at.0..at.0 + size as u64);
         is_sound.then(|| self.log.segments().slice(at.0, size))?
     }
 
@@ -338,14 +338,14 @@ impl Reader<'_> {
 
 /// A run of neighbouring records.
 #[derive(Default)]
-struct Gather {
+struct IoRange {
     /// The file of the last record, and what of it slices share.
     segment: Option<(Arc<Segment>, Bytes)>,
     start: u64,
     size: usize,
 }
 
-impl Gather {
+impl IoRange {
     /// Adds a record to the run, or begins a new one; `false` when it is not in the log.
     fn add(&mut self, log: &CommitLog, unit: &Unit, offset: u64, slices: &mut Vec<Bytes>) -> bool {
         let holds = |segment: &Segment| (segment.base()..segment.limit()).contains(&unit.physical);
@@ -364,7 +364,7 @@ impl Gather {
         }
         let is_there = unit.end() <= segment.base() + view.len() as u64
             && is_entry_of(segment.bytes_from(unit.physical), unit.physical, unit, offset)
-            && log.sums().is_sound(segment, unit.physical..unit.end());
+            && log.checksums().is_sound(segment, unit.physical..unit.end());
         if is_there {
             self.size += unit.size as usize;
         }

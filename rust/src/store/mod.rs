@@ -8,15 +8,15 @@
 //! - *reserved*: where the next record goes. Known under the put lock only;
 //! - *published*: records before it are whole and may be read;
 //! - *durable*: bytes before it are on disk (`flush`);
-//! - *visible*: what consumers may see. In async mode that is what is published; in sync mode, what is durable: nobody
-//!   is shown a message that a power loss could take back. What is in no file yet (`medium`) is not visible either.
+//! - *visible*: what consumers may see. In async mode that is what is published; in sync mode, what is durable: no
+//!   consumer is shown a message that a power loss could take back. What is in no file yet (`medium`) is not visible either.
 //!
-//! durable <= published <= reserved, and all four only grow. Whoever advances *visible* drains what the append left in
-//! a ring into the queues and the index (`dispatcher`), and wakes those who wait there. The queues and the index
+//! durable <= published <= reserved, and all four only grow. The thread that advances *visible* drains what the append left in
+//! a ring into the queues and the index (`dispatcher`), and wakes the waiters. The queues and the index
 //! (`derived`) are computed from the log, are never on the way of an acknowledgement, and can be deleted.
 //!
 //! Opening takes the lock, reads the log from where it is known to be good (`recovery`), cuts a torn end off, and starts
-//! the threads: `flush` brings the log to disk, `maintenance` does what can wait, `read` serves who may wait for the disk.
+//! the threads: `flush` brings the log to disk, `maintenance` does what can wait, `read` serves reads that may wait for the disk.
 //! The bytes are Apache's, so a folder can go to an Apache broker and come back (docs/store.md has the maps).
 //!
 //! After a failed flush, or a panic in one of its threads, the store refuses writes and goes on reading until it is
@@ -25,7 +25,7 @@
 //! Inner rooms, each of which uses those before it: `disk`, `derived`, `log`, `recovery`, `maintenance`; `inspect` works on
 //! a store that is not open.
 //!
-//! Locks, in this order: keeper's state, `flush`, dispatch, put lock, next segment; then queue files, index files; a
+//! Locks, in this order: rounds of maintenance, `flush`, dispatch, put lock, next segment; then queue files, index files; a
 //! queue's tail last. No file call under the put lock.
 
 mod counters;
@@ -65,7 +65,7 @@ use disk::DiskFile;
 use events::Events;
 use log::dispatcher::Dispatcher;
 use log::flush::Flush;
-use maintenance::Keeper;
+use maintenance::Maintenance;
 use recovery::deleted_topics::DeletedTopics;
 
 pub use derived::index::key_hashes::KeyHashes;
@@ -74,12 +74,12 @@ pub use derived::queue::unit::Unit;
 pub use durability::Durability;
 pub use error::{PutError, StoreError};
 pub use events::Event;
-pub use figures::{Arrived, UNITS_MAX};
+pub use figures::{QueueArrivals, UNITS_MAX};
 pub use log::commit_log::{CommitLog, Put, Stored};
 pub use log::dispatcher::Arrivals;
 pub use lookup::{Boundary, Get, GetResult, GetStatus, QUERY_RECORDS_MAX, QueryResult};
 pub use options::Options;
-pub use recovery::progress::{Phase, Progress};
+pub use recovery::progress::{RecoveryPhase, RecoveryProgress};
 pub use retention::{Deletable, Retention};
 
 /// How long an append waits, in all, for a segment or for a flush that makes room.
@@ -92,7 +92,7 @@ pub struct Store {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
     flush: Arc<Flush>,
-    keeper: Arc<Keeper>,
+    maintenance: Arc<Maintenance>,
     deleted: DeletedTopics,
     options: Options,
     in_memory_bytes: u64,
@@ -106,7 +106,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Names who is told about arrivals, durable positions and failure. Only the first call counts.
+    /// Sets the listener for arrivals, durable positions and failure. Only the first call counts.
     pub fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
         self.dispatcher.set_arrivals(arrivals);
     }
@@ -135,7 +135,7 @@ impl Store {
         if !self.options.durability.is_shown_when_durable() {
             self.make_visible();
         } else if !self.options.durability.promises_disk() {
-            // Nobody waits for it, but consumers should not either.
+            // No sender waits for it, but consumers should not either.
             self.flush.release_after(self.log.published());
         }
         let stored = puts.iter().filter_map(|put| put.outcome.ok());
@@ -150,11 +150,11 @@ impl Store {
     /// Sees to room for an append, and waits for it a moment; returns how long, of the time that an append has.
     fn make_room(&self) -> Duration {
         if !self.options.threads {
-            // Who else should make room later?
-            let is_made = self.keeper.keep().is_ok() && self.flush().is_ok();
+            // No thread would make room later.
+            let is_made = self.maintenance.run_round().is_ok() && self.flush().is_ok();
             return if is_made { Duration::ZERO } else { WAIT_MAX };
         }
-        self.keeper.wake();
+        self.maintenance.wake();
         if self.options.durability.is_shown_when_durable() {
             self.flush.release_after(self.log.published());
         } else {
@@ -198,31 +198,31 @@ impl Store {
         self.flush.flush()
     }
 
-    /// Does one round of the keeper's work in this thread.
-    pub fn keep(&self) -> Result<(), StoreError> {
-        self.keeper.keep()
+    /// Does one round of maintenance in this thread.
+    pub fn maintain(&self) -> Result<(), StoreError> {
+        self.maintenance.run_round()
     }
 
     /// Makes a checkpoint now: what is visible will not be read again by the next recovery.
     pub fn checkpoint(&self) -> Result<(), StoreError> {
-        self.keeper.checkpoint_now()
+        self.maintenance.checkpoint_now()
     }
 
     /// Sets how long messages are kept, and what a full disk means.
     pub fn retain(&self, retention: Retention) {
-        self.keeper.expiry().set(retention);
-        self.keeper.wake();
+        self.maintenance.expiry().set(retention);
+        self.maintenance.wake();
     }
 
     /// Deletes in this thread the files of the log that have expired, whatever the hour, and trims queues and index. Returns
     /// how many files of the log went.
     pub fn delete_expired(&self) -> Result<u64, StoreError> {
-        self.keeper.delete_expired()
+        self.maintenance.delete_expired()
     }
 
     /// Removes in this thread the files of queues and index whose messages are no longer in the log.
     pub fn trim(&self) -> Result<(), StoreError> {
-        self.keeper.trim()
+        self.maintenance.trim()
     }
 
     /// Why writes are refused; `None` while they are accepted.
@@ -276,7 +276,7 @@ impl Store {
         }
         let finished = match self.log.failure() {
             Some(reason) => Err(StoreError::ReadOnly { reason: reason.to_owned() }),
-            None => self.keeper.finish(),
+            None => self.maintenance.finish(),
         };
         self.unlock();
         finished
@@ -300,7 +300,7 @@ impl Store {
         }
         self.log.close();
         self.flush.stop();
-        self.keeper.stop();
+        self.maintenance.stop();
         self.cold_reads.lock().take();
         let me = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {

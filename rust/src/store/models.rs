@@ -1,9 +1,9 @@
-//! Every order of the steps of threads that meet in the store, by loom: `make model`.
+//! Models of the threads that meet in the store, in every order of their steps, by loom: `make model`.
 //!
-//! Goal: what the positions promise each other, the ring between append and dispatch, the list of queues to write, and those
-//! who wait, for a message or for the disk, hold whichever thread comes first and whatever a processor reorders.
+//! Goal: what the positions promise each other, the ring between append and dispatch, the list of queues to write, and waiters
+//! for a message or for the disk, hold whichever thread comes first and whatever a processor reorders.
 //! Method: the real log, dispatcher and flush on a disk in memory; each model is run again and again until all orders with so
-//! many preemptions have been seen. A thread that nobody wakes is a deadlock, and fails.
+//! many preemptions have been seen. A thread that is never woken is a deadlock, and fails.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
 use crate::store::disk::simulated::SimDisk;
 use crate::store::error::PutError;
 use crate::store::events::Events;
-use crate::store::log::checksums::Sums;
+use crate::store::log::checksums::Checksums;
 use crate::store::log::commit_log::{CommitLog, Put, Stored};
 use crate::store::log::dispatcher::{Arrivals, Dispatcher};
 use crate::store::log::flush::Flush;
@@ -60,9 +60,10 @@ impl World {
         let segments =
             Segments::load(Arc::clone(&disk), dir, scratch, SEGMENT_BYTES, medium).expect("no files");
         let active = segments.create().expect("a file");
-        let sums = Sums::load(&disk, Path::new("/"), &segments, 0, true, &Arc::new(Events::default()));
-        let sums = sums.expect("no checksums");
-        let log = Arc::new(CommitLog::new(segments, sums, ManualClock::at(0), active, 0));
+        let checksums =
+            Checksums::load(&disk, Path::new("/"), &segments, 0, true, &Arc::new(Events::default()));
+        let checksums = checksums.expect("no checksums");
+        let log = Arc::new(CommitLog::new(segments, checksums, ManualClock::at(0), active, 0));
         let files = QueueFiles::new(disk, PathBuf::from("/consumequeue"), 8 * UNIT_BYTES as u64);
         let queues = Queues::new(files, &[]);
         let queue = queues.get_or_create("t", 0).expect("a good name");
@@ -199,7 +200,7 @@ fn the_ring_hands_over_every_record_once_and_in_order_whoever_drains_it() {
 }
 
 #[test]
-fn who_waits_at_a_queue_sees_the_message_or_is_told() {
+fn a_waiter_at_a_queue_sees_the_message_or_is_told() {
     check(|| {
         let world = World::new(MediumKind::Mapping, false);
         let listener = Arc::new(Listener::default());
@@ -218,7 +219,7 @@ fn who_waits_at_a_queue_sees_the_message_or_is_told() {
 }
 
 #[test]
-fn everybody_who_waits_for_the_disk_is_released() {
+fn every_waiter_for_the_disk_is_released() {
     check(|| {
         let world = World::new(MediumKind::Tail, true);
         let listener = Arc::new(Listener::default());
@@ -246,11 +247,11 @@ fn a_queue_with_units_in_memory_alone_is_on_the_list_of_those_to_write() {
         let world = World::new(MediumKind::Mapping, false);
         world.append().expect("stored");
         world.show();
-        let keeper = Arc::clone(&world);
-        let keeping = spawn(move || keeper.dispatcher.derived().queues.write().expect("a working disk"));
+        let writer = Arc::clone(&world);
+        let writing = spawn(move || writer.dispatcher.derived().queues.write().expect("a working disk"));
         world.append().expect("stored");
         world.show();
-        keeping.join().expect("no panic");
+        writing.join().expect("no panic");
         world.dispatcher.derived().queues.write().expect("a working disk");
         assert_eq!((world.queue.max(), world.queue.written()), (QueueOffset(2), 2));
     });

@@ -1,6 +1,6 @@
 //! Opening a store: the lock, recovery, the threads.
 //!
-//! Threads: whoever opens the store; the three it starts are named in ARCHITECTURE.md.
+//! Threads: the opening one; the three it starts are named in ARCHITECTURE.md.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::store::events::Events;
 use crate::store::log::commit_log::CommitLog;
 use crate::store::log::dispatcher::Dispatcher;
 use crate::store::log::flush::Flush;
-use crate::store::maintenance::Keeper;
+use crate::store::maintenance::Maintenance;
 use crate::store::maintenance::expiry::Expiry;
 use crate::store::options::Options;
-use crate::store::recovery::checkpoint::Marks;
-use crate::store::recovery::progress::{Phase, Progress};
+use crate::store::recovery::checkpoint::CheckpointFiles;
+use crate::store::recovery::progress::{RecoveryPhase, RecoveryProgress};
 
 use super::{ColdRead, Store, recovery};
 
@@ -37,7 +37,7 @@ impl Store {
         options: Options,
         disk: Arc<dyn Disk>,
         clock: SharedClock,
-        progress: &Progress,
+        progress: &RecoveryProgress,
     ) -> Result<Arc<Self>, StoreError> {
         Self::open_copy(options, disk, clock, progress, 0)
     }
@@ -48,11 +48,11 @@ impl Store {
         options: Options,
         disk: Arc<dyn Disk>,
         clock: SharedClock,
-        progress: &Progress,
+        progress: &RecoveryProgress,
         lost_bytes: u64,
     ) -> Result<Arc<Self>, StoreError> {
         options.check()?;
-        progress.enter(Phase::Locking, 0);
+        progress.enter(RecoveryPhase::Locking, 0);
         let root = &options.root;
         disk.create_dir(root).map_err(StoreError::io(root, "create"))?;
         let path = root.join("lock");
@@ -60,12 +60,18 @@ impl Store {
         let Some(lock) = lock else { return Err(StoreError::Locked { path }) };
         lock.write_at(b"lock", 0).and_then(|()| lock.sync()).map_err(StoreError::io(&path, "write"))?;
 
-        let marks = Marks::open(Arc::clone(&disk), root)?;
+        let checkpoint_files = CheckpointFiles::open(Arc::clone(&disk), root)?;
         let events = Arc::new(Events::default());
-        let recovered = recovery::recover(&options, &disk, &clock, &marks, progress, &events, lost_bytes)?;
+        let recovered =
+            recovery::recover(&options, &disk, &clock, &checkpoint_files, progress, &events, lost_bytes)?;
         let store_timestamp_ms = recovered.last.map_or(0, |last| last.store_timestamp_ms);
-        let log =
-            CommitLog::new(recovered.segments, recovered.sums, clock, recovered.active, store_timestamp_ms);
+        let log = CommitLog::new(
+            recovered.segments,
+            recovered.checksums,
+            clock,
+            recovered.active,
+            store_timestamp_ms,
+        );
         let log = Arc::new(log);
         let end = log.published();
         let dispatcher = Arc::new(Dispatcher::new(recovered.derived, end, recovered.last));
@@ -77,12 +83,12 @@ impl Store {
             end,
         ));
         let expiry = Expiry::new(Arc::clone(&log), Arc::clone(&events), options.retention.clone());
-        let keeper = Arc::new(Keeper::new(
+        let maintenance = Arc::new(Maintenance::new(
             Arc::clone(&log),
             Arc::clone(&dispatcher),
             Arc::clone(&flush),
             expiry,
-            marks,
+            checkpoint_files,
             &options,
             recovered.checkpoint,
         ));
@@ -91,7 +97,7 @@ impl Store {
             log,
             dispatcher,
             flush,
-            keeper,
+            maintenance,
             deleted: recovered.deleted,
             options,
             in_memory_bytes,
@@ -105,14 +111,14 @@ impl Store {
         if store.options.threads {
             store.start_threads()?;
         }
-        progress.enter(Phase::Open, 0);
+        progress.enter(RecoveryPhase::Open, 0);
         Ok(store)
     }
 
     fn start_threads(self: &Arc<Self>) -> Result<(), StoreError> {
-        let (flush, keeper) = (Arc::clone(&self.flush), Arc::clone(&self.keeper));
+        let (flush, maintenance) = (Arc::clone(&self.flush), Arc::clone(&self.maintenance));
         self.spawn("flush", move || flush.run())?;
-        self.spawn("keeper", move || keeper.run())?;
+        self.spawn("maint", move || maintenance.run())?;
         let (sender, receiver) = sync_channel::<ColdRead>(COLD_READS_MAX);
         *self.cold_reads.lock() = Some(sender);
         let store = Arc::downgrade(self);

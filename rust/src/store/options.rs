@@ -1,4 +1,4 @@
-//! The few values the store needs, checked by themselves.
+//! Options: the few values the store needs, checked by themselves.
 
 use std::path::PathBuf;
 

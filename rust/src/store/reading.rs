@@ -11,13 +11,13 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::queue::consume_queue::ConsumeQueue;
 use crate::store::error::StoreError;
 use crate::store::log::scan::record_at;
-use crate::store::lookup::{Boundary, Get, GetResult, QueryResult, Reader};
+use crate::store::lookup::{Boundary, Get, GetResult, QueryResult, StoreReader};
 
 use super::Store;
 
 impl Store {
-    fn reader(&self) -> Reader<'_> {
-        Reader { log: &self.log, derived: self.dispatcher.derived() }
+    fn reader(&self) -> StoreReader<'_> {
+        StoreReader { log: &self.log, derived: self.dispatcher.derived() }
     }
 
     /// Reads a range of a queue; `accept` is asked with the tags code of every message.

@@ -138,6 +138,6 @@ mod tests {
         assert!(!by(90, 0).is_full(used(89)));
         assert!(by(100, 101).is_full(used(90)));
         assert!(!by(100, 100).is_full(used(90)));
-        assert!(!by(90, 100).is_full(Space { free: 0, total: 0 }), "nobody knows");
+        assert!(!by(90, 100).is_full(Space { free: 0, total: 0 }), "not known");
     }
 }

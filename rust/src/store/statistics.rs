@@ -25,7 +25,7 @@ impl Store {
             ("max_physical", end.0),
             ("durable", self.durable().0),
             ("visible", self.visible().0),
-            ("damaged_blocks", self.log.sums().damaged()),
+            ("damaged_blocks", self.log.checksums().damaged()),
             ("is_full", u64::from(self.log.is_full())),
             ("puts", count(&self.counters.puts)),
             ("put_bytes", count(&self.counters.put_bytes)),

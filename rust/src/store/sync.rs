@@ -43,13 +43,13 @@ mod modelled {
         type Target = T;
 
         fn deref(&self) -> &T {
-            self.0.as_ref().unwrap_or_else(|| unreachable!("nobody looks while it waits"))
+            self.0.as_ref().unwrap_or_else(|| unreachable!("its holder waits"))
         }
     }
 
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().unwrap_or_else(|| unreachable!("nobody looks while it waits"))
+            self.0.as_mut().unwrap_or_else(|| unreachable!("its holder waits"))
         }
     }
 
@@ -64,7 +64,7 @@ mod modelled {
     pub struct Condvar(loom::sync::Condvar);
 
     impl Condvar {
-        /// A condition nobody waits for.
+        /// A condition without waiters.
         pub fn new() -> Self {
             Self::default()
         }

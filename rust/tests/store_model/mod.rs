@@ -18,7 +18,8 @@ use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::Disk;
 use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::{
-    Durability, Get, GetResult, GetStatus, KeyHashes, Options, Progress, Put, PutError, Store, StoreError,
+    Durability, Get, GetResult, GetStatus, KeyHashes, Options, Put, PutError, RecoveryProgress, Store,
+    StoreError,
 };
 
 pub const SEGMENT_BYTES: u64 = 1 << 16;
@@ -55,7 +56,7 @@ pub fn open_with(
 }
 
 pub fn open(disk: Arc<dyn Disk>, options: Options, clock: SharedClock) -> Result<Arc<Store>, StoreError> {
-    Store::open(options, disk, clock, &Progress::default())
+    Store::open(options, disk, clock, &RecoveryProgress::default())
 }
 
 /// The store that most tests of one life or two open.

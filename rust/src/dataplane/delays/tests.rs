@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::ManualClock;
 use crate::store::disk::simulated::{SimDisk, Survival};
-use crate::store::{Options, Progress};
+use crate::store::{Options, RecoveryProgress};
 
 const START_MS: u64 = 1_700_000_000_000;
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Arc<Store> {
         delay_levels_ms: vec![1_000, 5_000],
         ..Options::new("/store")
     };
-    Store::open(options, disk.shared(), clock.clone(), &Progress::default()).expect("the store opens")
+    Store::open(options, disk.shared(), clock.clone(), &RecoveryProgress::default()).expect("the store opens")
 }
 
 /// Stores a message that waits for queue 1 of `orders`.

@@ -1,7 +1,7 @@
 //! Dispatch: the seam between the log and what is computed from it.
 //!
 //! Each derived part takes every record once, in log order, when it becomes visible; keeps what it can in memory; is
-//! written and synced by the keeper; and can be cut back to a position of the log and fed again from there.
+//! written and synced by maintenance; and can be cut back to a position of the log and fed again from there.
 //!
 //! Invariant: after `write` and `sync`, everything taken before `write` began is on disk.
 
@@ -15,7 +15,7 @@ use super::index::key_hashes::KeyHashes;
 use super::queue::consume_queue::ConsumeQueue;
 
 /// What the derived files need to know of one record.
-pub struct Dispatch {
+pub struct DispatchRequest {
     /// Its queue.
     pub queue: Arc<ConsumeQueue>,
     /// The transaction bits of its system flag.
@@ -34,7 +34,7 @@ pub struct Dispatch {
     pub keys: KeyHashes,
 }
 
-impl Dispatch {
+impl DispatchRequest {
     /// Whether it has an entry in its queue: half and rolled back messages have none.
     pub fn is_queued(&self) -> bool {
         !matches!(self.transaction, sysflag::PREPARED | sysflag::ROLLBACK)
@@ -49,8 +49,8 @@ impl Dispatch {
 /// A set of files computed from the log.
 pub trait Derived: Send + Sync {
     /// Takes records, in log order; under the dispatch lock, or alone in recovery.
-    fn take(&self, records: &[Dispatch]);
-    /// Brings what is in memory to the files. Called by the keeper and by recovery.
+    fn take(&self, records: &[DispatchRequest]);
+    /// Brings what is in memory to the files. Called by maintenance and by recovery.
     fn write(&self) -> Result<(), StoreError>;
     /// Makes what was written durable.
     fn sync(&self) -> Result<(), StoreError>;

@@ -1,14 +1,14 @@
 //! Everything computed from the log, as one list.
 //!
 //! Each part takes every record once, in log order, when it becomes visible; keeps what it can in memory; is written
-//! and synced by the keeper; and can be cut back to a position of the log and fed again from there. Nothing here is
+//! and synced by maintenance; and can be cut back to a position of the log and fed again from there. Nothing here is
 //! on the way of an acknowledgement, because all of it can be deleted and rebuilt.
 //!
 //! Invariant: after `write` and `sync`, everything taken before `write` began is on disk.
 
 use crate::store::error::StoreError;
 
-use super::dispatch::{Derived, Dispatch};
+use super::dispatch::{Derived, DispatchRequest};
 use super::index::Index;
 use super::queue::queues::Queues;
 
@@ -27,7 +27,7 @@ impl DerivedFiles {
     }
 
     /// Gives records to every part.
-    pub fn take(&self, records: &[Dispatch]) {
+    pub fn take(&self, records: &[DispatchRequest]) {
         self.each().for_each(|part| part.take(records));
     }
 

@@ -1,4 +1,4 @@
-//! The one seam to the file system.
+//! Disk: the one seam to the file system.
 //!
 //! Everything the store does to a disk goes through [`Disk`] and [`DiskFile`], so that the simulated disk
 //! (`simulated`) can stop the world before any operation. Memory mapping is part of the seam: bytes written through
@@ -39,7 +39,7 @@ pub struct Entry {
 pub struct Space {
     /// What this process may still take.
     pub free: u64,
-    /// What it has and may take in all; 0 where nobody knows.
+    /// What it has and may take in all; 0 where it is not known.
     pub total: u64,
 }
 

@@ -4,9 +4,9 @@
 //! three ways, and never both:
 //!
 //! - **as a log** ([`Region::claim_log`]): one [`Appender`] owns every byte from the published length on, and moves
-//!   that length forward with a release store; any number of [`Reader`]s and [`Slice`]s see only bytes before it. A
+//!   that length forward with a release store; any number of [`RegionReader`]s and [`Slice`]s see only bytes before it. A
 //!   byte is written before it is published and never after, so a shared reference never meets a write;
-//! - **as a file** ([`Region::claim_file`]): the region is read-only, and somebody writes to the file. [`Reader::reveal`]
+//! - **as a file** ([`Region::claim_file`]): the region is read-only, and what is written goes to the file. [`RegionReader::reveal`]
 //!   moves the length forward over bytes that are in the file;
 //! - **as cells** ([`Region::claim_cells`]): every access is an atomic 32-bit load or store, from any thread.
 //!
@@ -83,26 +83,29 @@ impl Region {
     ///
     /// `None` when the region was claimed before, is shorter than that, or is read-only and not full.
     #[must_use]
-    pub fn claim_log(&self, published: usize) -> Option<(Appender, Reader)> {
+    pub fn claim_log(&self, published: usize) -> Option<(Appender, RegionReader)> {
         let fits = published == self.len() || (published < self.len() && self.map.is_writable);
         if !fits || self.map.is_claimed.swap(true, Ordering::AcqRel) {
             return None;
         }
         self.map.published.store(published, Ordering::Release);
-        Some((Appender { map: Arc::clone(&self.map), end: published }, Reader { map: Arc::clone(&self.map) }))
+        Some((
+            Appender { map: Arc::clone(&self.map), end: published },
+            RegionReader { map: Arc::clone(&self.map) },
+        ))
     }
 
     /// Claims a read-only region as a file whose first `published` bytes may be read and are never written again.
     ///
     /// `None` when the region was claimed before, is shorter than that, or can be written.
     #[must_use]
-    pub fn claim_file(&self, published: usize) -> Option<Reader> {
+    pub fn claim_file(&self, published: usize) -> Option<RegionReader> {
         let fits = published <= self.len() && !self.map.is_writable;
         if !fits || self.map.is_claimed.swap(true, Ordering::AcqRel) {
             return None;
         }
         self.map.published.store(published, Ordering::Release);
-        Some(Reader { map: Arc::clone(&self.map) })
+        Some(RegionReader { map: Arc::clone(&self.map) })
     }
 
     /// Whether the region can be written.
@@ -135,9 +138,9 @@ impl Region {
         self.map.memory.advise_range(Advice::WillNeed, range.start, range.len())
     }
 
-    /// The bytes as a device would see them at this moment. Only the simulated disk looks at memory this way.
+    /// The bytes as a device would see them at this moment. Only the simulated disk reads memory this way.
     #[must_use]
-    pub fn photograph(&self) -> Vec<u8> {
+    pub fn snapshot(&self) -> Vec<u8> {
         let mut picture = vec![0; self.len()];
         // SAFETY: source and destination are live and `len` bytes long, and do not overlap: one is a fresh vector.
         // Like a kernel that writes back a page in use, this may catch a write half done; the simulation wants that,
@@ -154,13 +157,13 @@ impl Region {
         if self.map.is_writable || start + bytes.len() > self.len() {
             return;
         }
-        // SAFETY: the range lies in the memory and above the published length, where nobody holds a reference: readers
-        // see bytes below it only, and nobody appends to a read-only region. The simulated disk, the only caller, has
+        // SAFETY: the range lies in the memory and above the published length, where no reference exists: readers
+        // see bytes below it only, and nothing is appended to a read-only region. The simulated disk, the only caller, has
         // made the memory itself (anonymous, so it can be written) and calls one at a time, under its lock.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.start().add(start), bytes.len()) };
     }
 
-    /// Puts `bytes` at the start of a region that nobody has claimed yet. `false` when somebody has, or they do not fit.
+    /// Puts `bytes` at the start of a region that is not claimed yet. `false` when it is, or they do not fit.
     #[must_use]
     pub fn fill(&self, bytes: &[u8]) -> bool {
         if bytes.len() > self.len() || !self.map.is_writable || self.map.is_claimed.load(Ordering::Acquire) {
@@ -188,7 +191,7 @@ impl Map {
     }
 }
 
-/// The right to write the bytes of a log region that nobody may read yet. There is one per region.
+/// The right to write the bytes of a log region that may not be read yet. There is one per region.
 #[derive(Debug)]
 pub struct Appender {
     map: Arc<Map>,
@@ -228,11 +231,11 @@ impl Appender {
 
 /// Sees the published bytes of a log region.
 #[derive(Clone, Debug)]
-pub struct Reader {
+pub struct RegionReader {
     map: Arc<Map>,
 }
 
-impl Reader {
+impl RegionReader {
     /// Length of the readable prefix.
     #[must_use]
     pub fn published(&self) -> usize {
@@ -375,6 +378,6 @@ mod tests {
         cells.store_long(8, -2);
         assert_eq!(cells.load_long(8), -2);
         cells.store(0, 0x0102_0304);
-        assert_eq!(region.photograph()[..4], [1, 2, 3, 4]);
+        assert_eq!(region.snapshot()[..4], [1, 2, 3, 4]);
     }
 }

@@ -5,7 +5,7 @@
 //! were damaged and left out; the ids that clients make of positions change. Queues and index are made from the copied log by opening it once.
 //!
 //! Invariant: nothing of the source is written; a target that holds anything is refused.
-//! Threads: whoever copies.
+//! Threads: the copying one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::store::disk::{Disk, DiskFile, Open};
 use crate::store::error::StoreError;
 use crate::store::options::Options;
 use crate::store::recovery::deleted_topics::DeletedTopics;
-use crate::store::recovery::progress::Progress;
+use crate::store::recovery::progress::RecoveryProgress;
 
 use super::StoppedStore;
 use super::walk::{Found, log_files};
@@ -40,9 +40,9 @@ pub struct Copied {
     /// Records of topics that were not asked for, or that were deleted.
     pub left_out: u64,
     /// Stretches of the log that hold no whole record, and their bytes.
-    pub gaps: u64,
+    pub corrupt_ranges: u64,
     /// Bytes of those.
-    pub gap_bytes: u64,
+    pub corrupt_bytes: u64,
 }
 
 impl StoppedStore {
@@ -71,9 +71,9 @@ impl StoppedStore {
         self.walk(|found| {
             let record = match found {
                 Found::Record(record) => record,
-                Found::Gap(gap) => {
-                    copied.gaps += 1;
-                    copied.gap_bytes += gap.end - gap.at;
+                Found::Corrupt(range) => {
+                    copied.corrupt_ranges += 1;
+                    copied.corrupt_bytes += range.end - range.at;
                     return Ok(());
                 }
             };
@@ -91,8 +91,8 @@ impl StoppedStore {
         log.finish()?;
         self.copy_folder(Path::new("config"), &root)?;
         options.threads = false;
-        let (disk, lost_bytes) = (Arc::clone(disk), copied.gap_bytes);
-        Store::open_copy(options, disk, clock, &Progress::default(), lost_bytes)?.close()?;
+        let (disk, lost_bytes) = (Arc::clone(disk), copied.corrupt_bytes);
+        Store::open_copy(options, disk, clock, &RecoveryProgress::default(), lost_bytes)?.close()?;
         Ok(copied)
     }
 

@@ -13,7 +13,7 @@ const FINDINGS_MAX: usize = 1000;
 
 /// What a finding is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum FindingKind {
     /// A file of the log is missing, misnamed or of another size.
     Layout,
     /// Bytes in the log that are no whole record.
@@ -29,10 +29,10 @@ pub enum Kind {
     /// The checkpoint names what is not there.
     Checkpoint,
     /// What rmqpy noted at an orderly stop is not what is there.
-    Mark,
+    Manifest,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FindingKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Layout => "layout",
@@ -42,7 +42,7 @@ impl fmt::Display for Kind {
             Self::Unit => "unit",
             Self::Key => "key",
             Self::Checkpoint => "checkpoint",
-            Self::Mark => "mark",
+            Self::Manifest => "mark",
         })
     }
 }
@@ -60,7 +60,7 @@ pub enum Severity {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// What it is about.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// How bad it is.
     pub severity: Severity,
     /// The file or folder.
@@ -109,18 +109,18 @@ impl Findings {
     }
 
     /// Adds what has to do with `physical`: a note where a crash explains it. [`u64::MAX`] stands for no position.
-    pub fn add(&mut self, kind: Kind, path: &Path, physical: u64, text: String) {
+    pub fn add(&mut self, kind: FindingKind, path: &Path, physical: u64, text: String) {
         let is_explained = physical != u64::MAX && self.unsettled.is_some_and(|from| physical >= from);
         let severity = if is_explained { Severity::Note } else { Severity::Damage };
         self.push(kind, severity, path, Some(physical).filter(|at| *at != u64::MAX), text);
     }
 
     /// Adds what is worth knowing.
-    pub fn note(&mut self, kind: Kind, path: &Path, text: String) {
+    pub fn note(&mut self, kind: FindingKind, path: &Path, text: String) {
         self.push(kind, Severity::Note, path, None, text);
     }
 
-    fn push(&mut self, kind: Kind, severity: Severity, path: &Path, at: Option<u64>, text: String) {
+    fn push(&mut self, kind: FindingKind, severity: Severity, path: &Path, at: Option<u64>, text: String) {
         match severity {
             Severity::Note => self.notes += 1,
             Severity::Damage => self.damage += 1,

@@ -1,4 +1,4 @@
-//! The index beside the log: can every key be found, and does every entry lead to a record that has it?
+//! Index check: every key can be found, and every entry leads to a record that has it.
 //!
 //! Entries lie in the order of the log, so both are read once, side by side. Chains are followed by making them again:
 //! what a slot would hold at each entry is what the entry must name as the one before it.
@@ -19,7 +19,7 @@ use crate::store::derived::index::key_hashes::KeyHashes;
 use crate::store::disk::{Disk, DiskFile, Open};
 use crate::store::error::StoreError;
 
-use super::findings::{Findings, Kind};
+use super::findings::{FindingKind, Findings};
 
 /// Entries in memory.
 const CHUNK_ENTRIES: usize = 1 << 12;
@@ -102,7 +102,7 @@ impl<'a> IndexCheck<'a> {
                     let text = format!(
                         "{size} bytes are no file of {slots} slots (maxHashSlotNum) and {entries} entries (maxIndexNum)"
                     );
-                    findings.add(Kind::Key, &path, u64::MAX, text);
+                    findings.add(FindingKind::Key, &path, u64::MAX, text);
                 }
             }
         }
@@ -181,7 +181,7 @@ impl<'a> IndexCheck<'a> {
         ] {
             if run.count > 0 {
                 let text = format!("{} {what}, the first at {}", run.count, run.first);
-                findings.add(Kind::Key, &dir, run.first, text);
+                findings.add(FindingKind::Key, &dir, run.first, text);
             }
         }
         if self.older > 0 {
@@ -191,7 +191,7 @@ impl<'a> IndexCheck<'a> {
                 "{} records cannot be found by key, because {since}; index-rebuild makes it anew",
                 self.older
             );
-            findings.note(Kind::Key, &dir, text);
+            findings.note(FindingKind::Key, &dir, text);
         }
         Ok(self.keys)
     }
@@ -204,7 +204,12 @@ impl<'a> IndexCheck<'a> {
                     Ok(Some(entry)) => return Ok(Some(entry)),
                     Ok(None) => file.finish(findings),
                     Err(error) => {
-                        findings.add(Kind::Key, &file.path, u64::MAX, format!("it cannot be read: {error}"));
+                        findings.add(
+                            FindingKind::Key,
+                            &file.path,
+                            u64::MAX,
+                            format!("it cannot be read: {error}"),
+                        );
                     }
                 }
             }
@@ -225,7 +230,7 @@ impl<'a> IndexCheck<'a> {
         self.keys += 1;
         if entry.physical < self.last {
             let text = format!("entries out of order: {} follows {}", entry.physical, self.last);
-            findings.add(Kind::Key, &file.path, self.last, text);
+            findings.add(FindingKind::Key, &file.path, self.last, text);
         }
         self.last = self.last.max(entry.physical);
     }
@@ -289,12 +294,14 @@ impl File {
         let last = self.end_physical;
         match self.lost_slots() {
             Ok(lost) => self.broken_chains += lost,
-            Err(error) => findings.add(Kind::Key, &self.path, last, format!("it cannot be read: {error}")),
+            Err(error) => {
+                findings.add(FindingKind::Key, &self.path, last, format!("it cannot be read: {error}"))
+            }
         }
         if self.broken_chains > 0 {
             let text =
                 format!("{} chains of entries are broken: keys in them are not found", self.broken_chains);
-            findings.add(Kind::Key, &self.path, last, text);
+            findings.add(FindingKind::Key, &self.path, last, text);
         }
         self.broken_chains = 0;
     }

@@ -1,13 +1,13 @@
-//! Looking at a store that nobody has open: checked, counted, read, copied, and its index made anew.
+//! Inspection of a store that no broker has open: verified, counted, read, copied, and its index made anew.
 //!
-//! Works on the folders of Apache's broker and of ours. A look holds the store's lock, shared, so that no broker starts
+//! Works on the folders of Apache's broker and of ours. An inspection holds the store's lock, shared, so that no broker starts
 //! meanwhile and one that runs is told from one that does not; it opens files for reading and nothing else. What writes
 //! says so: `copy` to another folder, `rebuild_index` to the index.
 //!
 //! Reads the files as they are. What the next start would mend by itself after a crash is a note, what it would not is
 //! damage: see [`Severity`].
 //!
-//! Threads: one per [`StoppedStore`]; [`Watch`] may be read from any.
+//! Threads: one per [`StoppedStore`]; [`WalkProgress`] may be read from any.
 
 mod copy;
 mod findings;
@@ -27,15 +27,15 @@ use crate::store::error::StoreError;
 
 pub use crate::store::derived::index::index_file::Shape;
 pub use copy::Copied;
-pub use findings::{Finding, Kind, Report, Severity};
+pub use findings::{Finding, FindingKind, Report, Severity};
 pub use stats::TopicStats;
-pub use walk::{Extent, Found, Gap, Watch};
+pub use walk::{CorruptRange, Extent, Found, WalkProgress};
 
 /// A store that no broker has open, and that none can open while this exists.
 pub struct StoppedStore {
     disk: Arc<dyn Disk>,
     root: PathBuf,
-    watch: Watch,
+    progress: WalkProgress,
     /// `None` for a folder without a lock file, which no broker has ever opened.
     lock: Option<Arc<dyn DiskFile>>,
 }
@@ -63,7 +63,7 @@ impl StoppedStore {
     }
 
     fn find(root: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let store = Self { disk, root: root.to_owned(), watch: Watch::default(), lock: None };
+        let store = Self { disk, root: root.to_owned(), progress: WalkProgress::default(), lock: None };
         if !store.list("")?.iter().any(|entry| entry.is_dir && entry.name == "commitlog") {
             let expected = "expected a store: a folder with a folder commitlog in it".to_owned();
             return Err(StoreError::Layout { path: root.to_owned(), expected });
@@ -73,8 +73,8 @@ impl StoppedStore {
 
     /// How far the work is that another thread does.
     #[must_use]
-    pub fn watch(&self) -> &Watch {
-        &self.watch
+    pub fn progress(&self) -> &WalkProgress {
+        &self.progress
     }
 
     /// Lets brokers open the store again.
@@ -82,7 +82,7 @@ impl StoppedStore {
         drop(self.lock);
     }
 
-    /// Calls `visit` with every record and every gap of the log, in order.
+    /// Calls `visit` with every record and every corrupt range of the log, in order.
     pub fn walk(
         &self,
         mut visit: impl FnMut(Found<'_>) -> Result<(), StoreError>,
@@ -98,9 +98,9 @@ impl StoppedStore {
     ) -> Result<Extent, StoreError> {
         let mut files = walk::log_files(&*self.disk, &self.root)?;
         files.retain(|file| file.limit() > from);
-        walk::walk(&*self.disk, &files, from, &self.watch, |found| match &found {
+        walk::walk(&*self.disk, &files, from, &self.progress, |found| match &found {
             Found::Record(record) if record.physical_offset().0 < from => Ok(true),
-            Found::Gap(gap) if gap.end <= from => Ok(true),
+            Found::Corrupt(range) if range.end <= from => Ok(true),
             _ => visit(found),
         })
     }

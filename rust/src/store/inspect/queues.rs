@@ -1,4 +1,4 @@
-//! ConsumeQueues beside the log: has every record its unit, and every unit its record?
+//! Queue check: every record has its unit in its ConsumeQueue, and every unit its record.
 //!
 //! Owns what is known of each queue while the log goes by: the next offset, and a few units around it. A queue's offsets
 //! follow each other in the log, so its files are read once, in order, a chunk at a time.
@@ -20,7 +20,7 @@ use crate::store::disk::file_name::{name_of, position_of};
 use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
 
-use super::findings::{Findings, Kind};
+use super::findings::{FindingKind, Findings};
 
 /// Units of one queue in memory.
 const CHUNK_UNITS: usize = 256;
@@ -87,7 +87,7 @@ impl<'a> QueueCheck<'a> {
         if offset > queue.next {
             let range = queue.next..offset;
             let text = format!("the log has no records for the offsets {} to {}", range.start, range.end - 1);
-            findings.add(Kind::Hole, &queue.units.dir, physical, text);
+            findings.add(FindingKind::Hole, &queue.units.dir, physical, text);
         } else if offset < queue.next {
             // The topic was deleted and made again: what was before is not part of the queue.
             (queue.missing, queue.wrong, queue.records) = (Run::default(), Run::default(), 0);
@@ -141,7 +141,7 @@ impl<'a> QueueCheck<'a> {
             count += 1;
             let units = match queue {
                 Some(queue) => {
-                    queue.tell(findings);
+                    queue.add_to(findings);
                     let Queue { mut units, first, next, .. } = queue;
                     let before = units.surplus(self.disk, units.first()..first, &log, findings);
                     before.and_then(|()| units.surplus(self.disk, next..u64::MAX, &log, findings))
@@ -155,7 +155,7 @@ impl<'a> QueueCheck<'a> {
             };
             if let Err(error) = units {
                 let dir = self.root.join(&name).join(id.to_string());
-                findings.add(Kind::Unit, &dir, log.start, format!("it cannot be read: {error}"));
+                findings.add(FindingKind::Unit, &dir, log.start, format!("it cannot be read: {error}"));
             }
         }
         for (topic, queues) in self.topics {
@@ -164,9 +164,9 @@ impl<'a> QueueCheck<'a> {
                 if topics.is_some_and(|topics| !topics.contains(&*name)) {
                     let text =
                         format!("of a topic that was deleted, the log still has {} records", queue.records);
-                    findings.note(Kind::Unit, &queue.units.dir, text);
+                    findings.note(FindingKind::Unit, &queue.units.dir, text);
                 } else {
-                    queue.tell(findings);
+                    queue.add_to(findings);
                 }
             }
         }
@@ -186,16 +186,16 @@ impl<'a> QueueCheck<'a> {
 }
 
 impl Queue {
-    fn tell(&self, findings: &mut Findings) {
+    fn add_to(&self, findings: &mut Findings) {
         if let Some(first) = &self.missing.first {
             let text =
                 format!("{} entries are missing, the first at offset {}", self.missing.count, first.offset);
-            findings.add(Kind::Unit, &self.units.dir, first.physical, text);
+            findings.add(FindingKind::Unit, &self.units.dir, first.physical, text);
         }
         if let Some(first) = &self.wrong.first {
             let (count, offset, found) = (self.wrong.count, first.offset, &first.found);
             let text = format!("{count} entries are wrong, the first at offset {offset}: {found}");
-            findings.add(Kind::Unit, &self.units.dir, first.physical, text);
+            findings.add(FindingKind::Unit, &self.units.dir, first.physical, text);
         }
     }
 }
@@ -275,7 +275,7 @@ impl Units {
         if let Some(First { offset, physical, found }) = surplus.first {
             let text =
                 format!("{} entries have no record, the first at offset {offset}: {found}", surplus.count);
-            findings.add(Kind::Unit, &self.dir, physical, text);
+            findings.add(FindingKind::Unit, &self.dir, physical, text);
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! The index, made anew from the log.
+//! Index rebuild: made anew from the log.
 //!
 //! The new files are complete and durable in a folder of their own before the old ones go. A crash in between leaves
 //! an index with too little in it, which a second run puts right.
 //!
-//! Threads: whoever rebuilds.
+//! Threads: the rebuilding one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::clock::SharedClock;
 use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
 use crate::positions::QueueKey;
-use crate::store::derived::dispatch::{Derived, Dispatch};
+use crate::store::derived::dispatch::{Derived, DispatchRequest};
 use crate::store::derived::files::digest_with_index;
 use crate::store::derived::index::Index;
 use crate::store::derived::index::key_hashes::KeyHashes;
 use crate::store::derived::queue::consume_queue::ConsumeQueue;
 use crate::store::error::StoreError;
-use crate::store::recovery::checkpoint::{CleanStop, Marks};
+use crate::store::recovery::checkpoint::{CheckpointFiles, CleanStop};
 
 use super::walk::Found;
 use super::{Shape, StoppedStore};
@@ -80,21 +80,21 @@ impl StoppedStore {
         Ok(records)
     }
 
-    /// Lets a mark that vouched for the old index vouch for the new one. One that did not goes on not to.
+    /// Lets a manifest that matched the old index match the new one. One that did not goes on not to.
     fn vouch_for_index(&self, old: u64, new: u64) -> Result<(), StoreError> {
         if !self.list("rmqpy")?.iter().any(|entry| entry.name == "mark") {
             return Ok(());
         }
-        let marks = Marks::open(Arc::clone(&self.disk), &self.root)?;
-        let (checkpoint, Some(mark)) = marks.load()? else { return Ok(()) };
-        let Some(stop) = mark.clean_stop else { return Ok(()) };
+        let checkpoint_files = CheckpointFiles::open(Arc::clone(&self.disk), &self.root)?;
+        let (checkpoint, Some(manifest)) = checkpoint_files.load()? else { return Ok(()) };
+        let Some(stop) = manifest.clean_stop else { return Ok(()) };
         let stop = CleanStop { derived: digest_with_index(stop.derived, old, new), ..stop };
-        marks.save(&checkpoint, mark.queues, Some(stop))
+        checkpoint_files.save(&checkpoint, manifest.queues, Some(stop))
     }
 }
 
-fn dispatch(record: &RecordView<'_>, queue: &Arc<ConsumeQueue>) -> Dispatch {
-    Dispatch {
+fn dispatch(record: &RecordView<'_>, queue: &Arc<ConsumeQueue>) -> DispatchRequest {
+    DispatchRequest {
         queue: Arc::clone(queue),
         transaction: record.sys_flag() & sysflag::TRANSACTION_MASK,
         physical: record.physical_offset(),

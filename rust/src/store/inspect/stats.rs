@@ -1,6 +1,6 @@
-//! What a log holds, topic by topic.
+//! Statistics of a stopped store: what its log holds, topic by topic.
 //!
-//! Threads: whoever asks.
+//! Threads: any.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,10 @@
-//! The whole store against its log: is everything there, and does it agree?
+//! Verification: the whole store against its log.
 //!
 //! One walk along the log feeds all comparisons: what is no whole record, what the queues and the index have of each
 //! record, which record the checkpoint names. The rest is told at the end.
 //!
 //! Invariants: memory is bounded by the number of queues; nothing is written.
-//! Threads: whoever verifies.
+//! Threads: the verification.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use hashbrown::HashSet;
 
 use crate::store::disk::Open;
 use crate::store::error::StoreError;
-use crate::store::recovery::checkpoint::{CHECKPOINT_BYTES, Checkpoint, MARK_BYTES, Mark};
+use crate::store::recovery::checkpoint::{CHECKPOINT_BYTES, Checkpoint, MANIFEST_BYTES, Manifest};
 use crate::store::recovery::deleted_topics::DeletedTopics;
 
-use super::findings::{Findings, Kind, Report};
+use super::findings::{FindingKind, Findings, Report};
 use super::index::IndexCheck;
 use super::queues::QueueCheck;
-use super::walk::{Extent, Found, Gap, log_files};
+use super::walk::{CorruptRange, Extent, Found, log_files};
 use super::{Shape, StoppedStore};
 
 impl StoppedStore {
@@ -43,8 +43,8 @@ impl StoppedStore {
         let extent = self.walk(|found| {
             let record = match found {
                 Found::Record(record) => record,
-                Found::Gap(gap) => {
-                    tell_gap(&gap, &mut findings);
+                Found::Corrupt(range) => {
+                    add_corrupt_range(&range, &mut findings);
                     return Ok(());
                 }
             };
@@ -60,20 +60,23 @@ impl StoppedStore {
                 false => queues.take(record, &mut findings),
             }
         })?;
-        if let Some(gap) = &extent.tail {
-            let text =
-                format!("{} bytes behind the end of the log are not zero: {}", gap.end - gap.at, gap.reason);
-            findings.add(Kind::Tail, &gap.path, gap.at, text);
+        if let Some(range) = &extent.tail {
+            let text = format!(
+                "{} bytes behind the end of the log are not zero: {}",
+                range.end - range.at,
+                range.reason
+            );
+            findings.add(FindingKind::Tail, &range.path, range.at, text);
         }
         let queues = queues.finish(extent.begin..extent.end, topics, &mut findings)?;
         let keys = index.finish(&self.root, &mut findings)?;
         if named != 0 && named >= begin && !is_named_there {
             let text = format!("it names a record at {named}, where none begins");
-            findings.add(Kind::Checkpoint, &self.root.join("checkpoint"), u64::MAX, text);
+            findings.add(FindingKind::Checkpoint, &self.root.join("checkpoint"), u64::MAX, text);
         }
         if !is_aborted {
             let last = (records > 0).then(|| (last.0, crc32fast::hash(&last.1)));
-            self.check_mark(&checkpoint, &extent, last, &mut findings)?;
+            self.check_manifest(&checkpoint, &extent, last, &mut findings)?;
         }
         let Findings { list, damage, notes, .. } = findings;
         Ok(Report { extent, records, queues, keys, is_aborted, findings: list, damage, notes })
@@ -91,33 +94,33 @@ impl StoppedStore {
                     before.path.display(),
                     before.base + size
                 );
-                findings.add(Kind::Layout, &file.path, u64::MAX, text);
+                findings.add(FindingKind::Layout, &file.path, u64::MAX, text);
             }
             if file.size != size {
                 // A crash may leave the newest file without its size.
                 let is_newest = index + 1 == files.len();
                 let at = if is_newest { file.base } else { u64::MAX };
                 let text = format!("it has {} bytes, the first file has {size}", file.size);
-                findings.add(Kind::Layout, &file.path, at, text);
+                findings.add(FindingKind::Layout, &file.path, at, text);
             }
         }
         Ok(())
     }
 
     /// Whether the log ends as rmqpy left it, if it was the last to stop.
-    fn check_mark(
+    fn check_manifest(
         &self,
         checkpoint: &Checkpoint,
         extent: &Extent,
         last: Option<(u64, u32)>,
         findings: &mut Findings,
     ) -> Result<(), StoreError> {
-        let bytes = self.read("rmqpy/mark", MARK_BYTES)?;
+        let bytes = self.read("rmqpy/mark", MANIFEST_BYTES)?;
         let path = self.root.join("rmqpy").join("mark");
-        let Some(mark) = Mark::decode(&bytes) else {
+        let Some(manifest) = Manifest::decode(&bytes) else {
             if !bytes.is_empty() {
                 findings.add(
-                    Kind::Mark,
+                    FindingKind::Manifest,
                     &path,
                     u64::MAX,
                     "it is no mark, or its CRC does not match".to_owned(),
@@ -125,14 +128,16 @@ impl StoppedStore {
             }
             return Ok(());
         };
-        // A mark of another checkpoint says that Apache's broker has had the folder since.
-        let Some(stop) = mark.clean_stop.filter(|_| mark.checkpoint == *checkpoint) else { return Ok(()) };
+        // A manifest of another checkpoint says that Apache's broker has had the folder since.
+        let Some(stop) = manifest.clean_stop.filter(|_| manifest.checkpoint == *checkpoint) else {
+            return Ok(());
+        };
         if stop.log_end != extent.end {
             let text = format!("the log ended at {}, and now at {}", stop.log_end, extent.end);
-            findings.add(Kind::Mark, &path, u64::MAX, text);
+            findings.add(FindingKind::Manifest, &path, u64::MAX, text);
         } else if last.is_some_and(|last| last != (stop.last_record, stop.last_record_crc)) {
             let text = "the last record is not the one that was there".to_owned();
-            findings.add(Kind::Mark, &path, u64::MAX, text);
+            findings.add(FindingKind::Manifest, &path, u64::MAX, text);
         }
         Ok(())
     }
@@ -151,7 +156,7 @@ impl StoppedStore {
     }
 }
 
-fn tell_gap(gap: &Gap, findings: &mut Findings) {
-    let text = format!("{} bytes are no record: {}", gap.end - gap.at, gap.reason);
-    findings.add(Kind::Record, &gap.path, gap.at, text);
+fn add_corrupt_range(range: &CorruptRange, findings: &mut Findings) {
+    let text = format!("{} bytes are no record: {}", range.end - range.at, range.reason);
+    findings.add(FindingKind::Record, &range.path, range.at, text);
 }

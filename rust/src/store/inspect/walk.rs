@@ -1,11 +1,11 @@
 //! The log of a stopped store, as it lies on the disk.
 //!
 //! Reads file by file through one buffer and not through a mapping: a disk that cannot give its bytes back answers
-//! with an error here, where a mapping would end the process. What is no whole record is a gap, and the walk goes on
+//! with an error here, where a mapping would end the process. What is no whole record is a corrupt range, and the walk goes on
 //! behind it with the next bytes that are one, wherever they begin.
 //!
-//! Invariants: nothing is written; every byte of every file is in a record, a blank or a gap.
-//! Threads: whoever inspects; `Watch` may be read from any.
+//! Invariants: nothing is written; every byte of every file is in a record, a blank or a corrupt range.
+//! Threads: the inspecting one; `WalkProgress` may be read from any.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,14 +29,14 @@ const RECORD_BYTES_MAX: u64 = 32 << 20;
 /// Size and magic of a record or a blank.
 const HEAD_BYTES: usize = 8;
 
-/// How far a walk is, for another thread to look at.
+/// How far a walk is, for another thread to read.
 #[derive(Default, Debug)]
-pub struct Watch {
+pub struct WalkProgress {
     done: AtomicU64,
     total: AtomicU64,
 }
 
-impl Watch {
+impl WalkProgress {
     /// Bytes of the log that were read, and bytes to read in all.
     #[must_use]
     pub fn now(&self) -> (u64, u64) {
@@ -76,7 +76,7 @@ pub fn log_files(disk: &dyn Disk, root: &Path) -> Result<Vec<LogFile>, StoreErro
 
 /// A stretch of the log that holds no whole record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gap {
+pub struct CorruptRange {
     /// The file it is in.
     pub path: PathBuf,
     /// Where it begins.
@@ -93,8 +93,8 @@ pub struct Gap {
 pub enum Found<'a> {
     /// A whole record, at the position it names.
     Record(&'a RecordView<'a>),
-    /// A gap, with records behind it.
-    Gap(Gap),
+    /// A corrupt range, with records behind it.
+    Corrupt(CorruptRange),
 }
 
 /// Where a log begins and ends.
@@ -105,7 +105,7 @@ pub struct Extent {
     /// Position after the last whole record, where the next one would go.
     pub end: u64,
     /// What follows the end and should not: something other than zeros.
-    pub tail: Option<Gap>,
+    pub tail: Option<CorruptRange>,
 }
 
 /// Calls `visit` with what `files` hold from `from` on, in the order of the log, while it says to go on. Where no record
@@ -114,25 +114,25 @@ pub fn walk(
     disk: &dyn Disk,
     files: &[LogFile],
     from: u64,
-    watch: &Watch,
+    progress: &WalkProgress,
     mut visit: impl FnMut(Found<'_>) -> Result<bool, StoreError>,
 ) -> Result<Extent, StoreError> {
-    watch.done.store(0, Ordering::Relaxed);
-    watch.total.store(files.iter().map(|file| file.size).sum(), Ordering::Relaxed);
+    progress.done.store(0, Ordering::Relaxed);
+    progress.total.store(files.iter().map(|file| file.size).sum(), Ordering::Relaxed);
     let begin = files.first().map_or(0, |file| file.base);
     let mut extent = Extent { begin, end: begin, tail: None };
-    // Gaps with nothing behind them yet: the end of the log, or damage, as what follows decides.
-    let mut pending: Vec<Gap> = Vec::new();
+    // Corrupt ranges with nothing behind them yet: the end of the log, or damage, as what follows decides.
+    let mut pending: Vec<CorruptRange> = Vec::new();
     for (index, file) in files.iter().enumerate() {
-        let mut window = Window::open(disk, file)?;
+        let mut buffer = ScanBuffer::open(disk, file)?;
         let is_record = (file.base + 1..file.limit()).contains(&from)
-            && matches!(look(&mut window, from), Look::Record(_));
+            && matches!(probe(&mut buffer, from), Probe::Record(_));
         let mut at = if is_record { from } else { file.base };
         while at < file.limit() {
-            at = match look(&mut window, at) {
-                Look::Record(record) => {
-                    for gap in pending.drain(..) {
-                        visit(Found::Gap(gap))?;
+            at = match probe(&mut buffer, at) {
+                Probe::Record(record) => {
+                    for range in pending.drain(..) {
+                        visit(Found::Corrupt(range))?;
                     }
                     extent.end = at + record.total_size() as u64;
                     if !visit(Found::Record(&record))? {
@@ -140,46 +140,46 @@ pub fn walk(
                     }
                     extent.end
                 }
-                Look::Blank => {
+                Probe::Blank => {
                     let is_last = index + 1 == files.len();
                     extent.end = if is_last { at } else { file.limit() };
                     file.limit()
                 }
-                Look::Neither(reason) => {
-                    let (next, is_zero) = window.next_whole(at);
-                    pending.push(Gap { path: file.path.clone(), at, end: next, reason, is_zero });
+                Probe::Neither(reason) => {
+                    let (next, is_zero) = buffer.next_whole(at);
+                    pending.push(CorruptRange { path: file.path.clone(), at, end: next, reason, is_zero });
                     next
                 }
             };
-            watch.done.fetch_max(at - begin, Ordering::Relaxed);
+            progress.done.fetch_max(at - begin, Ordering::Relaxed);
         }
     }
-    extent.tail = pending.into_iter().find(|gap| !gap.is_zero);
+    extent.tail = pending.into_iter().find(|range| !range.is_zero);
     Ok(extent)
 }
 
-enum Look<'a> {
+enum Probe<'a> {
     Record(RecordView<'a>),
     Blank,
     Neither(String),
 }
 
 /// What stands at `at`.
-fn look<'a>(window: &'a mut Window, at: u64) -> Look<'a> {
-    let rest = window.limit - at;
-    let front = match window.front(at) {
+fn probe<'a>(buffer: &'a mut ScanBuffer, at: u64) -> Probe<'a> {
+    let rest = buffer.limit - at;
+    let front = match buffer.front(at) {
         Ok(front) => front,
-        Err(error) => return Look::Neither(format!("it cannot be read: {error}")),
+        Err(error) => return Probe::Neither(format!("it cannot be read: {error}")),
     };
     match scan(front) {
-        Scanned::Record(record) if is_whole(&record, at) => Look::Record(record),
-        Scanned::Record(record) => Look::Neither(blemish(&record, at)),
-        Scanned::Blank { size } if u64::from(size) == rest => Look::Blank,
+        Scanned::Record(record) if is_whole(&record, at) => Probe::Record(record),
+        Scanned::Record(record) => Probe::Neither(blemish(&record, at)),
+        Scanned::Blank { size } if u64::from(size) == rest => Probe::Blank,
         Scanned::Blank { size } => {
-            Look::Neither(format!("a blank of {size} bytes, {rest} from the file's end"))
+            Probe::Neither(format!("a blank of {size} bytes, {rest} from the file's end"))
         }
-        Scanned::End => Look::Neither("zeros".to_owned()),
-        Scanned::Broken(error) => Look::Neither(error.to_string()),
+        Scanned::End => Probe::Neither("zeros".to_owned()),
+        Scanned::Broken(error) => Probe::Neither(error.to_string()),
     }
 }
 
@@ -204,7 +204,7 @@ fn blemish(record: &RecordView<'_>, at: u64) -> String {
 }
 
 /// One file, seen through a buffer.
-struct Window {
+struct ScanBuffer {
     file: Arc<dyn DiskFile>,
     base: u64,
     limit: u64,
@@ -213,7 +213,7 @@ struct Window {
     bytes: Vec<u8>,
 }
 
-impl Window {
+impl ScanBuffer {
     fn open(disk: &dyn Disk, file: &LogFile) -> Result<Self, StoreError> {
         let opened = disk.open(&file.path, Open::Read).map_err(StoreError::io(&file.path, "open"))?;
         Ok(Self { file: opened, base: file.base, limit: file.limit(), start: file.base, bytes: Vec::new() })
@@ -271,7 +271,7 @@ impl Window {
             };
             is_zero &= bytes.iter().take(hit).all(|byte| *byte == 0);
             let candidate = search + hit as u64;
-            if !matches!(look(self, candidate), Look::Neither(_)) {
+            if !matches!(probe(self, candidate), Probe::Neither(_)) {
                 return (candidate, is_zero);
             }
             is_zero = false;

@@ -1,13 +1,13 @@
-//! Checksums of the log, block by block: the CRC of a record covers its body alone.
+//! Checksums of the log, block by block, for the CRC of a record covers its body alone.
 //!
 //! Owns `rmqpy/sums/`: for each file of the log one of the same name, with 8 bytes for every block of 4 KiB: CRC-32 of
 //! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint. A block of an earlier life
 //! is compared with its entry before anything of it is served for the first time; what does not match is reported once
-//! and served to nobody. An entry that does not match itself says nothing, so the files can be lost without harm.
+//! and never served. An entry that does not match itself says nothing, so the files can be lost without harm.
 //!
 //! Invariants: an entry is written when its whole block is durable, after which neither changes; an answer about a block
 //! stays the same until the store is closed.
-//! Threads: `is_sound` from any; `write`, `remove` from the keeper's, or recovery's.
+//! Threads: `is_sound` from any; `write`, `remove` from maintenance, or recovery.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,13 +33,13 @@ const ENTRY_BYTES: usize = 8;
 const CHUNK_ENTRIES: usize = 1 << 12;
 
 /// Checksums of a log.
-pub struct Sums {
+pub struct Checksums {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     events: Arc<Events>,
     /// Blocks from here on were written or read whole in this life.
     known_from: u64,
-    /// What is known about earlier ones, by the begin of their file; found out when somebody first reads there.
+    /// What is known about earlier ones, by the begin of their file; found out when a first read comes by.
     files: HashMap<u64, OnceLock<Option<Checked>>>,
     /// Where the next entry goes.
     written: Mutex<u64>,
@@ -55,9 +55,9 @@ struct Checked {
 
 const BLOCKS_PER_WORD: u64 = 32;
 
-impl Sums {
+impl Checksums {
     /// The checksums of `segments`, of which everything from `known_from` on is read by recovery, or still to be written.
-    /// `are_ours`: nobody else has written to the log since.
+    /// `are_ours`: no other broker has written to the log since.
     pub fn load(
         disk: &Arc<dyn Disk>,
         root: &Path,
@@ -69,7 +69,7 @@ impl Sums {
         let dir = root.join("rmqpy").join("sums");
         let list = || disk.list(&dir).map_err(StoreError::io(&dir, "list"));
         if !are_ours && !list()?.is_empty() {
-            // Durably, or they would be believed again when a mark of ours is there.
+            // Durably, or they would be believed again when a manifest of ours is there.
             let own = root.join("rmqpy");
             disk.remove_dir(&dir).map_err(StoreError::io(&dir, "remove"))?;
             disk.sync_dir(&own).map_err(StoreError::io(&own, "sync"))?;

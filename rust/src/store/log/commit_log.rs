@@ -1,13 +1,13 @@
-//! Append under the put lock.
+//! CommitLog: append under the put lock.
 //!
-//! Owns the end of the log: whoever holds the put lock decides the position, the queue offset and the store time of a
+//! Owns the end of the log: the holder of the put lock decides the position, the queue offset and the store time of a
 //! message, encodes it in place and publishes it. A burst takes the lock once. Everything was validated and sized
 //! before; inside there is no system call, no allocation and no waiting. What the derived files need to know of
 //! each record goes into a ring beside it, so that nothing is parsed twice.
 //!
 //! Invariants: positions, store times and every queue's offsets only grow; a record never spans two files; the ring
 //! holds exactly the records between *visible* and *published*, in log order.
-//! Threads: `append` from any connection; `take_ring` from whoever advances *visible*.
+//! Threads: `append` from any connection; `take_ring` from the thread that advances *visible*.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -17,13 +17,13 @@ use crate::clock::SharedClock;
 use crate::message::record::{RecordFields, Stamp};
 use crate::message::sysflag;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::dispatch::Dispatch;
+use crate::store::derived::dispatch::DispatchRequest;
 use crate::store::derived::index::key_hashes::KeyHashes;
 use crate::store::derived::queue::consume_queue::ConsumeQueue;
 use crate::store::error::PutError;
 use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 
-use super::checksums::Sums;
+use super::checksums::Checksums;
 use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
 use super::segment::Segment;
 use super::segments::{Active, Segments};
@@ -65,7 +65,7 @@ pub struct Stored {
 /// The log and the right to append to it.
 pub struct CommitLog {
     segments: Segments,
-    sums: Sums,
+    checksums: Checksums,
     clock: SharedClock,
     writer: Mutex<Writer>,
     /// The file after the active one, and the right to write it.
@@ -78,7 +78,7 @@ pub struct CommitLog {
     is_closed: AtomicBool,
     is_full: AtomicBool,
     /// An append has waited in vain: until one succeeds no other waits, for a sender that is told at once can go
-    /// elsewhere, and a thread that waits serves nobody.
+    /// elsewhere, and a thread that waits serves no other.
     is_stalled: AtomicBool,
     failure: OnceLock<String>,
 }
@@ -89,14 +89,14 @@ struct Writer {
     /// *Reserved*: where the next record goes.
     end: u64,
     store_timestamp_ms: i64,
-    ring: Vec<Dispatch>,
+    ring: Vec<DispatchRequest>,
 }
 
 impl CommitLog {
     /// A log that goes on at `end`, in `segment`.
     pub fn new(
         segments: Segments,
-        sums: Sums,
+        checksums: Checksums,
         clock: SharedClock,
         (segment, appender): Active,
         store_timestamp_ms: i64,
@@ -114,7 +114,7 @@ impl CommitLog {
         };
         Self {
             segments,
-            sums,
+            checksums,
             clock,
             writer: Mutex::new(writer),
             next: Mutex::new(None),
@@ -140,8 +140,8 @@ impl CommitLog {
     }
 
     /// Their checksums.
-    pub fn sums(&self) -> &Sums {
-        &self.sums
+    pub fn checksums(&self) -> &Checksums {
+        &self.checksums
     }
 
     /// Position after the last readable byte.
@@ -279,7 +279,7 @@ impl CommitLog {
     /// the position they reach.
     ///
     /// Both must be empty; their memory becomes the ring's and the medium's.
-    pub fn take_ring(&self, into: &mut Vec<Dispatch>, unwritten: &mut Unwritten) -> PhysicalOffset {
+    pub fn take_ring(&self, into: &mut Vec<DispatchRequest>, unwritten: &mut Unwritten) -> PhysicalOffset {
         debug_assert!(into.is_empty());
         into.reserve_exact(RING_RECORDS_MAX.saturating_sub(into.capacity()));
         let mut writer = self.writer.lock();
@@ -348,7 +348,7 @@ impl Writer {
         if is_queued {
             put.queue.advance_next();
         }
-        self.ring.push(Dispatch {
+        self.ring.push(DispatchRequest {
             queue: Arc::clone(&put.queue),
             transaction: put.record.sys_flag & sysflag::TRANSACTION_MASK,
             physical,
@@ -437,8 +437,9 @@ mod tests {
         .expect("an empty log");
         let active = segments.create().expect("a file");
         let events = Arc::new(Events::default());
-        let sums = Sums::load(&disk, Path::new("/"), &segments, 0, true, &events).expect("no checksums");
-        CommitLog::new(segments, sums, ManualClock::at(0), active, 0)
+        let checksums =
+            Checksums::load(&disk, Path::new("/"), &segments, 0, true, &events).expect("no checksums");
+        CommitLog::new(segments, checksums, ManualClock::at(0), active, 0)
     }
 
     #[test]
@@ -451,7 +452,7 @@ mod tests {
             while !over.load(Ordering::Relaxed) {
                 asker.needs_next();
             }
-            asked.send(()).expect("somebody waits");
+            asked.send(()).expect("the test waits");
         });
         thread::spawn(move || {
             for _ in 0..1_000 {
@@ -462,7 +463,7 @@ mod tests {
                 });
             }
             is_over.store(true, Ordering::Relaxed);
-            finished.send(()).expect("somebody waits");
+            finished.send(()).expect("the test waits");
         });
         for _ in 0..2 {
             results.recv_timeout(Duration::from_secs(30)).expect("neither waits for the other");

@@ -1,8 +1,8 @@
-//! From appended to visible.
+//! Dispatcher: records go from appended to visible.
 //!
 //! Owns the position *visible*, which consumers may see: in async mode it follows *published* and is advanced by the
-//! appending thread itself; in sync mode it follows *durable* and is advanced by the flush thread. Whoever advances
-//! it drains the log's ring into the derived files, and then tells those who wait at a queue.
+//! appending thread itself; in sync mode it follows *durable* and is advanced by the flush thread. The thread that advances
+//! it drains the log's ring into the derived files, and then tells the waiters of a queue.
 //!
 //! Invariant: a record is in its queue before `visible` passes it, and records arrive in log order.
 //! Threads: any, one at a time under the dispatch lock; never while holding the put lock.
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::dispatch::{Derived, Dispatch};
+use crate::store::derived::dispatch::{Derived, DispatchRequest};
 use crate::store::derived::files::DerivedFiles;
 use crate::store::derived::queue::consume_queue::ConsumeQueue;
 use crate::store::error::StoreError;
@@ -31,10 +31,10 @@ pub struct LastRecord {
     pub weight: u64,
 }
 
-/// Who wants to know about new messages. Called from the thread that made them visible, with the dispatch lock held:
+/// Listener for new messages. Called from the thread that made them visible, with the dispatch lock held:
 /// an implementation may read from the store, must not append to it, and must not block.
 pub trait Arrivals: Send + Sync {
-    /// A message is visible in a queue that somebody waits at; `max` is the offset after it.
+    /// A message is visible in a queue that has waiters; `max` is the offset after it.
     fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64);
     /// Everything before `position` is on disk.
     fn durable(&self, position: PhysicalOffset);
@@ -52,7 +52,7 @@ pub struct Dispatcher {
 
 struct Moving {
     /// Memory that changes places with the log's ring.
-    ring: Vec<Dispatch>,
+    ring: Vec<DispatchRequest>,
     /// Memory that changes places with the log's tail.
     unwritten: Unwritten,
     /// The newest record that is visible.
@@ -70,12 +70,12 @@ impl Dispatcher {
         }
     }
 
-    /// Names who is told about arrivals. Only the first call counts.
+    /// Sets the listener for arrivals. Only the first call counts.
     pub fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
         let _ = self.arrivals.set(arrivals);
     }
 
-    /// Who is told about arrivals.
+    /// The listener for arrivals.
     pub fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
         self.arrivals.get()
     }
@@ -138,7 +138,7 @@ impl Dispatcher {
         is_ready.map(|()| position)
     }
 
-    fn announce(&self, records: &[Dispatch]) {
+    fn announce(&self, records: &[DispatchRequest]) {
         let Some(arrivals) = self.arrivals.get() else { return };
         // The queues' ends before their waiters, for all of them at once: see `ConsumeQueue::set_awaited`.
         fence(Ordering::SeqCst);

@@ -2,7 +2,7 @@
 //!
 //! Owns the answer to "is this position on disk?". One flush takes everything published so far in one go; replies
 //! that wait are released when the durable position passes theirs. While one flush runs, the next one's messages
-//! gather: that is the whole window, there is no timer. In async mode the same thread flushes by the clock.
+//! collect: that is the whole delay, there is no timer. In async mode the same thread flushes by the clock.
 //!
 //! A flush that failed is never tried again: the kernel may have dropped the pages and would say yes the next time. The
 //! log refuses writes from then on, those who wait are told, and reads go on.
@@ -31,11 +31,11 @@ pub struct Flush {
     durable: AtomicU64,
     /// One flush at a time.
     flushing: Mutex<()>,
-    wish: Mutex<Wish>,
-    wished: Condvar,
+    request: Mutex<FlushRequest>,
+    requested: Condvar,
 }
 
-struct Wish {
+struct FlushRequest {
     until: u64,
     is_stopped: bool,
 }
@@ -56,8 +56,8 @@ impl Flush {
             interval,
             durable: AtomicU64::new(durable.0),
             flushing: Mutex::new(()),
-            wish: Mutex::new(Wish { until: durable.0, is_stopped: false }),
-            wished: Condvar::new(),
+            request: Mutex::new(FlushRequest { until: durable.0, is_stopped: false }),
+            requested: Condvar::new(),
         }
     }
 
@@ -68,9 +68,9 @@ impl Flush {
 
     /// Asks for a flush that reaches `end`; `Arrivals::durable` or `Arrivals::latched` says what came of it.
     pub fn release_after(&self, end: PhysicalOffset) {
-        let mut wish = self.wish.lock();
-        wish.until = wish.until.max(end.0);
-        self.wished.notify_one();
+        let mut request = self.request.lock();
+        request.until = request.until.max(end.0);
+        self.requested.notify_one();
     }
 
     /// Flushes everything published so far, and in sync mode makes it visible.
@@ -98,7 +98,7 @@ impl Flush {
         work()
     }
 
-    /// Refuses writes from now on, and says so to everybody who waits.
+    /// Refuses writes from now on, and tells all waiters.
     pub fn fail(&self, reason: String) {
         if self.log.latch(reason) {
             self.tell(|arrivals| arrivals.latched());
@@ -124,7 +124,7 @@ impl Flush {
         Ok(())
     }
 
-    /// The flush thread's life.
+    /// The flush thread: runs until it is stopped.
     pub fn run(&self) {
         loop {
             let is_stopped = self.wait();
@@ -132,25 +132,25 @@ impl Flush {
                 return;
             }
             if self.log.failure().is_none() && self.durable() < self.log.published() {
-                // An error has latched the log; there is nobody here to tell.
+                // An error has latched the log; all waiters have been told.
                 let _ = self.flush();
             }
         }
     }
 
-    /// Waits until somebody waits for a flush, or for the interval; `true` when the thread is to end.
+    /// Waits until a flush is requested, or for the interval; `true` when the thread is to end.
     fn wait(&self) -> bool {
-        let mut wish = self.wish.lock();
-        let is_idle = self.log.failure().is_some() || wish.until <= self.durable.load(Ordering::Acquire);
-        if is_idle && !wish.is_stopped {
-            self.wished.wait_for(&mut wish, self.interval);
+        let mut request = self.request.lock();
+        let is_idle = self.log.failure().is_some() || request.until <= self.durable.load(Ordering::Acquire);
+        if is_idle && !request.is_stopped {
+            self.requested.wait_for(&mut request, self.interval);
         }
-        wish.is_stopped
+        request.is_stopped
     }
 
     /// Ends the flush thread.
     pub fn stop(&self) {
-        self.wish.lock().is_stopped = true;
-        self.wished.notify_all();
+        self.request.lock().is_stopped = true;
+        self.requested.notify_all();
     }
 }

@@ -1,11 +1,11 @@
-//! Where the bytes at the end of the log live between append and disk.
+//! Medium: where the bytes at the end of the log live between append and disk.
 //!
-//! A medium is the writing half of the log and belongs to whoever holds the put lock. There are two:
+//! A medium is the writing half of the log and belongs to the holder of the put lock. There are two:
 //!
 //! - the **mapping** of the file itself: a message is copied once, into the page cache. It can be read at once and a killed
 //!   process loses nothing, but a flush has to find the pages it changed, which makes it slow: for `ASYNC_FLUSH`;
 //! - the **tail**, memory of this process, which the flush takes, writes to the file and syncs. A full or broken disk
-//!   answers with an error, and a flush costs a third: for `SYNC_FLUSH`, where nobody may read before it anyway.
+//!   answers with an error, and a flush costs a third: for `SYNC_FLUSH`, where nothing may be read before it anyway.
 //!
 //! Invariant: bytes become readable in the order they were appended, and only whole.
 

@@ -1,6 +1,6 @@
-//! Walks the records of the log.
+//! Walk over the records of the log.
 //!
-//! Reads what is on disk with no faith in it: a record counts only when its lengths agree, it says it is where it is,
+//! Reads what is on disk without trusting it: a record counts only when its lengths agree, it says it is where it is,
 //! its body has the CRC it claims and its text is text. The first thing that does not is where the log ends, unless
 //! it was durable once: then it is damage, and the log goes on at the next whole record.
 //!
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::message::record::{MAGIC_V1, MAGIC_V2, RecordView, Scanned, scan};
 use crate::store::derived::queue::unit::Unit;
 
-use super::checksums::Sums;
+use super::checksums::Checksums;
 use super::segment::Segment;
 use super::segments::Segments;
 
@@ -37,11 +37,11 @@ pub enum Found<'a> {
 
 /// What may be believed of a log.
 #[derive(Clone, Copy)]
-pub struct Faith<'a> {
+pub struct TrustBoundary<'a> {
     /// Everything before was durable once: what is broken there is rotten, not torn, and does not end the log.
     pub durable: u64,
     /// Checksums.
-    pub sums: &'a Sums,
+    pub checksums: &'a Checksums,
 }
 
 /// Calls `visit` with everything from `from` on, which must be where a record or a file begins, up to `limit`.
@@ -50,13 +50,13 @@ pub fn walk<E>(
     segments: &Segments,
     from: u64,
     limit: u64,
-    faith: Faith<'_>,
+    trust: TrustBoundary<'_>,
     mut visit: impl FnMut(u64, Found<'_>) -> Result<(), E>,
 ) -> Result<(u64, WalkEnd), E> {
     let mut at = from;
     while at < limit {
         let Some(segment) = segments.find(at) else { break };
-        let Some(end) = walk_segment(&segment, &mut at, limit, faith.sums, &mut visit)? else {
+        let Some(end) = walk_segment(&segment, &mut at, limit, trust.checksums, &mut visit)? else {
             // A blank with no file behind it is written over by the next message that fits.
             if segments.find(segment.limit()).is_none() {
                 break;
@@ -64,7 +64,7 @@ pub fn walk<E>(
             at = segment.limit();
             continue;
         };
-        let next = if at < faith.durable { next_whole(segments, &segment, at) } else { None };
+        let next = if at < trust.durable { next_whole(segments, &segment, at) } else { None };
         let Some(next) = next else { return Ok((at, end)) };
         visit(at, Found::Damage(next))?;
         at = next;
@@ -77,7 +77,7 @@ fn walk_segment<E>(
     segment: &Arc<Segment>,
     at: &mut u64,
     limit: u64,
-    sums: &Sums,
+    checksums: &Checksums,
     visit: &mut impl FnMut(u64, Found<'_>) -> Result<(), E>,
 ) -> Result<Option<WalkEnd>, E> {
     while *at < limit {
@@ -85,7 +85,7 @@ fn walk_segment<E>(
         match scan(bytes) {
             Scanned::Record(record) if is_whole(&record, *at) => {
                 let next = *at + record.total_size() as u64;
-                let is_sound = sums.is_sound(segment, *at..next);
+                let is_sound = checksums.is_sound(segment, *at..next);
                 visit(*at, if is_sound { Found::Record(&record) } else { Found::Damage(next) })?;
                 *at = next;
             }

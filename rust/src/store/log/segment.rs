@@ -1,4 +1,4 @@
-//! One file of the log.
+//! Segment: one file of the log.
 //!
 //! Owns the mapping of the file and what of it may be read. It is mapped once for reading and, where that is the medium, for
 //! writing; what is written to the file in another way is revealed when it is there.
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::store::disk::DiskFile;
-use crate::store::disk::region::{Appender, Reader, Region};
+use crate::store::disk::region::{Appender, Region, RegionReader};
 use crate::store::error::StoreError;
 
 use super::medium::Unwritten;
@@ -29,8 +29,8 @@ pub struct Segment {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     region: Region,
-    reader: Reader,
-    /// The readable bytes as they were when somebody last needed more of them.
+    reader: RegionReader,
+    /// The readable bytes as they were when a reader last needed more of them.
     view: Mutex<Bytes>,
 }
 
@@ -50,7 +50,7 @@ impl Segment {
             false => region.claim_file(published as usize).map(|reader| (None, reader)),
         };
         let Some((appender, reader)) = claimed else {
-            let expected = "expected a mapping that nobody else has claimed".to_owned();
+            let expected = "expected a mapping that has not been claimed".to_owned();
             return Err(StoreError::Layout { path, expected });
         };
         Ok((Self { base, path, file, region, reader, view: Mutex::default() }, appender))
@@ -121,7 +121,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Makes the bytes of `range` that nobody has written yet quick to write: present in memory, or known to the file
+    /// Makes the bytes of `range` that are not written yet quick to write: present in memory, or known to the file
     /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written
     /// to the file.
     pub fn prepare(&self, range: Range<u64>) -> io::Result<()> {

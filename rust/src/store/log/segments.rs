@@ -1,11 +1,11 @@
-//! Fixed-size files as one address space.
+//! Segments: fixed-size files as one address space.
 //!
 //! Owns the list of CommitLog files. A file is named by the position of its first byte, has its full size from the
 //! moment it can be seen, and the files are neighbours without gaps. The next file is made before it is needed, so
 //! that a full disk is met here and never by a message half written.
 //!
 //! Invariants: all files have one size, which the folder remembers; only the last file that has any bytes is written.
-//! Threads: reading from any; `create` and `cut` from one at a time (recovery, then the keeper).
+//! Threads: reading from any; `create` and `cut` from one at a time (recovery, then maintenance).
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -231,7 +231,7 @@ impl Segments {
     /// the right to append there. `None` when the log ends where a file would begin.
     ///
     /// The zeros matter: stale records there would look genuine, in their right places, after another crash.
-    /// Nobody may hold a slice beyond `end`; recovery, the only caller, holds none at all.
+    /// No slice may be held beyond `end`; recovery, the only caller, holds none.
     pub fn cut(&self, end: u64) -> Result<Option<Active>, StoreError> {
         let (kept, removed): (Vec<_>, Vec<_>) =
             self.all().iter().cloned().partition(|segment| segment.base() < end);
@@ -271,7 +271,7 @@ impl Segments {
 
     /// Removes the first file, durably, and then takes it out of the list. Nothing but the last file may be written.
     ///
-    /// Whoever reads from it keeps its mapping. After an error the file is in the list, and may be gone from the disk
+    /// A reader of it keeps its mapping. After an error the file is in the list, and may be gone from the disk
     /// already: what is mapped can be read, and removing it again succeeds.
     pub fn remove_first(&self, first: &Segment) -> Result<(), StoreError> {
         self.disk.remove(first.path()).map_err(StoreError::io(first.path(), "remove"))?;

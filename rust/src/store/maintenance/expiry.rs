@@ -3,11 +3,11 @@
 //! Owns the deletion of old files of the log, oldest first, and of what queues and index hold of them; and the watermarks
 //! of the disk. A file goes whole, and only when everything in it is durable elsewhere: a checkpoint behind it, so that
 //! no recovery will want it. It is removed before it is out of the list, each removal durable before the next, so that a
-//! crash leaves no gap; whoever reads from it keeps its mapping alive. Queues and index follow in small pieces.
+//! crash leaves no gap; a reader of it keeps its mapping alive. Queues and index follow in small pieces.
 //!
 //! Invariants: the log begins with a file that is there; a queue's min leads to a record behind that begin, or is its
 //! max; of a queue, and of the index, the newest file always stays.
-//! Threads: the keeper's, or whoever asks for a deletion, one at a time under the keeper's lock; never on the way of an
+//! Threads: that of maintenance, or one that asks for a deletion, one at a time under the lock of its rounds; never on the way of an
 //! append. `set` from any.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::store::log::scan::record_at;
 use crate::store::log::segment::Segment;
 use crate::store::retention::{Deletable, Retention};
 
-/// How often the space of the disk is looked at.
+/// How often the space of the disk is measured.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The expiry of one store.
@@ -32,11 +32,11 @@ pub struct Expiry {
     log: Arc<CommitLog>,
     events: Arc<Events>,
     retention: Mutex<Retention>,
-    state: Mutex<State>,
+    state: Mutex<ExpiryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ExpiryState {
     /// When the space was last looked at, and what was seen.
     measured_at: Option<Duration>,
     space: Space,
@@ -58,7 +58,7 @@ impl Expiry {
     }
 
     /// Refuses messages before the disk is full to the last byte, and takes them again by itself.
-    pub fn look_at_space(&self) {
+    pub fn check_space(&self) {
         let retention = self.retention.lock().clone();
         let mut state = self.state.lock();
         let now = self.log.clock().elapsed();
@@ -110,8 +110,8 @@ impl Expiry {
             is_expired: due.is_expired,
         });
         // A file of checksums that stays is removed by the next start.
-        let _ = self.log.sums().remove(due.segment.base());
-        // How much room there is now decides about the next one, and is seen when the interval is over: somebody may
+        let _ = self.log.checksums().remove(due.segment.base());
+        // How much room there is now decides about the next one, and is seen when the interval is over: a reader may
         // still read from the file and so keep its space.
         self.state.lock().space = Space::default();
         Ok(())

@@ -1,11 +1,11 @@
-//! The keeper: what has to be done in time and on nobody's way.
+//! Maintenance: what has to be done in time, and on the way of no message.
 //!
 //! Makes the next segment before it is needed and the pages ahead of the appender present; writes queue units and index
 //! entries from memory to files; and every few seconds makes a checkpoint: flush the log, sync the derived files, and
 //! only then write down how far they reach.
 //!
 //! Invariant: a checkpoint names a record that was durable everywhere before it was written.
-//! Threads: the keeper's own; `wake` from any.
+//! Threads: its own; `wake` from any.
 
 pub mod expiry;
 
@@ -23,7 +23,7 @@ use crate::store::log::flush::Flush;
 use crate::store::log::medium::MediumKind;
 use crate::store::log::scan::record_at;
 use crate::store::options::Options;
-use crate::store::recovery::checkpoint::{Checkpoint, CleanStop, Marks};
+use crate::store::recovery::checkpoint::{Checkpoint, CheckpointFiles, CleanStop};
 use expiry::Expiry;
 
 /// Pause between two rounds.
@@ -36,20 +36,20 @@ const AHEAD_STEP_BYTES: u64 = 1 << 20;
 /// Rounds after which idle queues give their memory back.
 const COOL_DOWN_ROUNDS: u64 = 200;
 
-/// The keeper of one store.
-pub struct Keeper {
+/// Maintenance of one store.
+pub struct Maintenance {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
     flush: Arc<Flush>,
     expiry: Expiry,
-    marks: Marks,
+    checkpoint_files: CheckpointFiles,
     checkpoint_interval: Duration,
-    state: Mutex<State>,
-    call: Mutex<Call>,
-    called: Condvar,
+    state: Mutex<RoundState>,
+    request: Mutex<MaintenanceRequest>,
+    requested: Condvar,
 }
 
-struct State {
+struct RoundState {
     checkpoint: Checkpoint,
     /// Whether a sync of the derived files has failed. The next one might succeed without having written anything, so
     /// there are no more checkpoints: the next start reads the log from the last one, and writes those files again.
@@ -62,49 +62,55 @@ struct State {
 }
 
 #[derive(Default)]
-struct Call {
+struct MaintenanceRequest {
     is_awake: bool,
     is_stopped: bool,
 }
 
-impl Keeper {
-    /// A keeper that finds `checkpoint` on disk.
+impl Maintenance {
+    /// A maintenance that finds `checkpoint` on disk.
     pub fn new(
         log: Arc<CommitLog>,
         dispatcher: Arc<Dispatcher>,
         flush: Arc<Flush>,
         expiry: Expiry,
-        marks: Marks,
+        checkpoint_files: CheckpointFiles,
         options: &Options,
         checkpoint: Checkpoint,
     ) -> Self {
         let end = log.published().0;
         let checkpoint_at = log.clock().elapsed();
-        let state =
-            State { checkpoint, is_in_doubt: false, checkpoint_at, seen: end, populated: end, rounds: 0 };
+        let state = RoundState {
+            checkpoint,
+            is_in_doubt: false,
+            checkpoint_at,
+            seen: end,
+            populated: end,
+            rounds: 0,
+        };
         Self {
             log,
             dispatcher,
             flush,
             expiry,
-            marks,
+            checkpoint_files,
             checkpoint_interval: Duration::from_millis(options.checkpoint_interval_ms),
             state: Mutex::new(state),
-            call: Mutex::default(),
-            called: Condvar::new(),
+            request: Mutex::default(),
+            requested: Condvar::new(),
         }
     }
 
-    /// Makes the keeper begin a round at once.
+    /// Makes maintenance begin a round at once.
     pub fn wake(&self) {
-        self.call.lock().is_awake = true;
-        self.called.notify_one();
+        self.request.lock().is_awake = true;
+        self.requested.notify_one();
     }
 
     /// One round. An error leaves everything as it was, to be tried again: nothing was promised.
-    pub fn keep(&self) -> Result<(), StoreError> {
+    pub fn run_round(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
-        self.expiry.look_at_space();
+        self.expiry.check_space();
         self.prepare_next()?;
         self.prepare_ahead(&mut state);
         self.dispatcher.derived().write()?;
@@ -154,9 +160,9 @@ impl Keeper {
     }
 
     /// Deletes the oldest file of the log if it may go; `true` when it went.
-    fn expire(&self, state: &mut State, is_asked: bool) -> Result<bool, StoreError> {
+    fn expire(&self, state: &mut RoundState, is_asked: bool) -> Result<bool, StoreError> {
         let Some(due) = self.expiry.due(is_asked) else { return Ok(false) };
-        let is_behind = |state: &State| state.checkpoint.record.max(0) as u64 >= due.end();
+        let is_behind = |state: &RoundState| state.checkpoint.record.max(0) as u64 >= due.end();
         if !is_behind(state) {
             self.checkpoint(state)?;
         }
@@ -178,7 +184,7 @@ impl Keeper {
 
     /// Prepares what the appender will come to next: it would take a fault on each page, or every flush would have to
     /// tell the file system about new blocks.
-    fn prepare_ahead(&self, state: &mut State) {
+    fn prepare_ahead(&self, state: &mut RoundState) {
         let end = self.log.published().0;
         let ahead = ((end - state.seen) * 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
         state.seen = end;
@@ -203,7 +209,7 @@ impl Keeper {
         state.populated = at;
     }
 
-    fn checkpoint(&self, state: &mut State) -> Result<(), StoreError> {
+    fn checkpoint(&self, state: &mut RoundState) -> Result<(), StoreError> {
         state.checkpoint_at = self.log.clock().elapsed();
         let (last, queues) = self.dispatcher.last();
         let is_new = |last: &LastRecord| last.physical as i64 != state.checkpoint.record;
@@ -218,17 +224,17 @@ impl Keeper {
             record: last.physical as i64,
             ..state.checkpoint
         };
-        self.marks.save(&checkpoint, queues, None)?;
+        self.checkpoint_files.save(&checkpoint, queues, None)?;
         state.checkpoint = checkpoint;
         Ok(())
     }
 
-    fn sync_derived(&self, state: &mut State, durable: PhysicalOffset) -> Result<(), StoreError> {
+    fn sync_derived(&self, state: &mut RoundState, durable: PhysicalOffset) -> Result<(), StoreError> {
         let derived = self.dispatcher.derived();
         derived.write()?;
         // Checksums before the checkpoint: those of everything it vouches for are to be believed.
-        let sums = || self.log.sums().write(self.log.segments(), durable.0);
-        let synced = derived.sync().and_then(|()| sums());
+        let checksums = || self.log.checksums().write(self.log.segments(), durable.0);
+        let synced = derived.sync().and_then(|()| checksums());
         state.is_in_doubt |= synced.is_err();
         synced
     }
@@ -261,31 +267,31 @@ impl Keeper {
             state.checkpoint.record = last.physical as i64;
         }
         let stop = CleanStop { log_end, last_record, last_record_crc, derived: derived.digest() };
-        self.marks.save(&state.checkpoint, queues, Some(stop))?;
-        self.marks.end()
+        self.checkpoint_files.save(&state.checkpoint, queues, Some(stop))?;
+        self.checkpoint_files.end()
     }
 
-    /// The keeper thread's life.
+    /// The maintenance thread: runs until it is stopped.
     pub fn run(&self) {
         loop {
             {
-                let mut call = self.call.lock();
-                if !call.is_awake && !call.is_stopped {
-                    self.called.wait_for(&mut call, ROUND);
+                let mut request = self.request.lock();
+                if !request.is_awake && !request.is_stopped {
+                    self.requested.wait_for(&mut request, ROUND);
                 }
-                if call.is_stopped {
+                if request.is_stopped {
                     return;
                 }
-                call.is_awake = false;
+                request.is_awake = false;
             }
             // What failed is tried again in the next round; a full disk may have room by then.
-            let _ = self.keep();
+            let _ = self.run_round();
         }
     }
 
-    /// Ends the keeper thread.
+    /// Ends the maintenance thread.
     pub fn stop(&self) {
-        self.call.lock().is_stopped = true;
-        self.called.notify_all();
+        self.request.lock().is_stopped = true;
+        self.requested.notify_all();
     }
 }

@@ -1,13 +1,13 @@
-//! What the store knows about itself on disk: `checkpoint`, `abort`, and the mark beside them.
+//! Checkpoint: what the store says about itself on disk, in `checkpoint`, `abort` and the manifest beside them.
 //!
 //! `checkpoint` is Apache's: up to which record log, queues and index are durable. `abort` exists while the store is
-//! open. The mark, `rmqpy/mark`, is ours: it says that these very checkpoint bytes were written by us, so that they
-//! hold to the record, and after an orderly stop where the log ended and what the derived files looked like. A mark
-//! that does not match what it describes, because Apache ran in between or somebody deleted files, is worth nothing
+//! open. The manifest, `rmqpy/mark`, is ours: it says that these very checkpoint bytes were written by us, so that they
+//! hold to the record, and after an orderly stop where the log ended and what the derived files looked like. A manifest
+//! that does not match what it describes, because Apache ran in between or files were deleted, is worth nothing
 //! and does no harm.
 //!
 //! Invariant: a checkpoint names only positions that are durable in everything it speaks of.
-//! Threads: recovery, then the keeper, then whoever closes the store.
+//! Threads: recovery, then maintenance, then the thread that closes the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::store::error::StoreError;
 /// The six numbers of the checkpoint file that mean something, of its 4096 bytes.
 pub const CHECKPOINT_BYTES: usize = 48;
 const CHECKPOINT_FILE_BYTES: u64 = 4096;
-/// Size of the mark.
-pub const MARK_BYTES: usize = 104;
-const MARK_MAGIC: &[u8; 8] = b"RMQPYMK1";
+/// Size of the manifest.
+pub const MANIFEST_BYTES: usize = 104;
+const MANIFEST_MAGIC: &[u8; 8] = b"RMQPYMK1";
 
 /// Contents of the checkpoint file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -87,9 +87,9 @@ pub struct CleanStop {
     pub derived: u64,
 }
 
-/// The mark: which checkpoint it belongs to, and the clean stop if there was one.
+/// The manifest: which checkpoint it belongs to, and the clean stop if there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mark {
+pub struct Manifest {
     /// The checkpoint it belongs to.
     pub checkpoint: Checkpoint,
     /// Digest of the queues' units of records before the checkpoint's.
@@ -98,16 +98,16 @@ pub struct Mark {
     pub clean_stop: Option<CleanStop>,
 }
 
-impl Mark {
-    fn encode(&self) -> [u8; MARK_BYTES] {
+impl Manifest {
+    fn encode(&self) -> [u8; MANIFEST_BYTES] {
         let stop = self.clean_stop.unwrap_or(CleanStop {
             log_end: 0,
             last_record: 0,
             last_record_crc: 0,
             derived: 0,
         });
-        let mut bytes = Vec::with_capacity(MARK_BYTES);
-        bytes.extend_from_slice(MARK_MAGIC);
+        let mut bytes = Vec::with_capacity(MANIFEST_BYTES);
+        bytes.extend_from_slice(MANIFEST_MAGIC);
         bytes.extend_from_slice(&self.checkpoint.encode());
         bytes.extend_from_slice(&self.queues.to_be_bytes());
         bytes.extend_from_slice(&stop.log_end.to_be_bytes());
@@ -115,21 +115,21 @@ impl Mark {
         bytes.extend_from_slice(&stop.derived.to_be_bytes());
         bytes.extend_from_slice(&stop.last_record_crc.to_be_bytes());
         bytes.extend_from_slice(&u32::from(self.clean_stop.is_some()).to_be_bytes());
-        bytes.resize(MARK_BYTES - 4, 0);
+        bytes.resize(MANIFEST_BYTES - 4, 0);
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
-        let mut mark = [0; MARK_BYTES];
-        mark.copy_from_slice(&bytes);
-        mark
+        let mut manifest = [0; MANIFEST_BYTES];
+        manifest.copy_from_slice(&bytes);
+        manifest
     }
 
-    /// Reads a mark; `None` when the bytes are none.
+    /// Reads a manifest; `None` when the bytes are none.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (body, crc) = bytes.get(..MARK_BYTES)?.split_last_chunk::<4>()?;
-        let body = body.strip_prefix(MARK_MAGIC.as_slice())?;
+        let (body, crc) = bytes.get(..MANIFEST_BYTES)?.split_last_chunk::<4>()?;
+        let body = body.strip_prefix(MANIFEST_MAGIC.as_slice())?;
         let (checkpoint, stop) = body.split_first_chunk::<CHECKPOINT_BYTES>()?;
         let number = |at| long_at(stop, at) as u64;
-        if crc32fast::hash(bytes.get(..MARK_BYTES - 4)?) != u32::from_be_bytes(*crc) {
+        if crc32fast::hash(bytes.get(..MANIFEST_BYTES - 4)?) != u32::from_be_bytes(*crc) {
             return None;
         }
         let clean_stop = CleanStop {
@@ -148,15 +148,15 @@ impl Mark {
 }
 
 /// The files of this module.
-pub struct Marks {
+pub struct CheckpointFiles {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     checkpoint: PathBuf,
     abort: PathBuf,
-    mark: PathBuf,
+    manifest: PathBuf,
 }
 
-impl Marks {
+impl CheckpointFiles {
     /// The files of the store in `root`; our own directory is made if need be.
     pub fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<Self, StoreError> {
         let own = root.join("rmqpy");
@@ -166,16 +166,16 @@ impl Marks {
             root: root.to_owned(),
             checkpoint: root.join("checkpoint"),
             abort: root.join("abort"),
-            mark: own.join("mark"),
+            manifest: own.join("mark"),
         })
     }
 
-    /// The checkpoint, all zeros where there is none, and the mark, if it belongs to it.
-    pub fn load(&self) -> Result<(Checkpoint, Option<Mark>), StoreError> {
+    /// The checkpoint, all zeros where there is none, and the manifest, if it belongs to it.
+    pub fn load(&self) -> Result<(Checkpoint, Option<Manifest>), StoreError> {
         let checkpoint = self.read(&self.checkpoint, CHECKPOINT_BYTES)?;
         let checkpoint = Checkpoint::decode(&checkpoint);
-        let mark = Mark::decode(&self.read(&self.mark, MARK_BYTES)?);
-        Ok((checkpoint, mark.filter(|mark| mark.checkpoint == checkpoint)))
+        let manifest = Manifest::decode(&self.read(&self.manifest, MANIFEST_BYTES)?);
+        Ok((checkpoint, manifest.filter(|manifest| manifest.checkpoint == checkpoint)))
     }
 
     /// Writes both, durably.
@@ -185,10 +185,10 @@ impl Marks {
         queues: u64,
         clean_stop: Option<CleanStop>,
     ) -> Result<(), StoreError> {
-        // The checkpoint first: between the two the mark matches nothing, and recovery reads a little more.
+        // The checkpoint first: between the two the manifest matches nothing, and recovery reads a little more.
         self.write(&self.checkpoint, &checkpoint.encode(), CHECKPOINT_FILE_BYTES)?;
-        let mark = Mark { checkpoint: *checkpoint, queues, clean_stop };
-        self.write(&self.mark, &mark.encode(), MARK_BYTES as u64)
+        let manifest = Manifest { checkpoint: *checkpoint, queues, clean_stop };
+        self.write(&self.manifest, &manifest.encode(), MANIFEST_BYTES as u64)
     }
 
     /// Whether the store was not closed in order.
@@ -257,13 +257,13 @@ mod tests {
     fn a_mark_reads_back_and_a_flipped_bit_makes_it_worthless() {
         for clean_stop in [None, Some(STOP)] {
             let checkpoint = Checkpoint { log_timestamp_ms: 7, record: 800, ..Checkpoint::default() };
-            let mark = Mark { checkpoint, queues: 12, clean_stop };
-            let bytes = mark.encode();
-            assert_eq!(Mark::decode(&bytes), Some(mark));
-            for bit in 0..MARK_BYTES * 8 {
+            let manifest = Manifest { checkpoint, queues: 12, clean_stop };
+            let bytes = manifest.encode();
+            assert_eq!(Manifest::decode(&bytes), Some(manifest));
+            for bit in 0..MANIFEST_BYTES * 8 {
                 let mut bytes = bytes;
                 bytes[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(Mark::decode(&bytes), None, "bit {bit}");
+                assert_eq!(Manifest::decode(&bytes), None, "bit {bit}");
             }
         }
     }

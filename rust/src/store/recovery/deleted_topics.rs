@@ -1,4 +1,4 @@
-//! Which topics were deleted, and up to where in the log.
+//! Deleted topics, and up to where in the log they are gone.
 //!
 //! Messages of a deleted topic stay in the log until their file goes, and recovery builds queues from the log: without
 //! a note they would be there again after a crash. The note, `rmqpy/deleted`, is ours and durable before the topic's
@@ -7,7 +7,7 @@
 //! Apache does not know the note.
 //!
 //! Invariant: a line stays until the log begins at its position or behind it.
-//! Threads: recovery, then whoever deletes a topic.
+//! Threads: recovery, then the thread that deletes a topic.
 
 use std::collections::HashMap;
 use std::io;

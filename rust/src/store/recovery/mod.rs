@@ -1,14 +1,14 @@
-//! From whatever is on the disk to a store that may be written.
+//! Recovery: from what is on the disk to a store that may be written.
 //!
 //! Owns the decision how far back to read. After an orderly stop of ours that still matches the folder: nothing. After
-//! a crash of ours: from the record of the checkpoint. After anybody else: from the begin of the file that holds it.
+//! a crash of ours: from the record of the checkpoint. After another broker: from the begin of the file that holds it.
 //! And from the begin of the log for what turns out to be missing. Reading ends at the first record that is not
 //! whole; what follows is zeroed, durably, before anything is written. What was durable before and is broken now is
 //! rotten, not torn: it is passed over and reported, and what follows it stays.
 //!
 //! Invariants: running it twice changes nothing the second time, also when the first was cut short; nothing of the log
 //! before its end is ever changed; when it returns, all that it found is durable.
-//! Threads: whoever opens the store; `Progress` may be read from any.
+//! Threads: the opening one; `RecoveryProgress` may be read from any.
 
 pub mod checkpoint;
 pub mod deleted_topics;
@@ -28,16 +28,16 @@ use crate::store::derived::index::Index;
 use crate::store::disk::Disk;
 use crate::store::error::StoreError;
 use crate::store::events::{Event, Events};
-use crate::store::log::checksums::Sums;
+use crate::store::log::checksums::Checksums;
 use crate::store::log::dispatcher::LastRecord;
-use crate::store::log::scan::{Faith, WalkEnd, is_whole, record_at, walk};
+use crate::store::log::scan::{TrustBoundary, WalkEnd, is_whole, record_at, walk};
 use crate::store::log::segments::{Active, Segments};
 use crate::store::options::Options;
-use checkpoint::{Checkpoint, CleanStop, Marks};
+use checkpoint::{Checkpoint, CheckpointFiles, CleanStop};
 use deleted_topics::DeletedTopics;
-use progress::{Phase, Progress};
+use progress::{RecoveryPhase, RecoveryProgress};
 use queue_load::Folders;
-use replay::{Feed, Past, empty};
+use replay::{Replay, ReplayBase, empty};
 
 /// The original distrusts its checkpoint's times by this much.
 const TIMESTAMP_SLACK_MS: i64 = 3000;
@@ -47,7 +47,7 @@ pub struct Recovered {
     /// The files of the log.
     pub segments: Segments,
     /// Their checksums.
-    pub sums: Sums,
+    pub checksums: Checksums,
     /// Where it goes on.
     pub active: Active,
     /// Queues and index, with everything that is in the log.
@@ -66,12 +66,12 @@ pub fn recover(
     options: &Options,
     disk: &Arc<dyn Disk>,
     clock: &SharedClock,
-    marks: &Marks,
-    progress: &Progress,
+    checkpoint_files: &CheckpointFiles,
+    progress: &RecoveryProgress,
     events: &Arc<Events>,
     lost_bytes: u64,
 ) -> Result<Recovered, StoreError> {
-    progress.enter(Phase::Loading, 0);
+    progress.enter(RecoveryPhase::Loading, 0);
     for name in ["commitlog", "consumequeue", "index"] {
         let dir = options.root.join(name);
         disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
@@ -85,30 +85,30 @@ pub fn recover(
         options.segment_bytes,
         options.durability.medium(),
     )?;
-    let (checkpoint, mark) = marks.load()?;
-    let was_aborted = marks.is_aborted()?;
-    marks.begin()?;
+    let (checkpoint, manifest) = checkpoint_files.load()?;
+    let was_aborted = checkpoint_files.is_aborted()?;
+    checkpoint_files.begin()?;
     let deleted = DeletedTopics::load(disk, &options.root, segments.begin())?;
-    let stop = mark.and_then(|mark| mark.clean_stop).filter(|_| !was_aborted);
+    let stop = manifest.and_then(|manifest| manifest.clean_stop).filter(|_| !was_aborted);
     let durable = stop.map_or(checkpoint.record.max(0) as u64, |stop| stop.log_end);
-    let sums = Sums::load(disk, &options.root, &segments, durable, mark.is_some(), events)?;
+    let checksums = Checksums::load(disk, &options.root, &segments, durable, manifest.is_some(), events)?;
     let recovery = Recovery {
         options,
         disk,
         clock,
-        marks,
+        checkpoint_files,
         progress,
         events,
         segments,
-        sums,
+        checksums,
         durable,
         deleted,
         checkpoint,
         lost_bytes,
     };
-    match (stop, mark) {
+    match (stop, manifest) {
         (Some(stop), _) => recovery.after_clean_stop(stop),
-        (None, mark) => recovery.after_crash(mark.map(|mark| mark.queues)),
+        (None, manifest) => recovery.after_crash(manifest.map(|manifest| manifest.queues)),
     }
 }
 
@@ -116,11 +116,11 @@ struct Recovery<'a> {
     options: &'a Options,
     disk: &'a Arc<dyn Disk>,
     clock: &'a SharedClock,
-    marks: &'a Marks,
-    progress: &'a Progress,
+    checkpoint_files: &'a CheckpointFiles,
+    progress: &'a RecoveryProgress,
     events: &'a Arc<Events>,
     segments: Segments,
-    sums: Sums,
+    checksums: Checksums,
     /// Everything of the log before was durable when the store was last open.
     durable: u64,
     deleted: DeletedTopics,
@@ -166,8 +166,8 @@ impl Recovery<'_> {
             Some(active) => active,
             None => self.segments.create()?,
         };
-        let Self { segments, sums, deleted, checkpoint, .. } = self;
-        Ok(Recovered { segments, sums, active, derived, deleted, last, checkpoint })
+        let Self { segments, checksums, deleted, checkpoint, .. } = self;
+        Ok(Recovered { segments, checksums, active, derived, deleted, last, checkpoint })
     }
 
     /// The last record, if log and clean stop agree about the end of the log.
@@ -239,7 +239,7 @@ impl Recovery<'_> {
             queue_load::load(&derived.queues, &**self.disk, &self.segments, folders, Some(from))?.damaged;
         derived.queues.recount();
         if queues.is_some_and(|queues| !damaged.is_empty() || queues != derived.queues.digest()) {
-            // Somebody touched the files: which queues are missing, only the log knows.
+            // The files were changed: which queues are missing, only the log knows.
             drop(derived);
             ends.extend(damaged);
             return self.from(begin, None, ends);
@@ -251,29 +251,29 @@ impl Recovery<'_> {
             None => false,
         };
         let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
-        self.progress.enter(Phase::Scanning, limit - from.min(limit));
-        let past = match queues {
+        self.progress.enter(RecoveryPhase::Scanning, limit - from.min(limit));
+        let base = match queues {
             // The digest was compared.
-            Some(_) => Past::Held,
-            None if from == begin => Past::Expired,
-            None => Past::InDoubt,
+            Some(_) => ReplayBase::Held,
+            None if from == begin => ReplayBase::Expired,
+            None => ReplayBase::InDoubt,
         };
-        if past == Past::Expired {
+        if base == ReplayBase::Expired {
             empty(&derived.queues, skips.drain())?;
         }
-        let mut feed = Feed::new(&derived, self.progress, &self.deleted, begin, (from, past));
-        feed.lost_bytes = self.lost_bytes;
-        feed.feeds_index = !is_index_lost;
-        feed.skips = skips;
+        let mut replay = Replay::new(&derived, self.progress, &self.deleted, begin, (from, base));
+        replay.lost_bytes = self.lost_bytes;
+        replay.fills_index = !is_index_lost;
+        replay.skips = skips;
         let (end, ending) =
-            walk(&self.segments, from, limit, self.faith(), |at, found| feed.take(at, found))?;
-        if past != Past::InDoubt {
-            feed.finish(&ends)?;
+            walk(&self.segments, from, limit, self.trust(), |at, found| replay.take(at, found))?;
+        if base != ReplayBase::InDoubt {
+            replay.finish(&ends)?;
         }
         if ending == WalkEnd::Torn {
             self.report_torn_tail(end);
         }
-        let (mut last, mut damage, damaged) = (feed.last(&self.segments), feed.damage, feed.skips);
+        let (mut last, mut damage, damaged) = (replay.last(&self.segments), replay.damage, replay.skips);
         if !damaged.is_empty() || is_index_lost {
             let rebuilt = self.rebuild(&derived, damaged, &ends, is_index_lost, begin..end)?;
             (last, damage) = (rebuilt.0.or(last), rebuilt.1);
@@ -293,15 +293,15 @@ impl Recovery<'_> {
         range: Range<u64>,
     ) -> Result<(Option<LastRecord>, Vec<Range<u64>>), StoreError> {
         empty(&derived.queues, damaged.iter().cloned())?;
-        self.progress.enter(Phase::Rebuilding, range.end - range.start);
-        let from = (range.start, Past::Expired);
-        let mut feed = Feed::new(derived, self.progress, &self.deleted, range.start, from);
-        feed.only = Some(damaged);
-        feed.lost_bytes = self.lost_bytes;
-        feed.feeds_index = is_index_lost;
-        walk(&self.segments, range.start, range.end, self.faith(), |at, found| feed.take(at, found))?;
-        feed.finish(ends)?;
-        Ok((feed.last(&self.segments), feed.damage))
+        self.progress.enter(RecoveryPhase::Rebuilding, range.end - range.start);
+        let from = (range.start, ReplayBase::Expired);
+        let mut replay = Replay::new(derived, self.progress, &self.deleted, range.start, from);
+        replay.only = Some(damaged);
+        replay.lost_bytes = self.lost_bytes;
+        replay.fills_index = is_index_lost;
+        walk(&self.segments, range.start, range.end, self.trust(), |at, found| replay.take(at, found))?;
+        replay.finish(ends)?;
+        Ok((replay.last(&self.segments), replay.damage))
     }
 
     /// Makes it all durable: log, end of the log, queues and index, checkpoint.
@@ -312,13 +312,13 @@ impl Recovery<'_> {
         from: u64,
         end: u64,
     ) -> Result<Recovered, StoreError> {
-        self.progress.enter(Phase::Syncing, 0);
+        self.progress.enter(RecoveryPhase::Syncing, 0);
         self.segments.rewrite(from..end)?;
         let active = match self.segments.cut(end)? {
             Some(active) => active,
             None => self.segments.create()?,
         };
-        self.sums.cut(&self.segments, end);
+        self.checksums.cut(&self.segments, end);
         derived.write()?;
         derived.sync()?;
         let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, |record| {
@@ -331,13 +331,13 @@ impl Recovery<'_> {
         self.checkpoint.record = last.map_or(0, |last| last.physical as i64);
         derived.queues.recount();
         let queues = derived.queues.digest().wrapping_sub(last.map_or(0, |last| last.weight));
-        self.marks.save(&self.checkpoint, queues, None)?;
-        let Self { segments, sums, deleted, checkpoint, .. } = self;
-        Ok(Recovered { segments, sums, active, derived, deleted, last, checkpoint })
+        self.checkpoint_files.save(&self.checkpoint, queues, None)?;
+        let Self { segments, checksums, deleted, checkpoint, .. } = self;
+        Ok(Recovered { segments, checksums, active, derived, deleted, last, checkpoint })
     }
 
-    fn faith(&self) -> Faith<'_> {
-        Faith { durable: self.durable, sums: &self.sums }
+    fn trust(&self) -> TrustBoundary<'_> {
+        TrustBoundary { durable: self.durable, checksums: &self.checksums }
     }
 
     /// Says what cannot be read any more.

@@ -1,13 +1,13 @@
-//! How far opening a store is, for another thread to look at.
+//! Recovery progress: how far opening a store is, for another thread to read.
 //!
-//! Threads: written by whoever opens the store; read from any.
+//! Threads: written by the one that opens the store; read from any.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// What opening a store is busy with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub enum Phase {
+pub enum RecoveryPhase {
     /// Taking the lock.
     Locking,
     /// Reading what files there are.
@@ -22,26 +22,32 @@ pub enum Phase {
     Open,
 }
 
-const PHASES: [Phase; 6] =
-    [Phase::Locking, Phase::Loading, Phase::Scanning, Phase::Rebuilding, Phase::Syncing, Phase::Open];
+const PHASES: [RecoveryPhase; 6] = [
+    RecoveryPhase::Locking,
+    RecoveryPhase::Loading,
+    RecoveryPhase::Scanning,
+    RecoveryPhase::Rebuilding,
+    RecoveryPhase::Syncing,
+    RecoveryPhase::Open,
+];
 
-/// How far opening a store has come, for another thread to look at.
+/// How far opening a store has come.
 #[derive(Default, Debug)]
-pub struct Progress {
+pub struct RecoveryProgress {
     phase: AtomicUsize,
     done: AtomicU64,
     total: AtomicU64,
 }
 
-impl Progress {
+impl RecoveryProgress {
     /// Phase, bytes of the log read in it, and bytes to read in all.
     #[must_use]
-    pub fn now(&self) -> (Phase, u64, u64) {
-        let phase = PHASES.get(self.phase.load(Ordering::Relaxed)).copied().unwrap_or(Phase::Open);
+    pub fn now(&self) -> (RecoveryPhase, u64, u64) {
+        let phase = PHASES.get(self.phase.load(Ordering::Relaxed)).copied().unwrap_or(RecoveryPhase::Open);
         (phase, self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn enter(&self, phase: Phase, total: u64) {
+    pub(crate) fn enter(&self, phase: RecoveryPhase, total: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
         self.phase.store(phase as usize, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Finds out what the files of queues hold, after a stop of either kind.
+//! Queue load: what the files of queues hold, after a stop of either kind.
 //!
 //! After an orderly stop a queue ends at its last unit. After a crash only units of records before the position that
 //! the checkpoint vouches for are kept; the rest is zeroed, and comes again from the log. Files of the wrong shape,

@@ -1,7 +1,7 @@
-//! From records of the log, read again, to the derived files.
+//! Replay: records of the log, read again, go to the derived files.
 //!
 //! Owns what becomes of each record that recovery walks over: which queue takes its unit, whether the index takes its
-//! keys, and which queues have to be fed from further back because older records are missing.
+//! keys, and which queues have to be replayed from further back because older records are missing.
 //!
 //! The offsets of a queue follow each other in the log. A record that is *out of turn* is judged by the next one of its
 //! queue, for no checksum of Apache's covers the offset it claims: where that one goes on from it, the queue was made again,
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
 use crate::positions::{QueueKey, QueueOffset};
-use crate::store::derived::dispatch::{Derived, Dispatch};
+use crate::store::derived::dispatch::{Derived, DispatchRequest};
 use crate::store::derived::files::DerivedFiles;
 use crate::store::derived::index::key_hashes::KeyHashes;
 use crate::store::derived::queue::consume_queue::{ConsumeQueue, weight_of};
@@ -31,7 +31,7 @@ use crate::store::log::scan::{Found, record_at};
 use crate::store::log::segments::Segments;
 
 use super::deleted_topics::DeletedTopics;
-use super::progress::Progress;
+use super::progress::RecoveryProgress;
 
 /// Bytes of the smallest record.
 const RECORD_BYTES_MIN: u64 = 90;
@@ -40,33 +40,33 @@ const QUEUE_OFFSET_MAX: u64 = i64::MAX as u64 / UNIT_BYTES as u64 - 1;
 /// Records between two writes of what was rebuilt, which bounds the memory it takes.
 const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
 
-/// What the queues hold of records before those that are fed.
+/// What the queues hold of records before those that are replayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Past {
+pub enum ReplayBase {
     /// All of them: offsets go on from there.
     Held,
     /// There are none in the log any more: a queue may begin at any offset.
     Expired,
-    /// Nobody knows: a queue whose offsets do not follow has to be fed from the begin of the log.
+    /// Unknown: a queue whose offsets do not follow has to be replayed from the begin of the log.
     InDoubt,
 }
 
 /// Gives records of the log to the derived files.
-pub struct Feed<'a> {
+pub struct Replay<'a> {
     derived: &'a DerivedFiles,
-    progress: &'a Progress,
+    progress: &'a RecoveryProgress,
     deleted: &'a DeletedTopics,
     log_begin: u64,
     from: u64,
-    /// The only queues to feed; `None` feeds all.
+    /// The only queues to fill; `None` fills all.
     pub only: Option<HashSet<QueueKey>>,
-    past: Past,
-    /// Queues that cannot be fed, because older records are missing.
+    base: ReplayBase,
+    /// Queues that cannot be filled, because older records are missing.
     pub skips: HashSet<QueueKey>,
     /// Records out of turn that no other of their queue has followed yet.
     suspects: HashMap<QueueKey, Entry>,
-    /// Whether the index is fed.
-    pub feeds_index: bool,
+    /// Whether the index is filled.
+    pub fills_index: bool,
     /// Bytes of damage that are not in the log any more.
     pub lost_bytes: u64,
     /// What is damaged in the log, in order.
@@ -90,14 +90,14 @@ impl Entry {
     }
 }
 
-impl<'a> Feed<'a> {
-    /// A feed of everything from `from` on, of a log that begins at `log_begin`.
+impl<'a> Replay<'a> {
+    /// A replay of everything from `from` on, of a log that begins at `log_begin`.
     pub fn new(
         derived: &'a DerivedFiles,
-        progress: &'a Progress,
+        progress: &'a RecoveryProgress,
         deleted: &'a DeletedTopics,
         log_begin: u64,
-        (from, past): (u64, Past),
+        (from, base): (u64, ReplayBase),
     ) -> Self {
         Self {
             derived,
@@ -105,11 +105,11 @@ impl<'a> Feed<'a> {
             deleted,
             log_begin,
             from,
-            past,
+            base,
             only: None,
             skips: HashSet::new(),
             suspects: HashMap::new(),
-            feeds_index: true,
+            fills_index: true,
             lost_bytes: 0,
             damage: Vec::new(),
             last: None,
@@ -143,7 +143,7 @@ impl<'a> Feed<'a> {
         }
         // A name that cannot be a directory cannot have come from a send; it keeps its place in the log.
         let Ok(queue) = self.derived.queues.get_or_create(topic, record.queue_id()) else { return Ok(()) };
-        let dispatch = Dispatch {
+        let dispatch = DispatchRequest {
             transaction: record.sys_flag() & sysflag::TRANSACTION_MASK,
             physical: record.physical_offset(),
             size: record.total_size() as u32,
@@ -158,7 +158,7 @@ impl<'a> Feed<'a> {
             let queue = Arc::clone(&dispatch.queue);
             self.take_into_queue(Entry { queue, offset: dispatch.queue_offset, unit })?;
         }
-        if let Some(index) = self.derived.index.as_ref().filter(|_| self.feeds_index) {
+        if let Some(index) = self.derived.index.as_ref().filter(|_| self.fills_index) {
             index.take(slice::from_ref(&dispatch));
         }
         self.records += 1;
@@ -176,12 +176,12 @@ impl<'a> Feed<'a> {
             let Entry { queue, offset, unit } = &suspect;
             // Two that do not agree, and nothing else: rot makes large numbers rather than small ones.
             let first = self.newest(queue)?.filter(|_| queue.max() == queue.min().advanced(1));
-            let wrong = first.filter(|_| self.past == Past::Expired && *offset < queue.min());
+            let wrong = first.filter(|_| self.base == ReplayBase::Expired && *offset < queue.min());
             if let Some(wrong) = wrong {
                 self.note_damage(&wrong);
             }
             // What was made again begins at 0; of what we deleted ourselves nothing older is here.
-            if wrong.is_some() || (offset.0 == 0 && self.past == Past::Expired) {
+            if wrong.is_some() || (offset.0 == 0 && self.base == ReplayBase::Expired) {
                 self.start_over(&suspect)?;
             } else {
                 self.note_damage(unit);
@@ -211,10 +211,10 @@ impl<'a> Feed<'a> {
             return Ok(());
         }
         let begins = entry.has_a_place() && self.newest(&entry.queue)?.is_none();
-        match self.past {
-            Past::InDoubt => drop(self.skips.insert(key.clone())),
-            Past::Expired if begins => self.start_over(&entry)?,
-            Past::Expired | Past::Held => drop(self.suspects.insert(key.clone(), entry)),
+        match self.base {
+            ReplayBase::InDoubt => drop(self.skips.insert(key.clone())),
+            ReplayBase::Expired if begins => self.start_over(&entry)?,
+            ReplayBase::Expired | ReplayBase::Held => drop(self.suspects.insert(key.clone(), entry)),
         }
         Ok(())
     }
@@ -287,7 +287,7 @@ impl LastRecord {
     }
 }
 
-/// Empties queues that are to be fed from the begin of the log.
+/// Empties queues that are to be filled from the begin of the log.
 pub fn empty(queues: &Queues, keys: impl Iterator<Item = QueueKey>) -> Result<(), StoreError> {
     for key in keys {
         let queue = queues.get_or_create(&key.topic, key.queue_id)?;

@@ -1,4 +1,4 @@
-//! One file of the index: a header, hash slots, and entries that are chained by slot.
+//! Index file: a header, hash slots, and entries that are chained by slot.
 //!
 //! Invariants: entries are in log order; a slot names the newest entry of its chain, or one beyond the count, which
 //! means none; the numbers of a chain fall. What a damaged file says beside that is never followed out of bounds.
@@ -28,7 +28,7 @@ const END_PHYSICAL: usize = 24;
 const SLOTS_USED: usize = 32;
 const COUNT: usize = 36;
 
-/// Keys whose slots are looked at together before they are inserted.
+/// Keys whose slots are fetched together before they are inserted.
 pub const KEYS_AHEAD: usize = 32;
 
 /// How many slots and entries the files of an index have.
@@ -118,7 +118,7 @@ impl IndexFile {
         index_file.cells.store_long(BEGIN_PHYSICAL, first.physical as i64);
         index_file.cells.store(COUNT, 1);
         for next in entries.chunks(KEYS_AHEAD) {
-            index_file.look_ahead(next.iter().map(|entry| entry.hash));
+            index_file.prefetch_slots(next.iter().map(|entry| entry.hash));
             next.iter().for_each(|entry| index_file.chain(entry));
         }
         index_file.sync()?;
@@ -128,7 +128,7 @@ impl IndexFile {
     fn map(file: Arc<dyn DiskFile>, path: &Path, shape: Shape) -> Result<Self, StoreError> {
         let region = file.map(shape.file_bytes(), true).map_err(StoreError::io(path, "map into memory"))?;
         let Some(cells) = region.claim_cells() else {
-            let expected = "expected a mapping that nobody else has claimed".to_owned();
+            let expected = "expected a mapping that has not been claimed".to_owned();
             return Err(StoreError::Layout { path: path.to_owned(), expected });
         };
         Ok(Self { path: path.to_owned(), file, region, cells, shape, is_dirty: false })
@@ -166,9 +166,9 @@ impl IndexFile {
 
     /// Fetches the slots of keys that come next into the cache, all at once: they lie anywhere, and one by one each
     /// insert would wait for memory.
-    pub fn look_ahead(&self, hashes: impl Iterator<Item = i32>) {
+    pub fn prefetch_slots(&self, hashes: impl Iterator<Item = i32>) {
         let slots = hashes.map(|hash| self.cells.load(self.shape.slot_at(hash)));
-        // A sum that nobody could do without keeps the loads.
+        // A sum that may not be optimised away keeps the loads.
         std::hint::black_box(slots.fold(0, u32::wrapping_add));
     }
 
@@ -289,7 +289,7 @@ fn long_at(bytes: &[u8], at: usize) -> i64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| i64::from_be_bytes(*bytes))
 }
 
-/// The time as `yyyyMMddHHmmssSSS`, in UTC: Apache takes the local zone, and nobody reads the name but to sort by it.
+/// The time as `yyyyMMddHHmmssSSS`, in UTC: Apache takes the local zone, and the name is read to sort by it alone.
 pub fn file_name(wall_ms: u64) -> u64 {
     let (days, ms) = (wall_ms / 86_400_000, wall_ms % 86_400_000);
     // Days to a date by eras of 400 years that begin in March, when the leap day comes last.

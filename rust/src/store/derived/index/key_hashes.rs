@@ -1,4 +1,4 @@
-//! The keys that a message can be looked up by, as hashes.
+//! Key hashes: the keys that a message can be looked up by.
 //!
 //! Threads: any; made before the put lock is taken, so that the append allocates nothing.
 

@@ -1,6 +1,6 @@
 //! Index: records by the hash of a key, in Apache's file format.
 //!
-//! Owns `index/`, a list of files (`index_file`) in log order. Keys of new records wait in memory; the keeper inserts
+//! Owns `index/`, a list of files (`index_file`) in log order. Keys of new records wait in memory; maintenance inserts
 //! them, and so does a lookup before it reads, so that whatever is visible can be found.
 //!
 //! Invariant: a hit is a record that was there when the entry was made, and is checked again when it is read.
@@ -20,7 +20,7 @@ use crate::store::error::StoreError;
 use index_file::{IndexFile, KEYS_AHEAD, Key, Shape, file_name};
 
 use super::dispatch::Derived;
-use super::dispatch::Dispatch;
+use super::dispatch::DispatchRequest;
 
 /// Keys that wait in memory; beyond, the dispatching thread inserts them itself.
 const PENDING_KEYS_MAX: usize = 1 << 18;
@@ -107,7 +107,7 @@ impl Index {
         let mut done = 0;
         let inserted = keys.chunks(KEYS_AHEAD).try_for_each(|next| {
             if let Some(file) = files.list.last() {
-                file.look_ahead(next.iter().map(|key| key.hash));
+                file.prefetch_slots(next.iter().map(|key| key.hash));
             }
             next.iter().try_for_each(|key| {
                 self.insert(files, key)?;
@@ -167,7 +167,7 @@ impl Index {
 }
 
 impl Derived for Index {
-    fn take(&self, records: &[Dispatch]) {
+    fn take(&self, records: &[DispatchRequest]) {
         let waiting = {
             let mut pending = self.pending.lock();
             for record in records.iter().filter(|record| record.is_indexed()) {
@@ -180,7 +180,7 @@ impl Derived for Index {
             pending.len()
         };
         if waiting >= PENDING_KEYS_MAX {
-            // The keeper is behind. An error is its to report: the keys stay.
+            // Maintenance is behind. An error is its to report: the keys stay.
             let _ = self.write();
         }
     }

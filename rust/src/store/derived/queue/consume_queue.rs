@@ -1,7 +1,7 @@
 //! ConsumeQueue: one queue of one topic, as 20-byte units that point into the log.
 //!
-//! Owns the queue's offsets and its newest units. A unit is added in memory, by whoever makes its record visible; the
-//! keeper writes units to the queue's files (`queue_files`) and keeps some in memory, because consumers mostly
+//! Owns the queue's offsets and its newest units. A unit is added in memory, by the thread that makes its record visible;
+//! maintenance writes units to the queue's files (`queue_files`) and keeps some in memory, because consumers mostly
 //! read the end. 50,000 queues must fit into one process, so an idle queue holds no buffer, mapping or descriptor.
 //!
 //! Invariants: min <= max <= next; offsets are dense: unit `i` is the record with queue offset `i`; every unit is in
@@ -125,16 +125,16 @@ impl ConsumeQueue {
         QueueOffset(self.max.load(Ordering::Acquire))
     }
 
-    /// Says that somebody waits for messages here, or that nobody does any more.
+    /// Says whether there are waiters for messages here.
     ///
-    /// Whoever is going to wait looks at `max` once more afterwards. The fence pairs with the one in `announce`:
+    /// A waiter looks at `max` once more afterwards. The fence pairs with the one in `announce`:
     /// either the waiter sees the new message, or the dispatch sees the waiter.
     pub fn set_awaited(&self, is_awaited: bool) {
         self.is_awaited.store(is_awaited, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether somebody waits for messages here.
+    /// Whether there are waiters for messages here.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::Acquire)
@@ -204,7 +204,7 @@ impl ConsumeQueue {
         (max - self.counted.swap(max, Ordering::Relaxed).min(max), self.bytes.swap(0, Ordering::Relaxed))
     }
 
-    /// Adds a unit during recovery, when nobody appends: the next message follows it.
+    /// Adds a unit during recovery, when nothing is appended: the next message follows it.
     pub(crate) fn restore(&self, offset: QueueOffset, unit: Unit) -> bool {
         let is_next = self.push(offset, unit);
         if is_next {
@@ -223,7 +223,7 @@ impl ConsumeQueue {
         self.max.store(offset.0, Ordering::Release);
     }
 
-    /// Notes that the queue is on the keeper's list; `true` when it was not.
+    /// Notes that the queue is on the list of queues to write; `true` when it was not.
     pub(crate) fn list(&self) -> bool {
         // Read first: in a busy queue the flag is up, and a plain read leaves the line shared.
         !self.is_listed.load(Ordering::Acquire) && !self.is_listed.swap(true, Ordering::AcqRel)
@@ -267,7 +267,7 @@ impl ConsumeQueue {
         tail.first += excess as u64;
     }
 
-    /// Lets go of the memory of a queue that nobody writes to; units that are in no file stay.
+    /// Lets go of the memory of a queue that is not written to; units that are in no file stay.
     pub(crate) fn cool_down(&self) {
         let mut tail = self.tail.lock();
         if tail.written == tail.first + tail.units.len() as u64 {

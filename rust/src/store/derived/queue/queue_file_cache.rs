@@ -1,6 +1,6 @@
-//! Units of a queue that a reader copied and did not need yet.
+//! Queue file cache: units of a queue that a reader copied and did not need yet.
 //!
-//! Owns a piece of one queue: whoever reads on from where it was finds the next units here, instead of asking the file for a
+//! Owns a piece of one queue: a read that goes on from there finds the next units here, instead of asking the file for a
 //! few at a time. It takes the place of the piece before, so that a reader holds one, however many queues it reads.
 //!
 //! Invariant: what is held are units that could be read once, and such units never change.
@@ -17,7 +17,7 @@ const UNITS_MAX: usize = 256;
 
 /// A piece of a queue.
 #[derive(Default, Debug)]
-pub struct Window {
+pub struct QueueFileCache {
     /// Serial of the queue.
     queue: u64,
     /// Offset of the first unit.
@@ -25,7 +25,7 @@ pub struct Window {
     units: Vec<[u8; UNIT_BYTES]>,
 }
 
-impl Window {
+impl QueueFileCache {
     /// Units from the begin of `range` on, at least one and none beyond its end, which must not be beyond that of the queue;
     /// nothing where nothing can be read.
     pub fn units(&mut self, queues: &Queues, queue: &ConsumeQueue, range: Range<u64>) -> &[[u8; UNIT_BYTES]] {
@@ -67,12 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_one_queue_or_several_finds_every_unit_of_each_however_they_grow() {
+    fn a_reader_of_one_queue_or_several_finds_every_unit_of_each_however_they_grow() {
         let files =
             QueueFiles::new(SimDisk::new().shared(), PathBuf::from("/queues"), 1000 * UNIT_BYTES as u64);
         let queues = Queues::new(files, &[]);
         let both = [0, 1].map(|queue_id| queues.get_or_create("t", queue_id).expect("a good name"));
-        let (mut window, mut next) = (Window::default(), 0_u64);
+        let (mut cache, mut next) = (QueueFileCache::default(), 0_u64);
         for round in 1..200_u64 {
             both.iter().for_each(|queue| grow(&queues, queue, round * 15));
             if round % 20 == 0 {
@@ -84,7 +84,7 @@ mod tests {
                 next = begin;
                 let until = queue.max().0.min(begin + 32);
                 while next < until {
-                    let found = window.units(&queues, queue, next..until);
+                    let found = cache.units(&queues, queue, next..until);
                     assert!(!found.is_empty() && found.len() as u64 <= until - next);
                     for bytes in found {
                         assert_eq!(Unit::decode(bytes), unit(queue.key().queue_id, next));

@@ -1,10 +1,10 @@
-//! The files of all queues, through few descriptors.
+//! Queue files: those of all queues, through few descriptors.
 //!
 //! Owns `consumequeue/TOPIC/ID/`: files of one size, named by the byte position of their first unit, as long as they
 //! will ever be from the start (and sparse). A bounded cache keeps the most recently used ones open.
 //!
 //! Invariant: a file in the cache is the one of that name on the disk; deleting a queue empties its part of the cache.
-//! Threads: reading from any; writing from one at a time (recovery, keeper, or a dispatcher with a full tail).
+//! Threads: reading from any; writing from one at a time (recovery, maintenance, or a dispatcher with a full tail).
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! The table of all ConsumeQueues.
+//! Queues: the table of all ConsumeQueues.
 //!
 //! Owns which queues exist, and the list of those with units that are in memory alone. Deleting a topic takes its
 //! queues out of the table and removes their files; the messages stay in the log until their segment goes.
@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use crate::positions::{QueueKey, QueueOffset};
-use crate::store::derived::dispatch::{Derived, Dispatch};
+use crate::store::derived::dispatch::{Derived, DispatchRequest};
 use crate::store::error::StoreError;
 use crate::store::sync::{AtomicU64, Mutex};
 
@@ -276,7 +276,7 @@ impl Queues {
     }
 
     /// Takes records of one queue.
-    fn take_run(&self, queue: &Arc<ConsumeQueue>, records: &[Dispatch]) {
+    fn take_run(&self, queue: &Arc<ConsumeQueue>, records: &[DispatchRequest]) {
         let queued = records.iter().filter(|record| record.is_queued());
         let pushed = queue.push_all(queued.clone().map(|record| {
             let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
@@ -291,7 +291,7 @@ impl Queues {
             self.dirty.lock().push(Arc::clone(queue));
         }
         if pushed.unwritten >= UNWRITTEN_UNITS_MAX {
-            // The keeper is behind. An error is its to report: the queue stays on the list.
+            // Maintenance is behind. An error is its to report: the queue stays on the list.
             let mut writing = self.writing.lock();
             let _ = self.write_queue(queue, &mut writing.units);
         }
@@ -314,7 +314,7 @@ fn digest_of(queue: &ConsumeQueue) -> u64 {
 }
 
 impl Derived for Queues {
-    fn take(&self, records: &[Dispatch]) {
+    fn take(&self, records: &[DispatchRequest]) {
         // The messages of a batch, and most of a pipelined producer's, are neighbours in their queue too.
         for run in records.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue)) {
             if let Some(first) = run.first().filter(|first| !first.queue.is_deleted()) {

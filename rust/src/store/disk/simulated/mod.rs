@@ -1,4 +1,4 @@
-//! A disk that can be stopped before any operation, and loses what a real one may lose.
+//! Simulated disk: it can be stopped before any operation, and loses what a real one may lose.
 //!
 //! Owns directories and files in memory, each twice: as the running process sees them, and as they are certain to be
 //! after a power loss. Writes, mapped stores and changes of names reach the second image when they are synced. A crash
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{Disk, DiskFile, Entry, Open, Space};
-use state::{Contents, Dice, File, Node, State};
+use state::{Contents, DiskState, File, Node, Rng};
 
 pub use state::{Fault, Survival};
 
@@ -32,7 +32,7 @@ use super::region::Region;
 /// A simulated disk. Clones are the same disk.
 #[derive(Clone)]
 pub struct SimDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 impl Default for SimDisk {
@@ -46,7 +46,7 @@ impl SimDisk {
     #[must_use]
     pub fn new() -> Self {
         let root = BTreeMap::from([(PathBuf::from("/"), Node::Dir)]);
-        let state = State { names: root.clone(), durable_names: root, ..State::default() };
+        let state = DiskState { names: root.clone(), durable_names: root, ..DiskState::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -73,7 +73,7 @@ impl SimDisk {
         self.state.lock().frozen.is_some()
     }
 
-    /// Says how much room there is; at first nobody knows. Operations go on as before: to fail them is
+    /// Says how much room there is; at first it is not known. Operations go on as before: to fail them is
     /// [`set_fault`](Self::set_fault)'s.
     pub fn set_space(&self, space: Space) {
         self.state.lock().space = space;
@@ -91,11 +91,11 @@ impl SimDisk {
         if state.frozen.is_none() {
             state.freeze();
         }
-        let after = state.frozen.as_ref().map(|image| image.crash(survival, &mut Dice(seed)));
+        let after = state.frozen.as_ref().map(|image| image.crash(survival, &mut Rng(seed)));
         Self { state: Arc::new(Mutex::new(after.unwrap_or_default())) }
     }
 
-    fn change<T>(&self, work: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+    fn change<T>(&self, work: impl FnOnce(&mut DiskState) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state.lock();
         state.count()?;
         work(&mut state)
@@ -264,7 +264,7 @@ impl DiskFile for SimFile {
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let mut state = self.disk.state.lock();
-        let bytes = state.file(self.id)?.contents.look();
+        let bytes = state.file(self.id)?.contents.view();
         let from = bytes.get(at as usize..).unwrap_or_default();
         let read = from.len().min(into.len());
         into[..read].copy_from_slice(&from[..read]);

@@ -1,4 +1,4 @@
-//! What a simulated disk holds: names and bytes, each as the process sees them and as a power loss would leave them.
+//! Contents of a simulated disk: names and bytes, each as the process sees them and as a power loss would leave them.
 //!
 //! Owns the picture of one moment, and what becomes of it in a crash. All of it lies under the disk's lock.
 
@@ -55,7 +55,7 @@ pub(super) struct Change {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct DiskState {
     pub(super) names: Names,
     pub(super) durable_names: Names,
     pub(super) changes: Vec<Change>,
@@ -63,7 +63,7 @@ pub(super) struct State {
     pub(super) files_made: u64,
     pub(super) operations: u64,
     pub(super) freeze_at: Option<u64>,
-    pub(super) frozen: Option<Box<Image>>,
+    pub(super) frozen: Option<Box<DiskImage>>,
     pub(super) fault: Option<Fault>,
     pub(super) locks: BTreeSet<PathBuf>,
     /// What a question for the room there is is answered.
@@ -92,15 +92,15 @@ pub(super) enum Contents {
 }
 
 /// Everything at one moment.
-pub(super) struct Image {
+pub(super) struct DiskImage {
     pub(super) durable_names: Names,
     pub(super) changes: Vec<Change>,
     pub(super) files: HashMap<u64, (Vec<u8>, Vec<u8>)>,
     pub(super) files_made: u64,
 }
 
-impl State {
-    /// Counts an operation, and lets it fail if that is its fate.
+impl DiskState {
+    /// Counts an operation, and lets it fail if it is to.
     pub(super) fn count(&mut self) -> io::Result<()> {
         let operation = self.operations;
         self.operations += 1;
@@ -122,7 +122,7 @@ impl State {
 
     pub(super) fn freeze(&mut self) {
         let files = self.files.iter().map(|(id, file)| (*id, (file.contents.bytes(), file.durable.clone())));
-        self.frozen = Some(Box::new(Image {
+        self.frozen = Some(Box::new(DiskImage {
             durable_names: self.durable_names.clone(),
             changes: self.changes.clone(),
             files: files.collect(),
@@ -164,15 +164,15 @@ impl Contents {
         }
     }
 
-    pub(super) fn look(&self) -> Cow<'_, [u8]> {
+    pub(super) fn view(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Bytes(bytes) => Cow::Borrowed(bytes),
-            Self::Mapped(region) => Cow::Owned(region.photograph()),
+            Self::Mapped(region) => Cow::Owned(region.snapshot()),
         }
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
-        self.look().into_owned()
+        self.view().into_owned()
     }
 }
 
@@ -181,7 +181,7 @@ impl File {
     /// never writes to a file that it has mapped that way.
     pub(super) fn bytes(&mut self) -> &mut Vec<u8> {
         if let Contents::Mapped(region) = &self.contents {
-            self.contents = Contents::Bytes(region.photograph());
+            self.contents = Contents::Bytes(region.snapshot());
         }
         match &mut self.contents {
             Contents::Bytes(bytes) => bytes,
@@ -190,7 +190,7 @@ impl File {
     }
 
     pub(super) fn sync(&mut self, range: Range<usize>) {
-        let now = self.contents.look();
+        let now = self.contents.view();
         self.durable.resize(now.len(), 0);
         let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
         for sector in sectors.filter(|sector| !self.dropped.contains(sector)) {
@@ -216,10 +216,10 @@ fn copy_sector(from: &[u8], into: &mut [u8], sector: usize) {
     }
 }
 
-impl Image {
-    pub(super) fn crash(&self, survival: Survival, dice: &mut Dice) -> State {
+impl DiskImage {
+    pub(super) fn crash(&self, survival: Survival, rng: &mut Rng) -> DiskState {
         let mut names = self.durable_names.clone();
-        let survivors = dice.choose(survival, self.changes.len());
+        let survivors = rng.choose(survival, self.changes.len());
         for (change, survives) in self.changes.iter().zip(survivors) {
             if survives {
                 apply(&mut names, &change.after);
@@ -232,18 +232,18 @@ impl Image {
         ids.sort_unstable();
         let files = ids.into_iter().filter_map(|id| {
             let (now, durable) = self.files.get(&id)?;
-            let bytes = after_crash(now, durable, survival, dice);
+            let bytes = after_crash(now, durable, survival, rng);
             let file = File { contents: Contents::Bytes(bytes.clone()), durable: bytes, ..File::default() };
             Some((id, file))
         });
         let files = files.collect();
         let durable_names = names.clone();
-        State { names, durable_names, files, files_made: self.files_made, ..State::default() }
+        DiskState { names, durable_names, files, files_made: self.files_made, ..DiskState::default() }
     }
 }
 
-fn after_crash(now: &[u8], durable: &[u8], survival: Survival, dice: &mut Dice) -> Vec<u8> {
-    let has_new_size = dice.choose(survival, 1).first() == Some(&true);
+fn after_crash(now: &[u8], durable: &[u8], survival: Survival, rng: &mut Rng) -> Vec<u8> {
+    let has_new_size = rng.choose(survival, 1).first() == Some(&true);
     let mut bytes = durable.to_vec();
     if has_new_size {
         bytes.resize(now.len(), 0);
@@ -255,7 +255,7 @@ fn after_crash(now: &[u8], durable: &[u8], survival: Survival, dice: &mut Dice) 
     let dirty: Vec<usize> = (0..now.len().div_ceil(SECTOR_BYTES))
         .filter(|index| now[sector(now, *index)] != bytes[sector(&bytes, *index)])
         .collect();
-    let survivors = dice.choose(survival, dirty.len());
+    let survivors = rng.choose(survival, dirty.len());
     for (index, survives) in dirty.into_iter().zip(survivors) {
         if survives {
             copy_sector(now, &mut bytes, index);
@@ -265,9 +265,9 @@ fn after_crash(now: &[u8], durable: &[u8], survival: Survival, dice: &mut Dice) 
 }
 
 /// Numbers that follow from a seed (splitmix64).
-pub(super) struct Dice(pub(super) u64);
+pub(super) struct Rng(pub(super) u64);
 
-impl Dice {
+impl Rng {
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
