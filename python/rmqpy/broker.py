@@ -54,13 +54,13 @@ from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.events import EVENTS_SECONDS, log_events
 from rmqpy.control.store.recovery_progress import opening_line
 from rmqpy.control.store.retention import RETENTION_SECONDS, retain
+from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
-from rmqpy.control.topics.table import Topics, built_in_topics
+from rmqpy.control.topics.table import Topics
 from rmqpy.control.unserved import UNSERVED
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.client import LoopCaller
 from rmqpy.remoting.server import Endpoint
 
@@ -191,7 +191,7 @@ class Broker:
         retain(store, config.store, self._clock)
         metadata, offsets = self._metadata(config), Offsets()
         folder = Path(config.store.folder) / "config"
-        topics = Topics(folder / "topics.json", metadata, _built_in(config), self._clock)
+        topics = Topics(folder / "topics.json", metadata, built_in_topics(config), self._clock)
         groups = Groups(folder / "subscriptionGroup.json", metadata, self._clock)
         offset_file = OffsetFile(folder / "consumerOffset.json", offsets, self._clock)
         delay_file = DelayFile(folder / "delayOffset.json", self._clock)
@@ -370,19 +370,6 @@ async def _open(store: Store, tell: Callable[[str], None]) -> None:
             known, since = phase, loop.time() - _PROGRESS_SECONDS
         tell(opening_line(phase, done, total, loop.time() - since))
     await opening
-
-
-def _built_in(config: BrokerConfig) -> list[TopicConfig]:
-    return built_in_topics(
-        cluster=config.cluster,
-        broker=config.name,
-        default_queues=config.default_queues,
-        auto_create=config.auto_create_topics,
-        is_cluster_open=config.is_cluster_topic_open,
-        is_broker_open=config.is_broker_topic_open,
-        trace_topic=config.trace_topic if config.has_trace_topic else None,
-        revive_queues=config.revive_queues,
-    )
 
 
 def _free_port(host: str) -> int:

@@ -9,9 +9,11 @@ from typing import Any
 
 from broker.fakes import MetadataTables
 from rmqpy.clock import HandClock
+from rmqpy.config.broker import BrokerConfig
 from rmqpy.control import registration
 from rmqpy.control.registration import Identity, Registration
-from rmqpy.control.topics.table import Topics, built_in_topics
+from rmqpy.control.topics.built_in import built_in_topics
+from rmqpy.control.topics.table import Topics
 from rmqpy.errors import BrokerError, ConnectError
 from rmqpy.protocol.requests.registration import (
     KvTable,
@@ -50,16 +52,7 @@ class NameServer:
 
 
 def topics_in(folder: Path) -> Topics:
-    built_in = built_in_topics(
-        cluster="c1",
-        broker="broker-a",
-        default_queues=8,
-        auto_create=True,
-        is_cluster_open=True,
-        is_broker_open=True,
-        trace_topic=None,
-        revive_queues=8,
-    )
+    built_in = built_in_topics(BrokerConfig(name="broker-a", cluster="c1"))
     topics = Topics(folder / "topics.json", MetadataTables(), built_in, HandClock())
     topics.load()
     return topics

@@ -9,7 +9,9 @@ import pytest
 from broker.fakes import MetadataTables
 from rmqpy.clock import HandClock
 from rmqpy.config import files
-from rmqpy.control.topics.table import Topics, built_in_topics
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.topics.built_in import built_in_topics
+from rmqpy.control.topics.table import Topics
 from rmqpy.errors import ConfigError, StoreError
 from rmqpy.protocol.topics import TopicConfig
 
@@ -21,16 +23,7 @@ APACHE_FILE = """{
 
 
 def made(folder: Path, metadata: MetadataTables | None = None, *, auto_create: bool = True) -> Topics:
-    built_in = built_in_topics(
-        cluster="c1",
-        broker="broker-a",
-        default_queues=8,
-        auto_create=auto_create,
-        is_cluster_open=True,
-        is_broker_open=True,
-        trace_topic=None,
-        revive_queues=8,
-    )
+    built_in = built_in_topics(BrokerConfig(name="broker-a", cluster="c1", auto_create_topics=auto_create))
     topics = Topics(folder / "config/topics.json", metadata or MetadataTables(), built_in, HandClock())
     topics.load()
     return topics

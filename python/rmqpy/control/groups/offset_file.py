@@ -11,30 +11,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+from rmqpy._native import Offsets
 from rmqpy.clock import Clock
-from rmqpy.config import files
-from rmqpy.control.tables import unknown_fields
-from rmqpy.control.tables.saver import Saver
-from rmqpy.control.tables.unknown_fields import UnknownFields
-from rmqpy.control.tables.versions import first_version, next_version
-from rmqpy.protocol.declare import json_tree, record
+from rmqpy.control.tables.file import TableFile
+from rmqpy.protocol.declare import record
 from rmqpy.protocol.topics import DataVersion
 
 log = logging.getLogger(__name__)
 
-#: Which topics a group has offsets in, as earlier releases wrote it beside them. It would soon say something else.
+#: The topics of each group, as earlier releases wrote them beside the offsets. They would soon disagree.
 _DERIVED: Final = "groupTopicMap"
-
-
-class OffsetTable(Protocol):
-    """The data plane's committed offsets."""
-
-    def load(self, table: Mapping[str, Mapping[int, int]]) -> None: ...
-    def snapshot(self) -> tuple[int, dict[str, dict[int, int]]]: ...
-    @property
-    def commits(self) -> int: ...
 
 
 @record
@@ -48,13 +36,9 @@ class OffsetContent:
 class OffsetFile:
     """The file and the table it is made from."""
 
-    def __init__(self, path: Path, offsets: OffsetTable, clock: Clock) -> None:
-        self._clock = clock
-        self._path = path
+    def __init__(self, path: Path, offsets: Offsets, clock: Clock) -> None:
         self._offsets = offsets
-        self._saver = Saver(path, lambda: self._content)
-        self._version = first_version(clock)
-        self._unknown = UnknownFields()
+        self._file = TableFile(path, OffsetContent, lambda: self._content, clock)
         self._saved_commits = offsets.commits
 
     def load(self, end_of: Callable[[str, int], int]) -> None:
@@ -62,32 +46,27 @@ class OffsetFile:
 
         Blocks; before the first send. Raises `ConfigError` naming the file.
         """
-        loaded = files.load(self._path, lambda text: unknown_fields.read(OffsetContent, text))
-        if loaded is None:
+        found = self._file.load()
+        if found is None:
             return
-        found, unknown = loaded
-        self._unknown = unknown.without(_DERIVED)
-        self._version = found.data_version
+        self._file.forget(_DERIVED)
         table, cut = _cut(found.offset_table, end_of)
         self._offsets.load(table)
         self._saved_commits = self._offsets.commits
         if cut:
             log.warning("%d offsets lay beyond the end of their queue and were cut back", cut)
-            self._saver.save_now()
+            self._file.save_now()
 
     async def save(self) -> None:
         """Write the file if something was committed since the last time. Raises `StoreError`."""
         # Read before the snapshot is taken, which may hold more than is counted here but not less.
         commits = self._offsets.commits
         if commits != self._saved_commits:
-            await self._saver.save()
+            await self._file.save()
             self._saved_commits = commits
 
-    def _content(self) -> object:
-        _, table = self._offsets.snapshot()
-        self._version = next_version(self._version, self._clock)
-        content = OffsetContent(data_version=self._version, offset_table=table)
-        return self._unknown.put_back(json_tree(content))
+    def _content(self, version: DataVersion) -> OffsetContent:
+        return OffsetContent(data_version=version, offset_table=self._offsets.snapshot()[1])
 
 
 def _cut(

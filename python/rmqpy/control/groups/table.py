@@ -1,29 +1,25 @@
-"""The group table: `subscriptionGroup.json`, and what the data plane knows of groups.
+"""Group table: `subscriptionGroup.json`, and the groups the data plane knows.
 
-Owns the configuration of every consumer group and which topics a group may not read. Invariant: what somebody has
-configured is in the file before it is used. Threads: the event loop's; the file is written in a worker.
+Owns the configuration of every consumer group and the topics that a group may not read. Threads: the event loop's; the
+file is written in a worker.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
+from rmqpy._native import Metadata
 from rmqpy.clock import Clock
-from rmqpy.config import files
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control.tables import unknown_fields
-from rmqpy.control.tables.saver import Saver
-from rmqpy.control.tables.unknown_fields import UnknownFields
-from rmqpy.control.tables.versions import first_version, next_version
+from rmqpy.control.tables.file import TableFile
+from rmqpy.control.tables.named import NamedTable
 from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.groups import GroupTable, SubscriptionGroup
 from rmqpy.protocol.topics import DataVersion
 from rmqpy.remoting.server import Refused
@@ -42,7 +38,7 @@ RETRY_QUEUES_MAX: Final = 1_024
 
 
 def fault(group: SubscriptionGroup) -> str | None:
-    """What is wrong with a configuration, whoever it comes from; None when nothing is."""
+    """The first thing wrong with a configuration of an administrator or a file; None when nothing is."""
     if not (0 <= group.retry_queue_nums <= RETRY_QUEUES_MAX):
         return f"A group has from 0 to {RETRY_QUEUES_MAX} retry queues, not {group.retry_queue_nums}."
     for number in (group.retry_max_times, group.group_sys_flag):
@@ -53,58 +49,28 @@ def fault(group: SubscriptionGroup) -> str | None:
     return None
 
 
-class GroupSink(Protocol):
-    """The part of the data plane's metadata that holds groups."""
-
-    def put_group(
-        self,
-        name: str,
-        *,
-        consume_enabled: bool = True,
-        broadcast_enabled: bool = True,
-        retry_max: int = 16,
-        retry_queues: int = 1,
-        sys_flag: int = 0,
-        broker_id: int = 0,
-        broker_id_when_slow: int = 1,
-    ) -> None: ...
-    def remove_group(self, name: str) -> None: ...
-    def forbid(self, group: str, topic: str, is_forbidden: bool) -> None: ...
-
-
-class Groups:
+class Groups(NamedTable[SubscriptionGroup, GroupTable]):
     """All subscription groups of this broker."""
 
-    def __init__(self, path: Path, sink: GroupSink, clock: Clock) -> None:
-        self._path = path
-        self._saver = Saver(path, self._snapshot)
-        self._sink = sink
-        self._clock = clock
-        self._table = {name: SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS}
+    member = "subscriptionGroupTable"
+
+    def __init__(self, path: Path, metadata: Metadata, clock: Clock) -> None:
+        file = TableFile(path, GroupTable, self._snapshot, clock)
+        super().__init__(file, {name: SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS})
+        self._metadata = metadata
         self._forbidden: dict[str, dict[str, int]] = {}
-        self._version = first_version(clock)
-        self._unknown = UnknownFields()
-        #: Groups in the table that are not in the file yet, and by how many callers.
-        self._unsaved: Counter[str] = Counter()
 
     def load(self) -> None:
         """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
-        loaded = files.load(self._path, _parse)
-        if loaded is not None:
-            found, self._unknown = loaded
+        found = self._file.load(_check)
+        if found is not None:
             self._table |= found.subscription_group_table
             self._forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
-            self._version = found.data_version
         for group in self._table.values():
             self._publish(group)
         for name, topics in self._forbidden.items():
             for topic in topics:
-                self._sink.forbid(name, topic, not self.is_readable(name, topic))
-
-    @property
-    def table(self) -> Mapping[str, SubscriptionGroup]:
-        """Every group by name."""
-        return MappingProxyType(self._table)
+                self._metadata.forbid(name, topic, not self.is_readable(name, topic))
 
     def existing(self, name: str) -> SubscriptionGroup:
         """The group an administrator asks about. Raises `Refused` when there is none."""
@@ -117,48 +83,6 @@ class Groups:
     def forbidden(self) -> Mapping[str, Mapping[str, int]]:
         """Group to topic to bits."""
         return MappingProxyType(self._forbidden)
-
-    @property
-    def version(self) -> DataVersion:
-        """Moves with every change."""
-        return self._version
-
-    async def put(self, *groups: SubscriptionGroup) -> None:
-        """Create groups or replace their configuration; durable on return, then usable.
-
-        Raises `StoreError` when the file cannot be written; the table is then as before.
-        """
-        changed = [group for group in groups if self._table.get(group.group_name) != group]
-        if not changed:
-            # Another caller's equal change may be on its way to the disk; that caller goes on, and publishes, first.
-            if any(group.group_name in self._unsaved for group in groups):
-                await self._saver.save()
-            return
-        before = {group.group_name: self._table.get(group.group_name) for group in changed}
-        self._table |= {group.group_name: group for group in changed}
-        self._unsaved.update(before.keys())
-        try:
-            await self._save()
-        except StoreError:
-            for group in changed:
-                self._restore(group, before[group.group_name])
-            raise
-        finally:
-            self._unsaved -= Counter(before.keys())
-        for group in changed:
-            if group.group_name in self._table:
-                self._publish(group)
-
-    async def remove(self, name: str) -> bool:
-        """Forget a group and what it was forbidden; whether there was one."""
-        if self._table.pop(name, None) is None:
-            return False
-        self._unknown = self._unknown.without("subscriptionGroupTable", name)
-        self._sink.remove_group(name)
-        for topic in self._forbidden.pop(name, {}):
-            self._sink.forbid(name, topic, False)
-        await self._save()
-        return True
 
     def may_exist(self, name: str, config: BrokerConfig) -> bool:
         """Whether there is such a group, or its first use may create it."""
@@ -174,7 +98,7 @@ class Groups:
     async def ensure(self, name: str, config: BrokerConfig) -> SubscriptionGroup | None:
         """The group, created on first use where that is allowed; None where it is not.
 
-        One that nobody has configured is used though it cannot be written: a full disk can be read, and after a restart
+        A group with the defaults is used though it cannot be written: a full disk can be read, and after a restart
         the next use makes the same group again. Raises `StoreError` for any other that cannot be written.
         """
         if not self.may_exist(name, config):
@@ -205,46 +129,39 @@ class Groups:
             del topics[topic]
         if not topics:
             del self._forbidden[group]
-        self._sink.forbid(group, topic, not is_readable)
-        await self._save()
+        self._metadata.forbid(group, topic, not is_readable)
+        await self._file.save()
 
-    async def _save(self) -> None:
-        self._version = next_version(self._version, self._clock)
-        await self._saver.save()
-
-    def _restore(self, group: SubscriptionGroup, before: SubscriptionGroup | None) -> None:
-        if self._table.get(group.group_name) is not group:
-            return
-        if before is None:
-            del self._table[group.group_name]
-        else:
-            self._table[group.group_name] = before
-
-    def _snapshot(self) -> Callable[[], object]:
-        table = GroupTable(
-            data_version=self._version,
-            subscription_group_table=dict(self._table),
-            forbidden_table={group: dict(topics) for group, topics in self._forbidden.items()},
-        )
-        unknown = self._unknown
-        return lambda: unknown.put_back(json_tree(table))
-
-    def _publish(self, group: SubscriptionGroup) -> None:
-        self._sink.put_group(
-            group.group_name,
-            consume_enabled=group.consume_enable,
-            broadcast_enabled=group.consume_broadcast_enable,
-            retry_max=group.retry_max_times,
-            retry_queues=group.retry_queue_nums,
-            sys_flag=group.group_sys_flag,
-            broker_id=group.broker_id,
-            broker_id_when_slow=group.which_broker_when_consume_slowly,
+    def _snapshot(self) -> Callable[[DataVersion], GroupTable]:
+        groups = dict(self._table)
+        forbidden = {group: dict(topics) for group, topics in self._forbidden.items()}
+        return lambda version: GroupTable(
+            data_version=version, subscription_group_table=groups, forbidden_table=forbidden
         )
 
+    @staticmethod
+    def _name(entry: SubscriptionGroup) -> str:
+        return entry.group_name
 
-def _parse(text: str) -> tuple[GroupTable, UnknownFields]:
-    table, unknown = unknown_fields.read(GroupTable, text)
-    for name, group in table.subscription_group_table.items():
+    def _publish(self, entry: SubscriptionGroup) -> None:
+        self._metadata.put_group(
+            entry.group_name,
+            consume_enabled=entry.consume_enable,
+            broadcast_enabled=entry.consume_broadcast_enable,
+            retry_max=entry.retry_max_times,
+            retry_queues=entry.retry_queue_nums,
+            sys_flag=entry.group_sys_flag,
+            broker_id=entry.broker_id,
+            broker_id_when_slow=entry.which_broker_when_consume_slowly,
+        )
+
+    def _retract(self, name: str) -> None:
+        self._metadata.remove_group(name)
+        for topic in self._forbidden.pop(name, {}):
+            self._metadata.forbid(name, topic, False)
+
+
+def _check(content: GroupTable) -> None:
+    for name, group in content.subscription_group_table.items():
         if reason := fault(group):
             raise DecodeError(f"group {name}: {reason}")
-    return table, unknown

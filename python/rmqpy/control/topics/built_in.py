@@ -1,0 +1,39 @@
+"""Built-in topics: those that exist after the first start, as Apache's broker makes them. Pure; any thread."""
+
+from __future__ import annotations
+
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.protocol import names
+from rmqpy.protocol.topics import Permission, TopicConfig
+
+
+def built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
+    def topic(name: str, queues: int, perm: int = Permission.READ_WRITE) -> TopicConfig:
+        return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+    built_in = [
+        topic("SELF_TEST_TOPIC", 1),
+        topic("BenchmarkTest", 1_024),
+        topic(
+            config.cluster,
+            16,
+            Permission.INHERIT | (Permission.READ_WRITE if config.is_cluster_topic_open else 0),
+        ),
+        topic(
+            config.name, 1, Permission.INHERIT | (Permission.READ_WRITE if config.is_broker_topic_open else 0)
+        ),
+        topic("OFFSET_MOVED_EVENT", 1),
+        topic(names.SCHEDULE_TOPIC, 18),
+        topic(f"{config.cluster}_REPLY_TOPIC", 1),
+        topic(f"rmq_sys_REVIVE_LOG_{config.cluster}", config.revive_queues),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{config.name}", 1, Permission.INHERIT),
+        topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+        topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+    ]
+    if config.auto_create_topics:
+        built_in.append(
+            topic(names.AUTO_CREATE_TOPIC, config.default_queues, Permission.READ_WRITE | Permission.INHERIT)
+        )
+    if config.has_trace_topic:
+        built_in.append(topic(config.trace_topic, 1))
+    return built_in
