@@ -15,13 +15,13 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import RocketMQError, StoreError
-from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.registration import PackedBody, RegisterBroker, UnregisterBroker, pack
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
+from rmqpy.remoting.client import Peer
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,6 @@ RETRY_SECONDS_MIN: Final = 1.0
 #: What a stop spends on telling the name servers.
 UNREGISTER_SECONDS: Final = 3.0
 MASTER_ID: Final = 0
-
-
-class Peer(Protocol):
-    """A connection to one server that is made when it is first needed."""
-
-    async def call(self, ask: Request[R], *, timeout: float) -> R: ...  # noqa: ASYNC109 - the peer's word
 
 
 @dataclass(frozen=True, slots=True)

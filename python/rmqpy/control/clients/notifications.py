@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Collection
 
+from rmqpy._native import Server
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
 
 
-class Push(Protocol):
-    """The server's way of sending a client something it did not ask for."""
-
-    def push(self, connection: int, code: int, ext: Mapping[str, str], body: bytes = b"") -> bool: ...
-
-
 class Notices:
     """One-way notices; a connection that is gone misses nothing."""
 
-    def __init__(self, config: LiveConfig, groups: Groups, server: Push) -> None:
+    def __init__(self, config: LiveConfig, groups: Groups, server: Server) -> None:
         self._config = config
         self._groups = groups
         self._server = server

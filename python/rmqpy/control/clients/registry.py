@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
 
+from rmqpy._native import Metadata
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.clients import (
     ConsumeFromWhere,
@@ -28,15 +28,6 @@ log = logging.getLogger(__name__)
 
 #: What a member asked for: topics with type and text of the expression.
 Wish = frozenset[tuple[str, str, str]]
-
-
-class SubscriptionSink(Protocol):
-    """The part of the data plane's metadata that holds subscriptions."""
-
-    def put_subscriptions(
-        self, group: str, *, is_broadcast: bool, subscriptions: Iterable[tuple[str, str, str, int]]
-    ) -> None: ...
-    def remove_subscriptions(self, group: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +67,9 @@ class ConsumerGroup:
 class Consumers:
     """All consumer groups with a member."""
 
-    def __init__(self, sink: SubscriptionSink, tell: Callable[[str, Collection[int]], None]) -> None:
+    def __init__(self, metadata: Metadata, tell: Callable[[str, Collection[int]], None]) -> None:
         """`tell` gets the name of a group that changed and the connections of its members."""
-        self._sink = sink
+        self._metadata = metadata
         self._tell = tell
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[int, set[str]] = {}
@@ -132,7 +123,7 @@ class Consumers:
         _forget(self._groups_of, connection, group_name)
         if not group.members:
             del self._groups[group_name]
-            self._sink.remove_subscriptions(group_name)
+            self._metadata.remove_subscriptions(group_name)
         else:
             self._announce(group_name)
 
@@ -150,7 +141,7 @@ class Consumers:
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def _publish(self, name: str, group: ConsumerGroup) -> None:
-        self._sink.put_subscriptions(
+        self._metadata.put_subscriptions(
             name,
             is_broadcast=group.message_model is MessageModel.BROADCASTING,
             subscriptions=[

@@ -7,9 +7,9 @@ connection, or with its time. Threads: the event loop's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
+from rmqpy._native import Server
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import Request, decode_reply, encode
 from rmqpy.remoting.server import ClientAnswered, ConnectionClosed, Refused, handles
@@ -20,19 +20,10 @@ R = TypeVar("R")
 ANSWER_SECONDS: Final = 10.0
 
 
-class Asking(Protocol):
-    """The server's way of asking a client."""
-
-    def ask(
-        self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None
-    ) -> int | None: ...
-    def forget_answer(self, connection: int, token: int) -> None: ...
-
-
 class Relay:
     """Asks clients, and hears what they answer."""
 
-    def __init__(self, server: Asking) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
         self._waiting: dict[tuple[int, int], asyncio.Future[ClientAnswered]] = {}
 

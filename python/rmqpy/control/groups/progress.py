@@ -6,36 +6,15 @@ The store may have to read: `time_before` and `at` belong into a worker, the res
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from rmqpy._native import Offsets, Store
 from rmqpy.protocol.requests.offsets import ConsumeOffset
 from rmqpy.protocol.requests.queues import MessageQueue
-
-
-class QueueReader(Protocol):
-    """Limits and times of queues."""
-
-    def min_offset(self, topic: str, queue_id: int) -> int: ...
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int: ...
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
-    def earliest_store_time(self, topic: str, queue_id: int) -> int: ...
-
-
-class CommittedOffsets(Protocol):
-    """What groups committed."""
-
-    def query(self, group: str, topic: str, queue_id: int) -> int | None: ...
-    def groups_of(self, topic: str) -> list[str]: ...
-    def topics_of(self, group: str) -> list[str]: ...
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
-    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
 
 
 class Progress:
     """The queues of one broker, and the groups in them."""
 
-    def __init__(self, broker_name: str, queues: QueueReader, offsets: CommittedOffsets) -> None:
+    def __init__(self, broker_name: str, queues: Store, offsets: Offsets) -> None:
         self.queues = queues
         self.offsets = offsets
         self._broker_name = broker_name

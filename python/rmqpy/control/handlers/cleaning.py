@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
+from rmqpy._native import Store
 from rmqpy.protocol.requests.cleaning import CleanExpiredConsumeQueue, DeleteExpiredCommitLog
 from rmqpy.remoting.server import handles
-
-
-class CleanedStore(Protocol):
-    """What has files to delete."""
-
-    def delete_expired(self) -> int: ...
-    def trim(self) -> None: ...
 
 
 class CleaningHandlers:
     """Each answers when it is done; Apache's broker answers when it has begun."""
 
-    def __init__(self, store: CleanedStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     @handles(DeleteExpiredCommitLog)

@@ -1,9 +1,10 @@
-"""Heartbeats, leaving, and who is connected. Runs on the event loop."""
+"""Requests of clients: heartbeats, leaving, connections. Runs on the event loop."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
+from rmqpy._native import Server
 from rmqpy.clock import Clock
 from rmqpy.control.clients.registry import Consumers, Member, Producers
 from rmqpy.control.groups.table import Groups
@@ -36,12 +37,6 @@ GROUPS_PER_CLIENT_MAX: Final = 1_000
 SUBSCRIPTIONS_MAX: Final = 1_000
 
 
-class Heartbeats(Protocol):
-    """The data plane's memory of accepted heartbeats."""
-
-    def forget_heartbeats(self) -> None: ...
-
-
 class ClientHandlers:
     """What clients say about themselves, and what others ask about them."""
 
@@ -52,7 +47,7 @@ class ClientHandlers:
         groups: Groups,
         consumers: Consumers,
         producers: Producers,
-        heartbeats: Heartbeats,
+        server: Server,
         clock: Clock,
     ) -> None:
         self._clock = clock
@@ -61,7 +56,7 @@ class ClientHandlers:
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
-        self._heartbeats = heartbeats
+        self._server = server
 
     @handles(HeartBeat)
     async def heartbeat(self, ask: HeartBeat, context: RequestContext) -> HeartBeatReply:
@@ -117,7 +112,7 @@ class ClientHandlers:
         if ask.consumer_group:
             self._consumers.unregister(context.connection, ask.consumer_group)
         # A client that joins again with the same words must be heard.
-        self._heartbeats.forget_heartbeats()
+        self._server.forget_heartbeats()
 
     @handles(ConnectionClosed)
     def closed(self, event: ConnectionClosed) -> None:

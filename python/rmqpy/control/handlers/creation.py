@@ -7,8 +7,8 @@ lets them go when it is told to, or refuses them by itself after 3 s.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
 
+from rmqpy._native import Server
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics.table import Topics
@@ -22,26 +22,14 @@ from rmqpy.remoting.server import GroupWanted, TopicWanted, handles
 _QUEUES_DEFAULT = 4
 
 
-class Parked(Protocol):
-    """The data plane's parked requests."""
-
-    def release(
-        self,
-        kind: Literal["create_topic", "create_group"],
-        name: str,
-        code: int = 0,
-        remark: str | None = None,
-    ) -> None: ...
-
-
 class CreationHandlers:
     """What is wanted is made, is durable, and only then is what waits for it let go."""
 
-    def __init__(self, config: LiveConfig, topics: Topics, groups: Groups, parked: Parked) -> None:
+    def __init__(self, config: LiveConfig, topics: Topics, groups: Groups, server: Server) -> None:
         self._config = config
         self._topics = topics
         self._groups = groups
-        self._parked = parked
+        self._server = server
 
     @handles(TopicWanted)
     async def topic_wanted(self, event: TopicWanted) -> None:
@@ -49,7 +37,7 @@ class CreationHandlers:
             code, remark = await self._make_topic(event)
         except StoreError as error:
             code, remark = ResponseCode.SYSTEM_ERROR, str(error)
-        self._parked.release("create_topic", event.name, code, remark)
+        self._server.release("create_topic", event.name, code, remark)
 
     @handles(GroupWanted)
     async def group_wanted(self, event: GroupWanted) -> None:
@@ -59,7 +47,7 @@ class CreationHandlers:
                 code, remark = _no_group(event.name)
         except StoreError as error:
             code, remark = ResponseCode.SYSTEM_ERROR, str(error)
-        self._parked.release("create_group", event.name, code, remark)
+        self._server.release("create_group", event.name, code, remark)
 
     async def _make_topic(self, event: TopicWanted) -> tuple[ResponseCode, str | None]:
         if names.is_derived(event.name):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
 
+from rmqpy._native import Offsets, Server
+from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.groups.table import Groups, fault
 from rmqpy.control.settings import LiveConfig
+from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.tables import attributes
 from rmqpy.control.tables.pagination import page_of
 from rmqpy.protocol import names
@@ -26,30 +28,6 @@ from rmqpy.protocol.requests.groups import (
 from rmqpy.remoting.server import Refused, handles
 
 
-class GroupOffsets(Protocol):
-    """The offsets' side of deleting a group."""
-
-    def remove_group(self, group: str) -> None: ...
-
-
-class GroupStatistics(Protocol):
-    """What was counted, for deleting a group."""
-
-    def forget_group(self, group: str) -> None: ...
-
-
-class Saved(Protocol):
-    """A file that can be written now."""
-
-    async def save(self) -> None: ...
-
-
-class Heartbeats(Protocol):
-    """The data plane's memory of accepted heartbeats."""
-
-    def forget_heartbeats(self) -> None: ...
-
-
 class GroupHandlers:
     """Create, change, delete and list groups."""
 
@@ -57,17 +35,17 @@ class GroupHandlers:
         self,
         config: LiveConfig,
         groups: Groups,
-        offsets: GroupOffsets,
-        offset_file: Saved,
-        heartbeats: Heartbeats,
-        statistics: GroupStatistics,
+        offsets: Offsets,
+        offset_file: OffsetFile,
+        server: Server,
+        statistics: Statistics,
     ) -> None:
         self._statistics = statistics
         self._offset_file = offset_file
         self._config = config
         self._groups = groups
         self._offsets = offsets
-        self._heartbeats = heartbeats
+        self._server = server
 
     @handles(UpdateAndCreateSubscriptionGroup)
     async def create(self, ask: UpdateAndCreateSubscriptionGroup) -> None:
@@ -98,7 +76,7 @@ class GroupHandlers:
             self._offsets.remove_group(ask.group_name)
             await self._offset_file.save()
         # Members that live on make the group anew, where groups are made on first use.
-        self._heartbeats.forget_heartbeats()
+        self._server.forget_heartbeats()
 
     @handles(GetAllSubscriptionGroupConfig)
     def all(self, ask: GetAllSubscriptionGroupConfig) -> AllSubscriptionGroups:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import Protocol
 
+from rmqpy._native import Store
 from rmqpy.control.clients.registry import Consumers, Member
 from rmqpy.control.clients.relay import Relay
 from rmqpy.control.groups.table import Groups
@@ -26,19 +26,13 @@ from rmqpy.remoting.server import Refused, handles
 _STATUS_SECONDS = 5.0
 
 
-class MessageStore(Protocol):
-    """Where records are found."""
-
-    def message(self, physical: int) -> bytes | None: ...
-
-
 class IntrospectionHandlers:
     """Questions that go through to a client."""
 
     def __init__(
         self,
         broker_name: str,
-        store: MessageStore,
+        store: Store,
         topics: Topics,
         groups: Groups,
         consumers: Consumers,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final
 
+from rmqpy._native import Store
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.messages import QueriedMessages, QueryMessage, ViewedMessage, ViewMessageById
 from rmqpy.remoting.server import Refused, handles
@@ -16,19 +17,10 @@ _HITS_MAX: Final = 64
 _ANSWER_BYTES_MAX: Final = 8 << 20
 
 
-class MessageStore(Protocol):
-    """Where records are found."""
-
-    def message(self, physical: int) -> bytes | None: ...
-    def query(
-        self, topic: str, key: str, maximum: int, begin_ms: int, end_ms: int
-    ) -> tuple[list[bytes], int, int]: ...
-
-
 class MessageHandlers:
     """Look messages up."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     @handles(QueryMessage)

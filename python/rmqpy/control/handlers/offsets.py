@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from rmqpy.control.clients.notifications import Push
+from rmqpy._native import Server
 from rmqpy.control.clients.registry import Consumers
 from rmqpy.control.groups.progress import Progress
 from rmqpy.control.groups.table import Groups
@@ -45,7 +45,7 @@ class OffsetHandlers:
     def __init__(
         self,
         config: LiveConfig,
-        server: Push,
+        server: Server,
         address: str,
         progress: Progress,
         topics: Topics,

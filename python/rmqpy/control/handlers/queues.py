@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
+from rmqpy._native import Store
 from rmqpy.control.clients.registry import Consumers
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.messages import QueryConsumeQueue, QueueUnit, QueueUnits
 from rmqpy.remoting.server import Refused, handles
 
 
-class QueueStore(Protocol):
-    """Where queues are found."""
-
-    def queues(self) -> list[tuple[str, list[int]]]: ...
-    def min_offset(self, topic: str, queue_id: int) -> int: ...
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
-    def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]: ...
-
-
 class QueueHandlers:
     """Entries of queues."""
 
-    def __init__(self, store: QueueStore, consumers: Consumers) -> None:
+    def __init__(self, store: Store, consumers: Consumers) -> None:
         self._store = store
         self._consumers = consumers
 

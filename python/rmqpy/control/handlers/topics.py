@@ -6,9 +6,12 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from rmqpy._native import Offsets, Store
+from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.settings import LiveConfig
+from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.tables import attributes
 from rmqpy.control.tables.pagination import page_of
 from rmqpy.control.topics.table import Topics, fault
@@ -39,32 +42,6 @@ _NOT_SERVED: Final = (
 )
 
 
-class TopicStore(Protocol):
-    """The store's side of deleting a topic."""
-
-    def queues(self) -> list[tuple[str, list[int]]]: ...
-    def delete_topic(self, topic: str) -> None: ...
-
-
-class TopicOffsets(Protocol):
-    """The offsets' side of deleting a topic."""
-
-    def groups_of(self, topic: str) -> list[str]: ...
-    def remove_topic(self, topic: str) -> None: ...
-
-
-class TopicStatistics(Protocol):
-    """What was counted, for deleting a topic."""
-
-    def forget_topic(self, topic: str) -> None: ...
-
-
-class Saved(Protocol):
-    """A file that can be written now."""
-
-    async def save(self) -> None: ...
-
-
 class TopicHandlers:
     """Create, change, delete and list topics."""
 
@@ -72,10 +49,10 @@ class TopicHandlers:
         self,
         config: LiveConfig,
         topics: Topics,
-        store: TopicStore,
-        offsets: TopicOffsets,
-        offset_file: Saved,
-        statistics: TopicStatistics,
+        store: Store,
+        offsets: Offsets,
+        offset_file: OffsetFile,
+        statistics: Statistics,
     ) -> None:
         self._config = config
         self._statistics = statistics

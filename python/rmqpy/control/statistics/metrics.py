@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import chain
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+from rmqpy._native import Offsets, Server, Store
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Consumers, Producers
@@ -52,32 +53,6 @@ _LATENCY_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 _SIZE_BYTES: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 
 
-class Store(Protocol):
-    """What figures are read from."""
-
-    def statistics(self) -> dict[str, int]: ...
-    def message_sizes(self) -> list[int]: ...
-    def log_begin_time(self) -> int: ...
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int: ...
-    @property
-    def failure(self) -> str | None: ...
-
-
-class DataPlane(Protocol):
-    """What it has counted."""
-
-    def statistics(self) -> Mapping[str, int]: ...
-    def fetch_positions(self) -> list[tuple[str, str, int, int]]: ...
-    def latencies(self) -> list[tuple[int, int, bool, list[int], int]]: ...
-
-
-class OffsetTable(Protocol):
-    """Committed offsets."""
-
-    def snapshot(self) -> tuple[int, dict[str, dict[int, int]]]: ...
-
-
 class _Tables(NamedTuple):
     """What the loop's tables hold at one moment."""
 
@@ -102,8 +77,8 @@ class Metrics:
         producers: Producers,
         statistics: Statistics,
         store: Store,
-        offsets: OffsetTable,
-        server: DataPlane,
+        offsets: Offsets,
+        server: Server,
         clock: Clock,
     ) -> None:
         self._config = config

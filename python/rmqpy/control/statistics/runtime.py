@@ -10,9 +10,9 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+from rmqpy._native import Server, Store
 from rmqpy.clock import Clock
 from rmqpy.config.store import DELAY_LEVELS_MAX
 from rmqpy.control.statistics.rates import Rates
@@ -35,21 +35,6 @@ _NOTHING: Final = (
     "startAcceptSendRequestTimeStamp", "timerReadBehind", "timerOffsetBehind", "timerCongestNum",
     "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
 )  # fmt: skip
-
-
-class Store(Protocol):
-    """What the store knows of itself."""
-
-    def statistics(self) -> Mapping[str, int]: ...
-    def log_begin_time(self) -> int: ...
-    def max_offset(self, topic: str, queue_id: int) -> int: ...
-
-
-class Server(Protocol):
-    """What the data plane knows of itself."""
-
-    def statistics(self) -> Mapping[str, int]: ...
-    def delivered(self) -> Mapping[int, int]: ...
 
 
 class DayTotals(NamedTuple):

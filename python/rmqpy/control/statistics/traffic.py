@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from rmqpy._native import Server, Store
 from rmqpy.clock import Clock
 from rmqpy.protocol.requests.statistics import BrokerStats, StatsWindow
 
@@ -93,32 +94,20 @@ _FIGURES: Final[Mapping[str, _Figure]] = {
 }
 
 
-class Arrivals(Protocol):
-    """The store's count of what was put."""
-
-    def take_arrivals(self) -> list[tuple[str, int, int, int]]: ...
-
-
-class Deliveries(Protocol):
-    """The data plane's count of what was got."""
-
-    def take_deliveries(self) -> list[tuple[str, str, int, int, int, int, int]]: ...
-
-
 class Statistics:
     """All series of this broker."""
 
     def __init__(
         self,
         cluster: str,
-        arrivals: Arrivals,
-        deliveries: Deliveries,
+        store: Store,
+        server: Server,
         is_system: Callable[[str], bool],
         clock: Clock,
     ) -> None:
         self._cluster = cluster
-        self._arrivals = arrivals
-        self._deliveries = deliveries
+        self._store = store
+        self._server = server
         self._is_system = is_system
         self._clock = clock
         self._series: dict[tuple[str, str], _Series] = {}
@@ -127,7 +116,7 @@ class Statistics:
         self._times: tuple[list[float], ...] = tuple([clock.elapsed()] for _ in _WINDOWS)
         self._is_full = False
         # What recovery found is older than this process.
-        arrivals.take_arrivals()
+        store.take_arrivals()
 
     def sample(self) -> None:
         """Keep the totals of now; to be called every `SAMPLE_SECONDS`."""
@@ -201,7 +190,7 @@ class Statistics:
         self._forget(key for key in self._series if "@" in key[1] and key[1].rpartition("@")[2] == group)
 
     def _collect(self) -> None:
-        for topic, queue_id, messages, size in self._arrivals.take_arrivals():
+        for topic, queue_id, messages, size in self._store.take_arrivals():
             # Each message was put by itself: Apache's average of these figures is the size of one.
             put = (messages, messages, size)
             self._add("topic put", topic, *put)
@@ -209,7 +198,7 @@ class Statistics:
             self._add("broker put", self._cluster, *put)
             if not self._is_system(topic):
                 self._add("user put", self._cluster, *put)
-        for group, topic, queue_id, pulls, messages, size, returned in self._deliveries.take_deliveries():
+        for group, topic, queue_id, pulls, messages, size, returned in self._server.take_deliveries():
             key = f"{topic}@{group}"
             if returned:
                 self._add("returned", key, returned, returned, 0)

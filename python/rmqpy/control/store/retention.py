@@ -1,4 +1,4 @@
-"""How long messages are kept: from the settings down to the store.
+"""Retention: from the settings down to the store.
 
 The store counts hours in UTC and has no calendar, so it is told what the local time is ahead. That changes twice a
 year: the rule goes down again every few minutes, and with every change of a setting. Threads: the event loop's.
@@ -7,34 +7,19 @@ year: the rule goes down again every few minutes, and with every change of a set
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from rmqpy._native import Store
 from rmqpy.clock import Clock
 from rmqpy.config.store import StoreConfig
 
-#: How often the store is told; as late a change of the clocks may be noticed.
+#: Seconds between two rules; as late a change of the clocks may be noticed.
 RETENTION_SECONDS: Final = 300.0
 
 _HOUR_MS: Final = 3_600_000
 
 
-class RetainingStore(Protocol):
-    """What deletes old files by a rule."""
-
-    def retain(
-        self,
-        *,
-        reserved_ms: int,
-        delete_hours: Sequence[int],
-        utc_offset_ms: int,
-        expire_percent: int,
-        force_percent: int | None,
-        full_percent: int,
-    ) -> None: ...
-
-
-def retain(store: RetainingStore, config: StoreConfig, clock: Clock) -> None:
+def retain(store: Store, config: StoreConfig, clock: Clock) -> None:
     """Set the rule that these settings ask for."""
     store.retain(
         reserved_ms=config.reserved_hours * _HOUR_MS,
