@@ -1,6 +1,6 @@
-"""The driver's view of a cluster: which queues are read, where they begin and end, where a read starts.
+"""The driver's view of a cluster: the queues that are read, their begins and ends, the start of a read.
 
-Owns one `rmqpy.Catalog`. Questions that fail for a passing reason are asked again a few times, because an exception
+Owns one `rmqpy.Catalog`. Requests that fail for a passing reason are repeated a few times, because an exception
 in Spark's planning ends the query. A broker that does not answer holds up its own queues and no others.
 """
 
@@ -25,16 +25,16 @@ QUEUES_REFRESH_S = 1.0
 
 
 def client_config(options: Options, *, route_refresh_s: float = 30.0) -> rmqpy.ClientConfig:
-    """How executors, or the driver, reach the cluster."""
+    """Configuration of the clients of executors and driver."""
     return rmqpy.ClientConfig(
-        namesrv=options.namesrv,
+        namesrv=options.nameserver,
         request_timeout=options.request_timeout_ms / 1000,
         route_refresh=route_refresh_s,
     )
 
 
 class Cluster:
-    """What one query asks of one cluster. For one thread."""
+    """Requests of one query to one cluster. For one thread."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -45,22 +45,22 @@ class Cluster:
     def queues(self) -> list[Queue]:
         """The queues to read, as they are now, sorted. Raises `TopicNotFound` for a topic asked for by name."""
         options = self._options
-        if options.assigned:
-            topics = sorted({queue.topic for queue in options.assigned})
-        elif options.pattern is not None:
-            topics = list(self._matching(options.pattern))
+        if options.assign:
+            topics = sorted({queue.topic for queue in options.assign})
+        elif options.subscribe_pattern is not None:
+            topics = list(self._matching(options.subscribe_pattern))
         else:
             topics = list(options.topics)
         found = [Queue(*queue) for topic in topics for queue in self._again(self._catalog.queues, topic)]
-        return [queue for queue in found if not options.assigned or queue in options.assigned]
+        return [queue for queue in found if not options.assign or queue in options.assign]
 
     def check_assignment(self, found: Iterable[Queue]) -> None:
         """Raise `ConfigError` for a queue that was assigned and is not there."""
-        if absent := set(self._options.assigned) - set(found):
+        if absent := set(self._options.assign) - set(found):
             raise ConfigError(f"queue {min(absent)} does not exist")
 
     def held(self, queues: Iterable[Queue], *, skip_unreachable: bool = False) -> dict[Queue, Held]:
-        """What the brokers hold of each queue."""
+        """The offsets the brokers hold of each queue."""
         queues = list(queues)
         begins = self.begins(queues, skip_unreachable=skip_unreachable)
         ends = self.ends(queues, skip_unreachable=skip_unreachable)
@@ -83,28 +83,28 @@ class Cluster:
         self._catalog.wait({_named(queue): offset for queue, offset in offsets.items()}, timeout_s)
 
     def first(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
-        """Where the user wants each queue to begin."""
+        """Offset of each queue at which the user wants to begin."""
         options = self._options
-        if options.starting_ms is not None:
-            return self._since(held, dict.fromkeys(held, options.starting_ms), is_start=True)
-        if options.starting_times is not None:
-            offsets = self._since(held, options.starting_times, is_start=True)
+        if options.starting_timestamp is not None:
+            return self._since(held, dict.fromkeys(held, options.starting_timestamp), is_start=True)
+        if options.starting_offsets_by_timestamp is not None:
+            offsets = self._since(held, options.starting_offsets_by_timestamp, is_start=True)
             return settle(offsets, held, EARLIEST)
-        bound: Bound = default if options.starting is None else options.starting
+        bound: Bound = default if options.starting_offsets is None else options.starting_offsets
         if bound == GROUP:
             named = [_named(queue) for queue in held]
-            bound = _ours(self._again(self._catalog.committed, options.group, named))
+            bound = _ours(self._again(self._catalog.committed, options.consumer_group, named))
         return settle(bound, held, EARLIEST)
 
     def last(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
-        """Where the user wants each queue to end."""
+        """Offset of each queue at which the user wants to end."""
         options = self._options
-        if options.ending_ms is not None:
-            return self._since(held, dict.fromkeys(held, options.ending_ms), is_start=False)
-        if options.ending_times is not None:
-            offsets = self._since(held, options.ending_times, is_start=False)
+        if options.ending_timestamp is not None:
+            return self._since(held, dict.fromkeys(held, options.ending_timestamp), is_start=False)
+        if options.ending_offsets_by_timestamp is not None:
+            offsets = self._since(held, options.ending_offsets_by_timestamp, is_start=False)
             return settle(offsets, held, default)
-        return settle(options.ending, held, default)
+        return settle(options.ending_offsets, held, default)
 
     def since(self, moments_ms: Mapping[Queue, int]) -> dict[Queue, int]:
         """The first offset of each queue that was stored at or after a time; the end where there is none."""
@@ -112,7 +112,7 @@ class Cluster:
         return _ours(self._again(self._catalog.since, moments))
 
     def message_bytes(self, offsets: Mapping[Queue, int]) -> dict[Queue, int]:
-        """What a message of each queue takes, judged by the next ones."""
+        """Bytes of a message of each queue, estimated from the next ones."""
         named = {_named(queue): offset for queue, offset in offsets.items()}
         return _ours(self._again(self._catalog.message_bytes, named))
 
@@ -126,7 +126,7 @@ class Cluster:
     def commit(self, offsets: Mapping[Queue, int]) -> None:
         """Store offsets under the group of the query."""
         self._catalog.commit(
-            self._options.group, {_named(queue): offset for queue, offset in offsets.items()}
+            self._options.consumer_group, {_named(queue): offset for queue, offset in offsets.items()}
         )
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class Cluster:
     ) -> dict[Queue, int]:
         settle(times_ms, held, 0)
         offsets = self.since(times_ms)
-        if is_start and self._options.when_none_is_new == "error":
+        if is_start and self._options.starting_offsets_by_timestamp_strategy == "error":
             # One idle queue is nothing unusual; a whole topic without a message that new is a mistaken time.
             topics = {queue.topic for queue in offsets}
             new = {queue.topic for queue, offset in offsets.items() if offset < held[queue].end}
@@ -171,7 +171,7 @@ class Cluster:
         return offsets
 
     def _again(self, ask: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-        """The answer to a question, asked again while it fails for a reason that may pass."""
+        """The answer to a request, repeated while it fails for a reason that may pass."""
         for _ in range(self._options.fetch_retries):
             try:
                 return ask(*arguments, **named)
@@ -185,7 +185,7 @@ class Cluster:
 def lost(losses: Iterable[str], options: Options, tell: Callable[[str], None]) -> None:
     """Raise `DataLoss` for what is missing, or tell of it and go on, as the user wants."""
     losses = list(losses)
-    if losses and options.is_loss_fatal:
+    if losses and options.fail_on_data_loss:
         raise DataLoss("; ".join(losses), hint="failOnDataLoss=false reads what is there")
     for loss in losses:
         tell(loss)

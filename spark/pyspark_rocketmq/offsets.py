@@ -39,7 +39,7 @@ class Range(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many offsets there are; at most so many messages."""
+        """Number of offsets; at most so many messages."""
         return self.end - self.start
 
 
@@ -103,7 +103,7 @@ def format_offsets(offsets: Mapping[Queue, int]) -> str:
 
 
 class Position(NamedTuple):
-    """Where a stream stands: what a checkpoint keeps.
+    """Position of a stream, as a checkpoint keeps it.
 
     The first batch of a query carries the place it was planned from: after a crash in it, Spark computes the first
     offset again, and with `latest` that lies further on by then.
@@ -124,7 +124,7 @@ class Position(NamedTuple):
 
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> "Position":
-        """Back from a checkpoint. Raises `ValueError` for what a newer connector wrote, or nobody."""
+        """Position from a checkpoint. Raises `ValueError` for one of a newer connector, and for any other text."""
         version = told.get("v")
         if type(version) is not int:
             raise ValueError(f"this is no offset of the rocketmq source: {json.dumps(told)[:200]}")
@@ -142,7 +142,7 @@ class Position(NamedTuple):
 
 
 def bound_of(bound: Bound, queue: Queue, default: int) -> int:
-    """What `bound` says about one queue; queues a mapping leaves out get `default`."""
+    """The part of `bound` for one queue; queues a mapping leaves out get `default`."""
     return bound if isinstance(bound, int) else bound.get(queue, default)
 
 

@@ -5,7 +5,7 @@ text; `Options.parse` turns it into checked values or says what is wrong, with t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -17,264 +17,215 @@ class OptionError(ValueError):
     """An option is unknown, missing, or has a value that cannot be used."""
 
 
-#: What an option is for.
+#: Roles an option is for.
 BATCH, STREAM, WRITE = "R", "S", "W"
 _ROLES = {BATCH: "batch reads", STREAM: "streaming reads", WRITE: "writes"}
 
 
 def _option(
-    roles: str, name: str, parse: Callable[[str], Any], default: Any, meaning: str, *also: str
+    roles: str,
+    parse: Callable[[str], Any],
+    default: Any,
+    meaning: str,
+    *,
+    name: str = "",
+    also: tuple[str, ...] = (),
 ) -> Any:
     metadata = {"roles": roles, "name": name, "parse": parse, "meaning": meaning, "also": also}
     return field(default=default, metadata=metadata)
 
 
+def _flag(roles: str, default: bool, meaning: str) -> Any:
+    return _option(roles, values.flag, default, meaning)
+
+
+def _count(roles: str, default: int | None, meaning: str, *, least: int = 1, name: str = "") -> Any:
+    return _option(roles, values.count(least), default, meaning, name=name)
+
+
+def spelling(option: "Field[Any]") -> str:
+    """The name of an option as users write it.
+
+    >>> [spelling(each) for each in fields(Options)][2:4]
+    ['subscribePattern', 'assign']
+    """
+    first, *rest = option.name.split("_")
+    return str(option.metadata["name"]) or first + "".join(map(str.capitalize, rest))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What one `load()` or `save()` was asked for. Field metadata: the option's name, what it is for, its meaning."""
+    """The options of one `load()` or `save()`.
+
+    A field is named as its option, in lower case with underscores, unless its metadata has another name; the metadata
+    also have the roles the option is for, its parser and its meaning.
+    """
 
     # What to read, or where to write.
-    namesrv: str = _option(
+    nameserver: str = _option(
         "RSW",
-        "nameserver",
         values.text,
         "",
         "Name servers, `host:port;host:port`. Required.",
-        "nameServer",
-        "namesrvAddr",
+        also=("nameServer", "namesrvAddr"),
     )
     topics: tuple[str, ...] = _option(
-        "RS", "subscribe", values.names, (), "Topics to read, separated by commas.", "topic", "path"
-    )
-    pattern: str | None = _option(
         "RS",
-        "subscribePattern",
+        values.names,
+        (),
+        "Topics to read, separated by commas.",
+        also=("topic", "path"),
+        name="subscribe",
+    )
+    subscribe_pattern: str | None = _option(
+        "RS",
         values.pattern,
         None,
         "Topics to read, as a regular expression for whole names; new ones join a running query.",
     )
-    assigned: tuple[Queue, ...] = _option(
-        "RS", "assign", values.queues, (), 'Queues to read, `{"topic":{"broker":[0,1]}}`.'
+    assign: tuple[Queue, ...] = _option(
+        "RS", values.queues, (), 'Queues to read, `{"topic":{"broker":[0,1]}}`.'
     )
     tags: str = _option(
         "RS",
-        "subExpression",
         values.text,
         "*",
         'Only messages with one of these tags: `"paid \\|\\| refunded"`.',
+        name="subExpression",
     )
     topic: str | None = _option(
-        "W", "topic", values.text, None, "Topic of all rows; wins over a column.", "path"
+        "W", values.text, None, "Topic of all rows; wins over a column.", also=("path",)
     )
-    group: str = _option(
+    consumer_group: str = _option(
         "RS",
-        "consumerGroup",
         values.text,
         "spark-rocketmq",
         "Group that brokers see reading. Nothing is committed under it without `commitOffsets`.",
     )
     # Where to begin and end.
-    starting: Bound | None = _option(
+    starting_offsets: Bound | None = _option(
         "RS",
-        "startingOffsets",
         values.starting,
         None,
         "`earliest` (batch reads), `latest` (streams), `group` (what `consumerGroup` has committed), or JSON by topic, "
         "broker and queue; -2 is earliest, -1 latest. For the first start of a stream; then its checkpoint counts.",
     )
-    ending: Bound = _option(
-        "R",
-        "endingOffsets",
-        values.ending,
-        LATEST,
-        "Exclusive: `latest`, or JSON by topic, broker and queue; -1 is latest.",
+    ending_offsets: Bound = _option(
+        "R", values.ending, LATEST, "Exclusive: `latest`, or JSON by topic, broker and queue; -1 is latest."
     )
-    starting_ms: int | None = _option(
+    starting_timestamp: int | None = _option(
         "RS",
-        "startingTimestamp",
         values.time_ms,
         None,
         "First message stored at or after it, in milliseconds or ISO-8601; wins over the others.",
     )
-    ending_ms: int | None = _option(
-        "R", "endingTimestamp", values.time_ms, None, "Messages stored before it; wins over the others."
+    ending_timestamp: int | None = _option(
+        "R", values.time_ms, None, "Messages stored before it; wins over the others."
     )
-    starting_times: Mapping[Queue, int] | None = _option(
+    starting_offsets_by_timestamp: Mapping[Queue, int] | None = _option(
+        "RS", values.times_ms, None, "Likewise by topic, broker and queue; wins over `startingOffsets`."
+    )
+    ending_offsets_by_timestamp: Mapping[Queue, int] | None = _option(
+        "R", values.times_ms, None, "Likewise; wins over `endingOffsets`."
+    )
+    starting_offsets_by_timestamp_strategy: str = _option(
         "RS",
-        "startingOffsetsByTimestamp",
-        values.times_ms,
-        None,
-        "Likewise by topic, broker and queue; wins over `startingOffsets`.",
-    )
-    ending_times: Mapping[Queue, int] | None = _option(
-        "R", "endingOffsetsByTimestamp", values.times_ms, None, "Likewise; wins over `endingOffsets`."
-    )
-    when_none_is_new: str = _option(
-        "RS",
-        "startingOffsetsByTimestampStrategy",
         values.choice("error", "latest"),
         "error",
-        "What to do where no queue of a topic has a message as new as asked for: `error`, or begin at the `latest`.",
+        "For a topic without a message that new: `error`, or begin at the `latest`.",
     )
     # How much at a time.
-    trigger_rows_max: int | None = _option(
-        "S",
-        "maxOffsetsPerTrigger",
-        values.count(1),
-        None,
-        "Offsets a micro-batch takes at most, shared in proportion to what waits in each queue.",
+    max_offsets_per_trigger: int | None = _count(
+        "S", None, "Offsets a micro-batch takes at most, shared in proportion to what waits in each queue."
     )
-    trigger_bytes_max: int | None = _option(
-        "S",
-        "maxBytesPerTrigger",
-        values.count(1),
-        None,
-        "Likewise in bytes, by the size of the next messages of each queue: an estimate.",
+    max_bytes_per_trigger: int | None = _count(
+        "S", None, "Likewise in bytes, by the size of the next messages of each queue: an estimate."
     )
-    trigger_rows_min: int | None = _option(
-        "S", "minOffsetsPerTrigger", values.count(1), None, "Wait until so many offsets are there, ..."
+    min_offsets_per_trigger: int | None = _count("S", None, "Wait until so many offsets are there, ...")
+    max_trigger_delay: float = _option(
+        "S", values.duration_s, 900.0, "... but no longer than this: `30s`, `15m`."
     )
-    trigger_delay_s: float = _option(
-        "S", "maxTriggerDelay", values.duration_s, 900.0, "... but no longer than this: `30s`, `15m`."
+    min_partitions: int = _count("RS", 1, "At least so many tasks, if there are as many rows.")
+    max_partitions: int | None = _count("RS", None, "At most so many tasks.")
+    max_records_per_partition: int | None = _count("RS", None, "Longer ranges of a queue are cut.")
+    pack_records: int = _count(
+        "RS", 10_000, "Short ranges share a task up to so many rows; 0: one task per range.", least=0
     )
-    partitions_min: int = _option(
-        "RS", "minPartitions", values.count(1), 1, "At least so many tasks, if there are as many rows."
-    )
-    partitions_max: int | None = _option(
-        "RS", "maxPartitions", values.count(1), None, "At most so many tasks."
-    )
-    partition_rows_max: int | None = _option(
-        "RS", "maxRecordsPerPartition", values.count(1), None, "Longer ranges of a queue are cut."
-    )
-    pack_rows: int = _option(
+    fetch_batch_rows: int = _count("RS", 10_000, "Rows of one Arrow batch.")
+    fetch_batch_bytes: int = _count("RS", 8 << 20, "Bytes of one Arrow batch, roughly.", least=1024)
+    pull_batch_size: int = _count("RS", 4096, "Messages of one pull; the broker may give fewer.")
+    # Timeouts and retries.
+    request_timeout_ms: int = _count("RSW", 3000, "Timeout of one request to a server.")
+    pull_timeout_ms: int = _count("RS", 10_000, "Timeout of one pull.")
+    fetch_retries: int = _count(
         "RS",
-        "packRecords",
-        values.count(0),
-        10_000,
-        "Short ranges share a task up to so many rows; 0: one task per range.",
-    )
-    batch_rows: int = _option("RS", "fetchBatchRows", values.count(1), 10_000, "Rows of one Arrow batch.")
-    batch_bytes: int = _option(
-        "RS", "fetchBatchBytes", values.count(1024), 8 << 20, "Bytes of one Arrow batch, roughly."
-    )
-    pull_rows: int = _option(
-        "RS", "pullBatchSize", values.count(1), 4096, "Messages of one pull; the broker may give fewer."
-    )
-    # Patience.
-    request_timeout_ms: int = _option(
-        "RSW", "requestTimeoutMs", values.count(1), 3000, "Patience with one answer of a server."
-    )
-    pull_timeout_ms: int = _option("RS", "pullTimeoutMs", values.count(1), 10_000, "Patience with one pull.")
-    fetch_retries: int = _option(
-        "RS",
-        "fetchOffset.numRetries",
-        values.count(0),
         3,
-        "How often a question for offsets is asked again, and a pull that fails or finds nothing.",
+        "Retries of a request for offsets, and of a pull that fails or finds nothing.",
+        name="fetchOffset.numRetries",
+        least=0,
     )
-    retry_interval_ms: int = _option(
-        "RS", "fetchOffset.retryIntervalMs", values.count(1), 100, "Time before offsets are asked for again."
+    retry_interval_ms: int = _count(
+        "RS", 100, "Time before such a retry.", name="fetchOffset.retryIntervalMs"
     )
-    poll_interval_ms: int = _option(
+    offset_poll_interval_ms: int = _count(
         "S",
-        "offsetPollIntervalMs",
-        values.count(1),
         500,
-        "Time between two looks at an idle topic. A message ends it; new queues and topics are found by looking.",
+        "Interval of polling an idle topic. A message ends it early; new queues and topics are found by polling.",
     )
     # Behaviour.
-    is_loss_fatal: bool = _option(
-        "RS",
-        "failOnDataLoss",
-        values.flag,
-        True,
-        "Fail when offsets to be read are no longer there; false: read what is.",
+    fail_on_data_loss: bool = _flag(
+        "RS", True, "Fail when offsets to be read are no longer there; false: read what is."
     )
-    with_properties: bool = _option(
-        "RS", "includeProperties", values.flag, True, "Whether the default schema has the `properties` map."
-    )
-    bad_text: Literal["fail", "null", "replace"] = _option(
+    include_properties: bool = _flag("RS", True, "Whether the default schema has the `properties` map.")
+    body_decode_error: Literal["fail", "null", "replace"] = _option(
         "RS",
-        "bodyDecodeError",
         values.choice("fail", "null", "replace"),
         "fail",
         "A body asked for as string that is not UTF-8: `fail`, `null`, or `replace` what cannot be read.",
     )
-    commits: bool = _option(
+    commit_offsets: bool = _flag(
         "S",
-        "commitOffsets",
-        values.flag,
         False,
         "Store progress under `consumerGroup` for lag tools; it is read back by `startingOffsets=group` only.",
     )
-    is_pushed_down: bool = _option(
+    pushdown: bool = _flag(
         "R",
-        "pushdown",
-        values.flag,
         False,
         "Use filters on place, time and tags while planning. Needs `spark.sql.python.filterPushdown.enabled=true`.",
     )
 
     # Writing.
-    producer_group: str = _option(
-        "W", "producerGroup", values.text, "spark-rocketmq-sink", "Group that brokers see sending."
-    )
-    identity: tuple[str, ...] = _option(
+    producer_group: str = _option("W", values.text, "spark-rocketmq-sink", "Group that brokers see sending.")
+    idempotency_key: tuple[str, ...] = _option(
         "W",
-        "idempotencyKey",
         values.names,
         ("position",),
         "What makes a row's `msgId`, so that a repeated row repeats its id: `position` (task and row number), names of "
         "columns that identify a row, or `none`.",
     )
-    selector: str = _option(
+    queue_selector: str = _option(
         "W",
-        "queueSelector",
         values.choice("roundRobin", "hash", "column"),
         "roundRobin",
         "`roundRobin`, `hash` (of `shardingKey`, else of `keys`), or `column` (`queueId`, with `brokerName` if given).",
     )
-    send_rows: int = _option(
-        "W", "sendBatchMessages", values.count(1), 256, "Messages of one queue sent together, ..."
-    )
+    send_batch_messages: int = _count("W", 256, "Messages of one queue sent together, ...")
     # A broker reads a request of this size where it reads small ones; larger ones share a budget.
-    send_bytes: int = _option(
-        "W", "sendBatchBytes", values.count(1), 128 << 10, "... and their bytes; a larger one goes alone."
+    send_batch_bytes: int = _count("W", 128 << 10, "... and their bytes; a larger one goes alone.")
+    max_in_flight: int = _count("W", 8, "Unanswered sends of one task.")
+    send_retries: int = _count("W", 2, "Retries of a send that failed.", least=0)
+    send_timeout_ms: int = _count("W", 3000, "Timeout of one send, all its attempts together.")
+    compress_threshold: int = _count(
+        "W", 4096, "Bodies of at least so many bytes are compressed, and go alone."
     )
-    sends_under_way: int = _option("W", "maxInFlight", values.count(1), 8, "Unanswered sends of one task.")
-    send_retries: int = _option(
-        "W", "sendRetries", values.count(0), 2, "How often a send that failed is tried again."
+    create_topic: bool = _flag(
+        "W", False, "Whether a topic that does not exist is made by its first message."
     )
-    send_timeout_ms: int = _option(
-        "W", "sendTimeoutMs", values.count(1), 3000, "Patience with one send, all its attempts together."
+    ignore_extra_columns: bool = _flag(
+        "W", False, "Drop columns the sink has no use for, instead of refusing them."
     )
-    compress_bytes: int = _option(
-        "W",
-        "compressThreshold",
-        values.count(1),
-        4096,
-        "Bodies of at least so many bytes are compressed, and go alone.",
-    )
-    creates_topic: bool = _option(
-        "W",
-        "createTopic",
-        values.flag,
-        False,
-        "Whether a topic that does not exist is made by its first message.",
-    )
-    ignores_extra: bool = _option(
-        "W",
-        "ignoreExtraColumns",
-        values.flag,
-        False,
-        "Drop columns the sink has no use for, instead of refusing them.",
-    )
-    with_spark_properties: bool = _option(
-        "W",
-        "sparkProperties",
-        values.flag,
-        False,
-        "Give each message `SPARK_QUERY_ID`, `SPARK_BATCH_ID`, `SPARK_PARTITION_ID`.",
+    spark_properties: bool = _flag(
+        "W", False, "Give each message `SPARK_QUERY_ID`, `SPARK_BATCH_ID`, `SPARK_PARTITION_ID`."
     )
 
     @classmethod
@@ -293,18 +244,17 @@ class Options:
             try:
                 found[option.name] = option.metadata["parse"](text)
             except ValueError as error:
-                name = option.metadata["name"]
-                raise OptionError(f"option {name!r}: {error} (got {text[:60]!r})") from None
+                raise OptionError(f"option {spelling(option)!r}: {error} (got {text[:60]!r})") from None
             spelt[option.name] = key
         options = cls(**found)
         options._check(role)
         return options
 
     def _check(self, role: str | None) -> None:
-        if not self.namesrv:
+        if not self.nameserver:
             raise OptionError("option 'nameserver' is missing: .option('nameserver', 'host:9876')")
         if role in (BATCH, STREAM):
-            sources = sum(map(bool, (self.topics, self.pattern, self.assigned)))
+            sources = sum(map(bool, (self.topics, self.subscribe_pattern, self.assign)))
             if not sources:
                 raise OptionError(
                     "option 'subscribe' is missing: .option('subscribe', 'topic'); "
@@ -312,24 +262,24 @@ class Options:
                 )
             if sources > 1:
                 raise OptionError("give one of 'subscribe', 'subscribePattern' and 'assign'")
-        if role == BATCH and self.starting == LATEST:
+        if role == BATCH and self.starting_offsets == LATEST:
             raise OptionError(
                 "option 'startingOffsets': a batch that starts at the latest message reads nothing"
             )
-        if self.partitions_max is not None and self.partitions_max < self.partitions_min:
+        if self.max_partitions is not None and self.max_partitions < self.min_partitions:
             raise OptionError("option 'maxPartitions' is less than 'minPartitions'")
         if (
-            self.trigger_rows_max is not None
-            and self.trigger_rows_min is not None
-            and self.trigger_rows_max < self.trigger_rows_min
+            self.max_offsets_per_trigger is not None
+            and self.min_offsets_per_trigger is not None
+            and self.max_offsets_per_trigger < self.min_offsets_per_trigger
         ):
             raise OptionError("option 'maxOffsetsPerTrigger' is less than 'minOffsetsPerTrigger'")
 
 
-#: What Spark adds to the options of a streaming sink: no business of ours.
+#: Options that Spark adds to those of a streaming sink, for itself.
 _SPARKS_OWN = frozenset({"checkpointlocation"})
 
-#: Options of the field's other connectors and of RocketMQ's own clients that are not served yet.
+#: Options of other connectors and of RocketMQ's own clients that are not served yet.
 NOT_YET: Mapping[str, str] = {
     "accessKey": "access control",
     "secretKey": "access control",
@@ -346,7 +296,7 @@ _REFUSED = {name.lower(): (name, reason) for name, reason in NOT_YET.items()}
 
 _SPELLINGS: dict[str, list[Any]] = {}
 for _each in fields(Options):
-    for _spelling in (_each.metadata["name"], *_each.metadata["also"]):
+    for _spelling in (spelling(_each), *_each.metadata["also"]):
         _SPELLINGS.setdefault(_spelling.lower(), []).append(_each)
 
 
@@ -364,13 +314,13 @@ def _find(key: str, role: str | None) -> Any:
         if role is None or role in each.metadata["roles"]:
             return each
     right = " and ".join(_ROLES[each] for each in known[0].metadata["roles"])
-    raise OptionError(f"option {known[0].metadata['name']!r} is for {right}, not for {_ROLES[str(role)]}")
+    raise OptionError(f"option {spelling(known[0])!r} is for {right}, not for {_ROLES[str(role)]}")
 
 
 def _unknown(key: str, role: str | None) -> str:
     fitting = {
-        spelling: each.metadata["name"]
-        for spelling, known in _SPELLINGS.items()
+        written: spelling(each)
+        for written, known in _SPELLINGS.items()
         for each in known
         if role is None or role in each.metadata["roles"]
     }
@@ -387,7 +337,9 @@ def table() -> str:
         about = each.metadata
         also = f" (also {', '.join(about['also'])})" if about["also"] else ""
         default = (
-            "batch reads earliest, streams latest" if each.name == "starting" else values.shown(each.default)
+            "batch reads earliest, streams latest"
+            if each.name == "starting_offsets"
+            else values.shown(each.default)
         )
-        lines.append(f"| {about['name']}{also} | {about['roles']} | {default} | {about['meaning']} |")
+        lines.append(f"| {spelling(each)}{also} | {about['roles']} | {default} | {about['meaning']} |")
     return "\n".join(lines)

@@ -41,11 +41,11 @@ _SEPARATOR = "\x1f"
 def check(schema: StructType, options: Options) -> dict[str, str]:
     """The columns to send, by the names rmqpy has for them. Raises `ConfigError` for what cannot be sent."""
     chosen: dict[str, str] = {}
-    identifying = () if options.identity in (("position",), ("none",)) else options.identity
+    identifying = () if options.idempotency_key in (("position",), ("none",)) else options.idempotency_key
     for field in schema.fields:
         name = _NAMES.get(field.name.lower())
         if name is None:
-            if not (options.ignores_extra or field.name in identifying):
+            if not (options.ignore_extra_columns or field.name in identifying):
                 raise ConfigError(
                     f"the sink has no use for column {field.name!r}; it takes {', '.join(COLUMNS)}",
                     hint="select those, or set ignoreExtraColumns=true",
@@ -63,9 +63,9 @@ def check(schema: StructType, options: Options) -> dict[str, str]:
         raise ConfigError("there is no topic", hint="give the option 'topic', or a column of that name")
     if absent := set(identifying) - set(schema.fieldNames()):
         raise ConfigError(f"option 'idempotencyKey' names {min(absent)!r}, which is no column")
-    if options.selector == "column" and "queueId" not in chosen:
+    if options.queue_selector == "column" and "queueId" not in chosen:
         raise ConfigError("queueSelector=column needs a column 'queueId'")
-    if options.selector == "hash" and not chosen.keys() & {"shardingKey", "keys"}:
+    if options.queue_selector == "hash" and not chosen.keys() & {"shardingKey", "keys"}:
         raise ConfigError("queueSelector=hash needs a column 'shardingKey' or 'keys'")
     return chosen
 
@@ -77,8 +77,8 @@ def messages(
     import pyarrow
 
     arrays = {name: _as_sent(batch.column(column), name) for name, column in columns.items()}
-    if options.identity not in (("position",), ("none",)):
-        arrays["identity"] = _identity([batch.column(column) for column in options.identity])
+    if options.idempotency_key not in (("position",), ("none",)):
+        arrays["identity"] = _identity([batch.column(column) for column in options.idempotency_key])
     return pyarrow.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 

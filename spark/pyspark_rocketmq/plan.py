@@ -14,7 +14,7 @@ from pyspark_rocketmq.offsets import EARLIEST, LATEST, Bound, Queue, Range, boun
 
 
 class Held(NamedTuple):
-    """What a broker holds of one queue: offsets from `begin` up to, not including, `end`."""
+    """The part of a queue that its broker holds: offsets from `begin` up to, not including, `end`."""
 
     begin: int
     end: int
@@ -25,8 +25,8 @@ def settle(bound: Bound, held: Mapping[Queue, Held], default: int) -> dict[Queue
 
     Raises `ValueError` for a queue that is not there.
     """
-    if isinstance(bound, Mapping) and (strangers := [queue for queue in bound if queue not in held]):
-        raise ValueError(f"queue {min(strangers)} does not exist, or is not among those to be read")
+    if isinstance(bound, Mapping) and (unknown := [queue for queue in bound if queue not in held]):
+        raise ValueError(f"queue {min(unknown)} does not exist, or is not among those to be read")
     stand_ins = {queue: {EARLIEST: begin, LATEST: end} for queue, (begin, end) in held.items()}
     asked = {queue: bound_of(bound, queue, default) for queue in held}
     return {queue: stand_ins[queue].get(offset, offset) for queue, offset in asked.items()}
@@ -35,7 +35,7 @@ def settle(bound: Bound, held: Mapping[Queue, Held], default: int) -> dict[Queue
 def ranges_between(
     start: Mapping[Queue, int], end: Mapping[Queue, int], held: Mapping[Queue, Held]
 ) -> tuple[list[Range], list[str]]:
-    """What to read of each queue, and what is missing: one sentence for every loss met on the way.
+    """Ranges to read of each queue, and a sentence for each that is missing.
 
     A range that the broker does not hold whole is a loss; it then covers what is held. A queue without a start has
     appeared since, and is read from its very beginning. One that `held` does not tell about is left to its task.

@@ -1,4 +1,4 @@
-"""How far a query is behind: numbers from the progress Spark reports, and a listener that hands them on.
+"""Lag of a query: numbers from the progress Spark reports, and a listener that hands them on.
 
 Spark fills in offsets and leaves the metrics of Python sources empty; what follows from offsets is computed here. A
 listener runs in the program that started the query, on a thread of Spark's.
@@ -29,7 +29,7 @@ Progress: TypeAlias = "StreamingQueryProgress | Mapping[str, Any] | str"
 
 
 def lag(progress: Progress | None) -> dict[Queue, int]:
-    """How many messages each queue has beyond what the query has read.
+    """Number of messages that each queue has beyond what the query has read.
 
     ::
 

@@ -27,7 +27,7 @@ _PLACES = {"topic": 0, "brokerName": 1, "queueId": 2}
 
 
 class Narrowing:
-    """What a conjunction of filters leaves to be read. Picklable."""
+    """The part of the topics that a conjunction of filters leaves to be read. Picklable."""
 
     def __init__(self) -> None:
         self._places: list[tuple[int, frozenset[Any]]] = []
@@ -49,7 +49,7 @@ class Narrowing:
         return all(queue[place] in values for place, values in self._places)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """What is left of a range of offsets."""
+        """The rest of a range of offsets."""
         first = max(first, self._first)
         return first, max(first, last if self._last is None else min(last, self._last))
 

@@ -32,8 +32,8 @@ _PLACEMENTS: Final = {"roundRobin": "turn", "hash": "hash", "column": "column"}
 
 
 @dataclass
-class Sent(WriterCommitMessage):
-    """What one task reports: everything counted here is stored."""
+class WriteResult(WriterCommitMessage):
+    """Report of one task: everything counted here is stored."""
 
     rows: int
     requests: int
@@ -45,7 +45,7 @@ class TopicWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._columns = check(schema, options)
-        #: Stands for a query: repeated tasks of this job know it, and nobody else does.
+        #: In place of a query id: the same in repeated tasks of this job, and in no other job.
         self._job = uuid.uuid4().hex
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
@@ -68,7 +68,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         """Nothing is left to do: what tasks have reported is stored."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was sent stays: the batch will be repeated, under the same ids."""
+        """Leave what was sent: the batch will be repeated, under the same ids."""
 
 
 def refuse_overwrite(overwrite: bool) -> None:
@@ -81,7 +81,7 @@ def send(
     batches: "Iterator[pyarrow.RecordBatch]", options: Options, columns: dict[str, str], job: str
 ) -> WriterCommitMessage:
     """Send every row of every batch and wait until all are stored."""
-    told = _told(job)
+    identity = _identity(job)
     producer = _producer(options)
     rows = requests = 0
     under_way: deque[rmqpy.SendFuture] = deque()
@@ -90,65 +90,60 @@ def send(
             futures = producer.submit_rows(
                 messages(batch, columns, options),
                 topic=options.topic,
-                id_seed=None if options.identity == ("none",) else told.seed(options),
+                id_seed=None if options.idempotency_key == ("none",) else identity.seed(options),
                 first_row=rows,
-                properties=told.properties() if options.with_spark_properties else None,
-                placement=_PLACEMENTS[options.selector],  # type: ignore[arg-type]
-                batch_messages=options.send_rows,
-                batch_bytes=options.send_bytes,
-                create_topics=options.creates_topic,
+                properties=identity.properties() if options.spark_properties else None,
+                placement=_PLACEMENTS[options.queue_selector],  # type: ignore[arg-type]
+                batch_messages=options.send_batch_messages,
+                batch_bytes=options.send_batch_bytes,
+                create_topics=options.create_topic,
             )
             for future in futures:
                 requests += 1
                 under_way.append(future)
                 while under_way and under_way[0].done():
-                    _judge(under_way.popleft())
+                    if failure := under_way.popleft().exception():
+                        raise failure
             rows += batch.num_rows
     except ValueError as error:
-        raise ConfigError(f"a row of partition {told.partition} cannot be sent: {error}") from error
+        raise ConfigError(f"a row of partition {identity.partition} cannot be sent: {error}") from error
     finally:
         # Also when a row was refused: what is on its way must not outlive the task unseen.
         outcomes = [future.exception() for future in under_way]
     for failure in filter(None, outcomes):
         raise failure
-    return Sent(rows, requests)
-
-
-def _judge(future: rmqpy.SendFuture) -> None:
-    error = future.exception()
-    if error is not None:
-        raise error
+    return WriteResult(rows, requests)
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What tells the rows of one task from all others, and stays the same when the task is repeated."""
+class _RowIdentity:
+    """Part of row ids that differs between tasks, and stays the same when a task is repeated."""
 
     query: str
     batch: str
     partition: int
 
     def seed(self, options: Options) -> bytes:
-        """Of ids. Rows that are told apart by their own columns may move to another task."""
-        where = str(self.partition) if options.identity == ("position",) else ""
+        """Of ids. Rows that are identified by their own columns may move to another task."""
+        where = str(self.partition) if options.idempotency_key == ("position",) else ""
         return f"{self.query}|{self.batch}|{where}|".encode()
 
     def properties(self) -> dict[str, str]:
         """For those who look at a single message."""
-        told = {"SPARK_QUERY_ID": self.query, "SPARK_BATCH_ID": self.batch}
-        return {name: value for name, value in told.items() if value} | {
+        known = {"SPARK_QUERY_ID": self.query, "SPARK_BATCH_ID": self.batch}
+        return {name: value for name, value in known.items() if value} | {
             "SPARK_PARTITION_ID": str(self.partition)
         }
 
 
-def _told(job: str) -> _Told:
+def _identity(job: str) -> _RowIdentity:
     """Of a stream, and of a batch write inside `foreachBatch`, query and micro-batch; of any other write, the job."""
     context = TaskContext.get()
     if context is None:
-        return _Told(job, "", 0)
+        return _RowIdentity(job, "", 0)
     query = context.getLocalProperty("sql.streaming.queryId")
     batch = context.getLocalProperty("streaming.sql.batchId")
-    return _Told(query or job, batch or "", context.partitionId())
+    return _RowIdentity(query or job, batch or "", context.partitionId())
 
 
 #: Kept until the process ends. A worker that was forked makes its own.
@@ -161,8 +156,8 @@ def _producer(options: Options) -> rmqpy.Producer:
         options.producer_group,
         options.send_timeout_ms,
         options.send_retries,
-        options.compress_bytes,
-        options.sends_under_way,
+        options.compress_threshold,
+        options.max_in_flight,
     )
     key = (os.getpid(), config, *settings)
     producer = _PRODUCERS.get(key)
@@ -173,7 +168,7 @@ def _producer(options: Options) -> rmqpy.Producer:
             send_timeout=options.send_timeout_ms / 1000,
             retries=options.send_retries,
             # From so many bytes on; rmqpy counts what lies above.
-            compress_above=options.compress_bytes - 1,
-            max_in_flight=options.sends_under_way,
+            compress_above=options.compress_threshold - 1,
+            max_in_flight=options.max_in_flight,
         )
     return producer

@@ -18,7 +18,7 @@ class RocketMQSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return "rocketmq"
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -28,12 +28,12 @@ class RocketMQSource(DataSource):
 
     def schema(self) -> StructType:
         """The usual columns, where the user has not said which."""
-        return default_schema(self._any.with_properties)
+        return default_schema(self._any.include_properties)
 
     def reader(self, schema: StructType) -> TopicReader:
         """A batch read."""
         options = Options.parse(self.options, BATCH)
-        kind = FilteringReader if options.is_pushed_down else TopicReader
+        kind = FilteringReader if options.pushdown else TopicReader
         return kind(options, asked(schema))
 
     def streamReader(self, schema: StructType) -> TopicStream:  # noqa: N802

@@ -1,4 +1,4 @@
-"""The streaming source: what the driver decides between micro-batches.
+"""The streaming source: decisions of the driver between micro-batches.
 
 Owns the position of a query between two calls of Spark; everything a restart needs is in the offsets it returns.
 Invariants: equal positions are equal text, or Spark would run empty batches for ever; an answer about new messages is
@@ -53,7 +53,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_cluster": None}
 
-    # ---- what Spark asks, in this order ------------------------------------------------------------------
+    # ---- called by Spark, in this order ------------------------------------------------------------------
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The run ends where the topics end now; queues that appear later are for the next run."""
@@ -62,16 +62,16 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Any limit says that there is one; which ones there are, and how they go together, `latestOffset` knows."""
         options = self._options
-        if options.trigger_rows_max is not None:
-            return ReadMaxRows(options.trigger_rows_max)
-        if options.trigger_bytes_max is not None:
-            return ReadMaxBytes(options.trigger_bytes_max)
-        if options.trigger_rows_min is not None:
-            return ReadMinRows(options.trigger_rows_min)
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins."""
+        """The position at which a new query begins."""
         if self._initial is None:
             cluster = self._at()
             found = cluster.queues()
@@ -81,7 +81,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; `start` itself when there is nothing to do."""
+        """The position at which the next micro-batch ends; `start` itself when there is nothing to do."""
         at = Position.of_json(start)
         if self._target is None:
             self._rest(at.queues)
@@ -102,7 +102,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(end).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """How far the topics reach, as `latestOffset` has just found."""
+        """The ends of the topics, as `latestOffset` has just found."""
         return Position(self._ends).to_json() if self._ends else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -124,11 +124,11 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is done. Its offsets are stored for lag tools; a failure to do so is not the query's."""
-        if self._options.commits:
+        if self._options.commit_offsets:
             try:
                 self._at().commit(Position.of_json(end).queues)
             except RocketMQError as error:
-                self._tell(f"offsets were not stored under {self._options.group}: {error}")
+                self._tell(f"offsets were not stored under {self._options.consumer_group}: {error}")
 
     # ---- pieces ------------------------------------------------------------------------------------------
 
@@ -142,14 +142,14 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unlooked. Where there are messages, but too few, only time counts."""
         if self._idle_since is None:
             return
-        left_s = self._options.poll_interval_ms / 1000 - (time.monotonic() - self._idle_since)
+        left_s = self._options.offset_poll_interval_ms / 1000 - (time.monotonic() - self._idle_since)
         if self._ends == at:
             self._at().wait(self._ends, left_s)
         else:
             time.sleep(max(0.0, left_s))
 
     def _look(self, at: Mapping[Queue, int]) -> dict[Queue, int]:
-        """Where every queue ends now; of those that cannot be asked, where the query stands in them."""
+        """The present end of every queue; of those that cannot be asked, the position of the query."""
         cluster = self._at()
         queues = cluster.queues()
         ends = cluster.ends(queues, skip_unreachable=True)
@@ -171,7 +171,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _advance(
         self, at: Mapping[Queue, int], ends: Mapping[Queue, int], *, is_limited: bool
     ) -> Mapping[Queue, int]:
-        """How far the next micro-batch goes: everything, or the share that the limits leave."""
+        """The end of the next micro-batch: everything, or the share that the limits leave."""
         options = self._options
         shrunk = sorted(queue for queue, end in ends.items() if end < at.get(queue, 0))
         self._lost(
@@ -190,25 +190,25 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if is_limited and self._is_too_little(sum(backlog.values())):
             return at
         taken = backlog
-        if is_limited and options.trigger_rows_max is not None:
-            taken = share(backlog, options.trigger_rows_max)
-        if is_limited and options.trigger_bytes_max is not None:
-            fitting = self._fitting(backlog, base, options.trigger_bytes_max)
+        if is_limited and options.max_offsets_per_trigger is not None:
+            taken = share(backlog, options.max_offsets_per_trigger)
+        if is_limited and options.max_bytes_per_trigger is not None:
+            fitting = self._fitting(backlog, base, options.max_bytes_per_trigger)
             taken = {queue: min(rows, fitting[queue]) for queue, rows in taken.items()}
         return {queue: base[queue] + rows for queue, rows in taken.items()}
 
     def _is_too_little(self, rows: int) -> bool:
         """Whether to wait for more rows. The last run of `availableNow` would wait for ever."""
         options = self._options
-        if options.trigger_rows_min is None or self._target is not None:
+        if options.min_offsets_per_trigger is None or self._target is not None:
             return False
         waited_s = time.monotonic() - self._last_batch_at
-        return rows < options.trigger_rows_min and waited_s < options.trigger_delay_s
+        return rows < options.min_offsets_per_trigger and waited_s < options.max_trigger_delay
 
     def _fitting(
         self, backlog: Mapping[Queue, int], base: Mapping[Queue, int], bytes_max: int
     ) -> dict[Queue, int]:
-        """How many rows of each queue a budget of bytes has room for, by the size of the next ones."""
+        """Number of rows of each queue that fit into a budget of bytes, by the size of the next ones."""
         waiting = {queue: base[queue] for queue, rows in backlog.items() if rows}
         sizes = self._at().message_bytes(waiting)
         shares = share({queue: rows * sizes.get(queue, 1) for queue, rows in backlog.items()}, bytes_max)

@@ -1,4 +1,4 @@
-"""What one task reads, and how: ranges of queues become Arrow batches.
+"""Reading of one task: ranges of queues become Arrow batches.
 
 A task carries names of queues and offsets, nothing that is bound to a process; its executor finds the brokers itself
 and keeps one native client for all tasks to come. Python never sees a message.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Task(InputPartition):
-    """What one task reads: ranges of queues, of which there may be none."""
+    """Ranges of queues that one task reads; there may be none."""
 
     def __init__(self, ranges: tuple[Range, ...]) -> None:
         super().__init__(ranges)
@@ -29,8 +29,8 @@ class Task(InputPartition):
 
 def tasks_of(ranges: Iterable[Range], options: Options) -> list[InputPartition]:
     """Ranges, cut and packed as the options say."""
-    pieces = cut(ranges, options.partition_rows_max, options.partitions_min)
-    packed = pack(pieces, options.pack_rows, options.partitions_min, options.partitions_max)
+    pieces = cut(ranges, options.max_records_per_partition, options.min_partitions)
+    packed = pack(pieces, options.pack_records, options.min_partitions, options.max_partitions)
     return [Task(task) for task in packed]
 
 
@@ -49,17 +49,17 @@ def read(
         client_config(options),
         columns=columns,
         tags=tags,
-        group=options.group,
-        batch_rows=options.batch_rows,
-        batch_bytes=options.batch_bytes,
-        pull_messages=options.pull_rows,
+        group=options.consumer_group,
+        batch_rows=options.fetch_batch_rows,
+        batch_bytes=options.fetch_batch_bytes,
+        pull_messages=options.pull_batch_size,
         pull_timeout=options.pull_timeout_ms / 1000,
         retries=options.fetch_retries,
-        bad_text=options.bad_text,
-        fail_on_data_loss=options.is_loss_fatal,
+        bad_text=options.body_decode_error,
+        fail_on_data_loss=options.fail_on_data_loss,
     ) as batches:
         for native in batches:
             batch = pyarrow.record_batch(native)
             # A batch ends with the pull that filled it, which may bring more rows than were left to fill.
-            for start in range(0, batch.num_rows, options.batch_rows):
-                yield batch.slice(start, options.batch_rows)
+            for start in range(0, batch.num_rows, options.fetch_batch_rows):
+                yield batch.slice(start, options.fetch_batch_rows)

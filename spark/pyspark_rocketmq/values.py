@@ -1,7 +1,7 @@
-"""What the text of an option may be: one parser for each kind of value.
+"""Parsers of option values: one for each kind.
 
 Pure: neither PySpark nor the network. A parser takes text and returns a value, or raises `ValueError` with what was
-expected; who calls it adds the option's name.
+expected; the caller adds the option's name.
 """
 
 import json
@@ -107,12 +107,12 @@ def times_ms(value: str) -> Mapping[Queue, int]:
 
 
 def starting(value: str) -> Bound:
-    """Where reading begins."""
+    """A place to begin reading at."""
     return GROUP if value.strip().lower() == "group" else parse_bound(value)
 
 
 def ending(value: str) -> Bound:
-    """Where reading ends."""
+    """A place to end reading at."""
     bound = parse_bound(value)
     if bound == EARLIEST or (isinstance(bound, Mapping) and EARLIEST in bound.values()):
         raise ValueError("a batch that ends at the earliest message reads nothing; expected latest or JSON")

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from pyspark_rocketmq.options import Options
+from pyspark_rocketmq.options import Options, spelling
 
 TESTS = [f"tests/spark/test_{name}.py" for name in ("batch", "source", "sink", "stream")]
 #: Without it nothing could be asked of anybody.
-REQUIRED = "namesrv"
+REQUIRED = "nameserver"
 
 Parse = Callable[[Mapping[str, str], str | None], Options]
 
@@ -73,7 +73,7 @@ def main() -> None:
         raise SystemExit(f"{broken} fails while no option is ignored")
     missed = []
     for field in dataclasses.fields(Options):
-        name = field.metadata["name"]
+        name = spelling(field)
         if field.name == REQUIRED or (sys.argv[1:] and name not in sys.argv[1:]):
             continue
         began = time.monotonic()

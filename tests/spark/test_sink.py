@@ -249,7 +249,7 @@ def requests(server: Standalone, topic: str, bodies: list[bytes], **options: str
     table = pyarrow.table({"body": bodies})
     given = {"nameserver": server.namesrv, "topic": topic} | options
     done = RocketMQSource(given).writer(schema=schema(table), overwrite=False).write(iter(table.to_batches()))
-    assert isinstance(done, sink.Sent)
+    assert isinstance(done, sink.WriteResult)
     assert done.rows == len(bodies)
     return done.requests
 
