@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rmqpy::remoting::codes::flag;
 use rmqpy::remoting::frame::{self, Encoding, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
-use rmqpy::remoting::{CallError, Client, ClientOptions, FrameError, Haste, Peer, Requests, ServerOptions};
+use rmqpy::remoting::{CallError, Client, ClientOptions, FrameError, Linger, Peer, Requests, ServerOptions};
 
 type Outcome = Result<(i32, Vec<u8>), CallError>;
 
@@ -39,10 +39,10 @@ fn call(peer: &Peer, code: i32, body: &[u8], timeout: Duration, to: &Sender<Outc
     );
 }
 
-fn call_in_company(peer: &Peer, code: i32, body: &[u8], to: &Sender<Outcome>) {
+fn call_coalesced(peer: &Peer, code: i32, body: &[u8], to: &Sender<Outcome>) {
     let to = to.clone();
     peer.call_with(
-        Haste::InCompany,
+        Linger::Coalesce,
         PATIENCE,
         |opaque, out| write(out, code, opaque, 0, body),
         move |reply| to.send(reply.map(|reply| (reply.header.opaque, reply.body.to_vec()))).unwrap(),
@@ -176,7 +176,7 @@ fn a_reply_after_the_deadline_is_dropped() {
 }
 
 #[test]
-fn replies_nobody_asked_for_are_dropped() {
+fn replies_to_no_request_are_dropped() {
     let (listener, address) = listener();
     let server = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
@@ -308,12 +308,12 @@ fn a_request_that_fits_no_frame_leaves_nothing_behind() {
 }
 
 #[derive(Default)]
-struct Heard {
+struct Received {
     requests: Mutex<Vec<(i32, i32, Vec<u8>)>>,
     closed: AtomicUsize,
 }
 
-impl Requests for Heard {
+impl Requests for Received {
     fn request(&self, peer: &Arc<Peer>, header: &Header, body: &[u8]) {
         self.requests.lock().push((header.code, header.opaque, body.to_vec()));
         peer.send(|_, out| write(out, 0, header.opaque, flag::RESPONSE, b"done")).unwrap();
@@ -325,10 +325,10 @@ impl Requests for Heard {
 }
 
 #[test]
-fn requests_of_the_server_are_heard_and_answered_under_their_own_opaque() {
+fn requests_of_the_server_are_received_and_answered_under_their_own_opaque() {
     let (listener, address) = listener();
-    let heard = Arc::new(Heard::default());
-    let client = Client::start(ClientOptions::default(), Arc::<Heard>::clone(&heard)).unwrap();
+    let received = Arc::new(Received::default());
+    let client = Client::start(ClientOptions::default(), Arc::<Received>::clone(&received)).unwrap();
     let peer = client.peer(&address);
     peer.send(|opaque, out| write(out, ECHO, opaque, flag::ONEWAY, b"")).unwrap();
     let (mut socket, _) = listener.accept().unwrap();
@@ -339,13 +339,13 @@ fn requests_of_the_server_are_heard_and_answered_under_their_own_opaque() {
     write(&mut out, 40, opaque, 0, b"rebalance").unwrap();
     socket.write_all(&out).unwrap();
     assert_eq!(read_frame(&mut socket), (opaque, flag::RESPONSE));
-    assert_eq!(*heard.requests.lock(), [(40, opaque, b"rebalance".to_vec())]);
+    assert_eq!(*received.requests.lock(), [(40, opaque, b"rebalance".to_vec())]);
     drop(socket);
-    eventually("closed is told", || heard.closed.load(Ordering::SeqCst) == 1);
+    eventually("closed is told", || received.closed.load(Ordering::SeqCst) == 1);
 }
 
 #[test]
-fn a_server_that_talks_nonsense_is_disconnected() {
+fn a_server_that_sends_nonsense_is_disconnected() {
     for nonsense in
         [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0, 0, 0, 8, 0, 0, 0, 4, b'{', b'{', b'{', b'{']]
     {
@@ -411,23 +411,23 @@ fn a_stop_without_grace_fails_what_is_in_flight() {
 }
 
 #[test]
-fn a_request_that_waits_for_company_leaves_though_no_reply_comes() {
+fn a_lingering_request_leaves_though_no_reply_comes() {
     let (listener, address) = listener();
     let client = client();
     let peer = client.peer(&address);
     let (to, _outcomes) = channel();
-    call_in_company(&peer, ECHO, b"first", &to);
+    call_coalesced(&peer, ECHO, b"first", &to);
     let (mut socket, _) = listener.accept().unwrap();
     socket.set_read_timeout(Some(PATIENCE / 3)).unwrap();
     let first = read_frame(&mut socket).0;
     for _ in 0..3 {
-        call_in_company(&peer, ECHO, b"another", &to);
+        call_coalesced(&peer, ECHO, b"another", &to);
         assert_ne!(read_frame(&mut socket).0, first);
     }
 }
 
 #[test]
-fn a_request_does_not_wait_for_company_where_the_io_thread_sleeps() {
+fn a_request_does_not_linger_where_the_io_thread_sleeps() {
     let (listener, address) = listener();
     let client = client();
     let peer = client.peer(&address);
@@ -443,41 +443,41 @@ fn a_request_does_not_wait_for_company_where_the_io_thread_sleeps() {
         next(&outcomes).unwrap();
     }
     let mut socket = socket.expect("a connection");
-    // Shorter than the pause after which a line looks around by itself.
+    // Shorter than the pause after which the task looks by itself.
     socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     // Nobody can see whether a thread has gone to sleep.
     std::thread::sleep(Duration::from_millis(100));
     // Nothing is under way, so that the caller writes the first one itself, and no reply comes to it.
-    call_in_company(&peer, ECHO, b"first", &to);
+    call_coalesced(&peer, ECHO, b"first", &to);
     let first = read_frame(&mut socket).0;
-    call_in_company(&peer, ECHO, b"second", &to);
+    call_coalesced(&peer, ECHO, b"second", &to);
     assert_eq!(read_frame(&mut socket).0, first + 1);
 }
 
 #[test]
-fn a_request_in_haste_takes_along_what_waits_for_company() {
+fn an_immediate_request_takes_along_what_lingers() {
     let (listener, address) = listener();
     let client = client();
     let peer = client.peer(&address);
     let (to, _outcomes) = channel();
-    call_in_company(&peer, ECHO, b"first", &to);
+    call_coalesced(&peer, ECHO, b"first", &to);
     let (mut socket, _) = listener.accept().unwrap();
     socket.set_read_timeout(Some(PATIENCE / 3)).unwrap();
     let first = read_frame(&mut socket).0;
-    call_in_company(&peer, ECHO, b"second", &to);
+    call_coalesced(&peer, ECHO, b"second", &to);
     call(&peer, ECHO, b"third", PATIENCE, &to);
     let rest = [read_frame(&mut socket).0, read_frame(&mut socket).0];
     assert_eq!(rest, [first + 1, first + 2]);
 }
 
 #[test]
-fn every_request_in_company_is_answered() {
+fn every_coalesced_request_is_answered() {
     let (_server, _, address) = serve(ServerOptions::default());
     let client = client();
     let peer = client.peer(&address.to_string());
     let (to, outcomes) = channel();
     for number in 0..5_000_u32 {
-        call_in_company(&peer, ECHO, &number.to_be_bytes(), &to);
+        call_coalesced(&peer, ECHO, &number.to_be_bytes(), &to);
     }
     for number in 0..5_000_u32 {
         assert_eq!(next(&outcomes).unwrap().1, number.to_be_bytes());

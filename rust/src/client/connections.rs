@@ -16,7 +16,7 @@ use super::route_cache::Target;
 use crate::columns::RowError;
 use crate::remoting::codes::{flag, language};
 use crate::remoting::header::HeaderWriter;
-use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError, Haste};
+use crate::remoting::{CallError, Client, ClientOptions, Encoding, FrameError, Linger};
 
 pub(crate) struct Connections {
     net: Client,
@@ -127,10 +127,10 @@ impl Connections {
         let left = send.deadline().saturating_duration_since(Instant::now());
         let reader = send.is_announced().then(|| Arc::clone(reader));
         // A caller that waits for an answer is not kept waiting for others' messages to travel with.
-        let haste = if reader.is_some() { Haste::InCompany } else { Haste::AtOnce };
+        let linger = if reader.is_some() { Linger::Coalesce } else { Linger::Immediate };
         let completed = Arc::clone(send);
         self.net.peer(&target.address).call_with(
-            haste,
+            linger,
             left,
             |opaque, out| frame(send.encoded(), out, self.encoding, opaque, false, &target),
             move |outcome| {

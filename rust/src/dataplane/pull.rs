@@ -294,7 +294,7 @@ fn answer(out: &mut Outbox, pull: &PendingPull, found: &mut GetResult, code: i32
     reply::finish(reply, if code == response::SUCCESS { found.bytes } else { 0 });
     if code == response::SUCCESS {
         pull.delivery.count(u64::from(found.count), found.bytes as u64);
-        found.slices.drain(..).for_each(|slice| out.splice(slice));
+        found.slices.drain(..).for_each(|slice| out.push_shared(slice));
     }
     if matches!(code, response::SUCCESS | response::PULL_RETRY_IMMEDIATELY) {
         pull.delivery.advance(found.next_begin);

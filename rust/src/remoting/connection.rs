@@ -1,4 +1,4 @@
-//! One accepted connection: a task that never leaves its I/O thread.
+//! Connection: a task for each accepted one, that never leaves its I/O thread.
 //!
 //! ```text
 //! socket → inbox → bursts of frames → Service::burst ─┐
@@ -9,7 +9,7 @@
 //! without work gives way after each turn. While its peer does not take what waits for it, nothing more is read or
 //! handled: the bound is the outbox, and behind it the peer's own socket.
 //!
-//! Invariant: whenever the task sleeps, whatever could give it work (socket, mailbox, memory) knows whom to wake.
+//! Invariant: whenever the task sleeps, whatever could give it work (socket, mailbox, memory) will wake it.
 //! Threads: the I/O thread it was dealt to.
 
 use std::collections::VecDeque;
@@ -26,22 +26,22 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::idle_tracker::{IdleAction, IdleTracker};
 use super::inbox::Inbox;
 use super::io_thread::IoThread;
-use super::limits::{BURST_FRAMES_MAX, LINGER, READ_BYTES_MAX, TURN_FRAMES_MAX, WRITE_BYTES_EAGER};
+use super::limits::{BURST_FRAMES_MAX, CLOSE_GRACE, READ_BYTES_MAX, TURN_FRAMES_MAX, WRITE_BYTES_EAGER};
 use super::link::Link;
 use super::outbox::{GATHER_MAX, Outbox};
-use super::pulse::{Pulse, Verdict};
 use super::service::{Close, Service};
 
 pub(super) struct Connection<S: Service> {
     thread: Rc<IoThread<S>>,
     link: Arc<Link<S::Event>>,
-    pulse: Rc<Pulse>,
+    tracker: Rc<IdleTracker>,
     stream: TcpStream,
     session: S::Session,
     inbox: Inbox,
-    /// The inbox may hold complete frames that nobody looked at.
+    /// The inbox may hold complete frames that were not handed over.
     has_frames: bool,
     outbox: Outbox,
     /// What of the outbox is part of the server's sum.
@@ -51,7 +51,7 @@ pub(super) struct Connection<S: Service> {
 }
 
 /// What is left of a turn.
-struct Turn {
+struct WorkBudget {
     frames: usize,
     bytes: usize,
 }
@@ -61,7 +61,7 @@ impl<S: Service> Connection<S> {
     pub fn open(
         thread: Rc<IoThread<S>>,
         link: Arc<Link<S::Event>>,
-        pulse: Rc<Pulse>,
+        tracker: Rc<IdleTracker>,
         stream: TcpStream,
     ) -> Option<Self> {
         let session = catch_unwind(AssertUnwindSafe(|| thread.service.open(Arc::clone(&link)))).ok()?;
@@ -70,7 +70,7 @@ impl<S: Service> Connection<S> {
         Some(Self {
             thread,
             link,
-            pulse,
+            tracker,
             stream,
             session,
             inbox,
@@ -111,15 +111,16 @@ impl<S: Service> Connection<S> {
     /// Works until there is nothing to do (pending), the turn is used up (ok), or the connection ends (error).
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Close>> {
         self.link.register(cx.waker());
-        let mut turn = Turn { frames: TURN_FRAMES_MAX, bytes: READ_BYTES_MAX };
-        while turn.frames > 0 && turn.bytes > 0 {
-            self.obey()?;
-            if !self.work(cx, &mut turn)? {
+        let mut budget = WorkBudget { frames: TURN_FRAMES_MAX, bytes: READ_BYTES_MAX };
+        while budget.frames > 0 && budget.bytes > 0 {
+            self.apply_actions()?;
+            if !self.work(cx, &mut budget)? {
                 if self.has_left()? {
                     return Poll::Ready(Err(Close::Stopped));
                 }
                 let waits_for_peer = self.inbox.is_open() && !self.is_congested() && !self.inbox.is_waiting();
-                self.pulse.rest(waits_for_peer, self.inbox.is_swollen() || self.outbox.held_bytes() > 0);
+                self.tracker
+                    .sleeps(waits_for_peer, self.inbox.is_oversized() || self.outbox.held_bytes() > 0);
                 return Poll::Pending;
             }
         }
@@ -127,17 +128,17 @@ impl<S: Service> Connection<S> {
     }
 
     /// One step: events, then what was read or can be, then a write. False when there was nothing to do.
-    fn work(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, Close> {
+    fn work(&mut self, cx: &mut Context<'_>, budget: &mut WorkBudget) -> Result<bool, Close> {
         if self.is_congested() {
             let before = self.outbox.pending_bytes();
             self.poll_write(cx)?;
             return Ok(self.outbox.pending_bytes() < before);
         }
-        let mut has_worked = self.handle_events(turn)?;
+        let mut has_worked = self.handle_events(budget)?;
         if !self.thread.is_stopping() {
-            has_worked |= self.has_frames || self.poll_read(cx, turn)?.is_ready();
+            has_worked |= self.has_frames || self.poll_read(cx, budget)?.is_ready();
             if self.has_frames {
-                self.handle_frames(turn)?;
+                self.handle_frames(budget)?;
             }
         }
         // Replies of one read leave together, unless they are many.
@@ -147,7 +148,7 @@ impl<S: Service> Connection<S> {
         Ok(has_worked)
     }
 
-    fn handle_events(&mut self, turn: &mut Turn) -> Result<bool, Close> {
+    fn handle_events(&mut self, budget: &mut WorkBudget) -> Result<bool, Close> {
         if self.events.is_empty() {
             self.link.take(&mut self.events);
         }
@@ -156,19 +157,19 @@ impl<S: Service> Connection<S> {
             && let Some(event) = self.events.pop_front()
         {
             guarded(|| self.thread.service.event(&mut self.session, event, &mut self.outbox))?;
-            turn.frames = turn.frames.saturating_sub(1);
+            budget.frames = budget.frames.saturating_sub(1);
             has_worked = true;
         }
         Ok(has_worked)
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<Poll<()>, Close> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, budget: &mut WorkBudget) -> Result<Poll<()>, Close> {
         match self.inbox.poll_read(cx, &mut self.stream) {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(Ok(0) | Err(_)) => Err(Close::Peer),
             Poll::Ready(Ok(count)) => {
-                self.pulse.received(count, self.thread.tick());
-                turn.bytes = turn.bytes.saturating_sub(count);
+                self.tracker.received(count, self.thread.tick());
+                budget.bytes = budget.bytes.saturating_sub(count);
                 self.has_frames = true;
                 Ok(Poll::Ready(()))
             }
@@ -176,13 +177,13 @@ impl<S: Service> Connection<S> {
     }
 
     /// Hands one burst to the service.
-    fn handle_frames(&mut self, turn: &mut Turn) -> Result<(), Close> {
+    fn handle_frames(&mut self, budget: &mut WorkBudget) -> Result<(), Close> {
         let mut frames = ArrayVec::<_, BURST_FRAMES_MAX>::new();
         let extent = self.inbox.frames(&mut frames);
         self.has_frames = frames.is_full();
         if !frames.is_empty() {
-            turn.frames = turn.frames.saturating_sub(frames.len());
-            self.pulse.spoke();
+            budget.frames = budget.frames.saturating_sub(frames.len());
+            self.tracker.frames_received();
             guarded(|| self.thread.service.burst(&mut self.session, &frames, &mut self.outbox))?;
         }
         drop(frames);
@@ -207,7 +208,7 @@ impl<S: Service> Connection<S> {
                 Poll::Ready(Ok(0) | Err(_)) => return Err(Close::Peer),
                 Poll::Ready(Ok(count)) => {
                     self.outbox.advance(count);
-                    self.pulse.sent(self.thread.tick());
+                    self.tracker.sent(self.thread.tick());
                 }
             }
         }
@@ -216,12 +217,12 @@ impl<S: Service> Connection<S> {
     }
 
     /// Does what the sweep or another thread asked for.
-    fn obey(&mut self) -> Result<(), Close> {
-        match self.pulse.verdict() {
-            Some(Verdict::Close(why)) => return Err(why),
-            Some(Verdict::Shrink) => {
+    fn apply_actions(&mut self) -> Result<(), Close> {
+        match self.tracker.take_action() {
+            Some(IdleAction::Close(why)) => return Err(why),
+            Some(IdleAction::Shrink) => {
                 self.inbox.settle();
-                if self.pulse.is_calm(self.thread.tick()) {
+                if self.tracker.is_calm(self.thread.tick()) {
                     self.outbox.shrink();
                     self.events.shrink_to_fit();
                 }
@@ -238,14 +239,14 @@ impl<S: Service> Connection<S> {
             && guarded(|| Ok(self.thread.service.is_settled(&self.session)))?)
     }
 
-    /// Says goodbye and waits a moment for the peer to hear it.
+    /// Ends the stream and waits a moment for the peer to see it.
     async fn leave(&mut self) {
-        let until = self.thread.deadline().min(Instant::now() + LINGER);
+        let until = self.thread.deadline().min(Instant::now() + CLOSE_GRACE);
         let farewell = async {
             self.stream.shutdown().await?;
             poll_fn(|cx| self.inbox.poll_discard(cx, &mut self.stream)).await
         };
-        // A peer that does not hear us in time, or is gone already, is not waited for.
+        // A peer that does not see it in time, or is gone already, is not waited for.
         drop(timeout_at(until, farewell).await);
     }
 
@@ -263,7 +264,7 @@ impl<S: Service> Connection<S> {
     }
 }
 
-/// Runs the service; a panic there is this connection's end and nobody else's.
+/// Runs the service; a panic there is the end of this connection alone.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Close>) -> Result<T, Close> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Close::Panicked))
 }

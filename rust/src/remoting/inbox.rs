@@ -1,4 +1,4 @@
-//! What a connection has read and not yet handled.
+//! Inbox: what a connection has read and not yet handled.
 //!
 //! Owns one buffer: frames are parsed where they were read, what is left of the last one moves to the front. It is
 //! small while idle, grows with the traffic to a size every connection may have, and beyond that only for one large
@@ -7,50 +7,20 @@
 //! Invariant: `start <= end <= buffer.len()`; a frame that announces much and sends little costs what it sent.
 //! Threads: the connection's I/O thread.
 
-use std::future::Future;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use arrayvec::ArrayVec;
 use memmap2::MmapMut;
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::error::FrameError;
 use super::frame::{self, Frame, FrameLimits};
+use super::large_frames::{LargeFrames, PAGE_BYTES, Reservation};
 use super::limits::{BURST_FRAMES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, READ_BYTES_MAX};
-
-/// The shared budget counts in pages: its permits are 32 bit.
-const PAGE_BYTES: usize = 4 << 10;
-
-/// Memory for frames that no ordinary buffer holds; first come, first served.
-#[derive(Debug, Clone)]
-pub(super) struct LargeFrames {
-    pages: Arc<Semaphore>,
-    pages_max: usize,
-}
-
-impl LargeFrames {
-    /// At least one frame of the largest size always fits.
-    pub fn new(bytes_max: usize, limits: &FrameLimits) -> Self {
-        let pages_max =
-            bytes_max.max(limits.frame_bytes_max).div_ceil(PAGE_BYTES).min(Semaphore::MAX_PERMITS);
-        Self { pages: Arc::new(Semaphore::new(pages_max)), pages_max }
-    }
-
-    /// Whether somebody may soon have to wait.
-    fn is_scarce(&self) -> bool {
-        self.pages.available_permits() < self.pages_max / 2
-    }
-
-    fn reserve(&self, bytes: usize) -> Reservation {
-        let pages = u32::try_from(bytes.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
-        Box::pin(Arc::clone(&self.pages).acquire_many_owned(pages))
-    }
-}
 
 /// Zeroed memory. That of a large frame is pages of its own: those not reached yet cost nothing, and all go back to the
 /// system at once. The allocator would keep them, having seen that such sizes come again.
@@ -85,8 +55,6 @@ impl DerefMut for Buffer {
         }
     }
 }
-
-type Reservation = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>>>>;
 
 /// The read buffer of one connection.
 pub(super) struct Inbox {
@@ -132,7 +100,7 @@ impl Inbox {
     }
 
     /// Whether `settle` could give something back.
-    pub fn is_swollen(&self) -> bool {
+    pub fn is_oversized(&self) -> bool {
         self.buffer.len() > INBOX_BYTES_IDLE
     }
 
@@ -350,7 +318,7 @@ mod tests {
         assert_eq!(inbox.buffer.len(), INBOX_BYTES_HOT, "it was needed since the last time");
         inbox.settle();
         assert_eq!(inbox.buffer.len(), INBOX_BYTES_IDLE);
-        assert!(!inbox.is_swollen());
+        assert!(!inbox.is_oversized());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) const WRITE_BYTES_EAGER: usize = 64 << 10;
 pub(super) const OPEN_FRAME_BYTES_MIN: u64 = 1 << 10;
 /// How long a stopping server waits for a peer to take notice, so that its unread bytes do not turn the close into
 /// a reset that destroys the last replies.
-pub(super) const LINGER: Duration = Duration::from_millis(250);
+pub(super) const CLOSE_GRACE: Duration = Duration::from_millis(250);
 /// Pause of an acceptor that ran out of file descriptors.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections the kernel may hold before they are accepted: clients reconnect all at once after a restart.
@@ -90,5 +90,35 @@ impl ServerOptions {
     pub(super) fn sweep_interval(&self) -> Duration {
         (self.idle.min(self.first_frame).min(self.open_frame) / 8)
             .clamp(Duration::from_millis(5), Duration::from_secs(1))
+    }
+}
+
+/// What a `Client` may use.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// How long a connection may take to be made.
+    pub connect: Duration,
+    /// A connection that neither read nor wrote for this long is closed; give or take five seconds.
+    pub idle: Duration,
+    /// What one frame from a peer may be.
+    pub frame: FrameLimits,
+    /// Memory of all frames too large for an ordinary read buffer; the next such frame waits for its turn.
+    pub large_frames_bytes_max: usize,
+    /// Bytes that may wait to be written to one peer; a call beyond fails as overloaded.
+    pub outgoing_bytes_max: usize,
+    /// Calls to one peer that may wait for a reply.
+    pub calls_max: usize,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(3),
+            idle: Duration::from_secs(120),
+            frame: FrameLimits::default(),
+            large_frames_bytes_max: 256 << 20,
+            outgoing_bytes_max: 64 << 20,
+            calls_max: 65_536,
+        }
     }
 }

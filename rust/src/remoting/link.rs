@@ -1,4 +1,4 @@
-//! The shared handle of one accepted connection.
+//! Link: the shared handle of one accepted connection.
 //!
 //! Owns the mailbox through which other threads reach a connection that lives on its I/O thread: a long poll that
 //! came true, a durable position that moved, an answer from Python.
@@ -72,7 +72,7 @@ impl<E: Send + 'static> Link<E> {
     /// Hands an event to the connection's `Service::event`, in the order of the posts.
     ///
     /// False means that the event was dropped: the connection is closed, or its mailbox is full because its peer
-    /// does not read. Who owes that peer a reply then closes the link.
+    /// does not read. A caller that owes that peer a reply then closes the link.
     pub fn post(&self, event: E) -> bool {
         let mut mailbox = self.mailbox.lock();
         if self.is_closed() || mailbox.events.len() >= self.events_max {
@@ -99,7 +99,7 @@ impl<E: Send + 'static> Link<E> {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Lets the connection look around again.
+    /// Lets the connection look again at what there is to do.
     pub(super) fn wake(&self) {
         let task = self.mailbox.lock().task.clone();
         if let Some(task) = task {
@@ -107,7 +107,7 @@ impl<E: Send + 'static> Link<E> {
         }
     }
 
-    /// Remembers whom to wake. Called by the connection before it looks at anything, so that no wake-up is lost.
+    /// Remembers the task to wake. Called by the connection before it looks at anything, so that no wake-up is lost.
     pub(super) fn register(&self, task: &Waker) {
         let mut mailbox = self.mailbox.lock();
         if !mailbox.task.as_ref().is_some_and(|known| known.will_wake(task)) {

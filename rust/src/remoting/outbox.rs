@@ -1,6 +1,6 @@
-//! What a connection still has to write.
+//! Outbox: what a connection still has to write.
 //!
-//! Owns replies as one run of bytes with shared slices (say, of the log) spliced in where they belong. Nothing is
+//! Owns replies as one run of bytes with shared slices (say, of the log) inserted where they belong. Nothing is
 //! copied to bring them together: the kernel gathers them in one vectored write.
 //!
 //! Invariant: bytes leave in the order they were added; `pending_bytes` is what was added and not yet written.
@@ -27,12 +27,12 @@ pub struct Outbox {
     /// How much of `text` is written.
     text_written: usize,
     /// Slices, each with the position in `text` it comes before.
-    splices: VecDeque<Splice>,
-    splice_bytes: usize,
+    chunks: VecDeque<SharedChunk>,
+    chunk_bytes: usize,
 }
 
 #[derive(Debug)]
-struct Splice {
+struct SharedChunk {
     at: usize,
     slice: Bytes,
 }
@@ -50,19 +50,19 @@ impl Outbox {
     }
 
     /// Appends a slice without copying it, unless it is tiny.
-    pub fn splice(&mut self, slice: Bytes) {
+    pub fn push_shared(&mut self, slice: Bytes) {
         if slice.len() <= COPY_BYTES_MAX {
             self.text.extend_from_slice(&slice);
         } else {
-            self.splice_bytes += slice.len();
-            self.splices.push_back(Splice { at: self.text.len(), slice });
+            self.chunk_bytes += slice.len();
+            self.chunks.push_back(SharedChunk { at: self.text.len(), slice });
         }
     }
 
     /// How many bytes wait to be written.
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
-        self.text.len().saturating_sub(self.text_written) + self.splice_bytes
+        self.text.len().saturating_sub(self.text_written) + self.chunk_bytes
     }
 
     /// Whether nothing waits.
@@ -71,7 +71,7 @@ impl Outbox {
         self.pending_bytes() == 0
     }
 
-    /// Memory held of our own; slices belong to whoever shares them.
+    /// Memory held of our own; slices belong to their owners.
     pub(super) fn held_bytes(&self) -> usize {
         self.text.capacity()
     }
@@ -89,11 +89,11 @@ impl Outbox {
             filled += 1;
             true
         };
-        for splice in &self.splices {
-            if !put(self.text.get(from..splice.at).unwrap_or_default()) || !put(&splice.slice) {
+        for chunk in &self.chunks {
+            if !put(self.text.get(from..chunk.at).unwrap_or_default()) || !put(&chunk.slice) {
                 return filled;
             }
-            from = splice.at;
+            from = chunk.at;
         }
         put(self.text.get(from..).unwrap_or_default());
         filled
@@ -102,7 +102,7 @@ impl Outbox {
     /// Forgets the first `count` pending bytes: they are written.
     pub(super) fn advance(&mut self, mut count: usize) {
         debug_assert!(count <= self.pending_bytes(), "wrote more than there was");
-        while let Some(front) = self.splices.front_mut() {
+        while let Some(front) = self.chunks.front_mut() {
             let before = front.at.saturating_sub(self.text_written).min(count);
             self.text_written += before;
             count -= before;
@@ -111,12 +111,12 @@ impl Outbox {
             }
             let part = front.slice.len().min(count);
             bytes::Buf::advance(&mut front.slice, part);
-            self.splice_bytes -= part;
+            self.chunk_bytes -= part;
             count -= part;
             if !front.slice.is_empty() {
                 break;
             }
-            self.splices.pop_front();
+            self.chunks.pop_front();
         }
         self.text_written += count;
         self.tidy();
@@ -130,13 +130,13 @@ impl Outbox {
     }
 
     fn tidy(&mut self) {
-        if self.splices.is_empty() && self.text_written == self.text.len() {
+        if self.chunks.is_empty() && self.text_written == self.text.len() {
             self.text.clear();
             self.text_written = 0;
         } else if self.text_written >= COMPACT_BYTES_MIN && self.text_written * 2 >= self.text.len() {
             self.text.drain(..self.text_written);
-            for splice in &mut self.splices {
-                splice.at -= self.text_written;
+            for chunk in &mut self.chunks {
+                chunk.at -= self.text_written;
             }
             self.text_written = 0;
         }
@@ -171,7 +171,7 @@ mod tests {
                 expected.extend_from_slice(&text);
                 // Sizes on both sides of the copying limit, and empty ones.
                 let slice = vec![!(round as u8); (round * 37) % 1500];
-                outbox.splice(Bytes::from(slice.clone()));
+                outbox.push_shared(Bytes::from(slice.clone()));
                 expected.extend_from_slice(&slice);
             }
             assert_eq!(outbox.pending_bytes(), expected.len());

@@ -1,9 +1,9 @@
-//! A server we call: the shared handle of one connection that we made.
+//! Peer: a server we call, as the shared handle of one connection that we made.
 //!
 //! Owns the requests that wait to be written and the calls that wait for a reply. Callers encode straight into the
 //! outgoing bytes, so that whatever many of them added meanwhile leaves in one write. A call that finds nothing under
 //! way writes its request itself: waking the I/O thread for it would take longer than everything else it does. A call
-//! that is not in haste, while others like it are under way, wakes nobody either: the next reply does, and what has
+//! that coalesces, while others like it are under way, wakes no thread either: the next reply does, and what has
 //! gathered by then leaves in one write.
 //!
 //! Invariant: a call is in `calls` before its request can be written, and its callback runs exactly once: with the
@@ -18,81 +18,13 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use thiserror::Error;
 use tokio::time::Instant;
 
+use super::call::{Call, CallError, Done, Linger, Reply, run};
 use super::error::FrameError;
-use super::header::Header;
 
-/// What a call ends with. It borrows the connection's read buffer.
-#[derive(Debug, Clone, Copy)]
-pub struct Reply<'a> {
-    /// Code, remark and fields.
-    pub header: &'a Header,
-    /// The body; empty when there was none.
-    pub body: &'a [u8],
-}
-
-/// Why a call has no reply.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum CallError {
-    /// There was no connection, and none could be made. The request was not sent.
-    #[error("cannot connect to {address}: {reason}")]
-    Connect {
-        /// Where to.
-        address: Arc<str>,
-        /// What the system said.
-        reason: Arc<str>,
-    },
-    /// Too much waits for this peer already. The request was not sent; later it may be.
-    #[error("more than {bytes_max} bytes or {calls_max} calls wait for {address}")]
-    Overloaded {
-        /// Whom it was for.
-        address: Arc<str>,
-        /// Bound on bytes to be written.
-        bytes_max: usize,
-        /// Bound on calls in flight.
-        calls_max: usize,
-    },
-    /// The request does not fit a frame. It was not sent and never will be.
-    #[error("the request cannot be sent: {0}")]
-    Unsendable(#[from] FrameError),
-    /// The connection broke. The request may have been executed or not.
-    #[error("connection to {address} lost: {reason}")]
-    Disconnected {
-        /// Whom we talked to.
-        address: Arc<str>,
-        /// What happened.
-        reason: Arc<str>,
-    },
-    /// No reply in time. The request may have been executed or not; a reply that still comes is dropped.
-    #[error("no reply from {address} within {timeout_ms} ms")]
-    Timeout {
-        /// Who did not answer.
-        address: Arc<str>,
-        /// How long we waited.
-        timeout_ms: u64,
-    },
-    /// The client was stopped. The request may have been executed or not.
-    #[error("the client was stopped")]
-    Stopped,
-}
-
-/// Receives the end of a call, on the I/O thread; must not block.
-pub type Done = Box<dyn FnOnce(Result<Reply<'_>, CallError>) + Send>;
-
-/// Whether a request has time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Haste {
-    /// It leaves at once.
-    AtOnce,
-    /// It may wait for the reply to an earlier one of its kind, a millisecond at most, to leave together with what
-    /// comes meanwhile.
-    InCompany,
-}
-
-/// What waits for company leaves when it is so much.
-const COMPANY_BYTES_MAX: usize = 16 << 10;
+/// Requests that linger leave when they are so much.
+const LINGER_BYTES_MAX: usize = 16 << 10;
 
 /// A connection to one address, open or being made. Once it ended it stays so: ask the `Client` for the next one.
 pub struct Peer {
@@ -109,12 +41,12 @@ struct State {
     /// Bytes the I/O thread took and has not written.
     writing: usize,
     calls: HashMap<i32, Call, foldhash::fast::RandomState>,
-    /// Those of them that left, or will leave, in company.
-    in_company: usize,
-    /// The task looks again within a millisecond: what is left without a word will not wait for a slow reply.
-    is_watched: bool,
-    /// The task has been told of what waits.
-    is_told: bool,
+    /// Those of them that coalesce.
+    coalescing: usize,
+    /// The task looks again within a millisecond: what lingers will not wait for a slow reply.
+    is_linger_armed: bool,
+    /// The task has been woken for what waits.
+    is_woken: bool,
     next_opaque: i32,
     /// No deadline of a call is earlier. Often it is that of a call already done: then one look is in vain.
     earliest: Option<Instant>,
@@ -126,13 +58,6 @@ struct State {
     task: Option<Waker>,
 }
 
-struct Call {
-    haste: Haste,
-    deadline: Instant,
-    timeout: Duration,
-    done: Done,
-}
-
 impl Peer {
     pub(super) fn new(address: &str, bytes_max: usize, calls_max: usize) -> Self {
         let state = State {
@@ -140,9 +65,9 @@ impl Peer {
             sealed: 0,
             writing: 0,
             calls: HashMap::default(),
-            in_company: 0,
-            is_watched: false,
-            is_told: false,
+            coalescing: 0,
+            is_linger_armed: false,
+            is_woken: false,
             next_opaque: 0,
             earliest: None,
             local: None,
@@ -184,13 +109,13 @@ impl Peer {
         encode: impl FnOnce(i32, &mut Vec<u8>) -> Result<(), FrameError>,
         done: impl FnOnce(Result<Reply<'_>, CallError>) + Send + 'static,
     ) {
-        self.call_with(Haste::AtOnce, timeout, encode, done);
+        self.call_with(Linger::Immediate, timeout, encode, done);
     }
 
-    /// Likewise, for a request that may have time.
+    /// Likewise, for a request that may linger.
     pub fn call_with(
         &self,
-        haste: Haste,
+        linger: Linger,
         timeout: Duration,
         encode: impl FnOnce(i32, &mut Vec<u8>) -> Result<(), FrameError>,
         done: impl FnOnce(Result<Reply<'_>, CallError>) + Send + 'static,
@@ -205,14 +130,14 @@ impl Peer {
                     state.earliest = Some(deadline);
                 }
                 let is_alone = state.calls.is_empty();
-                state.in_company += usize::from(haste == Haste::InCompany);
-                state.calls.insert(opaque, Call { haste, deadline, timeout, done: Box::new(done) });
+                state.coalescing += usize::from(linger == Linger::Coalesce);
+                state.calls.insert(opaque, Call { linger, deadline, timeout, done: Box::new(done) });
                 let is_gone = was_empty && is_alone && state.write_now();
-                let has_time =
-                    haste == Haste::InCompany && state.is_watched && state.sealed < COMPANY_BYTES_MAX;
-                let must_tell = !is_gone && !has_time && !state.is_told;
-                state.is_told |= must_tell;
-                let task = if must_tell || is_earliest { state.task.clone() } else { None };
+                let may_linger =
+                    linger == Linger::Coalesce && state.is_linger_armed && state.sealed < LINGER_BYTES_MAX;
+                let must_wake = !is_gone && !may_linger && !state.is_woken;
+                state.is_woken |= must_wake;
+                let task = if must_wake || is_earliest { state.task.clone() } else { None };
                 drop(state);
                 wake(task);
             }
@@ -223,7 +148,7 @@ impl Peer {
         }
     }
 
-    /// Sends a frame nobody will answer: a one-way request, or our answer to a request of the peer's.
+    /// Sends a frame that has no answer: a one-way request, or our answer to a request of the peer's.
     ///
     /// # Errors
     /// When it could not be queued. That it was queued is all that is promised.
@@ -234,8 +159,8 @@ impl Peer {
         let mut state = self.state.lock();
         let opaque = state.free_opaque();
         self.push(&mut state, |out| encode(opaque, out))?;
-        let task = if state.is_told { None } else { state.task.clone() };
-        state.is_told = true;
+        let task = if state.is_woken { None } else { state.task.clone() };
+        state.is_woken = true;
         drop(state);
         wake(task);
         Ok(())
@@ -287,28 +212,28 @@ impl Peer {
     }
 
     /// What the connection's task looks at first when it wakes up; it is the one to be woken from now on.
-    pub(super) fn attend(&self, task: &Waker) -> Attention {
+    pub(super) fn register(&self, task: &Waker) -> PeerStatus {
         let mut state = self.state.lock();
         if !state.task.as_ref().is_some_and(|known| known.will_wake(task)) {
             state.task = Some(task.clone());
         }
         let has_written = state.writing == 0 && state.sealed == 0;
         let is_settled = state.calls.is_empty() && has_written;
-        Attention { earliest: state.earliest, is_closing: state.is_closing, is_settled }
+        PeerStatus { earliest: state.earliest, is_closing: state.is_closing, is_settled }
     }
 
     /// Exchanges what was written, all of it, for what was queued meanwhile.
     pub(super) fn take(&self, written: &mut Vec<u8>) {
         written.clear();
         let mut state = self.state.lock();
-        state.is_told = false;
+        state.is_woken = false;
         state.writing = std::mem::take(&mut state.sealed);
         let whole = state.writing;
         state.outgoing.truncate(whole);
         std::mem::swap(&mut state.outgoing, written);
     }
 
-    /// The call a reply belongs to; `None` when it came too late, or nobody asked.
+    /// The call a reply belongs to; `None` when it came too late, or to no request.
     pub(super) fn answered(&self, opaque: i32) -> Option<Done> {
         let mut state = self.state.lock();
         let call = state.calls.remove(&opaque)?;
@@ -317,10 +242,10 @@ impl Peer {
     }
 
     /// Whether callers may leave requests without waking the task, which then has to look again within a millisecond.
-    pub(super) fn watch(&self) -> bool {
+    pub(super) fn arm_linger(&self) -> bool {
         let mut state = self.state.lock();
-        state.is_watched = state.in_company > 0;
-        state.is_watched
+        state.is_linger_armed = state.coalescing > 0;
+        state.is_linger_armed
     }
 
     /// Fails the calls whose time is up; when the next one's is.
@@ -348,7 +273,7 @@ impl Peer {
         state.outgoing = Vec::new();
         state.sealed = 0;
         let calls = std::mem::take(&mut state.calls);
-        state.in_company = 0;
+        state.coalescing = 0;
         drop(state);
         for call in calls.into_values() {
             run(call.done, Err(why.clone()));
@@ -356,11 +281,11 @@ impl Peer {
     }
 }
 
-/// See `Peer::attend`.
-pub(super) struct Attention {
+/// See `Peer::register`.
+pub(super) struct PeerStatus {
     pub earliest: Option<Instant>,
     pub is_closing: bool,
-    /// Nothing to write, and nobody waits for a reply.
+    /// Nothing to write, and no call waits for a reply.
     pub is_settled: bool,
 }
 
@@ -378,7 +303,7 @@ impl State {
 
     /// A call is under way no more.
     fn left(&mut self, call: &Call) {
-        self.in_company -= usize::from(call.haste == Haste::InCompany);
+        self.coalescing -= usize::from(call.linger == Linger::Coalesce);
     }
 
     /// The next correlation id; it runs through all 32 bits, and skips calls that have waited so long.
@@ -391,11 +316,6 @@ impl State {
             }
         }
     }
-}
-
-/// Runs a callback; its panic is reported by the panic hook and is not the connection's.
-pub(super) fn run(done: Done, result: Result<Reply<'_>, CallError>) {
-    drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| done(result))));
 }
 
 fn wake(task: Option<Waker>) {

@@ -17,7 +17,8 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
-use super::io_thread::{self, Order};
+use super::io_loop;
+use super::io_thread::ThreadCommand;
 use super::limits::{BACKLOG, ServerOptions};
 use super::link::{Link, LinkId};
 use super::service::Service;
@@ -27,27 +28,27 @@ use super::shared::{ServerStatistics, Shared};
 pub struct Server<S: Service> {
     shared: Arc<Shared<S::Event>>,
     /// One for each I/O thread; the first one listens.
-    orders: Vec<UnboundedSender<Order>>,
+    commands: Vec<UnboundedSender<ThreadCommand>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl<S: Service> Server<S> {
-    /// Starts the I/O threads; nobody can connect before `listen`.
+    /// Starts the I/O threads; no connection is accepted before `listen`.
     ///
     /// # Errors
     /// When the system gives no thread or no reactor.
     pub fn start(service: Arc<S>, options: ServerOptions) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(&options));
-        let (orders, receivers): (Vec<_>, Vec<_>) =
+        let (commands, receivers): (Vec<_>, Vec<_>) =
             (0..options.io_threads()).map(|_| unbounded_channel()).unzip();
-        let server = Self { shared, orders, threads: Mutex::default() };
+        let server = Self { shared, commands, threads: Mutex::default() };
         for (index, receiver) in receivers.into_iter().enumerate() {
             let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
             let (service, shared) = (Arc::clone(&service), Arc::clone(&server.shared));
-            let (options, peers) = (options.clone(), server.orders.clone());
+            let (options, threads) = (options.clone(), server.commands.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("rmq-io-{index}"))
-                .spawn(move || io_thread::run(&runtime, service, shared, options, peers, receiver))?;
+                .spawn(move || io_loop::run(&runtime, service, shared, options, threads, receiver))?;
             server.threads.lock().push(thread);
         }
         Ok(server)
@@ -68,8 +69,8 @@ impl<S: Service> Server<S> {
         let listener: std::net::TcpListener = socket.into();
         let bound = listener.local_addr()?;
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the server was stopped");
-        let first = self.orders.first().ok_or_else(stopped)?;
-        first.send(Order::Listen { listener, is_vip }).map_err(|_| stopped())?;
+        let first = self.commands.first().ok_or_else(stopped)?;
+        first.send(ThreadCommand::Listen { listener, is_vip }).map_err(|_| stopped())?;
         Ok(bound)
     }
 
@@ -88,9 +89,9 @@ impl<S: Service> Server<S> {
     pub fn stop(&self, grace: Duration) {
         let mut threads = self.threads.lock();
         let deadline = Instant::now() + grace;
-        for order in &self.orders {
+        for thread in &self.commands {
             // A thread that is gone has stopped.
-            drop(order.send(Order::Stop { deadline }));
+            drop(thread.send(ThreadCommand::Stop { deadline }));
         }
         for thread in threads.drain(..) {
             // A panic outside any connection was reported by the panic hook; there is nothing left to stop.

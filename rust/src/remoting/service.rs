@@ -1,7 +1,7 @@
-//! What a server does with frames: the one trait between the network and everything above it.
+//! Service: what a server does with frames, the one trait between the network and everything above it.
 //!
 //! Threads: every method runs on the I/O thread of the connection, one at a time for one connection, and must not
-//! block: whoever waits there, all connections of that thread wait for. A panic closes its connection only.
+//! block: all connections of that thread would wait for it. A panic closes its connection only.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub enum Close {
     Idle,
     /// A frame was begun and not continued, or none ever came.
     Slow,
-    /// Somebody here asked for it, through the link.
+    /// The service asked for it, through the link.
     Asked,
     /// The server stops.
     Stopped,

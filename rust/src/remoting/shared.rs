@@ -1,6 +1,6 @@
-//! What all I/O threads of a server share: who is connected, how many may be, and what they hold together.
+//! Shared state of all I/O threads of a server: connections, how many there may be, and what they hold together.
 //!
-//! Invariant: whoever holds an `Admission` is counted, and counted once.
+//! Invariant: each `Permit` is counted, and counted once.
 //! Threads: any. The map is locked to open, find and close a connection, never for a frame.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::inbox::LargeFrames;
+use super::large_frames::LargeFrames;
 use super::limits::ServerOptions;
 use super::link::{Link, LinkId};
 use super::service::Close;
@@ -19,31 +19,30 @@ pub(super) struct Shared<E> {
     links: RwLock<HashMap<LinkId, Arc<Link<E>>>>,
     last_id: AtomicU64,
     events_max: usize,
-    doors: Arc<Doors>,
+    limits: Arc<AdmissionLimits>,
     pending_bytes: AtomicUsize,
     pub large_frames: LargeFrames,
     ended: Ended,
 }
 
-/// Who may come in.
-struct Doors {
+/// Limits on connections, and what they admitted.
+struct AdmissionLimits {
     connections_max: usize,
     connections_per_address_max: usize,
-    /// How many are in, by address.
-    inside: Mutex<Inside>,
+    connected: Mutex<ConnectionCount>,
     accepted: AtomicU64,
     refused: AtomicU64,
 }
 
 #[derive(Default)]
-struct Inside {
+struct ConnectionCount {
     count: usize,
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// The right to be connected; gives the place back when dropped.
-pub(super) struct Admission {
-    doors: Arc<Doors>,
+/// The right to be connected; given back when dropped.
+pub(super) struct Permit {
+    limits: Arc<AdmissionLimits>,
     address: IpAddr,
 }
 
@@ -63,7 +62,7 @@ pub struct ServerStatistics {
     pub connections: usize,
     /// Connections accepted and admitted so far.
     pub accepted: u64,
-    /// Connections closed at the door, because there were too many.
+    /// Connections closed as they came, because there were too many.
     pub refused: u64,
     /// Connections that their peer closed.
     pub closed_by_peer: u64,
@@ -81,10 +80,10 @@ pub struct ServerStatistics {
 
 impl<E: Send + 'static> Shared<E> {
     pub fn new(options: &ServerOptions) -> Self {
-        let doors = Doors {
+        let limits = AdmissionLimits {
             connections_max: options.connections_max,
             connections_per_address_max: options.connections_per_address_max,
-            inside: Mutex::default(),
+            connected: Mutex::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         };
@@ -92,7 +91,7 @@ impl<E: Send + 'static> Shared<E> {
             links: RwLock::default(),
             last_id: AtomicU64::new(0),
             events_max: options.events_max,
-            doors: Arc::new(doors),
+            limits: Arc::new(limits),
             pending_bytes: AtomicUsize::new(0),
             large_frames: LargeFrames::new(options.large_frames_bytes_max, &options.frame),
             ended: Ended::default(),
@@ -100,18 +99,18 @@ impl<E: Send + 'static> Shared<E> {
     }
 
     /// A place for a connection from this address, if there is one.
-    pub fn admit(&self, address: IpAddr) -> Option<Admission> {
-        let doors = &self.doors;
-        let mut inside = doors.inside.lock();
-        let from_address = inside.by_address.get(&address).copied().unwrap_or(0);
-        if inside.count >= doors.connections_max || from_address >= doors.connections_per_address_max {
-            doors.refused.fetch_add(1, Ordering::Relaxed);
+    pub fn admit(&self, address: IpAddr) -> Option<Permit> {
+        let limits = &self.limits;
+        let mut connected = limits.connected.lock();
+        let from_address = connected.by_address.get(&address).copied().unwrap_or(0);
+        if connected.count >= limits.connections_max || from_address >= limits.connections_per_address_max {
+            limits.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        inside.count += 1;
-        inside.by_address.insert(address, from_address + 1);
-        doors.accepted.fetch_add(1, Ordering::Relaxed);
-        Some(Admission { doors: Arc::clone(doors), address })
+        connected.count += 1;
+        connected.by_address.insert(address, from_address + 1);
+        limits.accepted.fetch_add(1, Ordering::Relaxed);
+        Some(Permit { limits: Arc::clone(limits), address })
     }
 
     /// A new connection's handle, to be found from now on.
@@ -161,9 +160,9 @@ impl<E: Send + 'static> Shared<E> {
     pub fn statistics(&self) -> ServerStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ServerStatistics {
-            connections: self.doors.inside.lock().count,
-            accepted: read(&self.doors.accepted),
-            refused: read(&self.doors.refused),
+            connections: self.limits.connected.lock().count,
+            accepted: read(&self.limits.accepted),
+            refused: read(&self.limits.refused),
             closed_by_peer: read(&self.ended.by_peer),
             closed_broken: read(&self.ended.broken),
             closed_idle: read(&self.ended.idle),
@@ -174,14 +173,14 @@ impl<E: Send + 'static> Shared<E> {
     }
 }
 
-impl Drop for Admission {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut inside = self.doors.inside.lock();
-        inside.count -= 1;
-        if let Some(count) = inside.by_address.get_mut(&self.address) {
+        let mut connected = self.limits.connected.lock();
+        connected.count -= 1;
+        if let Some(count) = connected.by_address.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
-                inside.by_address.remove(&self.address);
+                connected.by_address.remove(&self.address);
             }
         }
     }

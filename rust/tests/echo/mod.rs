@@ -18,11 +18,11 @@ use rmqpy::remoting::{Close, Link, Outbox, Server, ServerOptions, Service};
 
 /// Answer the body as it is.
 pub const ECHO: i32 = 1;
-/// Answer as many bytes as the ext field `size` says, spliced, not copied.
+/// Answer as many bytes as the ext field `size` says, shared, not copied.
 pub const BULK: i32 = 2;
 /// Answer the number of frames in this burst, as ext field `burst`.
 pub const BURST: i32 = 3;
-/// Keep the link and the opaque in `Echo::parked`; whoever posts to it answers.
+/// Keep the link and the opaque in `Echo::parked`; the test that posts to it answers.
 pub const PARK: i32 = 4;
 /// Panic.
 pub const PANIC: i32 = 5;
@@ -67,7 +67,7 @@ impl Service for Echo {
                 BULK => {
                     let size = session.header.get("size").and_then(|size| size.parse().ok()).unwrap_or(0);
                     response(out, opaque).finish(size).unwrap();
-                    out.splice(Bytes::from(vec![b'b'; size]));
+                    out.push_shared(Bytes::from(vec![b'b'; size]));
                 }
                 BURST => {
                     let mut writer = response(out, opaque);

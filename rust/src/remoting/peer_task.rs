@@ -1,6 +1,7 @@
-//! The I/O side of a `Peer`: makes the connection, writes what callers queued, and gives replies to their calls.
+//! Peer task: the I/O side of a `Peer`. It makes the connection, writes what callers queued, and gives replies to their
+//! calls.
 //!
-//! Invariant: it sleeps only when socket, callers and alarm know whom to wake.
+//! Invariant: it sleeps only when socket, callers and alarm will wake it.
 //! Threads: the client's I/O thread.
 
 use std::future::{Future, poll_fn};
@@ -17,42 +18,43 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::client::IoThread;
+use super::call::{CallError, Reply, run};
+use super::client_thread::ClientThread;
 use super::header::Header;
 use super::inbox::Inbox;
 use super::limits::{BURST_FRAMES_MAX, READ_BYTES_MAX};
-use super::peer::{CallError, Peer, Reply, run};
+use super::peer::Peer;
 
-/// How often an undisturbed line checks whether it is idle and holds too much.
-const LOOK_AROUND: Duration = Duration::from_secs(5);
-/// How long a request may wait for company, should no reply come that wakes the line.
-const COMPANY: Duration = Duration::from_millis(1);
+/// How often an undisturbed connection checks whether it is idle and holds too much.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest wait of a request that coalesces, should no reply come that wakes the task.
+const LINGER: Duration = Duration::from_millis(1);
 
-pub(super) struct Line {
-    thread: Rc<IoThread>,
+pub(super) struct PeerTask {
+    thread: Rc<ClientThread>,
     peer: Arc<Peer>,
     header: Header,
     writing: Vec<u8>,
     written: usize,
-    /// Rings when a call's time is up, and to look around once in a while.
+    /// Rings when a call's time is up, and for maintenance.
     alarm: Pin<Box<Sleep>>,
-    /// Rings when requests have waited long enough for company.
-    company: Pin<Box<Sleep>>,
+    /// Rings when requests have lingered long enough.
+    linger: Pin<Box<Sleep>>,
     moved_at: Instant,
 }
 
 /// Connects and serves one peer until something ends it; says what.
-pub(super) async fn serve(thread: Rc<IoThread>, peer: Arc<Peer>) -> CallError {
-    let (alarm, company) = (Box::pin(sleep(LOOK_AROUND)), Box::pin(sleep(COMPANY)));
+pub(super) async fn serve(thread: Rc<ClientThread>, peer: Arc<Peer>) -> CallError {
+    let (alarm, linger) = (Box::pin(sleep(MAINTENANCE_INTERVAL)), Box::pin(sleep(LINGER)));
     let (header, writing, moved_at) = (Header::new(), Vec::new(), Instant::now());
-    let mut line = Line { thread, peer, header, writing, written: 0, alarm, company, moved_at };
-    match line.connect().await {
-        Ok(stream) => line.talk(stream).await,
+    let mut task = PeerTask { thread, peer, header, writing, written: 0, alarm, linger, moved_at };
+    match task.connect().await {
+        Ok(stream) => task.drive(stream).await,
         Err(why) => why,
     }
 }
 
-impl Line {
+impl PeerTask {
     /// Tries every address the name has. Calls queued meanwhile may run out of time while it does.
     async fn connect(&mut self) -> Result<TcpStream, CallError> {
         let address = Arc::clone(self.peer.address());
@@ -66,7 +68,7 @@ impl Line {
         }));
         let stream = poll_fn(|cx| {
             // Nothing is taken before there is a socket to write it to: what waits counts against the bound.
-            self.attend(cx)?;
+            self.poll_status(cx)?;
             connecting.as_mut().poll(cx).map(|outcome| match outcome {
                 Ok(Ok(stream)) => Ok(stream),
                 Ok(Err(error)) => Err(refused(error.to_string())),
@@ -80,7 +82,7 @@ impl Line {
     }
 
     /// Writes and reads until the connection ends, and says why it did.
-    async fn talk(&mut self, mut stream: TcpStream) -> CallError {
+    async fn drive(&mut self, mut stream: TcpStream) -> CallError {
         let mut inbox = Inbox::new(self.thread.options.frame, self.thread.large_frames.clone());
         self.moved_at = Instant::now();
         loop {
@@ -100,8 +102,8 @@ impl Line {
     ) -> Poll<Result<(), CallError>> {
         let mut read_bytes = 0;
         while read_bytes < READ_BYTES_MAX {
-            if self.attend(cx)? {
-                self.look_around(inbox)?;
+            if self.poll_status(cx)? {
+                self.maintain(inbox)?;
             }
             let has_written = self.poll_write(cx, stream)?;
             match inbox.poll_read(cx, stream) {
@@ -110,11 +112,11 @@ impl Line {
                 Poll::Ready(Ok(count)) => {
                     read_bytes += count;
                     self.moved_at = Instant::now();
-                    self.hear(inbox)?;
+                    self.handle_frames(inbox)?;
                 }
                 Poll::Pending if has_written => {}
                 Poll::Pending => {
-                    self.expect_company(cx);
+                    self.poll_linger(cx);
                     return Poll::Pending;
                 }
             }
@@ -122,23 +124,23 @@ impl Line {
         Poll::Ready(Ok(()))
     }
 
-    /// Makes sure of being woken by callers and by the alarm, and fails calls that are late. True when it is time
-    /// to look around; an error when somebody here ends the connection.
-    fn attend(&mut self, cx: &mut Context<'_>) -> Result<bool, CallError> {
-        let attention = self.peer.attend(cx.waker());
-        if self.thread.must_end(attention.is_settled) {
+    /// Makes sure of being woken by callers and by the alarm, and fails calls that are late. True when maintenance
+    /// is due; an error when the connection is ended from here.
+    fn poll_status(&mut self, cx: &mut Context<'_>) -> Result<bool, CallError> {
+        let status = self.peer.register(cx.waker());
+        if self.thread.must_end(status.is_settled) {
             return Err(CallError::Stopped);
         }
-        if attention.is_closing {
+        if status.is_closing {
             return Err(self.lost("closed here"));
         }
-        if let Some(earliest) = attention.earliest.filter(|earliest| *earliest < self.alarm.deadline()) {
+        if let Some(earliest) = status.earliest.filter(|earliest| *earliest < self.alarm.deadline()) {
             self.alarm.as_mut().reset(earliest);
         }
         let mut has_rung = false;
         while self.alarm.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            let next = now + LOOK_AROUND;
+            let next = now + MAINTENANCE_INTERVAL;
             let earliest = self.peer.expire(now);
             self.alarm.as_mut().reset(earliest.map_or(next, |earliest| earliest.min(next)));
             has_rung = true;
@@ -146,17 +148,17 @@ impl Line {
         Ok(has_rung)
     }
 
-    /// Makes sure to look again soon where callers may leave requests without a word.
-    fn expect_company(&mut self, cx: &mut Context<'_>) {
-        if self.peer.watch() {
-            while self.company.as_mut().poll(cx).is_ready() {
-                self.company.as_mut().reset(Instant::now() + COMPANY);
+    /// Makes sure to look again soon where callers may leave requests without waking the task.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) {
+        if self.peer.arm_linger() {
+            while self.linger.as_mut().poll(cx).is_ready() {
+                self.linger.as_mut().reset(Instant::now() + LINGER);
             }
         }
     }
 
-    /// Gives back memory that was not needed lately, and ends a connection that nobody used for long.
-    fn look_around(&mut self, inbox: &mut Inbox) -> Result<(), CallError> {
+    /// Gives back memory that was not needed lately, and ends a connection that was idle for too long.
+    fn maintain(&mut self, inbox: &mut Inbox) -> Result<(), CallError> {
         inbox.settle();
         if self.writing.is_empty() {
             self.writing = Vec::new();
@@ -193,8 +195,8 @@ impl Line {
         }
     }
 
-    /// Gives complete frames to whom they belong.
-    fn hear(&mut self, inbox: &mut Inbox) -> Result<(), CallError> {
+    /// Gives replies to their calls, and requests to their receiver.
+    fn handle_frames(&mut self, inbox: &mut Inbox) -> Result<(), CallError> {
         loop {
             let mut frames = ArrayVec::<_, BURST_FRAMES_MAX>::new();
             let extent = inbox.frames(&mut frames);

@@ -1,0 +1,72 @@
+//! I/O thread of a client: what its connections share, and the receiver of what peers ask.
+//!
+//! Threads: everything but the pool is on that thread.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::call::CallError;
+use super::header::Header;
+use super::large_frames::LargeFrames;
+use super::limits::ClientOptions;
+use super::peer::Peer;
+
+/// Receives what peers send without being asked.
+pub trait Requests: Send + Sync + 'static {
+    /// A request of the peer's; answer it, if at all, with `Peer::send`, under its opaque.
+    fn request(&self, peer: &Arc<Peer>, header: &Header, body: &[u8]);
+
+    /// The connection ended; its calls have failed already.
+    fn closed(&self, peer: &Arc<Peer>, why: &CallError) {
+        let _ = (peer, why);
+    }
+}
+
+/// Ignores them. For clients of servers that never ask.
+impl Requests for () {
+    fn request(&self, _: &Arc<Peer>, _: &Header, _: &[u8]) {}
+}
+
+/// Open peers by address.
+pub(super) type Pool = RwLock<HashMap<Arc<str>, Arc<Peer>>>;
+
+/// What the connections of a client share.
+pub(super) struct ClientThread {
+    pub options: ClientOptions,
+    pub requests: Arc<dyn Requests>,
+    pub large_frames: LargeFrames,
+    pub pool: Arc<Pool>,
+    pub connections: Cell<usize>,
+    pub deadline: Cell<Option<Instant>>,
+    pub emptied: Notify,
+}
+
+impl ClientThread {
+    /// Whether a connection must end because the client stops.
+    pub fn must_end(&self, is_settled: bool) -> bool {
+        self.deadline.get().is_some_and(|deadline| is_settled || deadline <= Instant::now())
+    }
+
+    pub fn forget(&self, peer: &Arc<Peer>) {
+        let mut pool = self.pool.write();
+        // Its successor may be there already.
+        if pool.get(peer.address()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
+            pool.remove(peer.address());
+        }
+    }
+
+    pub fn wake_all(&self) {
+        self.pool.read().values().for_each(|peer| peer.wake());
+    }
+
+    pub async fn is_empty(&self) {
+        while self.connections.get() > 0 {
+            self.emptied.notified().await;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! I/O loop: accepts connections on the first thread, adopts those dealt to this one, sweeps over them, and ends them.
+//!
+//! Threads: one loop for each I/O thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
+
+use super::connection::Connection;
+use super::idle_tracker::{IdleAction, IdleTracker, Timeouts};
+use super::io_thread::{Arrival, ConnectionEntry, IoThread, ThreadCommand};
+use super::limits::{ACCEPT_PAUSE, ServerOptions};
+use super::link::LinkId;
+use super::service::{Close, Service};
+use super::shared::{Permit, Shared};
+
+/// Runs the thread until it is told to stop.
+pub(super) fn run<S: Service>(
+    runtime: &Runtime,
+    service: Arc<S>,
+    shared: Arc<Shared<S::Event>>,
+    options: ServerOptions,
+    threads: Vec<UnboundedSender<ThreadCommand>>,
+    commands: UnboundedReceiver<ThreadCommand>,
+) {
+    let thread = Rc::new(IoThread {
+        service,
+        options,
+        shared,
+        threads,
+        connections: RefCell::new(HashMap::new()),
+        acceptors: RefCell::new(Vec::new()),
+        tick: Cell::new(0),
+        deadline: Cell::new(None),
+        emptied: Notify::new(),
+    });
+    let tasks = LocalSet::new();
+    tasks.spawn_local(sweep(Rc::clone(&thread)));
+    tasks.block_on(runtime, apply(thread, commands));
+}
+
+async fn apply<S: Service>(thread: Rc<IoThread<S>>, mut commands: UnboundedReceiver<ThreadCommand>) {
+    let deadline = loop {
+        match commands.recv().await {
+            Some(ThreadCommand::Adopt(arrival)) => adopt(&thread, arrival),
+            Some(ThreadCommand::Listen { listener, is_vip }) => listen(&thread, listener, is_vip),
+            Some(ThreadCommand::Stop { deadline }) => break deadline,
+            None => break Instant::now(),
+        }
+    };
+    for acceptor in thread.acceptors.take() {
+        acceptor.abort();
+    }
+    // Connections still in the channel are dropped with it, unserved, as those still in the backlog.
+    drop(commands);
+    thread.deadline.set(Some(deadline));
+    thread.for_each(|entry| entry.link.wake());
+    if timeout_at(deadline, thread.is_empty()).await.is_err() {
+        thread.for_each(|entry| {
+            entry.tracker.set_action(IdleAction::Close(Close::Stopped));
+            entry.link.wake();
+        });
+        // They end at their next turn, and no turn blocks; a service that breaks this rule is left behind.
+        drop(timeout(Duration::from_secs(1), thread.is_empty()).await);
+    }
+}
+
+/// Looks at every connection once in a while.
+async fn sweep<S: Service>(thread: Rc<IoThread<S>>) {
+    let timeouts = Timeouts::new(&thread.options);
+    let mut ticks = interval(thread.options.sweep_interval());
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let tick = thread.tick.get().wrapping_add(1);
+        thread.tick.set(tick);
+        thread.for_each(|entry| {
+            if let Some(action) = entry.tracker.check(tick, &timeouts) {
+                entry.tracker.set_action(action);
+                entry.link.wake();
+            }
+        });
+    }
+}
+
+fn listen<S: Service>(thread: &Rc<IoThread<S>>, listener: std::net::TcpListener, is_vip: bool) {
+    // Registered with this thread's reactor here; the socket itself was bound by `Server::listen`.
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    let task = spawn_local(accept(Rc::clone(thread), listener, is_vip));
+    thread.acceptors.borrow_mut().push(task.abort_handle());
+}
+
+/// Accepts for ever; the task is aborted to stop it.
+async fn accept<S: Service>(thread: Rc<IoThread<S>>, listener: TcpListener, is_vip: bool) {
+    let mut turns = (0..thread.threads.len()).cycle();
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            // Out of descriptors, mostly. Trying at once again would only burn the processor.
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Some(permit) = thread.shared.admit(peer.ip()) else { continue };
+        let (Ok(local), Ok(())) = (stream.local_addr(), stream.set_nodelay(true)) else { continue };
+        let Ok(stream) = stream.into_std() else { continue };
+        let to = turns.next().and_then(|turn| thread.threads.get(turn));
+        if let Some(to) = to {
+            // A thread that is gone stops, and so do we.
+            drop(to.send(ThreadCommand::Adopt(Arrival { stream, peer, local, is_vip, permit })));
+        }
+    }
+}
+
+fn adopt<S: Service>(thread: &Rc<IoThread<S>>, arrival: Arrival) {
+    let Arrival { stream, peer, local, is_vip, permit } = arrival;
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
+    let link = thread.shared.link(peer, local, is_vip);
+    let tracker = Rc::new(IdleTracker::new(thread.tick()));
+    let entry = ConnectionEntry { link: Arc::clone(&link), tracker: Rc::clone(&tracker) };
+    thread.connections.borrow_mut().insert(link.id(), entry);
+    let guard = ConnectionGuard {
+        thread: Rc::clone(thread),
+        id: link.id(),
+        why: Cell::new(Close::Panicked),
+        _permit: permit,
+    };
+    let thread = Rc::clone(thread);
+    spawn_local(async move {
+        let why = match Connection::open(thread, link, tracker, stream) {
+            Some(connection) => connection.run().await,
+            None => Close::Panicked,
+        };
+        guard.why.set(why);
+    });
+}
+
+/// A connection's entries in every list; they go with it, however it ends.
+struct ConnectionGuard<S: Service> {
+    thread: Rc<IoThread<S>>,
+    id: LinkId,
+    why: Cell<Close>,
+    _permit: Permit,
+}
+
+impl<S: Service> Drop for ConnectionGuard<S> {
+    fn drop(&mut self) {
+        self.thread.shared.forget(self.id, self.why.get());
+        self.thread.connections.borrow_mut().remove(&self.id);
+        self.thread.emptied.notify_one();
+    }
+}
