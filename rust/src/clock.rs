@@ -1,7 +1,6 @@
 //! Time, real or set by hand. Nothing below `bindings` reads the system clock in another way.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of wall-clock and monotonic time.
@@ -40,32 +39,44 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved: wall and monotonic time advance together.
-#[derive(Debug)]
-pub struct ManualClock {
-    start_ms: u64,
-    elapsed_ms: AtomicU64,
-}
+#[cfg(feature = "simulation")]
+pub use manual::ManualClock;
 
-impl ManualClock {
-    /// A clock standing at `wall_ms`.
-    #[must_use]
-    pub fn at(wall_ms: u64) -> Arc<Self> {
-        Arc::new(Self { start_ms: wall_ms, elapsed_ms: AtomicU64::new(0) })
+#[cfg(feature = "simulation")]
+mod manual {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use super::Clock;
+
+    /// A clock that stands still until it is moved: wall and monotonic time advance together.
+    #[derive(Debug)]
+    pub struct ManualClock {
+        start_ms: u64,
+        elapsed_ms: AtomicU64,
     }
 
-    /// Moves both times forward.
-    pub fn advance(&self, by: Duration) {
-        self.elapsed_ms.fetch_add(by.as_millis() as u64, Ordering::AcqRel);
-    }
-}
+    impl ManualClock {
+        /// A clock standing at `wall_ms`.
+        #[must_use]
+        pub fn at(wall_ms: u64) -> Arc<Self> {
+            Arc::new(Self { start_ms: wall_ms, elapsed_ms: AtomicU64::new(0) })
+        }
 
-impl Clock for ManualClock {
-    fn wall_ms(&self) -> u64 {
-        self.start_ms + self.elapsed_ms.load(Ordering::Acquire)
+        /// Moves both times forward.
+        pub fn advance(&self, by: Duration) {
+            self.elapsed_ms.fetch_add(by.as_millis() as u64, Ordering::AcqRel);
+        }
     }
 
-    fn elapsed(&self) -> Duration {
-        Duration::from_millis(self.elapsed_ms.load(Ordering::Acquire))
+    impl Clock for ManualClock {
+        fn wall_ms(&self) -> u64 {
+            self.start_ms + self.elapsed_ms.load(Ordering::Acquire)
+        }
+
+        fn elapsed(&self) -> Duration {
+            Duration::from_millis(self.elapsed_ms.load(Ordering::Acquire))
+        }
     }
 }

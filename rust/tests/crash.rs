@@ -38,7 +38,7 @@ type Name = (&'static str, u32, u64);
 
 /// What a store was asked to keep, and what it promised.
 #[derive(Default)]
-struct Durabilityl {
+struct Model {
     /// Appended messages in log order, with the position after each.
     appended: Vec<(Name, Vec<u8>, PhysicalOffset)>,
     /// How many of them were acknowledged when the world stopped.
@@ -47,7 +47,7 @@ struct Durabilityl {
     begins: (u64, u64),
 }
 
-impl Durabilityl {
+impl Model {
     /// Runs a workload until it ends or the world stops. The store is left as the crash finds it.
     fn run(&mut self, disk: &SimDisk, steps: &[Step], durability: Durability, clock: &Arc<ManualClock>) {
         let start = || open_with(durability, disk.shared(), clock).ok();
@@ -168,7 +168,7 @@ fn crash(steps: &[Step], durability: Durability, at: u64, survival: Survival, se
     let disk = SimDisk::new();
     disk.freeze_at(at);
     let clock = clock();
-    let mut model = Durabilityl::default();
+    let mut model = Model::default();
     model.run(&disk, steps, durability, &clock);
     let mut disk = disk.crash(survival, seed);
 
@@ -231,7 +231,7 @@ fn enumerate(durability: Durability) {
     let (mut states, mut doubles) = (0, 0);
     for (name, steps) in WORKLOADS {
         let disk = SimDisk::new();
-        let mut model = Durabilityl::default();
+        let mut model = Model::default();
         model.run(&disk, steps, durability, &clock());
         assert!(!model.appended.is_empty(), "{name}: the workload works");
         let operations = disk.operations();
@@ -256,7 +256,7 @@ fn a_crash_in_async_mode_takes_only_the_end_of_the_log() {
 }
 
 /// Opens a store that was left by a failure, appends, and counts what is acknowledged.
-fn go_on(disk: &SimDisk, model: &mut Durabilityl, durability: Durability, clock: &Arc<ManualClock>) {
+fn go_on(disk: &SimDisk, model: &mut Model, durability: Durability, clock: &Arc<ManualClock>) {
     let store = open_with(durability, disk.shared(), clock).expect("the disk works again");
     let survived = model.check(&store, model.acknowledged, "the same machine");
     model.forget_lost(survived);
@@ -273,7 +273,7 @@ fn an_operation_that_fails_makes_no_false_acknowledgement() {
     for durability in Durability::ALL {
         for (name, steps) in WORKLOADS {
             let disk = SimDisk::new();
-            Durabilityl::default().run(&disk, steps, durability, &clock());
+            Model::default().run(&disk, steps, durability, &clock());
             for operation in 0..disk.operations() {
                 let kinds = [io::ErrorKind::Other, io::ErrorKind::StorageFull];
                 let all = kinds.iter().flat_map(|kind| [false, true].map(|is_lasting| (*kind, is_lasting)));
@@ -285,7 +285,7 @@ fn an_operation_that_fails_makes_no_false_acknowledgement() {
                     let disk = SimDisk::new();
                     disk.set_fault(Fault { operation, is_lasting, kind });
                     let clock = clock();
-                    let mut model = Durabilityl::default();
+                    let mut model = Model::default();
                     model.run(&disk, steps, durability, &clock);
                     faults += 1;
                     // A new process on the same machine, with pages in memory that never reached the disk.

@@ -12,6 +12,7 @@
 pub mod file_name;
 mod os;
 pub mod region;
+#[cfg(feature = "simulation")]
 pub mod simulated;
 
 use std::io;

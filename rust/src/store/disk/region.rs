@@ -21,7 +21,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use memmap2::{Advice, MmapMut, MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// A mapping of the first `len` bytes of a file, or of plain memory.
 #[derive(Clone, Debug)]
@@ -46,19 +46,6 @@ impl Region {
     /// Maps the first `len` bytes of `file` for reading.
     pub fn read_only(file: &File, len: usize) -> io::Result<Self> {
         Ok(Self::of(MmapOptions::new().len(len).map_raw_read_only(file)?, false))
-    }
-
-    /// A copy of `bytes` with no file behind it, read-only but for [`write_through`](Self::write_through), for the
-    /// simulated disk.
-    pub fn copy_of(bytes: &[u8]) -> io::Result<Self> {
-        let mut memory = MmapMut::map_anon(bytes.len())?;
-        memory.copy_from_slice(bytes);
-        Ok(Self::of(memory.into(), false))
-    }
-
-    /// Zeroed memory with no file behind it, for the simulated disk.
-    pub fn anonymous(len: usize) -> io::Result<Self> {
-        Ok(Self::of(MmapMut::map_anon(len)?.into(), true))
     }
 
     fn of(memory: MmapRaw, is_writable: bool) -> Self {
@@ -136,6 +123,23 @@ impl Region {
     /// Tells the kernel that `range` will be read soon.
     pub fn will_need(&self, range: Range<usize>) -> io::Result<()> {
         self.map.memory.advise_range(Advice::WillNeed, range.start, range.len())
+    }
+}
+
+/// Memory of the simulated disk.
+#[cfg(feature = "simulation")]
+impl Region {
+    /// A copy of `bytes` with no file behind it, read-only but for [`write_through`](Self::write_through), for the
+    /// simulated disk.
+    pub fn copy_of(bytes: &[u8]) -> io::Result<Self> {
+        let mut memory = memmap2::MmapMut::map_anon(bytes.len())?;
+        memory.copy_from_slice(bytes);
+        Ok(Self::of(memory.into(), false))
+    }
+
+    /// Zeroed memory with no file behind it, for the simulated disk.
+    pub fn anonymous(len: usize) -> io::Result<Self> {
+        Ok(Self::of(memmap2::MmapMut::map_anon(len)?.into(), true))
     }
 
     /// The bytes as a device would see them at this moment. Only the simulated disk reads memory this way.
