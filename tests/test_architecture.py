@@ -46,7 +46,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "_native": frozenset(),
     "errors": frozenset(),
     "clock": frozenset(),
-    "config": frozenset({"errors"}),
+    "config": frozenset({"errors", "_native"}),
     "message": _GROUND,
     "protocol": _GROUND | {"message"},
     "remoting": _WIRE,

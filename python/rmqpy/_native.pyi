@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self, final
 
+from rmqpy.config.broker import BrokerConfig
+from rmqpy.config.store import StoreConfig
 from rmqpy.message import Body, MessageQueue, SendResult
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "Store",
     "__version__",
     "attach_count",
+    "store_settings",
 ]
 
 __version__: str
@@ -43,6 +46,9 @@ def attach_count() -> int:
     Hot requests are served without any: the figure stands still while messages are sent and pulled.
     """
 
+def store_settings() -> dict[str, tuple[int, int, int, str]]:
+    """Default, lowest and highest value, and unit of each number that a store checks, by its key in broker.conf."""
+
 # --------------------------------------------------------------------------------------------------------------
 # Broker: store, metadata, offsets, server
 # --------------------------------------------------------------------------------------------------------------
@@ -51,24 +57,12 @@ def attach_count() -> int:
 class Store:
     """A message store directory, opened by one process.
 
-    The constructor only remembers its arguments. `open` takes the lock, recovers and starts the store's threads.
+    The constructor only remembers the configuration. `open` takes the lock, recovers and starts the store's threads.
     Sizes are bytes, times are milliseconds since the epoch, offsets are queue offsets unless called `physical`.
     """
 
-    def __new__(
-        cls,
-        root: str,
-        *,
-        segment_bytes: int = 1 << 30,
-        queue_file_bytes: int = 6_000_000,
-        index_slots: int = 5_000_000,
-        index_entries: int = 20_000_000,
-        durability: Literal["memory", "page_cache", "disk", "disk_mapped"] = "page_cache",
-        flush_interval_ms: int = 50,
-        index_enabled: bool = True,
-        delay_levels_ms: Sequence[int] | None = None,
-        in_memory_percent: int = 40,
-    ) -> Self: ...
+    def __new__(cls, config: StoreConfig) -> Self:
+        """Raises `ConfigError` naming the key that is out of its bounds."""
     def open(self) -> None:
         """Lock, recover and start. Blocks with the interpreter released.
 
@@ -100,21 +94,8 @@ class Store:
         """Records whose key hash matches, newest first; the index's last update time and physical offset."""
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues; bytes in the log stay until their segment expires."""
-    def retain(
-        self,
-        *,
-        reserved_ms: int,
-        delete_hours: Sequence[int],
-        utc_offset_ms: int,
-        expire_percent: int,
-        force_percent: int | None,
-        full_percent: int,
-    ) -> None:
-        """Set how long messages are kept and what a full disk means; before the first call: 72 h, deleted at 4 UTC.
-
-        Percents are shares of the disk in use: from `expire_percent` on expired files go at any hour, from
-        `force_percent` on the oldest goes whether it has expired or not, from `full_percent` on messages are refused.
-        """
+    def retain(self, config: StoreConfig, utc_offset_ms: int) -> None:
+        """Set how long messages are kept and what a full disk means; before the first call hours are UTC."""
     def delete_expired(self) -> int:
         """Delete expired files of the log now, whatever the hour, and what queues and index hold of them.
 
@@ -145,14 +126,7 @@ class StoppedStore:
     `StoreError` when a broker has the store open, and where there is none.
     """
 
-    def __new__(
-        cls,
-        root: str | os.PathLike[str],
-        *,
-        index_slots: int = 5_000_000,
-        index_entries: int = 20_000_000,
-        exclusive: bool = False,
-    ) -> Self:
+    def __new__(cls, config: StoreConfig, *, exclusive: bool = False) -> Self:
         """Readers share a store; `rebuild_index` wants it exclusively."""
     def progress(self) -> tuple[int, int]:
         """Bytes of the log that another thread has gone through, and bytes in all."""
@@ -181,14 +155,7 @@ class StoppedStore:
         them is no record: begin, end and reason. `offsets` are queue offsets, the second one not included."""
     def rebuild_index(self) -> int:
         """Replace the index by one with every key of the log. How many records it was made of."""
-    def copy(
-        self,
-        target: str | os.PathLike[str],
-        *,
-        topics: Sequence[str] | None = None,
-        queue_file_bytes: int = 6_000_000,
-        delay_levels_ms: Sequence[int] | None = None,
-    ) -> dict[str, int]:
+    def copy(self, target: str | os.PathLike[str], *, topics: Sequence[str] | None = None) -> dict[str, int]:
         """Write the whole records, of `topics` or of all, to a store of their own; `config` is copied as it is.
 
         The keys are `records`, `bytes`, `left_out` (other or deleted topics), `gaps` and `gap_bytes`.
@@ -201,23 +168,7 @@ class Metadata:
     Every change is published whole before the call returns; requests in flight see the old or the new value.
     """
 
-    def __new__(
-        cls,
-        *,
-        cluster: str,
-        broker: str,
-        broker_id: int = 0,
-        store_host: str,
-        region: str = ...,
-        trace_on: bool = True,
-        permission: int = 6,
-        message_bytes_max: int = 4 << 20,
-        pull_messages_max: int = 4096,
-        pull_bytes_max: int = 4 << 20,
-        long_polling: bool = True,
-        short_polling_ms: int = 1000,
-        auto_create_topics: bool = True,
-    ) -> Self:
+    def __new__(cls, config: BrokerConfig, store_host: str) -> Self:
         """`store_host` is `ip:port` as written into records and message ids."""
     def put_topic(
         self,

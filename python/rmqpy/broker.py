@@ -183,13 +183,13 @@ class Broker:
 
     async def _recover(self, config: BrokerConfig) -> _Parts:
         """Everything that was on the disk, as far as it survived."""
-        store = _store(config)
+        store = Store(config.store)
         # In a thread: the disk must not hold up a name server on the same loop.
         self._started.push_async_callback(asyncio.to_thread, store.close)
         await _open(store, self._progress)
         log_events(store)
         retain(store, config.store, self._clock)
-        metadata, offsets = self._metadata(config), Offsets()
+        metadata, offsets = Metadata(config, _numeric(self._host, self._port)), Offsets()
         folder = Path(config.store.folder) / "config"
         topics = Topics(folder / "topics.json", metadata, built_in_topics(config), self._clock)
         groups = Groups(folder / "subscriptionGroup.json", metadata, self._clock)
@@ -324,38 +324,6 @@ class Broker:
             replica_address=f"{replica_host}:{config.replica_port or self._port + 1}",
             zone=config.zone or None,
         )
-
-    def _metadata(self, config: BrokerConfig) -> Metadata:
-        return Metadata(
-            cluster=config.cluster,
-            broker=config.name,
-            store_host=_numeric(self._host, self._port),
-            region=config.region,
-            trace_on=config.trace_on,
-            permission=config.permission,
-            message_bytes_max=config.store.message_bytes_max,
-            pull_messages_max=config.pull_messages_max,
-            pull_bytes_max=config.pull_bytes_max,
-            long_polling=config.long_polling,
-            short_polling_ms=config.short_polling_ms,
-            auto_create_topics=config.auto_create_topics,
-        )
-
-
-def _store(config: BrokerConfig) -> Store:
-    store = config.store
-    return Store(
-        store.folder,
-        segment_bytes=store.segment_bytes,
-        queue_file_bytes=store.queue_file_bytes,
-        index_slots=store.index_slots,
-        index_entries=store.index_entries,
-        durability=store.durability,
-        flush_interval_ms=store.flush_interval_ms,
-        index_enabled=store.is_indexed,
-        delay_levels_ms=store.delays_ms,
-        in_memory_percent=store.in_memory_percent,
-    )
 
 
 async def _open(store: Store, tell: Callable[[str], None]) -> None:

@@ -292,6 +292,29 @@ fn a_folder_remembers_the_sizes_of_its_files() {
 }
 
 #[test]
+fn files_may_have_any_size_as_those_of_apache_do() {
+    for is_clean in [true, false] {
+        let disk = SimDisk::new();
+        let sizes = || Options { segment_bytes: 70_001, queue_file_bytes: 20 * 8 - 1, ..options("/store") };
+        let store = open(disk.shared(), sizes(), clock()).expect("opens");
+        fill(&store);
+        fill(&store);
+        store.flush().expect("a working disk");
+        if is_clean {
+            stop(store)
+        } else {
+            kill(store)
+        }
+        let store = open(disk.shared(), sizes(), clock()).expect("opens");
+        assert_eq!(read_all(&store, "bulk", 0).len(), 6);
+        for (folder, size) in [("commitlog", 70_001), ("consumequeue/bulk/0", 160)] {
+            let files = disk.list(&Path::new("/store").join(folder)).expect("a directory");
+            assert!(!files.is_empty() && files.iter().all(|file| file.size == size), "{files:?}");
+        }
+    }
+}
+
+#[test]
 fn a_deleted_topic_begins_at_zero_again_and_stays_so() {
     for is_clean in [true, false] {
         let disk = SimDisk::new();

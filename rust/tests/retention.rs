@@ -13,12 +13,22 @@ use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::disk::{Disk, OsDisk, Space};
 use rmqpy::store::{Event, Get, GetResult, GetStatus, Options, PutError, Retention, Store};
-use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, put, read_all, sample};
+use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, put, read_all, sample};
 
 const BIG: Sample = sample("bulk", 0, 20_000);
 const TINY: Sample = sample("tiny", 0, 10);
 const RARE: Sample = sample("rare", 0, 10);
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// Kept for three days, deleted at four, or at any hour when three quarters of the disk are in use.
+fn rule() -> Retention {
+    let reserved_ms = (72 * HOUR).as_millis() as u64;
+    Retention { reserved_ms, delete_hours: vec![4], expire_percent: 75, ..Retention::default() }
+}
+
+fn options(root: impl AsRef<Path>) -> Options {
+    Options { retention: rule(), ..store_model::options(root) }
+}
 
 /// Fills `files` files of the log with messages of this moment; `TINY` is in every one of them.
 fn fill(store: &Store, files: u64) {
@@ -138,7 +148,7 @@ fn a_disk_that_is_short_lets_expired_files_go_at_any_hour_and_a_full_one_others_
         (85, Some(85), false, 3),
     ] {
         let (disk, clock) = (SimDisk::new(), clock());
-        let retention = Retention { force_percent, full_percent: 90, ..Retention::default() };
+        let retention = Retention { force_percent, full_percent: 90, ..rule() };
         let options = Options { retention, ..options("/store") };
         let store = open(disk.shared(), options, clock.clone()).expect("opens");
         fill(&store, 3);
@@ -175,14 +185,10 @@ fn a_rule_that_changes_counts_from_then_on_and_a_disk_with_room_takes_messages_a
     clock.advance(2 * HOUR);
     settle(&store, &clock);
     assert_eq!(store.range().0, PhysicalOffset(0));
-    store.retain(Retention {
-        reserved_ms: 3_600_000,
-        delete_hours: (0..24).collect(),
-        ..Retention::default()
-    });
+    store.retain(Retention { reserved_ms: 3_600_000, delete_hours: (0..24).collect(), ..rule() });
     settle(&store, &clock);
     assert_eq!(store.range().0.0 / SEGMENT_BYTES, 2);
-    store.retain(Retention { full_percent: 50, ..Retention::default() });
+    store.retain(Retention { full_percent: 50, ..rule() });
     for (free, is_taken) in [(40, false), (60, true), (49, false), (51, true)] {
         disk.set_space(Space { free: free << 30, total: 100 << 30 });
         settle(&store, &clock);
@@ -195,7 +201,7 @@ fn a_rule_that_changes_counts_from_then_on_and_a_disk_with_room_takes_messages_a
 #[test]
 fn readers_and_appends_are_not_disturbed_by_files_that_go() {
     let folder = Folder::new("retention");
-    let retention = Retention { reserved_ms: 0, expire_percent: 0, ..Retention::default() };
+    let retention = Retention { reserved_ms: 0, expire_percent: 0, ..rule() };
     let options = Options { retention, threads: true, ..options(folder.0.join("store")) };
     let store = open(OsDisk::shared(), options, SystemClock::shared()).expect("opens");
     put(&store, &[BIG], false);

@@ -128,14 +128,12 @@ def test_a_bad_value_names_what_was_expected(setting: Mapping[str, str], reason:
     ],
 )
 def test_three_keys_choose_a_durability_that_the_store_knows(
-    flush: str, switch: str | None, durability: str, tmp_path: Path
+    flush: str, switch: str | None, durability: str
 ) -> None:
     given = {"flushDiskType": flush} | ({switch: "true"} if switch else {})
     config, _ = broker.read(given)
     assert config.store.durability == durability
-    Store(str(tmp_path), durability=config.store.durability)
-    with pytest.raises(ValueError, match="durability"):
-        Store(str(tmp_path), durability=flush)  # type: ignore[arg-type]
+    Store(config.store)
 
 
 def check_addresses(given: Mapping[str, str], *, listen: str, advertised: str, is_open: bool) -> None:

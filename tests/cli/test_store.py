@@ -11,6 +11,7 @@ import pytest
 import rmqpy
 from rmqpy import cli
 from rmqpy._native import StoppedStore
+from rmqpy.config.store import StoreConfig
 from rmqpy.errors import StoreError
 from rmqpy.server import Standalone
 
@@ -103,7 +104,8 @@ def test_a_store_that_is_open_is_refused_and_one_in_use_keeps_a_broker_out(data:
             code, out, err = run(name, data)
             assert (code, out) == (1, "")
             assert "locked by another broker" in err
-    held, second = StoppedStore(data / "store"), StoppedStore(data / "store")
+    config = StoreConfig(root=str(data / "store"))
+    held, second = StoppedStore(config), StoppedStore(config)
     with pytest.raises(StoreError, match="locked"), serving(data):
         pass
     assert run("index-rebuild", data)[0] == 1

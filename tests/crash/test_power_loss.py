@@ -20,6 +20,7 @@ from crash.killable import Broker
 from crash.loopback import Image, Unavailable
 from crash.traffic import Acknowledged, audit, load_until, read_topic, survivors
 from rmqpy._native import StoppedStore
+from rmqpy.config.store import StoreConfig
 
 LOSSES = int(os.environ.get("RMQPY_POWER_LOSSES", "2"))
 
@@ -68,7 +69,7 @@ async def test_power_losses_take_nothing_that_was_promised_to_the_disk(disk: Ima
 
 def assert_sound(disk: Image) -> None:
     """There is nothing wrong that the next start would not mend."""
-    store = StoppedStore(disk.mount_point / "store", index_entries=200_000)
+    store = StoppedStore(StoreConfig(root=str(disk.mount_point / "store"), index_entries=200_000))
     try:
         report = store.verify()
         assert not report["damage"], report["findings"]

@@ -26,7 +26,6 @@ from rmqpy.cli.settings import config_option, settings_argument
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage, StoppedStore
-    from rmqpy.config.store import StoreConfig
 
 _Result = TypeVar("_Result")
 
@@ -64,7 +63,6 @@ class _Opened(NamedTuple):
 
     native: "StoppedStore"
     root: Path
-    config: "StoreConfig"
 
 
 def with_store(*, exclusive: bool = False) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
@@ -82,15 +80,10 @@ def with_store(*, exclusive: bool = False) -> Callable[[Callable[..., _Result]],
             from rmqpy.config.broker import load
 
             root = path if (path / "commitlog").is_dir() or not (path / "store").is_dir() else path / "store"
-            store = load(config, settings | {"storePathRootDir": str(root)}).config.store
-            native = StoppedStore(
-                str(root),
-                index_slots=store.index_slots,
-                index_entries=store.index_entries,
-                exclusive=exclusive,
-            )
+            written_by = load(config, settings | {"storePathRootDir": str(root)}).config
+            native = StoppedStore(written_by.store, exclusive=exclusive)
             try:
-                return command(store=_Opened(native, root, store), **given)
+                return command(store=_Opened(native, root), **given)
             finally:
                 native.release()
 
@@ -231,12 +224,7 @@ def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
     copied = _watched(
         store.native,
         "copy",
-        lambda: store.native.copy(
-            target.absolute(),
-            topics=topics or None,
-            queue_file_bytes=store.config.queue_file_bytes,
-            delay_levels_ms=store.config.delays_ms,
-        ),
+        lambda: store.native.copy(target.absolute(), topics=topics or None),
     )
     return Result({"path": str(target), **copied}, 1 if copied["gaps"] else 0)
 

@@ -1,6 +1,7 @@
 """Configuration of the message store: the keys of `broker.conf` that decide what lies on the disk.
 
-Sizes of files are part of a folder: they must equal those it was created with.
+Sizes of files are part of a folder: it remembers those of the log and of the queues, those of the index must equal the
+ones it was created with. Default and bounds of a number that the native store checks are taken from there.
 """
 
 from __future__ import annotations
@@ -8,19 +9,28 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from rmqpy._native import store_settings
 from rmqpy.config.keys import Settings, key
 from rmqpy.errors import ConfigError
 
 ASYNC_FLUSH = "ASYNC_FLUSH"
 SYNC_FLUSH = "SYNC_FLUSH"
 
-#: Delay levels at most; each is a queue.
-DELAY_LEVELS_MAX: Final = 128
+_NUMBERS: Final = store_settings()
+_DELAY_LEVELS: Final = "messageDelayLevel"
+#: Delay levels at least and at most; each is a queue.
+DELAY_LEVELS_MIN, DELAY_LEVELS_MAX = _NUMBERS[_DELAY_LEVELS][1:3]
 _HOURS: Final = 24
 _DELAY: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _number(wire: str, doc: str) -> Any:
+    """Declare a number that the native store checks."""
+    default, low, high, unit = _NUMBERS[wire]
+    return key(wire, default, doc, unit=unit, low=low, high=high)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,13 +44,9 @@ class StoreConfig(Settings):
         "Whether a send is answered when the bytes are in the page cache or when they are on the disk.",
         choices=(ASYNC_FLUSH, SYNC_FLUSH),
     )
-    flush_interval_ms: int = key(
+    flush_interval_ms: int = _number(
         "flushIntervalCommitLog",
-        50,
         "Longest time ASYNC_FLUSH leaves bytes off the disk; Apache's default is 500.",
-        unit="ms",
-        low=1,
-        high=60_000,
     )
     has_transient_pool: bool = key(
         "transientStorePoolEnable",
@@ -53,37 +59,20 @@ class StoreConfig(Settings):
         False,
         "SYNC_FLUSH writes through a mapping of the file, as Apache's broker does, and takes longer for it.",
     )
-    segment_bytes: int = key(
-        "mappedFileSizeCommitLog",
-        1 << 30,
-        "Size of one commit log file; small ones are for tests.",
-        unit="bytes",
-        low=1 << 16,
-        high=1 << 31,
+    segment_bytes: int = _number(
+        "mappedFileSizeCommitLog", "Size of one commit log file; small ones are for tests."
     )
-    queue_file_bytes: int = key(
+    queue_file_bytes: int = _number(
         "mappedFileSizeConsumeQueue",
-        300_000 * 20,
         "Size of one consume queue file, rounded up to whole entries of 20 bytes.",
-        unit="bytes",
-        low=20,
-        high=1 << 30,
     )
     is_indexed: bool = key("messageIndexEnable", True, "Whether messages can be found by key.")
-    index_slots: int = key(
-        "maxHashSlotNum", 5_000_000, "Hash slots of one index file.", unit="slots", low=1, high=1 << 28
-    )
-    index_entries: int = key(
-        "maxIndexNum", 20_000_000, "Keys one index file holds.", unit="entries", low=2, high=1 << 28
-    )
-    in_memory_percent: int = key(
+    index_slots: int = _number("maxHashSlotNum", "Hash slots of one index file.")
+    index_entries: int = _number("maxIndexNum", "Keys one index file holds.")
+    in_memory_percent: int = _number(
         "accessMessageInMemoryMaxRatio",
-        40,
         "Part of the memory that the newest messages may lie in: a new group begins at 0 where a whole queue is in it, "
         "and a quarter of it is read without a detour through the thread that waits for the disk.",
-        unit="percent",
-        low=0,
-        high=100,
     )
     message_bytes_max: int = key(
         "maxMessageSize", 4 << 20, "Largest body of a message.", unit="bytes", low=1, high=15 << 20
@@ -140,7 +129,7 @@ class StoreConfig(Settings):
     )
 
     delay_levels: str = key(
-        "messageDelayLevel",
+        _DELAY_LEVELS,
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "The delays that a message may ask for by number, from 1 on, in s, m, h or d; also ms, which Apache's broker "
         "does not know.",
@@ -155,8 +144,9 @@ class StoreConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (1 <= len(self.delays_ms) <= DELAY_LEVELS_MAX):
-            raise ConfigError(f"messageDelayLevel: there must be from 1 to {DELAY_LEVELS_MAX} levels")
+        if not (DELAY_LEVELS_MIN <= len(self.delays_ms) <= DELAY_LEVELS_MAX):
+            bounds = f"from {DELAY_LEVELS_MIN} to {DELAY_LEVELS_MAX}"
+            raise ConfigError(f"{_DELAY_LEVELS}: there must be {bounds} levels")
         if not self.delete_hours:
             raise ConfigError("deleteWhen: there must be an hour")
         if self.has_transient_pool and self.is_sync_mapped:

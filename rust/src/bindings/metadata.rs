@@ -1,13 +1,12 @@
 //! `Metadata`: the way down for topics, groups and subscriptions.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::dataplane::metadata::{Group, Identity, Metadata, Subscription, Subscriptions, Topic};
+use super::config;
+use crate::dataplane::metadata::{Group, Metadata, Subscription, Subscriptions, Topic};
 use crate::message::tag::TagFilter;
 
 /// What the data plane may know.
@@ -19,42 +18,9 @@ pub struct PyMetadata {
 #[pymethods]
 impl PyMetadata {
     #[new]
-    #[pyo3(signature = (*, cluster, broker, store_host, broker_id=0, region="DefaultRegion".to_owned(), trace_on=true,
-        permission=6, message_bytes_max=4 << 20, pull_messages_max=4096, pull_bytes_max=4 << 20, long_polling=true,
-        short_polling_ms=1000, auto_create_topics=true))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
-    fn new(
-        cluster: String,
-        broker: String,
-        store_host: &str,
-        broker_id: u64,
-        region: String,
-        trace_on: bool,
-        permission: u8,
-        message_bytes_max: usize,
-        pull_messages_max: u32,
-        pull_bytes_max: usize,
-        long_polling: bool,
-        short_polling_ms: u64,
-        auto_create_topics: bool,
-    ) -> PyResult<Self> {
-        let store_host: SocketAddr = store_host
-            .parse()
-            .map_err(|_| PyValueError::new_err(format!("store_host must be ip:port, not {store_host:?}")))?;
-        let identity = Identity {
-            cluster,
-            broker,
-            broker_id,
-            store_host,
-            region,
-            is_trace_on: trace_on,
-            message_bytes_max,
-            pull_messages_max,
-            pull_bytes_max,
-            is_long_polling: long_polling,
-            short_polling_ms,
-            is_auto_create_topics: auto_create_topics,
-        };
+    fn new(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<Self> {
+        let identity = config::identity(config, store_host)?;
+        let permission = config::field(config, "permission")?;
         Ok(Self { metadata: Arc::new(Metadata::new(identity, permission)) })
     }
 

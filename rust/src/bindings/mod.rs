@@ -8,6 +8,7 @@ mod call;
 mod client;
 mod columns;
 mod completions;
+mod config;
 mod decode_failure;
 mod errors;
 mod ext;
@@ -31,6 +32,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(server::attach_count, module)?)?;
+    module.add_function(wrap_pyfunction!(config::store_settings, module)?)?;
     module.add_class::<store::PyStore>()?;
     module.add_class::<stopped_store::PyStoppedStore>()?;
     module.add_class::<metadata::PyMetadata>()?;

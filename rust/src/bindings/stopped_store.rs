@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use super::config::store_options;
 use super::errors::raise;
 use super::received::ReceivedMessage;
 use crate::clock::SystemClock;
@@ -22,8 +23,7 @@ use crate::store::{Options, StoreError};
 /// See `_native.pyi`.
 #[pyclass(name = "StoppedStore", module = "rmqpy._native", frozen)]
 pub struct PyStoppedStore {
-    root: PathBuf,
-    shape: Shape,
+    options: Options,
     store: Mutex<Option<Arc<StoppedStore>>>,
 }
 
@@ -36,23 +36,24 @@ impl PyStoppedStore {
     fn held(&self) -> PyResult<Arc<StoppedStore>> {
         self.store.lock().clone().ok_or_else(|| raise("StoreError", "the store has been released"))
     }
+
+    /// Size of the index files.
+    fn shape(&self) -> Shape {
+        Shape { slots: self.options.index_slots as usize, entries: self.options.index_entries as usize }
+    }
 }
 
 #[pymethods]
 impl PyStoppedStore {
     #[new]
-    #[pyo3(signature = (root, *, index_slots=5_000_000, index_entries=20_000_000, exclusive=false))]
-    fn new(root: PathBuf, index_slots: u32, index_entries: u32, exclusive: bool) -> PyResult<Self> {
+    #[pyo3(signature = (config, *, exclusive=false))]
+    fn new(config: &Bound<'_, PyAny>, exclusive: bool) -> PyResult<Self> {
+        let options = store_options(config)?;
         let held = match exclusive {
-            true => StoppedStore::hold_exclusively(&root, OsDisk::shared()),
-            false => StoppedStore::hold(&root, OsDisk::shared()),
+            true => StoppedStore::hold_exclusively(&options.root, OsDisk::shared()),
+            false => StoppedStore::hold(&options.root, OsDisk::shared()),
         };
-        let store = Mutex::new(Some(Arc::new(held.map_err(failure)?)));
-        Ok(Self {
-            root,
-            shape: Shape { slots: index_slots as usize, entries: index_entries as usize },
-            store,
-        })
+        Ok(Self { options, store: Mutex::new(Some(Arc::new(held.map_err(failure)?))) })
     }
 
     fn progress(&self) -> PyResult<(u64, u64)> {
@@ -67,7 +68,7 @@ impl PyStoppedStore {
     fn verify<'py>(&self, py: Python<'py>, topics: Option<Vec<String>>) -> PyResult<Bound<'py, PyDict>> {
         let store = self.held()?;
         let topics: Option<HashSet<String>> = topics.map(|topics| topics.into_iter().collect());
-        let report = py.detach(|| store.verify(topics.as_ref(), self.shape)).map_err(failure)?;
+        let report = py.detach(|| store.verify(topics.as_ref(), self.shape())).map_err(failure)?;
         described(py, &report)
     }
 
@@ -131,26 +132,18 @@ impl PyStoppedStore {
 
     fn rebuild_index(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.held()?;
-        py.detach(|| store.rebuild_index(self.shape, &SystemClock::shared())).map_err(failure)
+        py.detach(|| store.rebuild_index(self.shape(), &SystemClock::shared())).map_err(failure)
     }
 
-    #[pyo3(signature = (target, *, topics=None, queue_file_bytes=6_000_000, delay_levels_ms=None))]
+    #[pyo3(signature = (target, *, topics=None))]
     fn copy(
         &self,
         py: Python<'_>,
         target: PathBuf,
         topics: Option<Vec<String>>,
-        queue_file_bytes: u64,
-        delay_levels_ms: Option<Vec<u64>>,
     ) -> PyResult<HashMap<&'static str, u64>> {
         let store = self.held()?;
-        let mut options = Options::new(target);
-        options.queue_file_bytes = queue_file_bytes;
-        options.index_slots = self.shape.slots as u32;
-        options.index_entries = self.shape.entries as u32;
-        if let Some(levels) = delay_levels_ms {
-            options.delay_levels_ms = levels;
-        }
+        let options = Options { root: target, ..self.options.clone() };
         let topics: Option<HashSet<String>> = topics.map(|topics| topics.into_iter().collect());
         let copied =
             py.detach(|| store.copy(options, topics.as_ref(), SystemClock::shared())).map_err(failure)?;
@@ -164,7 +157,7 @@ impl PyStoppedStore {
     }
 
     fn __repr__(&self) -> String {
-        format!("StoppedStore({:?})", self.root)
+        format!("StoppedStore({:?})", self.options.root)
     }
 }
 

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::config;
 use super::errors::raise;
 use crate::clock::SystemClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::disk::OsDisk;
 use crate::store::{
-    Boundary, ConsumeQueue, Durability, Options, QueueArrivals, RecoveryPhase, RecoveryProgress, Retention,
-    Store, StoreError,
+    Boundary, ConsumeQueue, Options, QueueArrivals, RecoveryPhase, RecoveryProgress, Store, StoreError,
 };
 
 /// A message store directory, opened by one process.
@@ -47,37 +46,8 @@ impl PyStore {
 #[pymethods]
 impl PyStore {
     #[new]
-    #[pyo3(signature = (root, *, segment_bytes=1 << 30, queue_file_bytes=6_000_000, index_slots=5_000_000,
-        index_entries=20_000_000, durability="page_cache", flush_interval_ms=50, index_enabled=true,
-        delay_levels_ms=None, in_memory_percent=40))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
-    fn new(
-        root: &str,
-        segment_bytes: u64,
-        queue_file_bytes: u64,
-        index_slots: u32,
-        index_entries: u32,
-        durability: &str,
-        flush_interval_ms: u64,
-        index_enabled: bool,
-        delay_levels_ms: Option<Vec<u64>>,
-        in_memory_percent: u64,
-    ) -> PyResult<Self> {
-        let mut options = Options::new(root);
-        options.segment_bytes = segment_bytes;
-        options.queue_file_bytes = queue_file_bytes;
-        options.index_slots = index_slots;
-        options.index_entries = index_entries;
-        options.index_enabled = index_enabled;
-        options.durability = Durability::ALL
-            .into_iter()
-            .find(|known| known.name() == durability)
-            .ok_or_else(|| PyValueError::new_err(format!("{durability:?} is no durability")))?;
-        options.flush_interval_ms = flush_interval_ms;
-        options.in_memory_percent = in_memory_percent;
-        if let Some(levels) = delay_levels_ms {
-            options.delay_levels_ms = levels;
-        }
+    fn new(config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let options = config::store_options(config)?;
         Ok(Self { options, progress: RecoveryProgress::default(), store: Mutex::new(None) })
     }
 
@@ -202,26 +172,8 @@ impl PyStore {
         py.detach(|| store.delete_topic(topic)).map_err(failure)
     }
 
-    #[pyo3(signature = (*, reserved_ms, delete_hours, utc_offset_ms, expire_percent, force_percent, full_percent))]
-    fn retain(
-        &self,
-        reserved_ms: u64,
-        delete_hours: Vec<u8>,
-        utc_offset_ms: i64,
-        expire_percent: u8,
-        force_percent: Option<u8>,
-        full_percent: u8,
-    ) -> PyResult<()> {
-        let free_bytes_min = self.options.retention.free_bytes_min;
-        self.opened()?.retain(Retention {
-            reserved_ms,
-            delete_hours,
-            utc_offset_ms,
-            expire_percent,
-            force_percent,
-            full_percent,
-            free_bytes_min,
-        });
+    fn retain(&self, config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<()> {
+        self.opened()?.retain(config::retention(config, utc_offset_ms)?);
         Ok(())
     }
 

@@ -31,13 +31,8 @@ pub enum StoreError {
         expected: String,
     },
     /// An option is out of its bounds.
-    #[error("{option}: {reason}")]
-    Option {
-        /// Name of the option.
-        option: &'static str,
-        /// The rule it breaks.
-        reason: String,
-    },
+    #[error("{0}")]
+    Option(String),
     /// The store has refused writes since an earlier failure; open it again.
     #[error("the store refuses writes: {reason}")]
     ReadOnly {

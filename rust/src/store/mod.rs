@@ -79,6 +79,7 @@ pub use log::commit_log::{CommitLog, Put, Stored};
 pub use log::dispatcher::Arrivals;
 pub use lookup::{Boundary, Get, GetResult, GetStatus, QUERY_RECORDS_MAX, QueryResult};
 pub use options::Options;
+pub(crate) use options::Setting;
 pub use recovery::progress::{RecoveryPhase, RecoveryProgress};
 pub use retention::{Deletable, Retention};
 

@@ -89,7 +89,6 @@ impl Store {
             Arc::clone(&flush),
             expiry,
             checkpoint_files,
-            &options,
             recovered.checkpoint,
         ));
         let in_memory_bytes = memory_bytes() / 100 * options.in_memory_percent;

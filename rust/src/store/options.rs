@@ -1,5 +1,10 @@
-//! Options: the few values the store needs, checked by themselves.
+//! Store options: the few values a store needs, and the bounds of those that an operator sets.
+//!
+//! A bound stands here and nowhere else. Python's configuration takes default, bounds and unit of a number from
+//! [`Options::settings`], and so do the documents.
 
+use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use crate::store::derived::queue::unit::UNIT_BYTES;
@@ -7,17 +12,30 @@ use crate::store::durability::Durability;
 use crate::store::error::StoreError;
 use crate::store::retention::Retention;
 
-/// Delay levels at most; Apache's list has 18, and each is a queue.
-const DELAY_LEVELS_MAX: usize = 128;
+/// A number that an operator sets, and what it may be.
+pub(crate) struct Setting {
+    /// Its key in `broker.conf`, by which an error names it.
+    pub key: &'static str,
+    pub value: u64,
+    pub bounds: RangeInclusive<u64>,
+    pub unit: &'static str,
+}
 
-/// Settings of a store; sizes in bytes. [`Options::new`] gives Apache's defaults.
+impl fmt::Display for Setting {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, value, bounds, unit } = self;
+        write!(out, "{key}={value}: must be from {} to {} {unit}", bounds.start(), bounds.end())
+    }
+}
+
+/// Settings of a store; sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Root directory of the store.
     pub root: PathBuf,
-    /// Size of a CommitLog file. Files that are there decide; this is for the first one. 64 KiB to 1 GiB.
+    /// Size of a CommitLog file. Files that are there decide; this is for the first one.
     pub segment_bytes: u64,
-    /// Size of a ConsumeQueue file, a multiple of 20. Files that are there decide.
+    /// Size of a ConsumeQueue file, rounded up to whole entries, as Apache does. Files that are there decide.
     pub queue_file_bytes: u64,
     /// Hash slots of an index file.
     pub index_slots: u32,
@@ -29,8 +47,6 @@ pub struct Options {
     pub durability: Durability,
     /// Longest time that an appended byte waits for its flush, in milliseconds.
     pub flush_interval_ms: u64,
-    /// Pause between checkpoints, in milliseconds: what a crash makes recovery read again.
-    pub checkpoint_interval_ms: u64,
     /// How long messages are kept, and what a full disk means.
     pub retention: Retention,
     /// How much of the machine's memory may hold the end of the log, in percent.
@@ -44,12 +60,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// Apache's defaults for a store in `root`.
+    /// Apache's defaults for a store in `root`, but for the flush interval; one delay level, and nothing is deleted.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        const SECOND: u64 = 1000;
-        const MINUTE: u64 = 60 * SECOND;
-        const HOUR: u64 = 60 * MINUTE;
         Self {
             root: root.into(),
             segment_bytes: 1 << 30,
@@ -59,45 +72,64 @@ impl Options {
             index_enabled: true,
             durability: Durability::default(),
             flush_interval_ms: 50,
-            checkpoint_interval_ms: 5000,
             retention: Retention::default(),
             in_memory_percent: 40,
-            delay_levels_ms: [SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND]
-                .into_iter()
-                .chain((1..=10).map(|minutes| minutes * MINUTE))
-                .chain([20 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR])
-                .collect(),
+            delay_levels_ms: vec![1000],
             threads: true,
         }
     }
 
-    /// Checks every value against its bounds.
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        let wrong = |option, reason: &str| Err(StoreError::Option { option, reason: reason.to_owned() });
-        if !(1 << 16..=1 << 30).contains(&self.segment_bytes) || !self.segment_bytes.is_multiple_of(4096) {
-            return wrong("segment_bytes", "must be a multiple of 4096 between 64 KiB and 1 GiB");
+    /// The numbers that an operator sets.
+    pub(crate) fn settings(&self) -> [Setting; 7] {
+        let setting = |key, value, bounds, unit| Setting { key, value, bounds, unit };
+        let unit_bytes = UNIT_BYTES as u64;
+        let queue_file_bytes_max = (1 << 30) / unit_bytes * unit_bytes;
+        [
+            // Positions within a file are Apache's ints. Small files are for tests.
+            setting("mappedFileSizeCommitLog", self.segment_bytes, 1 << 16..=i32::MAX as u64, "bytes"),
+            setting(
+                "mappedFileSizeConsumeQueue",
+                self.queue_file_bytes,
+                unit_bytes..=queue_file_bytes_max,
+                "bytes",
+            ),
+            setting("maxHashSlotNum", self.index_slots.into(), 1..=1 << 26, "slots"),
+            setting("maxIndexNum", self.index_entries.into(), 2..=1 << 26, "entries"),
+            setting("flushIntervalCommitLog", self.flush_interval_ms, 1..=60_000, "ms"),
+            setting("accessMessageInMemoryMaxRatio", self.in_memory_percent, 0..=100, "percent"),
+            // Each level is a queue.
+            setting("messageDelayLevel", self.delay_levels_ms.len() as u64, 1..=128, "levels"),
+        ]
+    }
+
+    /// Checks every number against its bounds.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let wrong = self.settings().into_iter().find(|setting| !setting.bounds.contains(&setting.value));
+        wrong.map_or(Ok(()), |setting| Err(StoreError::Option(setting.to_string())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_out_of_its_bounds_is_named_as_the_operator_knows_it() {
+        let check = |options: Options| options.check().map_err(|error| error.to_string());
+        assert_eq!(check(Options::new("/store")), Ok(()));
+        let options = || Options::new("/store");
+        for (options, expected) in [
+            (
+                Options { segment_bytes: 1 << 31, ..options() },
+                "mappedFileSizeCommitLog=2147483648: must be from 65536 to 2147483647 bytes",
+            ),
+            (Options { index_entries: 1, ..options() }, "maxIndexNum=1: must be from 2 to 67108864 entries"),
+            (
+                Options { delay_levels_ms: Vec::new(), ..options() },
+                "messageDelayLevel=0: must be from 1 to 128 levels",
+            ),
+        ] {
+            assert_eq!(check(options), Err(expected.to_owned()));
         }
-        if self.queue_file_bytes == 0
-            || self.queue_file_bytes > 1 << 30
-            || !self.queue_file_bytes.is_multiple_of(UNIT_BYTES as u64)
-        {
-            return wrong("queue_file_bytes", "must be a multiple of 20 between 20 and 1 GiB");
-        }
-        if self.index_slots == 0 || self.index_slots > 1 << 26 {
-            return wrong("index_slots", "must be between 1 and 2^26");
-        }
-        if !(2..=1 << 26).contains(&self.index_entries) {
-            return wrong("index_entries", "must be between 2 and 2^26");
-        }
-        if self.in_memory_percent > 100 {
-            return wrong("in_memory_percent", "must be at most 100");
-        }
-        if self.delay_levels_ms.is_empty() || self.delay_levels_ms.len() > DELAY_LEVELS_MAX {
-            return wrong("delay_levels_ms", "there must be between 1 and 128 delay levels");
-        }
-        if self.flush_interval_ms == 0 || self.checkpoint_interval_ms == 0 {
-            return wrong("flush_interval_ms", "intervals must be at least 1 ms");
-        }
-        Ok(())
     }
 }

@@ -29,13 +29,14 @@ pub struct Retention {
     pub free_bytes_min: u64,
 }
 
+/// Keeps everything, as long as the disk has room: what an operator wants is declared in `rmqpy.config.store`.
 impl Default for Retention {
     fn default() -> Self {
         Self {
-            reserved_ms: 72 * HOUR_MS,
-            delete_hours: vec![4],
+            reserved_ms: u64::MAX,
+            delete_hours: Vec::new(),
             utc_offset_ms: 0,
-            expire_percent: 75,
+            expire_percent: 100,
             force_percent: None,
             full_percent: 100,
             free_bytes_min: 64 << 20,
@@ -95,13 +96,19 @@ mod tests {
 
     const FOUR: u64 = 1_700_000_000_000 / (24 * HOUR_MS) * 24 * HOUR_MS + 4 * HOUR_MS;
 
+    /// Kept for three days, deleted at four, or at any hour when three quarters of the disk are in use.
+    fn rule() -> Retention {
+        let (reserved_ms, delete_hours) = (72 * HOUR_MS, vec![4]);
+        Retention { reserved_ms, delete_hours, expire_percent: 75, ..Retention::default() }
+    }
+
     fn used(percent: u64) -> Space {
         Space { free: 1000 - percent * 10, total: 1000 }
     }
 
     #[test]
     fn expired_files_go_at_their_hour_or_when_space_is_short() {
-        let retention = Retention { reserved_ms: HOUR_MS, ..Retention::default() };
+        let retention = Retention { reserved_ms: HOUR_MS, ..rule() };
         let expired = |now: u64| Deletable::StoredBefore((now - HOUR_MS) as i64);
         for (now, space, expected) in [
             (FOUR, used(10), expired(FOUR)),
@@ -117,17 +124,17 @@ mod tests {
 
     #[test]
     fn hours_are_local() {
-        let retention = Retention { utc_offset_ms: 2 * HOUR_MS as i64, ..Retention::default() };
+        let retention = Retention { utc_offset_ms: 2 * HOUR_MS as i64, ..rule() };
         assert_ne!(retention.deletable(FOUR - 2 * HOUR_MS, used(10)), Deletable::Nothing);
         assert_eq!(retention.deletable(FOUR, used(10)), Deletable::Nothing);
     }
 
     #[test]
     fn files_that_have_not_expired_go_only_where_that_was_asked_for() {
-        let forced = Retention { force_percent: Some(85), ..Retention::default() };
+        let forced = Retention { force_percent: Some(85), ..rule() };
         assert_eq!(forced.deletable(FOUR, used(85)), Deletable::Oldest);
         assert_ne!(forced.deletable(FOUR, used(84)), Deletable::Oldest);
-        assert_ne!(Retention::default().deletable(FOUR, used(99)), Deletable::Oldest);
+        assert_ne!(rule().deletable(FOUR, used(99)), Deletable::Oldest);
     }
 
     #[test]

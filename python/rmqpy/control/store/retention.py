@@ -16,16 +16,7 @@ from rmqpy.config.store import StoreConfig
 #: Seconds between two rules; as late a change of the clocks may be noticed.
 RETENTION_SECONDS: Final = 300.0
 
-_HOUR_MS: Final = 3_600_000
-
 
 def retain(store: Store, config: StoreConfig, clock: Clock) -> None:
     """Set the rule that these settings ask for."""
-    store.retain(
-        reserved_ms=config.reserved_hours * _HOUR_MS,
-        delete_hours=config.delete_hours,
-        utc_offset_ms=time.localtime(clock.wall_ms() / 1_000).tm_gmtoff * 1_000,
-        expire_percent=config.expire_percent,
-        force_percent=config.force_percent if config.deletes_by_force else None,
-        full_percent=config.full_percent,
-    )
+    store.retain(config, time.localtime(clock.wall_ms() / 1_000).tm_gmtoff * 1_000)

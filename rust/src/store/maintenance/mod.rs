@@ -22,12 +22,13 @@ use crate::store::log::dispatcher::{Dispatcher, LastRecord};
 use crate::store::log::flush::Flush;
 use crate::store::log::medium::MediumKind;
 use crate::store::log::scan::record_at;
-use crate::store::options::Options;
 use crate::store::recovery::checkpoint::{Checkpoint, CheckpointFiles, CleanStop};
 use expiry::Expiry;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(50);
+/// Pause between checkpoints: what a crash makes recovery read again.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 /// Bytes that are made present ahead of the appender: four rounds' worth, within these bounds.
 const AHEAD_BYTES_MIN: u64 = 4 << 20;
 const AHEAD_BYTES_MAX: u64 = 64 << 20;
@@ -43,7 +44,6 @@ pub struct Maintenance {
     flush: Arc<Flush>,
     expiry: Expiry,
     checkpoint_files: CheckpointFiles,
-    checkpoint_interval: Duration,
     state: Mutex<RoundState>,
     request: Mutex<MaintenanceRequest>,
     requested: Condvar,
@@ -75,7 +75,6 @@ impl Maintenance {
         flush: Arc<Flush>,
         expiry: Expiry,
         checkpoint_files: CheckpointFiles,
-        options: &Options,
         checkpoint: Checkpoint,
     ) -> Self {
         let end = log.published().0;
@@ -94,7 +93,6 @@ impl Maintenance {
             flush,
             expiry,
             checkpoint_files,
-            checkpoint_interval: Duration::from_millis(options.checkpoint_interval_ms),
             state: Mutex::new(state),
             request: Mutex::default(),
             requested: Condvar::new(),
@@ -118,7 +116,7 @@ impl Maintenance {
         if state.rounds.is_multiple_of(COOL_DOWN_ROUNDS) {
             self.dispatcher.derived().queues.cool_down();
         }
-        if self.log.clock().elapsed().saturating_sub(state.checkpoint_at) >= self.checkpoint_interval {
+        if self.log.clock().elapsed().saturating_sub(state.checkpoint_at) >= CHECKPOINT_INTERVAL {
             self.checkpoint(&mut state)?;
         }
         // Last, and one file at most: nothing waits for it.

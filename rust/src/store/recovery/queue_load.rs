@@ -270,6 +270,10 @@ pub fn open(
 ) -> Result<(Queues, Folders), StoreError> {
     let root = options.root.join("consumequeue");
     let folders = Folders::list(&**disk, &root, deleted)?;
-    let files = QueueFiles::new(Arc::clone(disk), root, folders.file_bytes(options.queue_file_bytes));
+    let files = QueueFiles::new(
+        Arc::clone(disk),
+        root,
+        folders.file_bytes(options.queue_file_bytes.next_multiple_of(UNIT_BYTES as u64)),
+    );
     Ok((Queues::new(files, &options.delay_levels_ms), folders))
 }

@@ -1,0 +1,88 @@
+//! Configuration: the dataclasses of `rmqpy.config` as the structs of the core.
+//!
+//! Fields are read by name, so that a setting stands in its dataclass, in the struct that uses it, and in one line here.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use pyo3::conversion::FromPyObjectOwned;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::errors::raise;
+use crate::dataplane::metadata::Identity;
+use crate::store::{Durability, Options, Retention, Setting};
+
+/// Default, lowest and highest value, and unit.
+type Row = (u64, u64, u64, &'static str);
+
+#[pyfunction]
+pub fn store_settings() -> BTreeMap<&'static str, Row> {
+    let settings = Options::new(PathBuf::new()).settings().into_iter();
+    let row = |setting: Setting| {
+        (setting.key, (setting.value, *setting.bounds.start(), *setting.bounds.end(), setting.unit))
+    };
+    settings.map(row).collect()
+}
+
+/// What a `StoreConfig` says of a store. Raises `ConfigError` for a number out of its bounds.
+pub fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
+    let durability: String = field(config, "durability")?;
+    let options = Options {
+        segment_bytes: field(config, "segment_bytes")?,
+        queue_file_bytes: field(config, "queue_file_bytes")?,
+        index_slots: field(config, "index_slots")?,
+        index_entries: field(config, "index_entries")?,
+        index_enabled: field(config, "is_indexed")?,
+        durability: Durability::ALL
+            .into_iter()
+            .find(|known| known.name() == durability)
+            .ok_or_else(|| PyValueError::new_err(format!("{durability:?} is no durability")))?,
+        flush_interval_ms: field(config, "flush_interval_ms")?,
+        retention: retention(config, 0)?,
+        in_memory_percent: field(config, "in_memory_percent")?,
+        delay_levels_ms: field(config, "delays_ms")?,
+        ..Options::new(field::<PathBuf>(config, "folder")?)
+    };
+    options.check().map_err(|error| raise("ConfigError", &error.to_string()))?;
+    Ok(options)
+}
+
+/// What a `StoreConfig` says of how long messages are kept.
+pub fn retention(config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<Retention> {
+    let force_percent = field(config, "force_percent")?;
+    Ok(Retention {
+        reserved_ms: field::<u64>(config, "reserved_hours")? * 3_600_000,
+        delete_hours: field(config, "delete_hours")?,
+        utc_offset_ms,
+        expire_percent: field(config, "expire_percent")?,
+        force_percent: field::<bool>(config, "deletes_by_force")?.then_some(force_percent),
+        full_percent: field(config, "full_percent")?,
+        ..Retention::default()
+    })
+}
+
+/// What a `BrokerConfig` says of a broker whose messages carry the address `store_host`.
+pub fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<Identity> {
+    let store_host = store_host
+        .parse()
+        .map_err(|_| PyValueError::new_err(format!("store_host must be ip:port, not {store_host:?}")))?;
+    Ok(Identity {
+        cluster: field(config, "cluster")?,
+        broker: field(config, "name")?,
+        broker_id: 0,
+        store_host,
+        region: field(config, "region")?,
+        is_trace_on: field(config, "trace_on")?,
+        message_bytes_max: field(&config.getattr("store")?, "message_bytes_max")?,
+        pull_messages_max: field(config, "pull_messages_max")?,
+        pull_bytes_max: field(config, "pull_bytes_max")?,
+        is_long_polling: field(config, "long_polling")?,
+        short_polling_ms: field(config, "short_polling_ms")?,
+        is_auto_create_topics: field(config, "auto_create_topics")?,
+    })
+}
+
+pub(super) fn field<'py, T: FromPyObjectOwned<'py>>(config: &Bound<'py, PyAny>, name: &str) -> PyResult<T> {
+    config.getattr(name)?.extract().map_err(Into::into)
+}
