@@ -27,10 +27,11 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "message": frozenset({"positions", "clock"}),
     "store": frozenset({"message", "positions", "clock"}),
     "remoting": frozenset({"message", "positions", "clock"}),
-    "columns": frozenset({"store", "remoting", "message", "positions", "clock"}),
-    "dataplane": frozenset({"columns", "store", "remoting", "message", "positions", "clock"}),
-    "client": frozenset({"columns", "remoting", "message", "positions", "clock"}),
-    "load": frozenset({"remoting", "message", "clock"}),
+    "requests": frozenset({"remoting"}),
+    "columns": frozenset({"message", "positions"}),
+    "dataplane": frozenset({"requests", "store", "remoting", "message", "positions", "clock"}),
+    "client": frozenset({"requests", "columns", "remoting", "message"}),
+    "load": frozenset({"requests", "remoting", "message", "clock"}),
     "bindings": frozenset(
         {"dataplane", "client", "load", "columns", "store", "remoting", "message", "positions", "clock"}
     ),

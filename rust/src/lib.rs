@@ -1,9 +1,9 @@
 //! RocketMQ without the JVM: the native half of `rmqpy`.
 //!
 //! The crate is read from the bottom up: `positions` and `clock` are the vocabulary, `message` knows the bytes of
-//! a message, `store` keeps them, `remoting` carries them, `dataplane` serves the broker's hot requests, `client`
-//! is the native half of every client, `columns` turns records into messages or Arrow columns, `load` measures any
-//! broker, and `bindings` is the only place that knows Python.
+//! a message, `store` keeps them, `remoting` carries them. `requests` are the headers of hot requests, `columns` turns
+//! records into messages or Arrow columns, `dataplane` serves the broker's hot requests, `client` is the native half of
+//! every client, `load` measures any broker, and `bindings` is the only place that knows Python.
 //!
 //! *Architecture invariant*: imports point down, and siblings do not import each other — `store` knows no frames,
 //! `remoting` knows no files. Only `store::disk::region` may use `unsafe`.
@@ -19,6 +19,7 @@ pub mod load;
 pub mod message;
 pub mod positions;
 pub mod remoting;
+mod requests;
 pub mod store;
 
 #[cfg(feature = "python")]

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from golden import FOLDER, golden, golden_frame
+from rmqpy.message import MessageQueue
 from rmqpy.protocol import requests
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, decode, decode_reply, encode
+from rmqpy.protocol.requests.messages import ConsumerSendMessageBack, SendMessage
+from rmqpy.remoting import pulls
 from wire import Frame
 
 for module in pkgutil.iter_modules(requests.__path__):
@@ -72,3 +75,27 @@ def test_a_code_is_declared_once() -> None:
 
 def test_frames_were_found() -> None:
     assert len(captured("request")) > 10
+
+
+def names_of_the_native_half(code: RequestCode) -> set[str]:
+    table = (FOLDER.parent / "request_headers.txt").read_text(encoding="utf-8").splitlines()
+    [names] = [line.split()[1:] for line in table if line.split()[0] == str(int(code))]
+    return set(names)
+
+
+def test_hot_requests_that_python_writes_have_the_names_of_the_native_half() -> None:
+    send = SendMessage(
+        producer_group="g",
+        topic="t",
+        queue_id=0,
+        born_timestamp=0,
+        properties="",
+        max_reconsume_times=1,
+        body=b"x",
+    )
+    # Names of brokers are for Apache's proxy.
+    assert (encode(send).ext or {}).keys() == names_of_the_native_half(SendMessage.code) - {"bname"}
+    back = ConsumerSendMessageBack(offset=0, group="g", delay_level=0, max_reconsume_times=1)
+    assert (encode(back).ext or {}).keys() >= names_of_the_native_half(ConsumerSendMessageBack.code)
+    pull = pulls.request("g", MessageQueue("t", "b", 0), 0, tags="*", messages_max=1)
+    assert pull.keys() == names_of_the_native_half(RequestCode.PULL_MESSAGE) | {"bname"}

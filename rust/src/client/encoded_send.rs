@@ -15,12 +15,10 @@ use crate::message::compression::{LEVEL_DEFAULT, compress};
 use crate::message::id::UniqueIds;
 use crate::message::sysflag::{COMPRESSED, Compression};
 use crate::remoting::FrameError;
-use crate::remoting::codes::{flag, language, request};
+use crate::remoting::codes::{flag, language};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
-
-/// Topic whose settings a broker copies for one that is made by its first message.
-const TEMPLATE_TOPIC: &str = "TBW102";
+use crate::requests::send::{SendHeader, SendOrigin};
 
 /// The part that is the same for all messages of a producer.
 #[derive(Debug)]
@@ -204,23 +202,23 @@ impl EncodedSend {
         is_oneway: bool,
         target: &Target,
     ) -> Result<(), FrameError> {
-        let code = if self.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
+        let fields = SendHeader {
+            topic: &self.topic,
+            queue_id: target.queue_id,
+            sys_flag: self.sys_flag,
+            born_timestamp_ms: self.born_ms,
+            flag: self.flag,
+            properties: &self.properties,
+            reconsume_times: 0,
+            reconsume_max: None,
+            is_batch: self.is_batch,
+        };
+        let ProducerContext { group, template_queues, .. } = &*self.context;
+        let origin = SendOrigin { group, template_queues: *template_queues, broker: &target.broker };
         let flags = if is_oneway { flag::ONEWAY } else { 0 };
-        let mut header = HeaderWriter::begin_as(language::PYTHON, out, encoding, code, opaque, flags, None);
-        header
-            .ext("a", &self.context.group)
-            .ext("b", &self.topic)
-            .ext("c", TEMPLATE_TOPIC)
-            .ext_i64("d", self.context.template_queues.into())
-            .ext_i64("e", target.queue_id.into())
-            .ext_i64("f", self.sys_flag.into())
-            .ext_i64("g", self.born_ms)
-            .ext_i64("h", self.flag.into())
-            .ext("i", &self.properties)
-            .ext_i64("j", 0)
-            .ext_bool("k", false)
-            .ext_bool("m", self.is_batch)
-            .ext("n", &target.broker);
+        let mut header =
+            HeaderWriter::begin_as(language::PYTHON, out, encoding, fields.code(), opaque, flags, None);
+        fields.encode(&origin, &mut header);
         header.finish(self.body.len())
     }
 }

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use super::metadata::{Group, Metadata, PERMISSION_READ, PERMISSION_WRITE, Topic};
-use super::pull_header::PullHeader;
 use super::rejection::{ErrorReply, Missing, Rejection, unknown_topic};
-use super::send_header::SendHeader;
 use crate::message::tag::TagFilter;
 use crate::remoting::codes::response;
+use crate::requests::pull::PullHeader;
+use crate::requests::send::SendHeader;
 
 /// Prefix of the topic that carries a group's retries.
 pub const RETRY_PREFIX: &str = "%RETRY%";

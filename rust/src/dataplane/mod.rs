@@ -11,7 +11,7 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | what a request says | `send_header`, `pull_header`, `send_back_header`, `request`, `rejection`, `event` |
+//! | one request | `request`, `rejection`, `event` |
 //! | what the broker knows | `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
 //! | what waits | `deadlines`, `delays`, `long_poll`, `upcall` |
 //! | state | `session` of one connection, `broker`, `data_plane` |
@@ -36,14 +36,11 @@ pub mod metadata;
 mod offset_requests;
 pub mod offsets;
 mod pull;
-mod pull_header;
 pub(crate) mod rejection;
 mod reply;
 pub(crate) mod request;
 mod send;
 mod send_back;
-mod send_back_header;
-mod send_header;
 mod session;
 mod table;
 pub mod upcall;

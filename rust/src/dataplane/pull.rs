@@ -12,7 +12,6 @@ use super::admission;
 use super::broker::{Broker, Deadline};
 use super::event::Event;
 use super::long_poll::Waiter;
-use super::pull_header::{COMMIT_OFFSET, PullHeader, SUBSCRIPTION, SUSPEND};
 use super::rejection::{ErrorReply, Rejection, overload};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
@@ -22,6 +21,7 @@ use crate::positions::QueueOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Encoding;
+use crate::requests::pull::{COMMIT_OFFSET, PullHeader, SUBSCRIPTION, SUSPEND};
 use crate::store::{Get, GetResult, GetStatus};
 
 /// What one answer holds when the client does not say: as much as Apache's broker gives.

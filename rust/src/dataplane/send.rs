@@ -19,7 +19,6 @@ use super::delays;
 use super::rejection::{ErrorReply, Rejection, not_served};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
-use super::send_header::SendHeader;
 use super::session::Session;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
@@ -29,6 +28,7 @@ use crate::positions::PhysicalOffset;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
+use crate::requests::send::SendHeader;
 use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
 
 /// A record that passed every check and waits for the put lock.

@@ -17,7 +17,6 @@ use super::metadata::PERMISSION_WRITE;
 use super::rejection::{ErrorReply, Missing, Rejection, overload};
 use super::reply;
 use super::request::OwnedFrame;
-use super::send_back_header::SendBackHeader;
 use super::session::Session;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
@@ -26,6 +25,7 @@ use crate::positions::PhysicalOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
+use crate::requests::send_back::SendBackHeader;
 use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
 
 /// The level of the first retry: 10 s, where the levels are Apache's.

@@ -11,18 +11,19 @@ use crate::remoting::Encoding;
 use crate::remoting::codes::{language, request};
 use crate::remoting::frame::PREFIX_BYTES;
 use crate::remoting::header::HeaderWriter;
+use crate::requests::pull::{PullHeader, SUBSCRIPTION};
+use crate::requests::send::{SendHeader, SendOrigin};
 
 /// Opaque of slot 0. JSON numbers have no leading zeros, so values are chosen that all have ten digits.
 pub(super) const OPAQUE_BASE: u32 = 1_000_000_000;
 /// Where a binary header has its opaque: behind code, language and version.
 const BINARY_OPAQUE_AT: usize = PREFIX_BYTES + 5;
-/// The subscription travels with the pull; nothing is committed, nothing waits.
-const PULL_SYS_FLAG: &str = "4";
+/// Stands where the offset of a pull will be, and has as many digits as any offset may have.
+const OFFSET_MARK: i64 = i64::MAX;
 const OFFSET_DIGITS: usize = 19;
-/// Stand where numbers will be; neither topics nor groups can hold such characters.
-const OFFSET_MARK: &str = "~~~~~~~~~~~~~~~~~~~";
 /// The part of a unique id that stays: an address and a process, as clients write them, that mean nothing here.
 const ID_PREFIX: &str = "AC1100010001";
+/// Stands where the counter of a unique id will be; neither topics nor groups can hold such characters.
 const ID_MARK: &str = "!!!!!!!!";
 
 /// One request, ready but for its numbers.
@@ -64,22 +65,35 @@ impl Template {
         match plan.work {
             Work::Produce { body_bytes, batch } => {
                 let body = produce_body(body_bytes, batch, &id);
-                let code = if batch > 1 { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
-                let mut header = begin(&mut frame, plan.encoding, code);
-                header.ext("a", &plan.group).ext("b", &plan.topic).ext("c", "TBW102").ext("d", "4");
-                header.ext_u64("e", at.queue.into()).ext("f", "0").ext_u64("g", now_ms).ext("h", "0");
-                header.ext("i", &properties(&id)).ext("j", "0").ext("k", "false").ext_bool("m", batch > 1);
-                header.ext("n", &target.broker);
+                let send = SendHeader {
+                    topic: &plan.topic,
+                    queue_id: at.queue as i32,
+                    born_timestamp_ms: now_ms as i64,
+                    properties: &properties(&id),
+                    is_batch: batch > 1,
+                    ..SendHeader::default()
+                };
+                let origin = SendOrigin { group: &plan.group, template_queues: 4, broker: &target.broker };
+                let mut header = begin(&mut frame, plan.encoding, send.code());
+                send.encode(&origin, &mut header);
                 header.finish(body.len()).map_err(|error| LoadError::TooLarge(error.to_string()))?;
                 frame.extend_from_slice(&body);
             }
             Work::Consume { messages_max } => {
                 let mut header = begin(&mut frame, plan.encoding, request::PULL_MESSAGE);
-                header.ext("consumerGroup", &plan.group).ext("topic", &plan.topic);
-                header.ext_u64("queueId", at.queue.into()).ext("queueOffset", OFFSET_MARK);
-                header.ext_u64("maxMsgNums", messages_max as u64).ext("sysFlag", PULL_SYS_FLAG);
-                header.ext("commitOffset", "0").ext("suspendTimeoutMillis", "0");
-                header.ext("subscription", "*").ext("subVersion", "0").ext("expressionType", "TAG");
+                // The subscription travels with the pull; nothing is committed, nothing waits.
+                let pull = PullHeader {
+                    group: &plan.group,
+                    topic: &plan.topic,
+                    queue_id: at.queue as i32,
+                    offset: OFFSET_MARK,
+                    messages_max: messages_max as i32,
+                    sys_flag: SUBSCRIPTION,
+                    expression: Some("*"),
+                    expression_type: "TAG",
+                    ..PullHeader::default()
+                };
+                pull.encode(&mut header);
                 header.finish(0).map_err(|error| LoadError::TooLarge(error.to_string()))?;
             }
         }
@@ -91,7 +105,8 @@ impl Template {
             }
         };
         let ids_at = memmem::find_iter(&frame, ID_MARK.as_bytes()).collect();
-        let offset_at = memmem::find(&frame, OFFSET_MARK.as_bytes());
+        // The last: a topic that is called like the mark stands before it.
+        let offset_at = memmem::rfind(&frame, OFFSET_MARK.to_string().as_bytes());
         Ok(Self { frame, encoding: plan.encoding, opaque_at, ids_at, offset_at })
     }
 

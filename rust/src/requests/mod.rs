@@ -1,0 +1,14 @@
+//! Headers of hot requests, each with both directions of its encoding.
+//!
+//! One file per request: its fields under the names of the wire, read as the broker needs them and written as the client
+//! and the load generator send them. Decoders borrow from the header, in one pass; encoders write straight into the
+//! frame. Fields that only other brokers look at are written and not read.
+//!
+//! Invariant: what one side writes is what the other reads, in either encoding. Pure; any thread.
+
+pub(crate) mod pull;
+pub(crate) mod send;
+pub(crate) mod send_back;
+
+#[cfg(test)]
+mod tests;

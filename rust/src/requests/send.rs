@@ -1,0 +1,85 @@
+//! Send: SEND_MESSAGE with its long names; its second version and a batch, of the same fields under letters.
+
+use crate::remoting::codes::{RECONSUME_MAX_SINCE, request};
+use crate::remoting::error::FieldError;
+use crate::remoting::header::{Header, HeaderWriter, number};
+
+/// Topic whose settings a broker copies for one that is made by its first message.
+const TEMPLATE_TOPIC: &str = "TBW102";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SendHeader<'h> {
+    pub(crate) topic: &'h str,
+    /// Negative for any.
+    pub(crate) queue_id: i32,
+    pub(crate) sys_flag: i32,
+    pub(crate) born_timestamp_ms: i64,
+    pub(crate) flag: i32,
+    pub(crate) properties: &'h str,
+    /// Deliveries the message has behind it.
+    pub(crate) reconsume_times: i32,
+    /// The client's limit of retries, where its release may set one.
+    pub(crate) reconsume_max: Option<i32>,
+    pub(crate) is_batch: bool,
+}
+
+/// Fields that our broker does not look at, and others do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendOrigin<'h> {
+    pub(crate) group: &'h str,
+    /// Queues of a topic that is made by its first message.
+    pub(crate) template_queues: i32,
+    pub(crate) broker: &'h str,
+}
+
+impl<'h> SendHeader<'h> {
+    /// Reads every field in one pass.
+    pub(crate) fn decode(header: &'h Header) -> Result<Self, FieldError> {
+        let mut fields = Self::default();
+        let mut queue_id = None;
+        let is_long = header.code == request::SEND_MESSAGE;
+        for (name, value) in header.ext() {
+            match (is_long, name) {
+                (false, "b") | (true, "topic") => fields.topic = value,
+                (false, "e") | (true, "queueId") => queue_id = Some(number(name, value)?),
+                (false, "f") | (true, "sysFlag") => fields.sys_flag = number(name, value)?,
+                (false, "g") | (true, "bornTimestamp") => fields.born_timestamp_ms = number(name, value)?,
+                (false, "h") | (true, "flag") => fields.flag = number(name, value)?,
+                (false, "i") | (true, "properties") => fields.properties = value,
+                (false, "j") | (true, "reconsumeTimes") => fields.reconsume_times = number(name, value)?,
+                (false, "l") | (true, "maxReconsumeTimes") => {
+                    fields.reconsume_max = Some(number(name, value)?)
+                }
+                (false, "m") | (true, "batch") => fields.is_batch = value.eq_ignore_ascii_case("true"),
+                _ => {}
+            }
+        }
+        fields.queue_id = queue_id.ok_or(FieldError::Missing("queueId"))?;
+        fields.reconsume_max = fields.reconsume_max.filter(|_| header.version >= RECONSUME_MAX_SINCE);
+        Ok(fields)
+    }
+
+    /// The request code to send it with.
+    pub(crate) fn code(&self) -> i32 {
+        if self.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 }
+    }
+
+    /// Writes every field under its letter.
+    pub(crate) fn encode(&self, origin: &SendOrigin<'_>, out: &mut HeaderWriter<'_>) {
+        out.ext("a", origin.group)
+            .ext("b", self.topic)
+            .ext("c", TEMPLATE_TOPIC)
+            .ext_i64("d", origin.template_queues.into())
+            .ext_i64("e", self.queue_id.into())
+            .ext_i64("f", self.sys_flag.into())
+            .ext_i64("g", self.born_timestamp_ms)
+            .ext_i64("h", self.flag.into())
+            .ext("i", self.properties)
+            .ext_i64("j", self.reconsume_times.into())
+            .ext_bool("k", false);
+        if let Some(reconsume_max) = self.reconsume_max {
+            out.ext_i64("l", reconsume_max.into());
+        }
+        out.ext_bool("m", self.is_batch).ext("n", origin.broker);
+    }
+}
