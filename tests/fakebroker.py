@@ -1,14 +1,18 @@
-"""Brokers that exist on the wire only: they say to a name server what a broker says."""
+"""Fake brokers, which exist on the wire only and register at a name server, and what it answers about them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.registration import RegisterBroker, Registered, UnregisterBroker, pack
+from rmqpy.protocol.requests.routes import GetBrokerMembers, GetRoute
 from rmqpy.protocol.topics import DataVersion, TopicConfig, TopicTable
-from wire import Frame, Peer
+from wire import Frame, Peer, Refusal
 
 Connect = Callable[..., Awaitable[Peer]]
 StartNameServer = Callable[..., Awaitable[NameServer]]
@@ -75,3 +79,25 @@ def topics(*names: str, queues: int = 4, perm: int = 6, flags: int = 0) -> dict[
         )
         for name in names
     }
+
+
+async def route_names(peer: Peer, topic: str) -> list[str] | None:
+    """Names of the brokers a topic is at, `None` where the name server knows no route."""
+    try:
+        found = await peer.ask(GetRoute(topic=topic))
+    except Refusal as refusal:
+        return None if refusal.code == 17 else pytest.fail(str(refusal))
+    return [queue.broker_name for queue in found.body.queue_datas]
+
+
+async def members(peer: Peer, name: str = "broker-a", cluster: str = "c1") -> dict[int, str]:
+    """The addresses of a group of brokers by id."""
+    found = await peer.ask(GetBrokerMembers(cluster_name=cluster, broker_name=name))
+    return found.broker_member_group.broker_addrs
+
+
+async def until_gone(peer: Peer, topic: str) -> None:
+    """Wait until a topic has no route any more."""
+    async with asyncio.timeout(10):
+        while await route_names(peer, topic) is not None:
+            pass

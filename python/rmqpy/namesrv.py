@@ -1,4 +1,4 @@
-"""The name server: builds its parts, starts and stops them. What it does is in `rmqpy.routing`.
+"""The name server: builds its parts, which are in `rmqpy.routing`, starts and stops them.
 
 A name server knows what brokers tell it and forgets it when it stops; only the key-value configuration is on disk.
 Several of them do not know each other: each broker registers with all, each client asks any.
@@ -20,7 +20,6 @@ from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.remoting.server import Endpoint
-from rmqpy.routing import expiry
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.handlers import (
     ConfigurationHandlers,
@@ -31,8 +30,9 @@ from rmqpy.routing.handlers import (
 )
 from rmqpy.routing.kv import KeyValues
 from rmqpy.routing.metrics import Metrics
-from rmqpy.routing.notices import Notices
+from rmqpy.routing.notifications import BrokerNotifications
 from rmqpy.routing.routes import Routes
+from rmqpy.routing.unregistration import expire_silent
 from rmqpy.routing.unserved import UNSERVED
 
 log = logging.getLogger(__name__)
@@ -53,8 +53,8 @@ class NameServer:
         self._config = config
         self._configuration = Configuration(config)
         self._routes = Routes(clock, self._configuration)
-        self._notices = Notices(self._configuration)
-        self._routes.on_smallest = self._notices.smallest_changed
+        self._notifications = BrokerNotifications(self._configuration)
+        self._routes.on_min_broker_id_change = self._notifications.min_broker_id_changed
         self._values = KeyValues(Path(config.kv_path) if config.kv_path else None)
         self._server = Server(idle_ms=config.idle_seconds * 1000)
         self._endpoint = Endpoint(
@@ -69,7 +69,7 @@ class NameServer:
             role="name server",
             unserved=UNSERVED,
         )
-        self._watch: asyncio.Task[None] | None = None
+        self._expiry: asyncio.Task[None] | None = None
         self._bound: tuple[str, int] | None = None
         self._http: HttpServer | None = None
         self._http_bound: tuple[str, int] | None = None
@@ -95,23 +95,23 @@ class NameServer:
             await self.stop(grace_ms=0)
             raise
         self._endpoint.start()
-        self._watch = asyncio.create_task(
-            expiry.watch(self._routes, self._configuration, self._server.close_connection)
+        self._expiry = asyncio.create_task(
+            expire_silent(self._routes, self._configuration, self._server.close_connection)
         )
         log.info("name server listens on %s", self.address)
 
     async def stop(self, grace_ms: int = 2_000) -> None:
         """Answer what has arrived, close every connection. Idempotent."""
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._expiry is not None:
+            self._expiry.cancel()
             with suppress(asyncio.CancelledError):
-                await self._watch
-            self._watch = None
+                await self._expiry
+            self._expiry = None
         if self._http is not None:
             await self._http.stop()
             self._http, self._http_bound = None, None
         await self._endpoint.stop(grace_ms)
-        await asyncio.to_thread(self._notices.close)
+        await asyncio.to_thread(self._notifications.close)
 
     async def _serve_http(self) -> None:
         if self._config.http_port == NO_HTTP:

@@ -1,54 +1,32 @@
-"""Brokers come, stay and go: what a name server believes of them."""
+"""Brokers register at a name server, and stay."""
 
-import asyncio
 import json
-import struct
-import zlib
 
 import pytest
 
-from fakebroker import BrokerMaker, Connect, FakeBroker, StartNameServer, topics
+from fakebroker import (
+    BrokerMaker,
+    Connect,
+    FakeBroker,
+    StartNameServer,
+    members,
+    route_names,
+    topics,
+    until_gone,
+)
 from golden import golden, golden_frame
 from rmqpy.clock import HandClock
-from rmqpy.config.namesrv import NameServerConfig
-from rmqpy.namesrv import NameServer
-from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.registration import (
-    BrokerHeartbeat,
     QueryDataVersion,
     RegisterBroker,
     Registration,
     VersionCompared,
     unpack,
 )
-from rmqpy.protocol.requests.routes import GetAllTopics, GetBrokerMembers, GetClusterInfo, GetRoute
-from rmqpy.protocol.topics import DataVersion, TopicTable
+from rmqpy.protocol.requests.routes import GetAllTopics, GetRoute
+from rmqpy.protocol.topics import DataVersion
 from rmqpy.routing import handlers
-from rmqpy.routing.configuration import Configuration
-from rmqpy.routing.departures import Departures
-from rmqpy.routing.routes import Address, Leaver, Newcomer, Routes
-from wire import BINARY, Frame, Peer, Refusal
-
-
-async def route_names(peer: Peer, topic: str) -> list[str] | None:
-    """Names of the brokers a topic is at, `None` where the name server knows no route."""
-    try:
-        found = await peer.ask(GetRoute(topic=topic))
-    except Refusal as refusal:
-        return None if refusal.code == 17 else pytest.fail(str(refusal))
-    return [queue.broker_name for queue in found.body.queue_datas]
-
-
-async def members(peer: Peer, name: str = "broker-a", cluster: str = "c1") -> dict[int, str]:
-    found = await peer.ask(GetBrokerMembers(cluster_name=cluster, broker_name=name))
-    return found.broker_member_group.broker_addrs
-
-
-async def until_gone(peer: Peer, topic: str) -> None:
-    """Wait until a topic has no route any more."""
-    async with asyncio.timeout(10):
-        while await route_names(peer, topic) is not None:
-            pass
+from wire import Peer
 
 
 async def test_a_registered_broker_is_in_the_route_of_its_topics(broker: BrokerMaker, peer: Peer) -> None:
@@ -201,12 +179,12 @@ async def test_an_address_has_one_id(broker: BrokerMaker, peer: Peer) -> None:
     master = await broker()
     await master.register()
     slave = await broker(broker_id=1, address="10.0.0.2:10911")
-    welcome = await slave.register()
-    assert (welcome.master_addr, welcome.ha_server_addr) == ("10.0.0.1:10911", "10.0.0.1:10912")
+    answer = await slave.register()
+    assert (answer.master_addr, answer.ha_server_addr) == ("10.0.0.1:10911", "10.0.0.1:10912")
     await master.unregister()
     slave.broker_id = 0
-    welcome = await slave.register()
-    assert welcome.master_addr is None
+    answer = await slave.register()
+    assert answer.master_addr is None
     assert await members(peer) == {0: "10.0.0.2:10911"}
 
 
@@ -242,127 +220,6 @@ async def test_the_smallest_slave_that_may_act_for_its_master_brings_its_topics_
     await master.unregister()
     route = (await peer.ask(GetRoute(topic="orders"))).body
     assert [queue.perm for queue in route.queue_datas] == [4]
-
-
-async def test_a_broker_that_unregisters_takes_its_topics_along(broker: BrokerMaker, peer: Peer) -> None:
-    a = await broker()
-    b = await broker(names=["orders", "refunds"], name="broker-b", cluster="c2", address="10.0.0.2:10911")
-    await a.register()
-    await b.register()
-    await a.unregister()
-    assert await route_names(peer, "orders") == ["broker-b"]
-    assert await route_names(peer, "payments") is None
-    info = await peer.ask(GetClusterInfo())
-    assert info.cluster_addr_table == {"c2": ["broker-b"]}
-    assert (await peer.ask(GetAllTopics())).topic_list == ["orders", "refunds"]
-
-
-async def test_brokers_that_leave_together_are_taken_out_in_one_pass(
-    clock: HandClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Goodbyes and ends of connections of one turn of the loop cost one look at the topics."""
-    routes = Routes(clock, Configuration(NameServerConfig()))
-    departures, passes = Departures(routes), []
-
-    def counted(leavers: list[Leaver]) -> None:
-        passes.append(len(leavers))
-        unregister(leavers)
-
-    unregister = routes.unregister
-    monkeypatch.setattr(routes, "unregister", counted)
-    for number in range(50):
-        newcomer = Newcomer("c1", f"broker-{number}", 0, f"10.0.0.{number}:10911", "", number)
-        routes.register(newcomer, TopicTable(topic_config_table=topics("orders", f"only-{number}")))
-    for number in range(1, 50):
-        if number % 2:
-            departures.disconnected(number)
-        else:
-            departures.unregistered(Leaver(Address("c1", f"10.0.0.{number}:10911"), f"broker-{number}"))
-    assert passes == [], "not one by one"
-    await asyncio.sleep(0)
-    assert passes == [49]
-    assert set(routes.topics()) == {"orders", "only-0"}
-    assert list(routes.cluster_info().broker_addr_table) == ["broker-0"]
-
-
-async def test_a_broker_that_says_goodbye_and_comes_back_at_once_stays(
-    broker: BrokerMaker, peer: Peer
-) -> None:
-    a = await broker()
-    await a.register()
-    sent = encode(a.registration())
-    goodbye = Frame(
-        104,
-        opaque=1,
-        ext={"clusterName": "c1", "brokerName": a.name, "brokerAddr": a.address, "brokerId": "0"},
-    )
-    hello = Frame(103, opaque=2, ext=sent.ext, body=sent.body or b"")
-    await a.peer.raw(goodbye.pack() + hello.pack())
-    assert [(await a.peer.receive()).code for _ in range(2)] == [0, 0]
-    assert await route_names(peer, "orders") == ["broker-a"]
-
-
-async def test_a_slave_that_unregisters_leaves_the_topics(broker: BrokerMaker, peer: Peer) -> None:
-    await (await broker()).register()
-    slave = await broker(broker_id=1, address="10.0.0.2:10911")
-    await slave.register()
-    await slave.unregister()
-    assert await members(peer) == {0: "10.0.0.1:10911"}
-    assert await route_names(peer, "orders") == ["broker-a"]
-
-
-async def test_t40_a_closed_connection_removes_the_broker_at_once(broker: BrokerMaker, peer: Peer) -> None:
-    a = await broker()
-    await a.register()
-    assert await route_names(peer, "orders") == ["broker-a"]
-    await a.peer.close()
-    await until_gone(peer, "orders")
-    assert await members(peer) == {}
-
-
-async def test_an_old_connection_of_a_broker_that_came_back_means_nothing(
-    broker: BrokerMaker, connect: Connect, server: NameServer, peer: Peer
-) -> None:
-    a, marker = await broker(), await broker(names=["m1", "m2"], name="marker", address="10.0.0.9:10911")
-    await a.register()
-    again = FakeBroker(await connect(server), topics=a.topics)
-    await again.register()
-    await marker.register()
-    await a.peer.close()
-    # Connections are reported closed in order: once the marker is gone, the first one has been dealt with.
-    await marker.peer.close()
-    await until_gone(peer, "m1")
-    assert await route_names(peer, "orders") == ["broker-a"]
-
-
-@pytest.mark.parametrize(("timeout_ms", "silence"), [(None, 120), (10_000, 10)])
-async def test_a_silent_broker_expires(
-    broker: BrokerMaker, peer: Peer, clock: HandClock, timeout_ms: int | None, silence: float
-) -> None:
-    a = await broker(timeout_ms=timeout_ms)
-    b = await broker(name="broker-b", address="10.0.0.2:10911", timeout_ms=timeout_ms)
-    await a.register()
-    await b.register()
-    clock.advance(silence)
-    await b.peer.ask(BrokerHeartbeat(cluster_name="c1", broker_name="broker-b", broker_addr=b.address))
-    assert sorted(await route_names(peer, "orders") or []) == ["broker-a", "broker-b"]
-    clock.advance(0.001)
-    assert await a.peer.is_closed_by_server()
-    assert await route_names(peer, "orders") == ["broker-b"]
-
-
-@pytest.mark.parametrize(("timeout_ms", "seconds"), [(None, 120), (10_000, 10), (0, 120), (-5, 120)])
-def test_a_broker_is_believed_in_for_exactly_its_timeout(
-    clock: HandClock, timeout_ms: int | None, seconds: float
-) -> None:
-    routes = Routes(clock, Configuration(NameServerConfig()))
-    newcomer = Newcomer("c1", "broker-a", 0, "10.0.0.1:10911", "", 7, timeout_ms=timeout_ms)
-    routes.register(newcomer, TopicTable())
-    clock.advance(seconds)
-    assert routes.expire() == []
-    clock.advance(0.001)
-    assert routes.expire() == [7]
-    assert routes.expire() == []
 
 
 async def test_asking_for_the_version_tells_whether_to_register_and_is_a_sign_of_life(
@@ -414,108 +271,6 @@ async def test_static_topic_mappings_travel_with_the_route(broker: BrokerMaker, 
     route = (await peer.ask(GetRoute(topic="orders"))).body
     assert route.topic_queue_mapping_by_broker == {"broker-a": mapping}
     assert (await peer.ask(GetRoute(topic="payments"))).body.topic_queue_mapping_by_broker is None
-
-
-# ---- other forms of the body ----
-
-
-def compressed(*lines: str, version: str = '{"counter":1,"stateVersion":0,"timestamp":1}') -> bytes:
-    def part(text: str) -> bytes:
-        return struct.pack(">i", len(text.encode())) + text.encode()
-
-    return zlib.compress(
-        part(version)
-        + struct.pack(">i", len(lines))
-        + b"".join(map(part, lines))
-        + part("[]")
-        + struct.pack(">i", 0)
-    )
-
-
-async def test_a_compressed_body_is_read(broker: BrokerMaker, peer: Peer) -> None:
-    a = await broker()
-    body = compressed('orders 4 2 6 SINGLE_TAG {"message.type":"NORMAL"}', "payments 1 1 4 MULTI_TAG {}")
-    await a.register(compressed=True, body=body, body_crc32=0)
-    (queue,) = (await peer.ask(GetRoute(topic="orders"))).body.queue_datas
-    assert (queue.read_queue_nums, queue.write_queue_nums, queue.perm) == (4, 2, 6)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"not zlib",
-        compressed("orders 4 2 6 SINGLE_TAG {}")[:-8],
-        compressed("orders four 2 6 SINGLE_TAG {}", "payments 1 1 4 MULTI_TAG {}"),
-        compressed("orders 4 2 6 NO_TAG {}", "payments 1 1 4 MULTI_TAG {}"),
-        compressed("orders 4"),
-        zlib.compress(struct.pack(">i", 2_000_000_000) + b"{}"),
-        zlib.compress(struct.pack(">i", -1) + b"{}"),
-        zlib.compress(bytes(65 << 20)),
-    ],
-    ids=[
-        "no zlib",
-        "cut off",
-        "no number",
-        "no filter type",
-        "too short",
-        "huge length",
-        "negative length",
-        "bomb",
-    ],
-)
-async def test_a_malformed_compressed_body_is_refused(broker: BrokerMaker, peer: Peer, body: bytes) -> None:
-    a = await broker()
-    answer = await a.try_register(compressed=True, body=body, body_crc32=0)
-    assert answer.code == 1
-    assert "malformed" in (answer.remark or "")
-    await a.register()
-
-
-async def test_a_broker_of_the_earliest_releases_sends_the_topic_table_alone(
-    broker: BrokerMaker, peer: Peer
-) -> None:
-    a = await broker()
-    body = b'{"dataVersion":{"counter":1},"topicConfigTable":{"orders":{"perm":6},"payments":{"perm":6}}}'
-    frame = await a.peer.call(
-        103,
-        {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "brokerId": "0", "clusterName": "c1",
-         "haServerAddr": "10.0.0.1:10912"},
-        body,
-        version=36,
-    )  # fmt: skip
-    assert frame.code == 0
-    assert await route_names(peer, "orders") == ["broker-a"]
-
-
-async def test_a_registration_with_a_binary_header_is_answered_with_one(
-    connect: Connect, server: NameServer, peer: Peer
-) -> None:
-    a = FakeBroker(await connect(server, encoding=BINARY), topics=topics("orders", "payments"))
-    answer: Frame = await a.try_register()
-    assert (answer.code, answer.encoding) == (0, BINARY)
-    assert await route_names(peer, "orders") == ["broker-a"]
-
-
-@pytest.mark.parametrize(
-    ("missing", "remark"),
-    [
-        ("brokerName", "the custom field <brokerName> is null"),
-        ("brokerId", "the custom field <brokerId> is null"),
-    ],
-)
-async def test_a_registration_without_a_required_field_is_refused(
-    peer: Peer, missing: str, remark: str
-) -> None:
-    ext = {
-        "brokerName": "b",
-        "brokerAddr": "1.2.3.4:1",
-        "brokerId": "0",
-        "clusterName": "c",
-        "haServerAddr": "",
-    }
-    del ext[missing]
-    answer = await peer.call(103, ext, b"{}")
-    assert (answer.code, answer.remark) == (1, remark)
 
 
 async def test_name_servers_do_not_know_each_other(

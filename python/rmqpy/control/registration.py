@@ -1,9 +1,9 @@
-"""Registration: how name servers learn of the broker and of each change to its topics.
+"""Registration of the broker and of each change to its topics, at every name server.
 
-Owns one line per name server: a task that registers everything at the start and every 30 s, the changed topics
-at once, and asks again soon after a failure. Name servers do not know each other, and the lines do not either: a dead
-one delays nobody. Invariant: the first thing a name server hears, and the first after any failure, is the complete
-table, as a lone topic from an unknown broker is refused.
+Owns a task for each name server, which registers everything at the start and every 30 s, changed topics at once, and
+tries again soon after a failure. Name servers do not know each other, and neither do the tasks: one that is down does
+not delay the others. Invariant: the first registration at a name server, and the first after any failure, is the
+complete table, as a lone topic from an unknown broker is refused.
 Threads: the event loop's; large tables are encoded in a worker.
 """
 
@@ -29,14 +29,14 @@ R = TypeVar("R")
 
 #: First wait after a failure; it doubles up to the registration period.
 RETRY_SECONDS_MIN: Final = 1.0
-#: What a stop spends on telling the name servers.
+#: Bound of a stop's wait for the name servers.
 UNREGISTER_SECONDS: Final = 3.0
 MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the broker is called, and where it can be reached."""
+    """Names and addresses of the broker."""
 
     cluster: str
     broker: str
@@ -47,7 +47,7 @@ class Identity:
 
 
 class Registration:
-    """The lines to all name servers."""
+    """The registrations at all name servers."""
 
     def __init__(
         self,
@@ -63,54 +63,56 @@ class Registration:
         self._topics = topics
         self._permission = permission
         self._packed: tuple[object, PackedBody] | None = None
-        self._lines = [
-            _Line(address, peer, self, interval_seconds, timeout_seconds) for address, peer in peers.items()
+        self._name_servers = [
+            _NameServer(address, peer, self, interval_seconds, timeout_seconds)
+            for address, peer in peers.items()
         ]
 
     def start(self) -> None:
         """Begin on the running loop."""
-        for line in self._lines:
-            line.start()
+        for name_server in self._name_servers:
+            name_server.start()
 
     @property
     def fault(self) -> str | None:
-        """Why no name server sends clients here; None when one does, or where there is none."""
-        faults = [line.fault for line in self._lines if not line.is_known]
-        if not self._lines or len(faults) < len(self._lines):
+        """The reason why no name server sends clients here; None when one does, or where there is none."""
+        faults = [name_server.fault for name_server in self._name_servers if not name_server.is_known]
+        if not self._name_servers or len(faults) < len(self._name_servers):
             return None
         return f"no name server knows this broker: {faults[0] or 'no answer yet'}"
 
     async def first_round(self, seconds: float) -> dict[str, str | None]:
         """Wait until each name server has been asked once, or the time is up: what went wrong, by address."""
-        waits = [asyncio.ensure_future(line.asked_once.wait()) for line in self._lines]
+        waits = [asyncio.ensure_future(name_server.asked_once.wait()) for name_server in self._name_servers]
         if waits:
             _, late = await asyncio.wait(waits, timeout=seconds)
             for wait in late:
                 wait.cancel()
         return {
-            line.address: line.fault if line.asked_once.is_set() else "no answer yet" for line in self._lines
+            name_server.address: name_server.fault if name_server.asked_once.is_set() else "no answer yet"
+            for name_server in self._name_servers
         }
 
     def changed(self, topics: Iterable[TopicConfig]) -> None:
         """Tell every name server about these topics now."""
         for topic in topics:
-            for line in self._lines:
-                line.pending[topic.topic_name] = topic
-        for line in self._lines:
-            line.wake()
+            for name_server in self._name_servers:
+                name_server.pending[topic.topic_name] = topic
+        for name_server in self._name_servers:
+            name_server.wake()
 
     def everything_changed(self) -> None:
         """Register the complete table now."""
-        for line in self._lines:
-            line.is_known = False
-            line.wake()
+        for name_server in self._name_servers:
+            name_server.is_known = False
+            name_server.wake()
 
     async def stop(self) -> None:
         """Take the broker off every name server that knows it and answers in time."""
-        await asyncio.gather(*(line.stop() for line in self._lines))
+        await asyncio.gather(*(name_server.stop() for name_server in self._name_servers))
 
     async def full(self) -> RegisterBroker:
-        """The complete registration; one encoding serves all lines."""
+        """The complete registration; one encoding serves all name servers."""
         version, permission = self._topics.version, self._permission()
         if self._packed is None or self._packed[0] != (version, permission):
             table = list(self._topics.table.values())
@@ -166,8 +168,8 @@ class Registration:
         )
 
 
-class _Line:
-    """One name server."""
+class _NameServer:
+    """The registration at one name server."""
 
     def __init__(
         self, address: str, peer: Peer, registration: Registration, interval: float, timeout: float

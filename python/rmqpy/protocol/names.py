@@ -11,6 +11,8 @@ from typing import Final
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+#: Topics of brokers that synchronise the members of their group.
+BROKER_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 #: The template that topics are created from when a send names one that does not exist.

@@ -52,11 +52,12 @@ from rmqpy.protocol.requests.routes import (
 )
 from rmqpy.protocol.topics import TopicFlag
 from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
+from rmqpy.routing.brokers import BrokerAddress, BrokerInfo, SingleTopicTooEarly, Unregistration
 from rmqpy.routing.configuration import Configuration, Protected
-from rmqpy.routing.departures import Departures
 from rmqpy.routing.kv import ORDER_TOPICS, KeyValues
-from rmqpy.routing.routes import Address, Leaver, Newcomer, Routes, SingleTopicTooEarly
-from rmqpy.routing.views import in_zone
+from rmqpy.routing.route_filter import in_zone
+from rmqpy.routing.routes import Routes
+from rmqpy.routing.unregistration import BatchUnregistration
 
 #: Word for word what users search for when they meet it in a log.
 _NO_ROUTE: Final = (
@@ -70,16 +71,16 @@ class RegistrationHandlers:
 
     def __init__(self, routes: Routes, values: KeyValues, configuration: Configuration) -> None:
         self._routes = routes
-        self._departures = Departures(routes)
+        self._leaving = BatchUnregistration(routes)
         self._values = values
         self._configuration = configuration
 
     @handles(RegisterBroker)
     def register(self, ask: RegisterBroker, context: RequestContext) -> Registered:
-        self._departures.settle()
+        self._leaving.settle()
         if ask.body_crc32 not in (0, checksum(ask.body)):
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        newcomer = Newcomer(
+        broker = BrokerInfo(
             cluster=ask.cluster_name,
             name=ask.broker_name,
             broker_id=ask.broker_id,
@@ -92,8 +93,8 @@ class RegistrationHandlers:
         )
         fingerprint = blake2b(ask.body, digest_size=16).digest()
         try:
-            welcome = self._routes.renew(newcomer, fingerprint) or self._routes.register(
-                newcomer, unpack(ask, context.version).topic_config_serialize_wrapper, fingerprint
+            master = self._routes.renew(broker, fingerprint) or self._routes.register(
+                broker, unpack(ask, context.version).topic_config_serialize_wrapper, fingerprint
             )
         except SingleTopicTooEarly:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed") from None
@@ -103,15 +104,15 @@ class RegistrationHandlers:
             else None
         )
         return Registered(
-            master_addr=welcome.master_address,
-            ha_server_addr=welcome.replica_address,
+            master_addr=master.master_address,
+            ha_server_addr=master.replica_address,
             body=None if order_topics is None else KvTable(table=dict(order_topics)),
         )
 
     @handles(UnregisterBroker)
     def unregister(self, ask: UnregisterBroker) -> None:
-        who = Address(ask.cluster_name, ask.broker_addr)
-        self._departures.unregistered(Leaver(who, ask.broker_name))
+        key = BrokerAddress(ask.cluster_name, ask.broker_addr)
+        self._leaving.unregistered(Unregistration(key, ask.broker_name))
 
     @handles(BrokerHeartbeat)
     def heartbeat(self, ask: BrokerHeartbeat) -> None:
@@ -125,7 +126,7 @@ class RegistrationHandlers:
 
     @handles(ConnectionClosed)
     def closed(self, event: ConnectionClosed) -> None:
-        self._departures.disconnected(event.connection)
+        self._leaving.disconnected(event.connection)
 
 
 class RouteHandlers:
@@ -174,7 +175,7 @@ class TopicHandlers:
     def all_topics(self, ask: GetAllTopics) -> TopicList:
         if not self._configuration.current.lists_all_topics:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return _topics(self._routes.topics())
+        return _topics(self._routes.queues.topics())
 
     @handles(GetTopicsByCluster)
     def topics_of_cluster(self, ask: GetTopicsByCluster) -> TopicList:
@@ -193,18 +194,22 @@ class TopicHandlers:
     @handles(GetUnitTopics)
     def unit_topics(self, ask: GetUnitTopics) -> TopicList:
         self._expect_lists()
-        return _topics(self._routes.topics_where(lambda flags: bool(flags & TopicFlag.UNIT)))
+        return _topics(self._routes.queues.topics_where(lambda flags: bool(flags & TopicFlag.UNIT)))
 
     @handles(GetUnitSubscribedTopics)
     def unit_subscribed_topics(self, ask: GetUnitSubscribedTopics) -> TopicList:
         self._expect_lists()
-        return _topics(self._routes.topics_where(lambda flags: bool(flags & TopicFlag.UNIT_SUBSCRIPTION)))
+        return _topics(
+            self._routes.queues.topics_where(lambda flags: bool(flags & TopicFlag.UNIT_SUBSCRIPTION))
+        )
 
     @handles(GetUnitSubscribedCommonTopics)
     def unit_subscribed_common_topics(self, ask: GetUnitSubscribedCommonTopics) -> TopicList:
         self._expect_lists()
         both = TopicFlag.UNIT | TopicFlag.UNIT_SUBSCRIPTION
-        return _topics(self._routes.topics_where(lambda flags: flags & both == TopicFlag.UNIT_SUBSCRIPTION))
+        return _topics(
+            self._routes.queues.topics_where(lambda flags: flags & both == TopicFlag.UNIT_SUBSCRIPTION)
+        )
 
     @handles(RegisterTopic)
     def register_topic(self, ask: RegisterTopic) -> None:
@@ -216,11 +221,13 @@ class TopicHandlers:
 
     @handles(WipeWritePermission)
     def wipe_write_permission(self, ask: WipeWritePermission) -> WritePermissionWiped:
-        return WritePermissionWiped(wipe_topic_count=self._routes.wipe_write_permission(ask.broker_name))
+        return WritePermissionWiped(
+            wipe_topic_count=self._routes.queues.wipe_write_permission(ask.broker_name)
+        )
 
     @handles(AddWritePermission)
     def add_write_permission(self, ask: AddWritePermission) -> WritePermissionAdded:
-        return WritePermissionAdded(add_topic_count=self._routes.add_write_permission(ask.broker_name))
+        return WritePermissionAdded(add_topic_count=self._routes.queues.add_write_permission(ask.broker_name))
 
     def _expect_lists(self) -> None:
         if not self._configuration.current.lists_topics:

@@ -36,7 +36,7 @@ class Metrics:
                 for cluster, members in info.cluster_addr_table.items()
             ],
         )
-        yield plain("rmqpy_topics", "gauge", "Topics with a route.", len(self._routes.topics()))
+        yield plain("rmqpy_topics", "gauge", "Topics with a route.", len(self._routes.queues.topics()))
         counters = self._server()
         yield plain("rmqpy_requests_total", "counter", "Requests read.", counters.get("requests", 0))
         yield plain("rmqpy_connections", "gauge", "Open connections.", counters.get("connections", 0))

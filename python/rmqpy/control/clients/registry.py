@@ -1,4 +1,4 @@
-"""Who is connected: the members of consumer groups and of producer groups.
+"""Registry of clients: the members of consumer groups and of producer groups.
 
 Owns both registries. Invariant: a connection that is gone is in neither. The data plane gets a copy of what each
 consumer group subscribes to, as pulls that carry no subscription are checked against it. Members of a group that
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -26,8 +27,8 @@ from rmqpy.protocol.requests.clients import (
 
 log = logging.getLogger(__name__)
 
-#: What a member asked for: topics with type and text of the expression.
-Wish = frozenset[tuple[str, str, str]]
+#: Topics a member subscribes to, with type and text of the expression.
+Subscriptions = frozenset[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,10 @@ class ConsumerGroup:
     consume_from_where: ConsumeFromWhere
     members: dict[int, Member] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
-    #: What each member itself asked for; they have to agree, or what the group gets depends on who spoke last.
-    wishes: dict[int, Wish] = field(default_factory=dict)
-    #: The clients behind each wish, when they were last seen to disagree.
-    at_odds: dict[Wish, list[str]] = field(default_factory=dict)
+    #: Those of each member; they have to agree, or the group gets what its last heartbeat says.
+    subscriptions_of: dict[int, Subscriptions] = field(default_factory=dict)
+    #: The clients of each set of subscriptions, when they were last seen to disagree.
+    conflicts: dict[Subscriptions, list[str]] = field(default_factory=dict)
     #: Of the last heartbeat of version 2.
     fingerprint: int | None = None
 
@@ -64,15 +65,43 @@ class ConsumerGroup:
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
 
-class Consumers:
+class ClientGroups(ABC):
+    """Groups of one kind, found by the connections of their members."""
+
+    def __init__(self) -> None:
+        self._groups_of: dict[int, set[str]] = {}
+
+    @abstractmethod
+    def unregister(self, connection: int, group_name: str) -> None:
+        """One client leaves one group."""
+
+    def drop(self, connection: int) -> None:
+        """The connection is gone, and with it its place in every group."""
+        for group_name in sorted(self._groups_of.get(connection, ())):
+            self.unregister(connection, group_name)
+
+    def connections(self) -> list[int]:
+        """Connections with a place in some group."""
+        return list(self._groups_of)
+
+    def _join(self, connection: int, group_name: str) -> None:
+        self._groups_of.setdefault(connection, set()).add(group_name)
+
+    def _leave(self, connection: int, group_name: str) -> None:
+        self._groups_of[connection].discard(group_name)
+        if not self._groups_of[connection]:
+            del self._groups_of[connection]
+
+
+class Consumers(ClientGroups):
     """All consumer groups with a member."""
 
-    def __init__(self, metadata: Metadata, tell: Callable[[str, Collection[int]], None]) -> None:
-        """`tell` gets the name of a group that changed and the connections of its members."""
+    def __init__(self, metadata: Metadata, notify: Callable[[str, Collection[int]], None]) -> None:
+        """`notify` gets the name of a group that changed and the connections of its members."""
+        super().__init__()
         self._metadata = metadata
-        self._tell = tell
+        self._notify = notify
         self._groups: dict[str, ConsumerGroup] = {}
-        self._groups_of: dict[int, set[str]] = {}
         self._changed: set[str] = set()
 
     @property
@@ -91,7 +120,7 @@ class Consumers:
         group.consume_from_where = data.consume_from_where
         known = group.members.get(member.connection)
         group.members[member.connection] = member
-        self._groups_of.setdefault(member.connection, set()).add(data.group_name)
+        self._join(member.connection, data.group_name)
         is_changed = known is None or known.client_id != member.client_id
         if with_subscriptions:
             is_changed |= _take_subscriptions(group, data.subscription_data_set)
@@ -115,26 +144,16 @@ class Consumers:
         return is_different
 
     def unregister(self, connection: int, group_name: str) -> None:
-        """One client leaves one group."""
         group = self._groups.get(group_name)
         if group is None or group.members.pop(connection, None) is None:
             return
-        group.wishes.pop(connection, None)
-        _forget(self._groups_of, connection, group_name)
+        group.subscriptions_of.pop(connection, None)
+        self._leave(connection, group_name)
         if not group.members:
             del self._groups[group_name]
             self._metadata.remove_subscriptions(group_name)
         else:
             self._announce(group_name)
-
-    def drop(self, connection: int) -> None:
-        """The connection is gone, and with it its place in every group."""
-        for group_name in sorted(self._groups_of.get(connection, ())):
-            self.unregister(connection, group_name)
-
-    def connections(self) -> list[int]:
-        """Connections with a place in some group."""
-        return list(self._groups_of)
 
     def subscribers(self, topic: str) -> list[str]:
         """The groups that subscribe to a topic."""
@@ -152,16 +171,16 @@ class Consumers:
 
     def _announce(self, group_name: str) -> None:
         if not self._changed:
-            asyncio.get_running_loop().call_soon(self._tell_changed)
+            asyncio.get_running_loop().call_soon(self._notify_changed)
         self._changed.add(group_name)
 
-    def _tell_changed(self) -> None:
+    def _notify_changed(self) -> None:
         changed, self._changed = self._changed, set()
         for name in changed:
             group = self._groups.get(name)
             # Each member of a broadcasting group reads every queue: there is nothing to rebalance.
             if group is not None and group.message_model is not MessageModel.BROADCASTING:
-                self._tell(name, list(group.members))
+                self._notify(name, list(group.members))
 
 
 def _take_subscriptions(group: ConsumerGroup, found: Iterable[SubscriptionData]) -> bool:
@@ -179,66 +198,49 @@ def _take_subscriptions(group: ConsumerGroup, found: Iterable[SubscriptionData])
 
 def _compare(name: str, group: ConsumerGroup, member: Member, found: Iterable[SubscriptionData]) -> None:
     """Warn, once for each disagreement, when members want different things: the commonest mistake with groups."""
-    group.wishes[member.connection] = frozenset(
+    group.subscriptions_of[member.connection] = frozenset(
         (data.topic, data.expression_type or "TAG", data.sub_string or "*")
         for data in found
         if not names.is_derived(data.topic)
     )
-    clients: dict[Wish, list[str]] = {}
-    for connection, wish in group.wishes.items():
-        clients.setdefault(wish, []).append(group.members[connection].client_id)
-    at_odds = {wish: sorted(ids) for wish, ids in clients.items()} if len(clients) > 1 else {}
-    if at_odds and at_odds != group.at_odds:
+    clients: dict[Subscriptions, list[str]] = {}
+    for connection, of in group.subscriptions_of.items():
+        clients.setdefault(of, []).append(group.members[connection].client_id)
+    conflicts = {of: sorted(ids) for of, ids in clients.items()} if len(clients) > 1 else {}
+    if conflicts and conflicts != group.conflicts:
         log.warning(
             "members of the group %s subscribe differently, and the last heartbeat counts: %s",
             name,
-            "; ".join(f"{', '.join(ids)} to {_words(wish)}" for wish, ids in at_odds.items()),
+            "; ".join(f"{', '.join(ids)} to {_words(of)}" for of, ids in conflicts.items()),
         )
-    group.at_odds = at_odds
+    group.conflicts = conflicts
 
 
-def _words(wish: Wish) -> str:
-    return ", ".join(f"{topic} ({text})" for topic, _, text in sorted(wish)) or "nothing"
+def _words(subscriptions: Subscriptions) -> str:
+    return ", ".join(f"{topic} ({text})" for topic, _, text in sorted(subscriptions)) or "nothing"
 
 
-class Producers:
+class Producers(ClientGroups):
     """All producer groups with a member."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._groups: dict[str, dict[int, Member]] = {}
-        self._groups_of: dict[int, set[str]] = {}
 
     @property
     def groups(self) -> Mapping[str, Mapping[int, Member]]:
         """Members by group and connection."""
         return MappingProxyType(self._groups)
 
-    def register(self, member: Member, group: str) -> None:
+    def register(self, member: Member, group_name: str) -> None:
         """A heartbeat of one member."""
-        self._groups.setdefault(group, {})[member.connection] = member
-        self._groups_of.setdefault(member.connection, set()).add(group)
+        self._groups.setdefault(group_name, {})[member.connection] = member
+        self._join(member.connection, group_name)
 
-    def unregister(self, connection: int, group: str) -> None:
-        """One client leaves one group."""
-        members = self._groups.get(group)
+    def unregister(self, connection: int, group_name: str) -> None:
+        members = self._groups.get(group_name)
         if members is None or members.pop(connection, None) is None:
             return
-        _forget(self._groups_of, connection, group)
+        self._leave(connection, group_name)
         if not members:
-            del self._groups[group]
-
-    def drop(self, connection: int) -> None:
-        """The connection is gone."""
-        for group in sorted(self._groups_of.get(connection, ())):
-            self.unregister(connection, group)
-
-    def connections(self) -> list[int]:
-        """Connections with a place in some group."""
-        return list(self._groups_of)
-
-
-def _forget(groups_of: dict[int, set[str]], connection: int, group: str) -> None:
-    groups = groups_of[connection]
-    groups.discard(group)
-    if not groups:
-        del groups_of[connection]
+            del self._groups[group_name]

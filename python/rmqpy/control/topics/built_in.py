@@ -26,7 +26,7 @@ def built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(names.SCHEDULE_TOPIC, 18),
         topic(f"{config.cluster}_REPLY_TOPIC", 1),
         topic(f"rmq_sys_REVIVE_LOG_{config.cluster}", config.revive_queues),
-        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{config.name}", 1, Permission.INHERIT),
+        topic(f"{names.BROKER_MEMBER_PREFIX}{config.name}", 1, Permission.INHERIT),
         topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
         topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
     ]

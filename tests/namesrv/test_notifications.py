@@ -1,4 +1,4 @@
-"""Brokers that may act for their master are told when the smallest id of their group changes, where that is wanted."""
+"""Notifications to brokers that may act for their master: the smallest id of their group has changed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,8 +15,8 @@ from wire import PATIENCE, Frame, Peer
 NOTIFY = 905
 
 
-class Told:
-    """A broker's port: what name servers say there."""
+class NotifiedBroker:
+    """A port of a broker, and the notifications that come there."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Frame] = asyncio.Queue()
@@ -45,29 +45,31 @@ class Told:
 
 
 @pytest.fixture
-async def ports() -> AsyncIterator[list[Told]]:
+async def ports() -> AsyncIterator[list[NotifiedBroker]]:
     async with AsyncExitStack() as stack:
-        made = [Told() for _ in range(3)]
-        for told in made:
-            stack.push_async_callback(told.stop)
+        made = [NotifiedBroker() for _ in range(3)]
+        for broker_port in made:
+            stack.push_async_callback(broker_port.stop)
         yield made
 
 
 async def members(
-    server: NameServer, broker: BrokerMaker, ports: list[Told], **fields: Any
+    server: NameServer, broker: BrokerMaker, ports: list[NotifiedBroker], **fields: Any
 ) -> list[FakeBroker]:
     """Master and two slaves of one group, registered, slaves first."""
     made = [
-        await broker(server=server, broker_id=known, address=await told.start(), **{"acting": True} | fields)
-        for known, told in enumerate(ports)
+        await broker(
+            server=server, broker_id=known, address=await broker_port.start(), **{"acting": True} | fields
+        )
+        for known, broker_port in enumerate(ports)
     ]
     for each in made[1:]:
         await each.register()
     return made
 
 
-async def test_members_hear_who_left_and_who_came(
-    start: StartNameServer, broker: BrokerMaker, ports: list[Told]
+async def test_members_are_told_of_a_broker_that_left_or_came(
+    start: StartNameServer, broker: BrokerMaker, ports: list[NotifiedBroker]
 ) -> None:
     server = await start(tells_smallest=True)
     master, first, second = await members(server, broker, ports)
@@ -78,7 +80,9 @@ async def test_members_hear_who_left_and_who_came(
         "minBrokerAddr": master.address,
         "haBrokerAddr": master.address.replace("10911", "10912"),
     }
-    assert [await told.next() for told in ports[1:]] == [came, came], "the newcomer is not told of itself"
+    assert [await broker_port.next() for broker_port in ports[1:]] == [came, came], (
+        "a broker is not told of itself"
+    )
     await master.peer.close()
     left = {
         "minBrokerId": "1",
@@ -86,16 +90,16 @@ async def test_members_hear_who_left_and_who_came(
         "minBrokerAddr": first.address,
         "offlineBrokerAddr": master.address,
     }
-    assert [await told.next() for told in ports[1:]] == [left, left]
+    assert [await broker_port.next() for broker_port in ports[1:]] == [left, left]
     await first.unregister()
     last = await ports[2].next()
     assert (last["minBrokerId"], last["offlineBrokerAddr"]) == ("2", first.address)
     await second.unregister()
-    assert all(told.heard.empty() for told in ports)
+    assert all(broker_port.heard.empty() for broker_port in ports)
 
 
-async def test_nobody_is_told_unless_it_is_wanted_and_a_slave_may_act(
-    start: StartNameServer, connect: Connect, broker: BrokerMaker, ports: list[Told]
+async def test_no_broker_is_told_unless_it_is_wanted_and_a_slave_may_act(
+    start: StartNameServer, connect: Connect, broker: BrokerMaker, ports: list[NotifiedBroker]
 ) -> None:
     server = await start()
     master, first, second = await members(server, broker, ports)
@@ -108,7 +112,7 @@ async def test_nobody_is_told_unless_it_is_wanted_and_a_slave_may_act(
         each.acting = False
         await each.register()
     await first.unregister()
-    # What is told comes in order: the first thing heard is of a group whose members may act.
+    # What is broker_port comes in order: the first one is of a group whose members may act.
     for each in (first, second):
         each.name, each.acting, each.topics = "broker-b", True, topics("orders", "payments")
         await each.register()

@@ -1,9 +1,9 @@
-"""Telling the brokers of a group that the smallest id among them is another: who acts for the master now.
+"""Notifications to brokers: the smallest id of their group is another, so another broker acts for the master now.
 
 They would find out by themselves within a second, by asking; where `notifyMinBrokerIdChanged` is on they need not.
-Nobody answers, and nobody minds one that is lost.
+They are one-way, and a lost one does no harm.
 
-Owns the connections to brokers, which are made when the first of them is told something. Threads: the event loop's.
+Owns the connections to brokers, which are made when the first notification is sent. Threads: the event loop's.
 """
 
 import logging
@@ -12,21 +12,21 @@ from rmqpy._native import Client
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.registration import NotifyMinBrokerIdChange
+from rmqpy.routing.brokers import MinBrokerIdChange
 from rmqpy.routing.configuration import Configuration
-from rmqpy.routing.routes import SmallestChanged
 
 log = logging.getLogger(__name__)
 
 
-class Notices:
-    """What a name server says to brokers."""
+class BrokerNotifications:
+    """Sends them."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._client: Client | None = None
 
-    def smallest_changed(self, change: SmallestChanged) -> None:
-        """Tell the group, if that is wanted. A newcomer knows its own id; who is left behind by one does not."""
+    def min_broker_id_changed(self, change: MinBrokerIdChange) -> None:
+        """Tell the group, if that is wanted. A new broker knows its own id; the others do not know that one left."""
         if not self._configuration.current.tells_smallest:
             return
         smallest = min(change.addresses)

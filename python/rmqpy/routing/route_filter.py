@@ -1,15 +1,13 @@
-"""A route as somebody in particular is shown it: where a slave acts for its master, and from within a zone.
+"""Route filters: a slave shown as the master it acts for, and the brokers of one zone.
 
 Pure; the tables are in `routes`.
 """
 
 from dataclasses import replace
-from typing import Final
 
 from rmqpy.protocol.requests.routes import BrokerData, QueueData, TopicRoute
 from rmqpy.protocol.topics import Permission
-
-MASTER_ID: Final = 0
+from rmqpy.routing.brokers import MASTER_ID
 
 
 def with_acting_master(group: BrokerData, queue: QueueData) -> BrokerData:

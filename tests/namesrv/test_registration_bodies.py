@@ -1,0 +1,110 @@
+"""Registrations in other forms: compressed, of early releases, with binary headers, malformed."""
+
+import struct
+import zlib
+
+import pytest
+
+from fakebroker import BrokerMaker, Connect, FakeBroker, route_names, topics
+from rmqpy.namesrv import NameServer
+from rmqpy.protocol.requests.routes import GetRoute
+from wire import BINARY, Frame, Peer
+
+
+def compressed(*lines: str, version: str = '{"counter":1,"stateVersion":0,"timestamp":1}') -> bytes:
+    def part(text: str) -> bytes:
+        return struct.pack(">i", len(text.encode())) + text.encode()
+
+    return zlib.compress(
+        part(version)
+        + struct.pack(">i", len(lines))
+        + b"".join(map(part, lines))
+        + part("[]")
+        + struct.pack(">i", 0)
+    )
+
+
+async def test_a_compressed_body_is_read(broker: BrokerMaker, peer: Peer) -> None:
+    a = await broker()
+    body = compressed('orders 4 2 6 SINGLE_TAG {"message.type":"NORMAL"}', "payments 1 1 4 MULTI_TAG {}")
+    await a.register(compressed=True, body=body, body_crc32=0)
+    (queue,) = (await peer.ask(GetRoute(topic="orders"))).body.queue_datas
+    assert (queue.read_queue_nums, queue.write_queue_nums, queue.perm) == (4, 2, 6)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not zlib",
+        compressed("orders 4 2 6 SINGLE_TAG {}")[:-8],
+        compressed("orders four 2 6 SINGLE_TAG {}", "payments 1 1 4 MULTI_TAG {}"),
+        compressed("orders 4 2 6 NO_TAG {}", "payments 1 1 4 MULTI_TAG {}"),
+        compressed("orders 4"),
+        zlib.compress(struct.pack(">i", 2_000_000_000) + b"{}"),
+        zlib.compress(struct.pack(">i", -1) + b"{}"),
+        zlib.compress(bytes(65 << 20)),
+    ],
+    ids=[
+        "no zlib",
+        "cut off",
+        "no number",
+        "no filter type",
+        "too short",
+        "huge length",
+        "negative length",
+        "bomb",
+    ],
+)
+async def test_a_malformed_compressed_body_is_refused(broker: BrokerMaker, peer: Peer, body: bytes) -> None:
+    a = await broker()
+    answer = await a.try_register(compressed=True, body=body, body_crc32=0)
+    assert answer.code == 1
+    assert "malformed" in (answer.remark or "")
+    await a.register()
+
+
+async def test_a_broker_of_the_earliest_releases_sends_the_topic_table_alone(
+    broker: BrokerMaker, peer: Peer
+) -> None:
+    a = await broker()
+    body = b'{"dataVersion":{"counter":1},"topicConfigTable":{"orders":{"perm":6},"payments":{"perm":6}}}'
+    frame = await a.peer.call(
+        103,
+        {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "brokerId": "0", "clusterName": "c1",
+         "haServerAddr": "10.0.0.1:10912"},
+        body,
+        version=36,
+    )  # fmt: skip
+    assert frame.code == 0
+    assert await route_names(peer, "orders") == ["broker-a"]
+
+
+async def test_a_registration_with_a_binary_header_is_answered_with_one(
+    connect: Connect, server: NameServer, peer: Peer
+) -> None:
+    a = FakeBroker(await connect(server, encoding=BINARY), topics=topics("orders", "payments"))
+    answer: Frame = await a.try_register()
+    assert (answer.code, answer.encoding) == (0, BINARY)
+    assert await route_names(peer, "orders") == ["broker-a"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "remark"),
+    [
+        ("brokerName", "the custom field <brokerName> is null"),
+        ("brokerId", "the custom field <brokerId> is null"),
+    ],
+)
+async def test_a_registration_without_a_required_field_is_refused(
+    peer: Peer, missing: str, remark: str
+) -> None:
+    ext = {
+        "brokerName": "b",
+        "brokerAddr": "1.2.3.4:1",
+        "brokerId": "0",
+        "clusterName": "c",
+        "haServerAddr": "",
+    }
+    del ext[missing]
+    answer = await peer.call(103, ext, b"{}")
+    assert (answer.code, answer.remark) == (1, remark)
