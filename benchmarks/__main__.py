@@ -80,12 +80,12 @@ def main(quick: bool, cells: str, resume: bool, folder: Path | None, is_list: bo
     _write(out / "report.md", report.document(whole))
     _write(out / "report.svg", chart(whole))
     click.echo(f"{time.monotonic() - began:.0f} s; see {out / 'report.md'}")
-    click.echo(report.verdicts(whole))
+    click.echo(report.summary(whole))
 
 
 def _measure(cell: Cell, place: Path, lib: Path, pace: Pace) -> dict[str, Any]:
     sides = Rmqpy(place), Apache(place, lib)
-    # Where the stores lay says nothing to anybody else.
+    # The place of the stores means nothing to other readers.
     settings = {
         side.name: side.settings(cell.is_sync_flush).replace(str(side.folder.parent), "FOLDER")
         for side in sides

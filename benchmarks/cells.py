@@ -1,6 +1,6 @@
-"""What is compared, and the bars each comparison has to meet: the table of contents of the report.
+"""Cells of the comparison, and the bars each has to meet: the table of contents of the report.
 
-A bar is a ratio, rmqpy's figure to Apache's of the same pair. Figures alone move with the machine.
+A bar is a ratio, rmqpy's result to Apache's of the same pair. Absolute values move with the machine.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ HIGHER_IS_BETTER: frozenset[Metric] = frozenset({"throughput"})
 
 @dataclass(frozen=True)
 class Bar:
-    """A ratio to Apache's figure: at least so much where more is better, else at most."""
+    """A ratio to Apache's result: at least so much where more is better, else at most."""
 
     metric: Metric
     ratio: float

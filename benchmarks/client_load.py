@@ -4,7 +4,7 @@ from collections import deque
 from typing import Any
 
 import rmqpy
-from benchmarks.interval import Figures, Interval, Verb
+from benchmarks.interval import Interval, RunMetrics, Verb
 
 BODY = b"x" * 128
 BATCH = 32
@@ -12,16 +12,16 @@ POLL_MESSAGES = 500
 UNDER_WAY_MAX = 1024
 
 
-def send(namesrv: str, topic: str, seconds: float) -> Figures:
+def send(namesrv: str, topic: str, seconds: float) -> RunMetrics:
     """One message at a time, in one thread."""
     with rmqpy.Producer(namesrv) as producer:
         producer.send(topic, BODY)
         with Interval() as interval:
             sent = interval.repeat(seconds, lambda: producer.send(topic, BODY))
-    return interval.figures(sent)
+    return interval.metrics(sent)
 
 
-def submit(namesrv: str, topic: str, seconds: float) -> Figures:
+def submit(namesrv: str, topic: str, seconds: float) -> RunMetrics:
     """Pipelined: results are looked at later."""
     under_way: deque[Any] = deque()
     with rmqpy.Producer(namesrv) as producer:
@@ -36,10 +36,10 @@ def submit(namesrv: str, topic: str, seconds: float) -> Figures:
             sent = interval.repeat(seconds, step)
             for future in under_way:
                 future.result()
-    return interval.figures(sent)
+    return interval.metrics(sent)
 
 
-def send_batch(namesrv: str, topic: str, seconds: float) -> Figures:
+def send_batch(namesrv: str, topic: str, seconds: float) -> RunMetrics:
     """Batches of 32."""
     with rmqpy.Producer(namesrv) as producer:
 
@@ -49,10 +49,10 @@ def send_batch(namesrv: str, topic: str, seconds: float) -> Figures:
         step()
         with Interval() as interval:
             sent = interval.repeat(seconds, step, BATCH)
-    return interval.figures(sent)
+    return interval.metrics(sent)
 
 
-def poll(namesrv: str, topic: str, seconds: float) -> Figures:
+def poll(namesrv: str, topic: str, seconds: float) -> RunMetrics:
     """Everything the topic holds, again and again; every body is looked at."""
     taken = 0
     with rmqpy.PullConsumer("bench-poll", namesrv, start_from="earliest", auto_commit=False) as consumer:
@@ -65,7 +65,7 @@ def poll(namesrv: str, topic: str, seconds: float) -> Figures:
                 if not messages:
                     for queue in queues:
                         consumer.seek(queue, "begin")
-    return interval.figures(taken)
+    return interval.metrics(taken)
 
 
 VERBS: dict[str, Verb] = {"send": send, "submit": submit, "send_batch": send_batch, "poll": poll}

@@ -11,9 +11,9 @@ from typing import Any
 
 from benchmarks.cells import Cell
 from benchmarks.client_load import VERBS
-from benchmarks.interval import Figures
+from benchmarks.interval import RunMetrics
 from benchmarks.measure import TOPIC, Pace, Pair, bench, record
-from benchmarks.peers import PEERS
+from benchmarks.peers import OTHER_SYSTEMS
 from benchmarks.producer import java_producer
 from benchmarks.servers import QUEUES, Apache, Rmqpy
 
@@ -43,27 +43,27 @@ def run_clients(
     finally:
         side.stop()
     result["peers"] = {}
-    for kind in PEERS:
+    for kind in OTHER_SYSTEMS:
         if missing := kind.missing_client():
             tell(f"  without {kind.name}: {missing}")
             continue
-        with kind(side.folder.parent) as peer:
-            result["peers"][peer.title()] = {
-                verb: _runs(peer.address, verb, pace, tell) for verb in peer.verbs
+        with kind(side.folder.parent) as other:
+            result["peers"][other.title()] = {
+                verb: _runs(other.address, verb, pace, tell) for verb in other.verbs
             }
     return result
 
 
-def _runs(address: str, verb: str, pace: Pace, tell: Callable[[str], None]) -> list[Figures]:
+def _runs(address: str, verb: str, pace: Pace, tell: Callable[[str], None]) -> list[RunMetrics]:
     runs = [_verb(address, verb, pace) for _ in range(pace.pairs)]
     tell(f"  {verb} " + ", ".join(f"{run['throughput']:,.0f}/s" for run in runs))
     return runs
 
 
-def _verb(address: str, verb: str, pace: Pace) -> Figures:
+def _verb(address: str, verb: str, pace: Pace) -> RunMetrics:
     command = [sys.executable, "-m", "benchmarks.verb", verb, address, TOPIC, str(pace.seconds)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{verb} failed: {done.stderr[-2000:]}")
-    figures: Figures = json.loads(done.stdout)
-    return figures
+    metrics: RunMetrics = json.loads(done.stdout)
+    return metrics

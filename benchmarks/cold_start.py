@@ -1,4 +1,4 @@
-"""How long a command takes that has next to nothing to do, beside a bare interpreter: `make cold-start`.
+"""Start-up time of a command that has next to nothing to do, beside a bare interpreter: `make cold-start`.
 
 Each line is started anew, in turns, so that a machine that is busy for a while is so for all of them. Told are the
 medians of wall time and of processor time, which depends less on who else runs.
@@ -18,7 +18,7 @@ from rmqpy.testing import broker
 
 
 def commands(namesrv: str) -> Mapping[str, Sequence[str]]:
-    """What is started, by the name it has in the table."""
+    """Commands to start, by the name they have in the table."""
     rmqpy = str(Path(sys.executable).with_name("rmqpy"))
     return {
         "python -c pass": [sys.executable, "-c", "pass"],

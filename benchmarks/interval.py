@@ -1,14 +1,14 @@
-"""What a client did in a stretch of time: the figures every verb gives."""
+"""Measured interval of a client: the metrics every verb gives."""
 
 import time
 from collections.abc import Callable
 from typing import Self
 
-Figures = dict[str, float]
-"""One run: metric → figure. Times in the unit their names end in."""
+RunMetrics = dict[str, float]
+"""One run: metric → value. Times in the unit their names end in."""
 
-Verb = Callable[[str, str, float], Figures]
-"""Address, topic, seconds → figures."""
+Verb = Callable[[str, str, float], RunMetrics]
+"""Address, topic, seconds → metrics."""
 
 _LOOK_EVERY = 64
 
@@ -24,7 +24,7 @@ class Interval:
         self._seconds, self._spent = time.monotonic() - self._began, time.process_time() - self._used
 
     def is_over(self, seconds: float) -> bool:
-        """Whether it has lasted so long."""
+        """True once it has lasted so long."""
         return time.monotonic() - self._began >= seconds
 
     def repeat(self, seconds: float, step: Callable[[], object], messages_each: int = 1) -> int:
@@ -36,6 +36,6 @@ class Interval:
             count += _LOOK_EVERY * messages_each
         return count
 
-    def figures(self, count: int) -> Figures:
+    def metrics(self, count: int) -> RunMetrics:
         """Messages each second, and microseconds of processor time for each."""
         return {"throughput": count / self._seconds, "client_cpu_us": self._spent / max(1, count) * 1e6}

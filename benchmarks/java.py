@@ -57,6 +57,6 @@ def command(lib: Path, home: Path, main: str, *arguments: str, options: tuple[st
 
 
 def version() -> str:
-    """What `java` is on this machine, in one line."""
+    """Version of `java` on this machine, in one line."""
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60, check=True)
     return done.stderr.splitlines()[-1] if done.stderr else ""

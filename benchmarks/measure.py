@@ -1,7 +1,7 @@
-"""One cell: its sides started, loaded in turn, stopped; every figure of every run kept.
+"""One cell: its sides started, loaded in turn, stopped; every metric of every run kept.
 
-Invariant: at no time are two sides under load. The one whose turn it is not stays up and idle; between two runs what
-the last one wrote goes to the disk, so that nobody pays for the other's writes.
+Invariant: at no time are two sides under load. The other one stays up and idle; between two runs what
+the last one wrote goes to the disk, so that neither pays for the other's writes.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from benchmarks import wire
 from benchmarks.cells import Cell
-from benchmarks.interval import Figures
+from benchmarks.interval import RunMetrics
 from benchmarks.producer import java_producer
 from benchmarks.servers import QUEUES, Apache, Rmqpy, Side
 from rmqpy.load.report import broker_cpu_us, shares
@@ -28,7 +28,7 @@ _ACCEPTED_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True)
 class Pace:
-    """How long everything takes."""
+    """Durations of the phases, and numbers of runs."""
 
     pairs: int
     #: Of one measured run.
@@ -50,13 +50,13 @@ _STILL_RISING = 1.05
 
 
 class Loaded(Protocol):
-    """What a load needs of a broker, ours or any other."""
+    """Interface that a load needs of a broker, ours or any other."""
 
     @property
     def name(self) -> str: ...
 
     def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
-        """What loads it and prints the result of `rmqpy bench`."""
+        """Command that loads it and prints the result of `rmqpy bench`."""
         ...
 
     def stop(self) -> None: ...
@@ -69,8 +69,8 @@ _Broker = TypeVar("_Broker", bound=Loaded)
 class Pair:
     """Two runs, one behind the other."""
 
-    rmqpy: Figures
-    apache: Figures
+    rmqpy: RunMetrics
+    apache: RunMetrics
 
 
 def run_cell(
@@ -82,7 +82,7 @@ def run_cell(
 
 def run_in_turn(
     cell: Cell, sides: Sequence[Side], pace: Pace, tell: Callable[[str], None]
-) -> list[list[Figures]]:
+) -> list[list[RunMetrics]]:
     """Every round of a cell: one run of each side, in their order."""
 
     def prepare(side: Side) -> None:
@@ -99,10 +99,10 @@ def run_in_turn(
 def take_turns(
     brokers: Sequence[_Broker],
     prepare: Callable[[_Broker], None],
-    measure: Callable[[_Broker], Figures],
+    measure: Callable[[_Broker], RunMetrics],
     pace: Pace,
     tell: Callable[[str], None],
-) -> list[list[Figures]]:
+) -> list[list[RunMetrics]]:
     """All are prepared, then measured round by round, in their order; all are stopped."""
     try:
         for broker in brokers:
@@ -111,9 +111,9 @@ def take_turns(
         for number in range(pace.pairs):
             runs = []
             for broker in brokers:
-                figures = measure(broker)
-                runs.append(figures)
-                tell(f"  {number + 1}/{pace.pairs} {broker.name:7} {_line(figures)}")
+                metrics = measure(broker)
+                runs.append(metrics)
+                tell(f"  {number + 1}/{pace.pairs} {broker.name:7} {_line(metrics)}")
                 os.sync()
             rounds.append(runs)
     finally:
@@ -166,14 +166,14 @@ def warm(broker: Loaded, cell: Cell, pace: Pace, tell: Callable[[str], None]) ->
     os.sync()
 
 
-def load(broker: Loaded, cell: Cell, pace: Pace) -> Figures:
+def load(broker: Loaded, cell: Cell, pace: Pace) -> RunMetrics:
     """One run of the native load generator."""
     how_long = ["-d", str(pace.seconds * cell.longer), "--warm-up", str(pace.warm_up)]
     if cell.count is not None:
         how_long = ["-d", "60", "--warm-up", "0", "--count", str(round(cell.count * pace.burst))]
     result = bench(broker, cell.kind, *cell.options, *how_long)
     latency, share = result["latency_us"], shares(result)
-    figures = {
+    metrics = {
         "throughput": result["messages_per_s"],
         "p50_us": latency["p50"],
         "p99_us": latency["p99"],
@@ -185,11 +185,11 @@ def load(broker: Loaded, cell: Cell, pace: Pace) -> Figures:
         "refused": float(sum(refused["count"] for refused in result["refused"])),
     }
     if result["schedule"] is not None:
-        figures["unsent"] = float(result["schedule"]["unsent"])
-    return figures
+        metrics["unsent"] = float(result["schedule"]["unsent"])
+    return metrics
 
 
-def _start(side: Side, cell: Cell, pace: Pace) -> Figures:
+def _start(side: Side, cell: Cell, pace: Pace) -> RunMetrics:
     """A broker with an empty store: milliseconds until it has accepted a message, bytes when it has come to rest."""
     began = time.perf_counter()
     side.start_broker()
@@ -204,7 +204,7 @@ def _start(side: Side, cell: Cell, pace: Pace) -> Figures:
     return {"start_ms": accepted_ms, "memory_bytes": float(private_bytes)}
 
 
-def _java_producer(side: Side, cell: Cell, pace: Pace) -> Figures:
+def _java_producer(side: Side, cell: Cell, pace: Pace) -> RunMetrics:
     """One run of Apache's own benchmark producer."""
     return java_producer(side, TOPIC, cell.options, seconds=max(6.0, pace.seconds * 4))
 
@@ -222,7 +222,7 @@ def _median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
-def _line(figures: Mapping[str, float]) -> str:
+def _line(metrics: Mapping[str, float]) -> str:
     return "  ".join(
-        f"{name} {value:,.2f}" if value < 100 else f"{name} {value:,.0f}" for name, value in figures.items()
+        f"{name} {value:,.2f}" if value < 100 else f"{name} {value:,.0f}" for name, value in metrics.items()
     )

@@ -1,7 +1,7 @@
 """Puts the machine's memory to use before anything is measured.
 
-On a server that has run for hours nearly all memory holds files that were read once, and whoever needs memory gets it
-by dropping these. Memory nobody has used is another matter on a virtual machine, whose host has to find it first, and
+On a server that has run for hours nearly all memory holds files that were read once, and a process that needs memory
+gets it by dropping these. Unused memory is another matter on a virtual machine, whose host has to find it first, and
 takes it back when it is free again: that would be measured instead of the broker.
 """
 

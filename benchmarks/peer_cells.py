@@ -1,7 +1,7 @@
 """`python -m benchmarks.peer_cells`: Kafka and NATS JetStream under the load that RocketMQ's brokers bear here.
 
 Cells of the comparison, with brokers that do another job: what they promise with an answer differs, and stands beside
-the figures. rmqpy, Kafka and NATS take turns, A B C A B C in one run; those that are not installed are left out.
+the results. rmqpy, Kafka and NATS take turns, A B C A B C in one run; those that are not installed are left out.
 """
 
 import signal
@@ -18,9 +18,9 @@ import click
 
 from benchmarks import memory, report
 from benchmarks.cells import Cell, named
-from benchmarks.interval import Figures
+from benchmarks.interval import RunMetrics
 from benchmarks.measure import Pace, load, take_turns, warm
-from benchmarks.peers import PEERS, Kafka, Peer, load_generator
+from benchmarks.peers import OTHER_SYSTEMS, Kafka, OtherSystem, load_generator
 from benchmarks.revision import revision
 from benchmarks.servers import Rmqpy
 from rmqpy import __version__
@@ -32,7 +32,7 @@ FULL = Pace(pairs=5, seconds=1.5, warm_up=0.3, ramp=2.0, ramps_max=6, burst=1.0)
 QUICK = Pace(pairs=2, seconds=0.7, warm_up=0.3, ramp=1.0, ramps_max=2, burst=1.0)
 DURABILITY = "`ASYNC_FLUSH`: in the page cache of its log, which is flushed every 50 ms"
 
-Runs = Mapping[str, Sequence[Figures]]
+Runs = Mapping[str, Sequence[RunMetrics]]
 """Side → its runs."""
 
 
@@ -46,7 +46,7 @@ Runs = Mapping[str, Sequence[Figures]]
 )
 def main(quick: bool, cells: str, folder: Path | None) -> None:
     """rmqpy beside Kafka and NATS JetStream: the same load, in turns."""
-    kinds = [kind for kind in PEERS if not _is_missing(kind)]
+    kinds = [kind for kind in OTHER_SYSTEMS if not _is_missing(kind)]
     if not kinds:
         raise click.ClickException("there is no other broker on this machine")
     generator = load_generator()
@@ -61,7 +61,7 @@ def main(quick: bool, cells: str, folder: Path | None) -> None:
             click.echo(f"{cell.name}: {cell.title}  ({time.monotonic() - began:.0f} s)")
             if not quick:
                 memory.fill(place)
-            sides: list[Rmqpy | Peer] = [Rmqpy(place)]
+            sides: list[Rmqpy | OtherSystem] = [Rmqpy(place)]
             sides += (kind(place, generator) for kind in kinds if _can(kind, cell))
             results[cell] = _measure(cell, sides, QUICK if quick else FULL)
             settings |= {_title(side): _settings(side).replace(name, "FOLDER") for side in sides}
@@ -74,7 +74,7 @@ def main(quick: bool, cells: str, folder: Path | None) -> None:
 
 
 def about(command: str, pace: Pace) -> str:
-    """Where, when and of what the figures are."""
+    """Place, time and versions of the measurement."""
     facts = machine.facts()
     memory_gib = machine.memory_bytes() / 2**30
     return (
@@ -85,14 +85,14 @@ def about(command: str, pace: Pace) -> str:
 
 
 def document(
-    results: Mapping[Cell, Runs], settings: Mapping[str, str], kinds: Sequence[type[Peer]], text: str
+    results: Mapping[Cell, Runs], settings: Mapping[str, str], kinds: Sequence[type[OtherSystem]], text: str
 ) -> str:
     """The report as Markdown."""
     promises = [("rmqpy", DURABILITY), *((kind.name, kind.durability) for kind in kinds)]
     parts = [
         "# Other brokers, same load",
         f"{text} [How it is measured](README.md#other-brokers).",
-        "Medians, in brackets the smallest and the largest run. Ratios are rmqpy's figures to those of the other, "
+        "Medians, in brackets the smallest and the largest run. Ratios are rmqpy's results to those of the other, "
         "medians over the turns. *Load* and *other* are what the load generator and everything else took beside the "
         "broker, in cores. JSON and binary are headers of RocketMQ; the others have one form. NATS has no request for "
         "several messages.",
@@ -115,8 +115,8 @@ def rows(cell: Cell, runs: Runs) -> list[list[str]]:
     ]
 
 
-def ratios(ours: Sequence[Figures], theirs: Sequence[Figures]) -> dict[str, float]:
-    """The median over the turns of each figure's ratio."""
+def ratios(ours: Sequence[RunMetrics], theirs: Sequence[RunMetrics]) -> dict[str, float]:
+    """The median over the turns of each metric's ratio."""
     turns = list(zip(ours, theirs, strict=True))
     return {
         name: statistics.median(our[name] / their[name] for our, their in turns)
@@ -125,8 +125,8 @@ def ratios(ours: Sequence[Figures], theirs: Sequence[Figures]) -> dict[str, floa
     }
 
 
-def _measure(cell: Cell, sides: Sequence[Rmqpy | Peer], pace: Pace) -> Runs:
-    def prepare(side: Rmqpy | Peer) -> None:
+def _measure(cell: Cell, sides: Sequence[Rmqpy | OtherSystem], pace: Pace) -> Runs:
+    def prepare(side: Rmqpy | OtherSystem) -> None:
         side.start()
         warm(side, cell, pace, click.echo)
 
@@ -136,21 +136,21 @@ def _measure(cell: Cell, sides: Sequence[Rmqpy | Peer], pace: Pace) -> Runs:
     return {side.name: [runs[number] for runs in rounds] for number, side in enumerate(sides)}
 
 
-def _is_missing(kind: type[Peer]) -> bool:
+def _is_missing(kind: type[OtherSystem]) -> bool:
     if missing := kind.missing():
         click.echo(f"without {kind.name}: {missing}")
     return missing is not None
 
 
-def _can(kind: type[Peer], cell: Cell) -> bool:
+def _can(kind: type[OtherSystem], cell: Cell) -> bool:
     return kind.has_batches or "--batch" not in cell.options
 
 
-def _title(side: Rmqpy | Peer) -> str:
+def _title(side: Rmqpy | OtherSystem) -> str:
     return "rmqpy" if isinstance(side, Rmqpy) else side.version()
 
 
-def _settings(side: Rmqpy | Peer) -> str:
+def _settings(side: Rmqpy | OtherSystem) -> str:
     return side.settings(is_sync_flush=False) if isinstance(side, Rmqpy) else side.settings()
 
 

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from benchmarks.client_load import BODY, POLL_MESSAGES, UNDER_WAY_MAX
-from benchmarks.interval import Figures, Interval, Verb
+from benchmarks.interval import Interval, RunMetrics, Verb
 
 _SECONDS_MAX = 10.0
 
 
-def kafka_send(address: str, topic: str, seconds: float) -> Figures:
+def kafka_send(address: str, topic: str, seconds: float) -> RunMetrics:
     """One message at a time: nothing lingers, and each is waited for."""
     from confluent_kafka import Producer
 
@@ -24,10 +24,10 @@ def kafka_send(address: str, topic: str, seconds: float) -> Figures:
     step()
     with Interval() as interval:
         sent = interval.repeat(seconds, step)
-    return interval.figures(sent)
+    return interval.metrics(sent)
 
 
-def kafka_submit(address: str, topic: str, seconds: float) -> Figures:
+def kafka_submit(address: str, topic: str, seconds: float) -> RunMetrics:
     """Pipelined; outcomes are heard of meanwhile."""
     from confluent_kafka import Producer
 
@@ -48,10 +48,10 @@ def kafka_submit(address: str, topic: str, seconds: float) -> Figures:
     with Interval() as interval:
         sent = interval.repeat(seconds, step)
         producer.flush()
-    return interval.figures(sent)
+    return interval.metrics(sent)
 
 
-def kafka_poll(address: str, topic: str, seconds: float) -> Figures:
+def kafka_poll(address: str, topic: str, seconds: float) -> RunMetrics:
     """Everything the topic holds, again and again; every value is looked at."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -67,7 +67,7 @@ def kafka_poll(address: str, topic: str, seconds: float) -> Figures:
             if not messages:
                 consumer.assign(begin)
     consumer.close()
-    return interval.figures(taken)
+    return interval.metrics(taken)
 
 
 def _stored(error: object, _: object) -> None:
@@ -75,16 +75,16 @@ def _stored(error: object, _: object) -> None:
         raise RuntimeError(f"not stored: {error}")
 
 
-async def _nats_send(stream: Any, subject: str, seconds: float) -> Figures:
+async def _nats_send(stream: Any, subject: str, seconds: float) -> RunMetrics:
     sent = 0
     with Interval() as interval:
         while not interval.is_over(seconds):
             await stream.publish(subject, BODY)
             sent += 1
-    return interval.figures(sent)
+    return interval.metrics(sent)
 
 
-async def _nats_submit(stream: Any, subject: str, seconds: float) -> Figures:
+async def _nats_submit(stream: Any, subject: str, seconds: float) -> RunMetrics:
     sent = 0
     under_way: deque[Any] = deque()
     with Interval() as interval:
@@ -95,10 +95,10 @@ async def _nats_submit(stream: Any, subject: str, seconds: float) -> Figures:
             sent += 1
         for acknowledgement in under_way:
             await acknowledgement
-    return interval.figures(sent)
+    return interval.metrics(sent)
 
 
-async def _nats_poll(stream: Any, subject: str, seconds: float) -> Figures:
+async def _nats_poll(stream: Any, subject: str, seconds: float) -> RunMetrics:
     from nats.errors import TimeoutError as NothingLeft
     from nats.js.api import AckPolicy, ConsumerConfig
 
@@ -114,13 +114,13 @@ async def _nats_poll(stream: Any, subject: str, seconds: float) -> Figures:
                 continue
             finally:
                 await consumer.unsubscribe()
-    return interval.figures(taken)
+    return interval.metrics(taken)
 
 
-def _nats(load: Callable[[Any, str, float], Awaitable[Figures]]) -> Verb:
+def _nats(load: Callable[[Any, str, float], Awaitable[RunMetrics]]) -> Verb:
     """A verb of a coroutine that is given a stream: one message is in it already."""
 
-    async def run(address: str, subject: str, seconds: float) -> Figures:
+    async def run(address: str, subject: str, seconds: float) -> RunMetrics:
         import nats
 
         connection = await nats.connect(f"nats://{address}")

@@ -32,7 +32,7 @@ def load_generator(profile: Literal["dev", "release"] = "release") -> Path:
     return target / ("debug" if profile == "dev" else profile) / "examples" / "peer_load"
 
 
-class Peer(ABC):
+class OtherSystem(ABC):
     """One broker: `start` it, or enter it; `address` is what its clients connect to. A new start has a new store."""
 
     name: str
@@ -58,7 +58,7 @@ class Peer(ABC):
 
     @classmethod
     def missing(cls) -> str | None:
-        """What has to be installed first for the broker; None when everything is there."""
+        """Tools that have to be installed first for the broker; None when everything is there."""
         packages = [package for program, package in cls.programs.items() if shutil.which(program) is None]
         return f"apt-get install {' '.join(packages)}" if packages else None
 
@@ -108,14 +108,14 @@ class Peer(ABC):
 
     @abstractmethod
     def settings(self) -> str:
-        """What is set; everything else is its default."""
+        """Settings that differ from their defaults."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What starts it, after its folder has been prepared."""
+        """Command that starts it, after its folder has been prepared."""
 
 
-class Kafka(Peer):
+class Kafka(OtherSystem):
     """A broker that is its own controller."""
 
     name = "Kafka"
@@ -158,7 +158,7 @@ class Kafka(Peer):
         return java.command(lib, self.folder, "kafka.Kafka", str(file), options=self.options)
 
 
-class Nats(Peer):
+class Nats(OtherSystem):
     """A server with JetStream on disk."""
 
     name = "NATS"
@@ -184,4 +184,4 @@ class Nats(Peer):
         return ["nats-server", "-a", "127.0.0.1", "-p", str(self.port), "-js", "-sd", store]
 
 
-PEERS: tuple[type[Peer], ...] = (Kafka, Nats)
+OTHER_SYSTEMS: tuple[type[OtherSystem], ...] = (Kafka, Nats)

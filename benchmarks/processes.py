@@ -27,7 +27,7 @@ _PORTS = (15_000, 32_000)
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process had used when it was last looked at."""
+    """Processor time and memory of a process when they were last read."""
 
     cpu_seconds: float
     private_bytes: int
@@ -86,7 +86,7 @@ class Child:
             time.sleep(_POLL_SECONDS)
 
     def printed(self) -> str:
-        """What it has printed so far."""
+        """Its output so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def log_tail(self) -> str:
@@ -121,7 +121,7 @@ class Child:
         self.stop()
 
     def _look(self) -> None:
-        # It may be just gone: the figure is for the report only.
+        # It may be just gone: the value is for the report only.
         if self._process.poll() is None:
             with suppress(OSError):
                 self.usage = Usage(cpu_seconds(self.pid), machine.private_bytes(self.pid) or 0)
@@ -143,7 +143,7 @@ def cpu_seconds(pid: int, *, with_children: bool = False) -> float:
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` neighbouring ports nobody listens on. A broker takes its own port's neighbours as well.
+    """The first of `count` neighbouring free ports. A broker takes its own port's neighbours as well.
 
     They lie below those the system gives to outgoing connections: a broker that is started again finds its own free.
     """

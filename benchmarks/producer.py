@@ -15,7 +15,7 @@ _START_SECONDS_MAX = 60.0
 
 
 def java_producer(side: Side, topic: str, options: tuple[str, ...], *, seconds: float) -> dict[str, float]:
-    """One run. Its figure is that of the last report, which covers the 10 s before it, or all if it ran shorter."""
+    """One run. Its result is that of the last report, which covers the 10 s before it, or all if it ran shorter."""
     lib = java.jars("apache")
     # The producer takes its name server by option and reports each second; nothing else is set but the load.
     arguments = ["-n", side.namesrv, "-t", topic, "-ri", "1000", *options]

@@ -1,4 +1,4 @@
-"""The report for people: bars held and missed, the figures behind them, and everything needed to repeat them."""
+"""The report for people: bars held and missed, the results behind them, and everything needed to repeat them."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import CELLS, Bar, Cell, Metric
-from benchmarks.interval import Figures
+from benchmarks.interval import RunMetrics
 from rmqpy.load.report import duration
 
-#: Bar → the figure of a run it is about.
-FIGURES: dict[Metric, str] = {
+#: Bar → the metric of a run it is about.
+METRIC_OF_BAR: dict[Metric, str] = {
     "throughput": "throughput",
     "p50": "p50_us",
     "p99": "p99_us",
@@ -33,12 +33,12 @@ def judged(whole: Whole) -> list[tuple[Cell, Bar, float | None]]:
     for cell in CELLS:
         measured = whole["cells"].get(cell.name)
         for bar in cell.bars:
-            rows.append((cell, bar, measured["ratios"].get(FIGURES[bar.metric]) if measured else None))
+            rows.append((cell, bar, measured["ratios"].get(METRIC_OF_BAR[bar.metric]) if measured else None))
     return rows
 
 
-def verdicts(whole: Whole) -> str:
-    """How many bars hold, and which do not."""
+def summary(whole: Whole) -> str:
+    """Summary: number of bars that hold, and those that do not."""
     rows = [(cell, bar, ratio) for cell, bar, ratio in judged(whole) if ratio is not None]
     missed = [(cell, bar, ratio) for cell, bar, ratio in rows if not bar.holds(ratio)]
     lines = [f"{len(rows) - len(missed)} of {len(rows)} bars hold"]
@@ -75,7 +75,7 @@ def document(whole: Whole) -> str:
         parts.append(NOTES.read_text(encoding="utf-8").strip())
     loads = [cell for cell in CELLS if cell.name in cells and cell.kind in ("produce", "consume", "latency")]
     parts += [
-        "## Figures",
+        "## Results",
         "Medians, in brackets the smallest and the largest run. *Ratio* is the median of the ratios of the pairs. "
         "*Load* and *other* are what the load generator and everything else took beside the broker, in cores.",
         table(LOAD_HEAD, [row for cell in loads for row in _compared(cell, cells[cell.name])]),
@@ -121,20 +121,20 @@ def _ratio(bar: Bar, ratio: float) -> str:
     return f"{ratio:.2f}×" if ratio >= 0.95 else f"1/{1 / ratio:.1f}" if ratio > 0 else "0"
 
 
-def load_rows(title: str, runs: Mapping[str, Sequence[Figures]]) -> list[list[str]]:
+def load_rows(title: str, runs: Mapping[str, Sequence[RunMetrics]]) -> list[list[str]]:
     """A row for each side: medians, in brackets the smallest and the largest run. Below `LOAD_HEAD`."""
     rows = []
-    for side, figures in runs.items():
+    for side, metrics in runs.items():
         rows.append(
             [
                 title,
                 side,
-                *(_span([run[name] for run in figures], text) for name, text in _COLUMNS.items()),
+                *(_span([run[name] for run in metrics], text) for name, text in _COLUMNS.items()),
                 *(
-                    f"{statistics.median(run[name] for run in figures):.2f}"
+                    f"{statistics.median(run[name] for run in metrics):.2f}"
                     for name in ("load_cores", "other_cores")
                 ),
-                f"{sum(run['refused'] for run in figures):,.0f}",
+                f"{sum(run['refused'] for run in metrics):,.0f}",
             ]
         )
         title = ""
@@ -201,7 +201,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-#: Figures of a load's rows, and how each is written.
+#: Metrics of a load's rows, and how each is written.
 _COLUMNS: dict[str, Callable[[float], str]] = {
     "throughput": _count,
     "p50_us": duration,

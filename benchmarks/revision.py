@@ -1,4 +1,4 @@
-"""What is being measured: the commit of this tree."""
+"""Revision that is measured: the commit of this tree."""
 
 import subprocess
 from pathlib import Path

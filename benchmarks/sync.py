@@ -17,7 +17,7 @@ import click
 
 from benchmarks import java, memory
 from benchmarks.cells import CELLS
-from benchmarks.interval import Figures
+from benchmarks.interval import RunMetrics
 from benchmarks.measure import FULL, QUICK, run_in_turn
 from benchmarks.servers import Apache, MappedRmqpy, Rmqpy
 from rmqpy.load import machine
@@ -27,7 +27,7 @@ OUT = Path(__file__).resolve().parent.parent / "target" / "benchmarks"
 NAMES = {"rmqpy": "rmqpy, tail", "rmqpy-mapped": "rmqpy, mapping", "apache": "Apache 5.5.0"}
 COLUMNS = ("cell", "", "messages/s", "p50", "p99", "broker CPU a message")
 
-Results = Mapping[str, Mapping[str, Sequence[Figures]]]
+Results = Mapping[str, Mapping[str, Sequence[RunMetrics]]]
 """Cell → side → its runs."""
 
 
@@ -46,7 +46,7 @@ def main(quick: bool, folder: Path | None) -> None:
         raise click.ClickException(str(missing)) from None
     # As Ctrl-C: servers are stopped and their folders removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    results: dict[str, dict[str, list[Figures]]] = {}
+    results: dict[str, dict[str, list[RunMetrics]]] = {}
     with tempfile.TemporaryDirectory(prefix="rmqpy-bench-", dir=folder) as name:
         place = Path(name)
         for cell in (cell for cell in CELLS if cell.is_sync_flush):
@@ -56,7 +56,7 @@ def main(quick: bool, folder: Path | None) -> None:
             sides = Rmqpy(place), MappedRmqpy(place), Apache(place, lib)
             rounds = run_in_turn(cell, sides, QUICK if quick else FULL, click.echo)
             results[cell.title] = {
-                side.name: [figures[number] for figures in rounds] for number, side in enumerate(sides)
+                side.name: [metrics[number] for metrics in rounds] for number, side in enumerate(sides)
             }
     OUT.mkdir(parents=True, exist_ok=True)
     whole = {"machine": machine.facts(), "runs": results}

@@ -2,8 +2,8 @@
 
 For each round and side: a new cluster gets the topics and one message in each queue; then the broker is stopped in
 order and started again in front of a new name server. Between broker and name server stands a relay that counts bytes:
-that is the size of a registration, whoever made it. Every wall time shares the machine with whatever else runs there,
-so the load is printed beside the figures.
+that is the size of a registration, whichever broker made it. Wall times share the machine with all that runs there,
+so the load is printed beside the results.
 """
 
 import json
@@ -187,10 +187,10 @@ def main(topics: int, queues: int, rounds: int, ours: bool, lib: Path | None) ->
                 sides.append(ManyApache(Path(folder), lib))
             for side in sides:
                 with _ended(side):
-                    figures = measure(side, topics, queues)
-                results.setdefault(side.name, []).append(figures)
+                    metrics = measure(side, topics, queues)
+                results.setdefault(side.name, []).append(metrics)
                 click.echo(
-                    f"{side.name} {json.dumps({key: round(value, 3) for key, value in figures.items()})}"
+                    f"{side.name} {json.dumps({key: round(value, 3) for key, value in metrics.items()})}"
                 )
     click.echo(json.dumps(_medians(results), indent=1))
 

@@ -12,7 +12,7 @@ _VERBS = client_load.VERBS | peer_load.VERBS
 
 
 def main(verb: str, address: str, topic: str, seconds: str) -> None:
-    """Run it and print its figures."""
+    """Run it and print its metrics."""
     print(json.dumps(_VERBS[verb](address, topic, float(seconds))))
 
 

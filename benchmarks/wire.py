@@ -1,4 +1,4 @@
-"""Three questions to a server that may still be starting: is anybody there, is a topic routed, is a send accepted?
+"""Probes of a server that may still be starting: does it listen, is a topic routed, is a send accepted?
 
 Raw frames on purpose: no client of either side, no retry, no waiting of its own.
 """
@@ -14,7 +14,7 @@ _ANSWER_SECONDS_MAX = 5.0
 
 
 def is_listening(address: str) -> bool:
-    """Whether somebody accepts connections."""
+    """Whether a server accepts connections."""
     try:
         _connect(address).close()
     except OSError:
@@ -23,7 +23,7 @@ def is_listening(address: str) -> bool:
 
 
 def has_route(namesrv: str, topic: str) -> bool:
-    """Whether a name server knows who has `topic`."""
+    """Whether a name server knows a broker that has `topic`."""
     return _code(namesrv, _GET_ROUTE, {"topic": topic}, b"") == 0
 
 
@@ -42,10 +42,10 @@ def _code(address: str, code: int, fields: dict[str, str], body: bytes) -> int |
     encoded = json.dumps(header).encode()
     frame = struct.pack(">II", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
     try:
-        with _connect(address) as peer:
-            peer.sendall(frame)
-            size, header_size = struct.unpack(">II", _read(peer, 8))
-            answer = _read(peer, size - 4)
+        with _connect(address) as connection:
+            connection.sendall(frame)
+            size, header_size = struct.unpack(">II", _read(connection, 8))
+            answer = _read(connection, size - 4)
     except OSError:
         return None
     return int(json.loads(answer[: header_size & 0xFFFFFF])["code"])
@@ -56,10 +56,10 @@ def _connect(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS_MAX)
 
 
-def _read(peer: socket.socket, size: int) -> bytes:
+def _read(connection: socket.socket, size: int) -> bytes:
     data = bytearray()
     while len(data) < size:
-        part = peer.recv(size - len(data))
+        part = connection.recv(size - len(data))
         if not part:
             raise ConnectionError("the server closed the connection")
         data += part

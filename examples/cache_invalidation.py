@@ -2,7 +2,7 @@
 
     python examples/cache_invalidation.py
 
-A broadcast consumer gets every message, whoever else does, and keeps its progress in a file of its own, by the name
+A broadcast consumer gets every message, as all others do, and keeps its progress in a file of its own, by the name
 of its instance.
 """
 

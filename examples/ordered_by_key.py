@@ -31,7 +31,7 @@ def main() -> None:
         @consumer.on("movements")
         def book(message: rmqpy.ReceivedMessage) -> None:
             account = message.sharding_key or ""
-            # No lock: nobody else has this account now.
+            # No lock: no other worker has this account now.
             balance[account] += int(message.text())
             assert balance[account] >= 0, f"{account} was drawn from before it was paid into"
             with lock:

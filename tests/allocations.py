@@ -10,7 +10,7 @@ from rmqpy.message import MessageQueue
 
 
 def mismatch(line: str) -> str | None:
-    """What differs between a vector and rmqpy's own result; `None` when nothing does."""
+    """The difference between a vector and rmqpy's own result; `None` where there is none."""
     name, setting, described, joined, shares = line.split(" ")
     brokers = [
         (broker, int(count)) for broker, count in (part.rsplit(":", 1) for part in described.split(","))

@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis runs, and that programs under test can be interrupted."""
+"""Settings of all tests: hypothesis, and programs under test that can be interrupted."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""What the documents show is true: examples run, commands are listed, links lead somewhere."""
+"""Truth of the documents: examples run, commands are listed, links resolve."""
 
 import re
 import shlex

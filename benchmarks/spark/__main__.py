@@ -162,8 +162,8 @@ def _table(what: str, size: int, messages: int, found: Runs) -> list[str]:
     for other in found:
         if bar := BARS.get((what, other)):
             times = runs.ratio(found[other], found["rocketmq"])
-            verdict = "held" if times >= bar else "**missed**"
-            lines.append(f"- {times:.2f} times {other}; bar {bar:g}: {verdict}")
+            outcome = "held" if times >= bar else "**missed**"
+            lines.append(f"- {times:.2f} times {other}; bar {bar:g}: {outcome}")
     print("\n".join(lines), flush=True)
     return lines
 

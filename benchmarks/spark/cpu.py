@@ -1,4 +1,4 @@
-"""Processor time of Spark, read from /proc: hardly moved by whoever else is on the machine."""
+"""Processor time of Spark, read from /proc: hardly affected by other processes on the machine."""
 
 import os
 from collections import defaultdict
@@ -19,12 +19,12 @@ def spark() -> dict[int, bool]:
 
 
 def spark_seconds() -> float:
-    """What they and this process have used so far, also those that have ended."""
+    """Processor time that they and this process have used so far, including those that have ended."""
     return sum(seconds({os.getpid(), *spark()}, with_children=True).values())
 
 
 def seconds(pids: Iterable[int], *, with_children: bool = False) -> dict[int, float]:
-    """What each process has used so far; those that have ended meanwhile are left out."""
+    """Processor time of each process so far; those that have ended meanwhile are left out."""
     used = {}
     for pid in pids:
         with suppress(OSError):

@@ -23,7 +23,7 @@ class Generator(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return "generator"
 
     def schema(self) -> str:

@@ -1,4 +1,4 @@
-"""What is measured: reads and writes in turns, the latency of single messages, and processor time at rest."""
+"""Measurements: reads and writes in turns, the latency of single messages, and processor time at rest."""
 
 import os
 import random
@@ -78,7 +78,7 @@ def _broker_seconds(side: Side) -> float:
 
 
 def ratio(over: Sequence[Run], under: Sequence[Run]) -> float:
-    """How much longer the first took: the median of the pairs."""
+    """Ratio of the first's time to the second's: the median of the pairs."""
     return statistics.median(one.seconds / other.seconds for one, other in zip(over, under, strict=True))
 
 
@@ -148,7 +148,7 @@ def _idle(ours: Ours) -> tuple[float, float, float]:
     before = _used(ours.pid)
     time.sleep(IDLE_SECONDS)
     after = _used(ours.pid)
-    # Spark ends workers that nobody needs, and starts others: what counts is what is there now.
+    # Spark ends workers that are idle, and starts others: only present ones count.
     spent = [
         sum(used - earlier.get(pid, 0.0) for pid, used in now.items())
         for now, earlier in zip(after, before, strict=True)

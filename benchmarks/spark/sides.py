@@ -1,4 +1,4 @@
-"""What is read and written: a topic of ours, a topic of Kafka's, and what a generator makes, each as Spark has it."""
+"""Sides of the comparison: a topic of ours, a topic of Kafka's, and generated rows, each as Spark has it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ QUEUES = 8
 
 
 class Side(ABC):
-    """Somewhere to read from, and perhaps to write to."""
+    """A source, and perhaps a sink."""
 
     name: str
     #: Of the broker's process.
@@ -63,7 +63,7 @@ class Ours(Side):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What the connector is told of the cluster."""
+        """Options of the connector for the cluster."""
         return {"nameserver": self._servers.namesrv}
 
     def read(self, topic: str) -> "DataFrame":

@@ -1,4 +1,4 @@
-"""What the examples of this folder need around them: a broker and a Spark session on this machine."""
+"""Environment of the examples in this folder: a broker and a Spark session on this machine."""
 
 import os
 import sys

@@ -59,14 +59,14 @@ def start(stack: ExitStack, folder: Path, name: str, *arguments: str) -> None:
 
 
 def until_listening(port: int) -> None:
-    """Return when somebody listens there."""
+    """Return when a server listens there."""
     deadline = time.monotonic() + STARTS_WITHIN_S
     while True:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nobody listens at {port}")
+            raise TimeoutError(f"no server listens at {port}")
         time.sleep(0.05)
 
 

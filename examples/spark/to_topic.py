@@ -2,7 +2,7 @@
 
     python examples/spark/to_topic.py
 
-A restart sends the batch it was in once more. Its messages have the same ids then, so that whoever reads the second
+A restart sends the batch it was in once more. Its messages have the same ids then, so that a reader of the second
 topic can tell: in Spark with `dropDuplicatesWithinWatermark(["msgId"])`.
 """
 

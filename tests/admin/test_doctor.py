@@ -189,7 +189,7 @@ def test_8_a_folder_that_may_not_be_written(doctor: Any, conf: Any, cluster: Clu
         assert doctor()[0] == 0  # everything is imported
         with as_nobody():
             code, found = doctor("-c", str(file))
-    # The brokers of this cluster are in this process: they are nobody for a moment, too.
+    # The brokers of this cluster are in this process: they lose their user for a moment, too.
     assert code == 1
     assert "chown" in found[f"store {closed}/store"]
 

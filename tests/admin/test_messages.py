@@ -1,4 +1,4 @@
-"""What an operator does with messages: their traces, the newest of a topic, one sent again to a group."""
+"""Messages for an operator: their traces, the newest of a topic, one sent again to a group."""
 
 import json
 import threading

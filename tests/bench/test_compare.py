@@ -1,4 +1,4 @@
-"""The comparison's arithmetic and its report, on figures made up for it; and that its parts fit together."""
+"""The comparison's arithmetic and its report, on made-up results; and that its parts fit together."""
 
 import re
 import subprocess
@@ -12,8 +12,8 @@ import pytest
 from benchmarks import peer_cells, report, sync
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
-from benchmarks.measure import Figures, Pair, record
-from benchmarks.peers import PEERS
+from benchmarks.measure import Pair, RunMetrics, record
+from benchmarks.peers import OTHER_SYSTEMS
 from benchmarks.producer import _REPORT
 from benchmarks.wire import is_accepted, is_listening
 from rmqpy.testing import broker
@@ -21,7 +21,7 @@ from rmqpy.testing import broker
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def figures(scale: float) -> Figures:
+def metrics(scale: float) -> RunMetrics:
     names = ("throughput", "p50_us", "p99_us", "p999_us", "cpu_us", "load_cores", "other_cores", "refused")
     more = ("start_ms", "memory_bytes", "mean_us")
     return dict.fromkeys((*names, *more), 100 * scale)
@@ -29,8 +29,8 @@ def figures(scale: float) -> Figures:
 
 @pytest.fixture
 def whole() -> dict[str, Any]:
-    """A report in which rmqpy has ten times every figure of Apache's."""
-    measured = record([Pair(figures(10), figures(1)), Pair(figures(20), figures(2))])
+    """A report in which rmqpy has ten times every metric of Apache's."""
+    measured = record([Pair(metrics(10), metrics(1)), Pair(metrics(20), metrics(2))])
     verbs = {"send": [{"throughput": 1.0, "client_cpu_us": 2.0}]}
     cell = measured | {
         "at": "now",
@@ -74,11 +74,11 @@ def test_the_report_judges_every_bar_and_shows_every_cell(whole: dict[str, Any])
     total = sum(len(cell.bars) for cell in CELLS)
     assert document.count("| held |") == held
     assert document.count("**missed**") == total - held
-    assert report.verdicts(whole).startswith(f"{held} of {total} bars hold")
+    assert report.summary(whole).startswith(f"{held} of {total} bars hold")
 
 
 def test_the_table_of_sync_flush_has_a_row_for_each_medium_and_window() -> None:
-    sides = {name: [figures(1), figures(3), figures(2)] for name in sync.NAMES}
+    sides = {name: [metrics(1), metrics(3), metrics(2)] for name in sync.NAMES}
     rows = sync.table({"1 × 1": sides, "64 × 1": sides}).splitlines()[2:]
     assert [row.split(" | ")[1] for row in rows] == [*sync.NAMES.values()] * 2
     assert rows[0].startswith("| 1 × 1 | ")
@@ -86,8 +86,8 @@ def test_the_table_of_sync_flush_has_a_row_for_each_medium_and_window() -> None:
 
 
 def test_other_brokers_stand_in_the_order_of_their_turns_with_rmqpys_ratio_to_each() -> None:
-    ours = [figures(2), figures(9), figures(4)]
-    sides = {"rmqpy": ours, "Kafka": [figures(1), figures(3), figures(8)], "NATS": ours}
+    ours = [metrics(2), metrics(9), metrics(4)]
+    sides = {"rmqpy": ours, "Kafka": [metrics(1), metrics(3), metrics(8)], "NATS": ours}
     written = peer_cells.rows(named("4x64")[0], sides)
     assert [row[1] for row in written] == ["rmqpy", "Kafka", "NATS", "*rmqpy / Kafka*", "*rmqpy / NATS*"]
     assert written[1][2] == "300 (100 – 800)"
@@ -96,17 +96,17 @@ def test_other_brokers_stand_in_the_order_of_their_turns_with_rmqpys_ratio_to_ea
 
 
 def test_the_report_of_other_brokers_says_what_an_answer_promises() -> None:
-    results = {cell: {"rmqpy": [figures(1)], "Kafka": [figures(1)]} for cell in named(peer_cells.CELLS)}
-    document = peer_cells.document(results, {"Kafka 1": "a=b"}, PEERS, "about")
+    results = {cell: {"rmqpy": [metrics(1)], "Kafka": [metrics(1)]} for cell in named(peer_cells.CELLS)}
+    document = peer_cells.document(results, {"Kafka 1": "a=b"}, OTHER_SYSTEMS, "about")
     assert all(cell.title in document for cell in results)
-    assert all(kind.durability in document for kind in PEERS)
+    assert all(kind.durability in document for kind in OTHER_SYSTEMS)
     assert "a=b" in document
 
 
 def test_cells_that_have_not_run_are_named_as_such(whole: dict[str, Any]) -> None:
     whole["cells"] = {"4x64": whole["cells"]["4x64"]}
     assert "not measured" in report.document(whole)
-    assert report.verdicts(whole).startswith("1 of 2 bars hold")
+    assert report.summary(whole).startswith("1 of 2 bars hold")
 
 
 def test_the_drawing_has_two_bars_for_each_load(whole: dict[str, Any]) -> None:

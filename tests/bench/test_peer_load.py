@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.peers import Kafka, Nats, Peer, load_generator
+from benchmarks.peers import Kafka, Nats, OtherSystem, load_generator
 
 TOPIC = "counted"
 BODY = bytes(ord("a") + at * 7 % 26 for at in range(100))
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.timeout(600)
 generator = cache(lambda: load_generator("dev"))
 
 
-def load(peer: Peer, work: str, *options: str) -> dict[str, Any]:
-    command = peer.load_command(work, TOPIC, *options, "--warm-up", "0")
+def load(system: OtherSystem, work: str, *options: str) -> dict[str, Any]:
+    command = system.load_command(work, TOPIC, *options, "--warm-up", "0")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
@@ -32,20 +32,20 @@ def load(peer: Peer, work: str, *options: str) -> dict[str, Any]:
     return result
 
 
-def started(kind: type[Peer], folder: Path) -> Iterator[Peer]:
+def started(kind: type[OtherSystem], folder: Path) -> Iterator[OtherSystem]:
     if missing := kind.missing_client():
         pytest.skip(missing)
-    with kind(folder, generator()) as peer:
-        yield peer
+    with kind(folder, generator()) as system:
+        yield system
 
 
 @pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherSystem]:
     yield from started(Kafka, tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="module")
-def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherSystem]:
     yield from started(Nats, tmp_path_factory.mktemp("nats"))
 
 
@@ -68,7 +68,7 @@ def bodies_in_kafka(address: str, count: int) -> list[bytes]:
     return found
 
 
-def test_kafka_holds_what_was_counted_and_every_record_of_a_batch_is_whole(kafka: Peer) -> None:
+def test_kafka_holds_what_was_counted_and_every_record_of_a_batch_is_whole(kafka: OtherSystem) -> None:
     single = load(kafka, "produce", "-c", "3", "-w", "5", "-s", "100", "--count", "1000")
     batches = load(kafka, "produce", "-c", "2", "-w", "2", "-s", "100", "--batch", "32", "--count", "640")
     assert (single["messages_total"], batches["messages_total"]) == (1000, 640)
@@ -80,7 +80,7 @@ def test_kafka_holds_what_was_counted_and_every_record_of_a_batch_is_whole(kafka
     assert pulled["empty_pulls"] > 0
 
 
-def test_nats_holds_what_was_counted(nats_server: Peer) -> None:
+def test_nats_holds_what_was_counted(nats_server: OtherSystem) -> None:
     sent = load(nats_server, "produce", "-c", "3", "-w", "5", "-s", "100", "--count", "1000")
     assert sent["messages_total"] == 1000
 
@@ -101,7 +101,7 @@ def test_nats_holds_what_was_counted(nats_server: Peer) -> None:
     assert pulled["empty_pulls"] > 0
 
 
-def test_batches_are_refused_where_a_broker_has_none(nats_server: Peer) -> None:
+def test_batches_are_refused_where_a_broker_has_none(nats_server: OtherSystem) -> None:
     command = nats_server.load_command("produce", TOPIC, "--batch", "32")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1

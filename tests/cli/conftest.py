@@ -1,4 +1,4 @@
-"""What every test of a command finds."""
+"""Fixtures of the tests of commands."""
 
 import logging
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from rmqpy import __version__, cli, errors
-from rmqpy.cli.exits import exit_code, told
+from rmqpy.cli.exits import error_line, exit_code
 from rmqpy.cli.output import show
 
 
@@ -85,7 +85,7 @@ def test_every_kind_of_error_has_its_exit_code(error: Exception, code: int | Non
     assert exit_code(error) == code
 
 
-def test_a_send_that_reached_nobody_is_a_matter_of_reaching() -> None:
+def test_a_send_that_reached_no_broker_has_the_code_of_unreachable() -> None:
     error = errors.SendError("not sent")
     error.__cause__ = errors.ConnectError("refused")
     assert exit_code(error) == 3
@@ -93,12 +93,12 @@ def test_a_send_that_reached_nobody_is_a_matter_of_reaching() -> None:
 
 def test_an_error_is_told_in_one_line_with_its_hint() -> None:
     assert (
-        told(errors.TopicNotFound("no topic\n named x"))
+        error_line(errors.TopicNotFound("no topic\n named x"))
         == "no topic named x; create it: rmqpy topic create NAME"
     )
 
 
-def test_an_error_nobody_foresaw_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise KeyError("ours")
 

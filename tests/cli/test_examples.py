@@ -65,7 +65,7 @@ def shorter(path: str) -> list[str]:
 
 
 def written(words: list[str]) -> str:
-    """What the command wrote to the file it was given."""
+    """Text that the command wrote to the file it was given."""
     return Path(words[words.index("--file") + 1]).read_text()
 
 
@@ -104,7 +104,7 @@ def member(cluster: Cluster) -> Iterator[str]:
 def folder(
     cluster: Cluster, stopped: Path, member: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Where examples run: with what they name, in the cluster and as files."""
+    """Folder of the examples, with the topics and files they name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(stopped)
     (tmp_path / "access.log").write_text("one\ntwo\n")

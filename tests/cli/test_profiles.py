@@ -1,4 +1,4 @@
-"""Where the name servers are: options, environment, profiles; and names that a shell completes."""
+"""Addresses of name servers from options, environment and profiles; and names that a shell completes."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from rmqpy import cli
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
 
-#: Nobody listens there.
+#: No server listens there.
 NOWHERE = "127.0.0.1:1"
 
 
@@ -128,7 +128,7 @@ def test_a_profile_that_says_nothing_useful_is_wrong_usage(
 
 
 def complete(*words: str) -> list[str]:
-    """What bash would offer for the last of the words."""
+    """Completions that bash offers for the last of the words."""
     shell = BashComplete(cli.root, {}, "rmqpy", "_RMQPY_COMPLETE")
     return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
 

@@ -22,7 +22,7 @@ BODY_AT = 84
 
 
 class Sent(NamedTuple):
-    """What an acknowledged message was, and where in the log it went."""
+    """An acknowledged message, and its position in the log."""
 
     body: bytes
     position: int

@@ -1,4 +1,4 @@
-"""Who talks to whom: each client is started once per session, each cluster on first use, all ended at its end.
+"""Clients and clusters: each client is started once per session, each cluster on first use, all ended at its end.
 
 Every scenario runs for the pairs of `PAIRS`. With RMQPY_INTEROP_CONTROL=1 it runs for `CONTROL_PAIRS` as well: the
 originals among themselves, to tell a fault of rmqpy from one of the test.
@@ -55,7 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def originals() -> Iterator[Callable[[str], Path]]:
-    """Where an original was built, by its name; skips the test when a tool for it is missing."""
+    """Folder of an original, by its name; skips the test when a tool for it is missing."""
     builds = Originals()
 
     def folder(name: str) -> Path:
@@ -145,7 +145,7 @@ _numbers = itertools.count()
 def exchange(
     pair: tuple[str, str], peer_of: Callable[[str], Peer], cluster_of: Callable[[str], Cluster]
 ) -> Exchange:
-    """One client at one cluster, with a topic of four queues that nobody has used."""
+    """One client at one cluster, with an unused topic of four queues."""
     client, name = pair
     peer, cluster = peer_of(client), cluster_of(name)
     topic = f"{client}-{next(_numbers)}".replace(".", "_")

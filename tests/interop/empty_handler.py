@@ -1,4 +1,4 @@
-"""How fast rmqpy hands messages to a program that does nothing: `empty_handler.py NAMESRV GROUP TOPIC COUNT push|poll`.
+"""Throughput of messages handed to a program that does nothing: `empty_handler.py NAMESRV GROUP TOPIC COUNT push|poll`.
 
 Prints seconds from the first message to the last, and the CPU seconds of the whole process.
 """

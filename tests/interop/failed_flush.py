@@ -1,4 +1,4 @@
-"""How many sends each broker acknowledges while every one of its flushes fails: `make failed-flush`.
+"""Sends that each broker acknowledges while every one of its flushes fails: `make failed-flush`.
 
 Both brokers run with SYNC_FLUSH. A few messages are stored; then strace lets every fsync, fdatasync and msync of the
 broker end with EIO, and FAILED_FLUSH_SENDS (160) messages are sent. What is acknowledged now may be nowhere but in
@@ -77,7 +77,7 @@ def failing_flushes(pid: int, log: Path) -> Iterator[None]:
 
 
 def is_traced(pid: int) -> bool:
-    """Whether somebody traces every thread of the process."""
+    """Whether every thread of the process is traced."""
     states = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
     return all("TracerPid:\t0\n" not in state for state in states)
 

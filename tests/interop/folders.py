@@ -47,7 +47,7 @@ class Record:
 
     @property
     def offset_id(self) -> str:
-        """What clients call the message by: where it is stored."""
+        """The id of the message for clients: where it is stored."""
         host, port = self.raw[64:68], self.raw[68:72]
         return (host + port + self.raw[28:36]).hex().upper()
 
@@ -116,7 +116,7 @@ class Folder:
             child.stop(servers.APACHE_SECONDS_MAX)
 
     def verify(self) -> None:
-        """Nothing in the folder is damaged, as whoever had it last left it. No broker may have it open."""
+        """Nothing in the folder is damaged, as the last broker left it. No broker may have it open."""
         command = ["store", "verify", str(self.home / "store"), "-c", str(self.home / "broker.conf")]
         assert cli.run(command) == 0
 
@@ -141,7 +141,7 @@ class Folder:
         return found
 
     def by_key(self, topic: str, key: str) -> list[Record]:
-        """What a query by key finds, or by unique key."""
+        """Messages that a query by key finds, or by unique key."""
         return records(wire.query(self.broker, topic, key))
 
     def by_id(self, physical_offset: int) -> Record:

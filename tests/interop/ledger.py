@@ -1,6 +1,6 @@
-"""Who consumed what, and when: the books of the campaign.
+"""Record of consumption: which client consumed which message, and when.
 
-Owns, for every queue, how often each offset was consumed, by whom last, and the longest time in which nothing of it
+Owns, for every queue, how often each offset was consumed, by which client last, and the longest time in which none
 was. A message consumed again is attributed to the last change of the group, if its new owner is not the old one and
 the change was recent; anything else is left unexplained. Any thread.
 """
@@ -58,6 +58,6 @@ class Ledger:
             self._reached[queue, member] = last
 
     def missing(self, ends: dict[int, int]) -> int:
-        """Messages before the ends of the queues that nobody has consumed."""
+        """Messages before the ends of the queues that no client has consumed."""
         with self._lock:
             return sum(end - len(self._last_owner[queue]) for queue, end in ends.items())

@@ -1,4 +1,4 @@
-"""What the tests send and what they find consumed, the same for every client.
+"""Messages that tests send and find consumed, the same for every client.
 
 Owns the comparison of the two: a scenario says what went out, `Received.content` says what came in.
 """
@@ -32,7 +32,7 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class Sent:
-    """What the sending client says has become of a message."""
+    """Outcome of a send, as the sending client reports it."""
 
     status: str
     id: str

@@ -82,7 +82,7 @@ def change(folder: Folder, admin: ProcessPeer) -> None:
 
 
 def check(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
-    """What was written anew still has everything, and the rest is as it was."""
+    """Check that rewritten files still have everything, and the rest is as it was."""
     assert before.keys() <= after.keys()
     for name, content in before.items():
         if name not in SERVED:
@@ -97,14 +97,14 @@ def check(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> None:
 
 
 def described(folder: Folder) -> dict[str, Any]:
-    """What the broker that serves the folder says of the topic and of the group."""
+    """Topic and group, as the broker that serves the folder describes them."""
     _, topic = wire.request(folder.broker, _GET_TOPIC_CONFIG, {"topic": TOPIC})
     _, group = wire.request(folder.broker, _GET_GROUP_CONFIG, {"group": GROUP})
     return {"topic": fastjson.loads(topic), "group": fastjson.loads(group)}
 
 
 def lost(before: Any, after: Any) -> list[str]:
-    """Where the second tree lacks a value of the first, or has another."""
+    """Places where the second tree lacks a value of the first, or has another."""
     return list(_lost(before, after, ""))
 
 

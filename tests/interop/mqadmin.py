@@ -256,7 +256,7 @@ def command_of(label: str) -> str:
 
 @dataclass(frozen=True)
 class Town:
-    """What the commands look at, and the tool that asks."""
+    """Cluster that the commands look at, and the tool that asks."""
 
     cluster: Cluster
     tool: ProcessPeer
@@ -267,7 +267,7 @@ class Town:
         return [command_of(label), "-n", self.cluster.namesrv, *arguments.format(**self.names).split()]
 
     def run(self, commands: Mapping[str, str], seconds: float = MQADMIN_SECONDS_MAX) -> dict[str, Printed]:
-        """Run command lines, by label, at once; one whose tool gave up too soon is run once more, by itself."""
+        """Run command lines, by label, at once; one that ended too soon is run once more, by itself."""
         lines = {label: self.typed(label, arguments) for label, arguments in commands.items()}
         printed = dict(zip(lines, self.tool.mqadmin_all([*lines.values()], seconds), strict=True))
         for label, first in printed.items():

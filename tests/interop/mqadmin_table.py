@@ -48,7 +48,7 @@ says why; {rest} ask no server, or run until they are ended.
 
 @dataclass(frozen=True)
 class Answer:
-    """What one side printed, with the names of the document, and whether that is what it has to be."""
+    """Output of one side, with the names of the document, and whether it is as expected."""
 
     printed: Printed
     lines: frozenset[str]

@@ -42,7 +42,7 @@ MQADMIN_SECONDS_MAX = 120.0
 
 @dataclass(frozen=True)
 class Printed:
-    """What one command line of mqadmin wrote; `exit` is None for one that did not end."""
+    """Output of one command line of mqadmin; `exit` is None for one that did not end."""
 
     out: str
     err: str
@@ -101,7 +101,7 @@ class Listener:
         return self._peer.take(self.name)
 
     def wait_for(self, count: int, seconds: float = 20.0) -> list[Received]:
-        """What was consumed, as soon as there are `count` messages; raises when time is up before."""
+        """The consumed messages, as soon as there are `count`; raises when time is up before."""
         return self._peer.wait_for(self.name, count, seconds)
 
     def stop(self) -> list[Received]:
@@ -232,7 +232,7 @@ class ProcessPeer:
         self._ask("stop", listener=listener)
 
     def kill(self) -> None:
-        """End the process without a word to anybody; what it wrote before is read to the end."""
+        """Kill the process; what it wrote before is read to the end."""
         self.child.kill()
         self._reader.join()
 

@@ -70,7 +70,7 @@ def apache_broker(
     with Child("apache-broker", apache_broker_command(jars, home), home) as child:
         child.wait_until(lambda: _is_registered(namesrv, name), APACHE_SECONDS_MAX)
         yield f"127.0.0.1:{port}", child
-        child.kill()  # It takes its time to stop, and nobody will read its store again.
+        child.kill()  # It takes its time to stop, and its store is not read again.
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def rmqpy_broker(
 
 @contextmanager
 def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
-    """What `rmqpy standalone` starts: name server and broker in one process."""
+    """Servers of `rmqpy standalone`: name server and broker in one process."""
     home = _home(folder, "rmqpy-standalone")
     namesrv_port, port = free_ports(1), broker_port()
     command = _rmqpy(
@@ -126,12 +126,12 @@ def apache(jars: Path, folder: Path) -> Iterator[Cluster]:
 
 
 def apache_broker_command(jars: Path, home: Path) -> list[str]:
-    """What starts Apache's broker with the broker.conf in `home`."""
+    """Command that starts Apache's broker with the broker.conf in `home`."""
     return _java(jars, home, "org.apache.rocketmq.broker.BrokerStartup", "broker.conf", *_BROKER_JVM)
 
 
 def rmqpy_broker_command() -> list[str]:
-    """What starts our broker with the broker.conf in its working directory."""
+    """Command that starts our broker with the broker.conf in its working directory."""
     return _rmqpy("broker", "-c", "broker.conf")
 
 

@@ -1,4 +1,4 @@
-"""Allocation strategies against the official Java classes, over shapes nobody has seen before."""
+"""Allocation strategies against the official Java classes, over random shapes."""
 
 import random
 import subprocess

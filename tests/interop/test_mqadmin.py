@@ -35,7 +35,7 @@ def town(
 
 @pytest.fixture(scope="module")
 def results_of(town: Town, peer_of: Callable[[str], Peer]) -> Callable[[str], Results]:
-    """What all commands of one version printed; they run when the first test of that version asks."""
+    """Output of all commands of one version; they run when the first test of that version asks."""
 
     @cache
     def results(version: str) -> Results:

@@ -1,7 +1,7 @@
 """rmqpy's push consumers in groups with Java's and Go's, at our broker and at Apache's.
 
 Goal: members of two languages compute the same shares, keep the order of a queue while it changes hands, and each
-get what is broadcast; failed messages come back, later each time, and end as dead letters, whoever failed them.
+get what is broadcast; failed messages come back, later each time, and end as dead letters, with either client.
 Method: what every member was called with, by queue and offset, against what was sent.
 
 Scenarios mostly wait, so that all of them run side by side, begun when the first is asked for. CI has each client and
@@ -35,7 +35,7 @@ WAIT_S = 120.0
 pytestmark = pytest.mark.timeout(3 * WAIT_S, func_only=True)
 
 IS_ALL = os.environ.get("RMQPY_INTEROP_ALL") == "1"
-#: Their client, and whose cluster.
+#: Their client, and the kind of cluster.
 PLACES = [("java-5.5.0", "rmqpy"), ("java-4.9.8", "rmqpy"), ("go", "rmqpy"), ("java-5.5.0", "apache")]
 if IS_ALL:
     PLACES += [("java-4.9.8", "apache"), ("go", "apache")]
@@ -53,11 +53,11 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where a scenario takes place, and with whom."""
+    """Cluster and clients of a scenario."""
 
     cluster: Cluster
     peer: ProcessPeer
-    #: A topic nobody has used, whose name the group has as well.
+    #: An unused topic; the group has its name as well.
     topic: str
     folder: Path
     #: What is to be undone when it is over.
@@ -135,7 +135,7 @@ def members_of_both_languages_share_the_queues_and_take_over(meeting: Meeting) -
             until(lambda: len(first.share | second.share) == len(first.share) + len(second.share))
 
             def is_shared() -> bool:
-                """Whether what is sent now goes to one member each; theirs may hear of the change later than ours."""
+                """Whether a message sent now goes to one member only; theirs may hear of the change later than ours."""
                 before = len(positions(theirs))
                 everywhere = set(meeting.send(numbered(80)))
                 until(lambda: everywhere <= {*first.seen, *second.seen, *positions(theirs)})

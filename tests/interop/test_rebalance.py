@@ -86,7 +86,7 @@ def _positions(listener: Listener) -> list[Position]:
 
 
 def _explained(earlier: Iterable[Position], later: Iterable[Position], committed: dict[int, int]) -> int:
-    """How many of `later` had been delivered before; all of them must lie beyond what was committed."""
+    """Number of `later` that had been delivered before; all of them must lie beyond what was committed."""
     again = set(earlier) & set(later)
     unexplained = sorted((queue, offset) for queue, offset in again if offset < committed[queue])
     assert not unexplained, f"delivered again although committed at {committed}: {unexplained[:20]}"

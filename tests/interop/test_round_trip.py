@@ -1,4 +1,4 @@
-"""A store folder goes from Apache's broker to ours and back, in order and after SIGKILL, and nobody misses a byte.
+"""A store folder goes from Apache's broker to ours and back, in order and after SIGKILL, and neither misses a byte.
 
 Whatever one broker serves the next one has to serve: every queue byte for byte, delayed messages that still wait,
 every message by key, unique key, position and time, the progress of groups, and the configuration with all that ours

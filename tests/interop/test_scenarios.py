@@ -1,4 +1,4 @@
-"""What an application does with RocketMQ, done by each client; judged by the messages that were consumed.
+"""Scenarios of applications, run with each client and judged by the messages that were consumed.
 
 Never by the sender's word alone: some clients report success on a dead port.
 """

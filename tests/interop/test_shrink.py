@@ -36,7 +36,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Queues:
-    """What the broker holds, and what of it is consumed."""
+    """Offsets that the broker holds, and those that are consumed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._broker = cluster.broker

@@ -138,7 +138,7 @@ def test_the_tool_sees_one_cluster_at_either_name_server(three: Three, admin: Pr
 
 
 def _listed(admin: ProcessPeer, namesrv: str) -> dict[str, str]:
-    """What the tool shows of the cluster: addresses of brokers by name."""
+    """The cluster as the tool shows it: addresses of brokers by name."""
     [printed] = admin.mqadmin_all([("clusterList", "-n", namesrv)])
     lines = [line.split() for line in printed.out.splitlines()]
     return {line[1]: line[3] for line in lines if line[:1] == [servers.CLUSTER_NAME]}

@@ -55,7 +55,7 @@ class Originals:
         self._builds: dict[str, Future[Path]] = {name: self._pool.submit(b) for name, b in builds.items()}
 
     def folder(self, name: str) -> Path:
-        """Where the original called `name` is, as soon as it is there."""
+        """Folder of the original called `name`, as soon as it is there."""
         return self._builds[name].result(timeout=BUILD_SECONDS_MAX)
 
     def close(self) -> None:

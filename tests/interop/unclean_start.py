@@ -1,4 +1,4 @@
-"""How long a start takes after a kill, on a store of many gigabytes: `make unclean-start`.
+"""Duration of a start after a kill, on a store of many gigabytes: `make unclean-start`.
 
 Our broker is killed with UNCLEAN_START_GB (5) of messages in its store. Then ours starts on the folder as it was left,
 and Apache's on a copy; what counts is the time from the process to the ends of all queues. The page cache is as
@@ -54,7 +54,7 @@ def ends(folder: Folder) -> list[int]:
 
 
 def start(folder: Folder, name: str, expected: list[int]) -> float:
-    """How many seconds the broker of this name takes until it knows the ends of all queues."""
+    """Seconds that the broker of this name takes until it knows the ends of all queues."""
     began = time.monotonic()
     with folder.served_by(name) as broker:
         assert ends(folder) == expected

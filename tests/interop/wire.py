@@ -102,7 +102,7 @@ def is_serving(namesrv: str) -> bool:
 
 
 def committed(broker: str, group: str, topic: str, queue_id: int) -> int:
-    """Where the group would go on in this queue; 0 when it never committed there."""
+    """Offset at which the group continues in this queue; 0 when it never committed there."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
     try:
         answer, _ = request(broker, _QUERY_CONSUMER_OFFSET, fields)

@@ -40,7 +40,7 @@ DRIVERS_MAX = 20
 GLIMPSE_S, PAUSE_S = 0.002, 0.03
 #: Pauses without an answer about new messages after which sending has come to its end.
 SILENCES_MAX = 5
-#: Finds every process of a campaign, whoever started it: environments are handed on.
+#: Finds every process of a campaign, its grandchildren included: environments are handed on.
 MARK = "RMQPY_CAMPAIGN"
 
 
@@ -122,7 +122,7 @@ def kill_marked(mark: str, name: bytes = b"") -> None:
 
 @dataclass
 class Cluster:
-    """What is attacked."""
+    """Cluster under attack."""
 
     namesrv: str
     folder: str
@@ -146,7 +146,7 @@ class Cluster:
         raise SystemExit(f"{DRIVERS_MAX} drivers in a row have given up")
 
     def stored(self) -> int:
-        """How many messages the second topic has."""
+        """Number of messages in the second topic."""
         return sum(self.catalog.ends(self.catalog.queues(TARGET)).values())
 
     def kill_driver(self) -> None:
@@ -243,7 +243,7 @@ def model(sent: list[rmqpy.ReceivedMessage]) -> dict[str, list[int]]:
 def compare(
     sent: list[rmqpy.ReceivedMessage], arrived: list[rmqpy.ReceivedMessage], windows: Mapping[str, list[int]]
 ) -> tuple[dict[str, int], bool]:
-    """What there is to tell, and whether everything held."""
+    """Summary of the run, and whether everything held."""
     by_id = {message.message_id: message.body for message in arrived}
     wanted, got = Counter(message.body for message in sent), Counter(by_id.values())
     expected = model(sent)

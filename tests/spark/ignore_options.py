@@ -18,7 +18,7 @@ import pytest
 from pyspark_rocketmq.options import Options, spelling
 
 TESTS = [f"tests/spark/test_{name}.py" for name in ("batch", "source", "sink", "stream")]
-#: Without it nothing could be asked of anybody.
+#: Without it there is no cluster to ask.
 REQUIRED = "nameserver"
 
 Parse = Callable[[Mapping[str, str], str | None], Options]

@@ -1,4 +1,4 @@
-"""What a running query makes of a cluster that changes under it, one change for each test."""
+"""Running queries on a cluster that changes under them, one change for each test."""
 
 import json
 import socket
@@ -86,7 +86,7 @@ class Running:
 
     @property
     def end(self) -> Mapping[Queue, int]:
-        """Where its last batch has ended."""
+        """End of its last batch."""
         progress = self.query.lastProgress
         told = None if progress is None else json.loads(progress.json)["sources"][0]["endOffset"]
         return {} if told is None else Position.of_json(told).queues
@@ -132,7 +132,7 @@ def test_a_query_waits_for_its_broker(cluster: rmqpy.testing.Cluster, start: Sta
 
 
 def was_looked_for(address: str) -> None:
-    """Stand in for a broker that is away, until somebody calls."""
+    """Stand in for a broker that is away, until a client connects."""
     host, _, port = address.rpartition(":")
     with socket.create_server((host, int(port))) as listener:
         listener.settimeout(60)

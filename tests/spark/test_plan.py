@@ -1,4 +1,4 @@
-"""Which queue ranges a batch reads, and how they become tasks."""
+"""Queue ranges that a batch reads, and their tasks."""
 
 from collections.abc import Mapping
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""How far a query is behind, from what Spark reports."""
+"""Lag of a query, from the progress Spark reports."""
 
 import json
 import time

@@ -54,7 +54,7 @@ def schema(table: pyarrow.Table) -> StructType:
 
 
 def write(server: Standalone, columns: dict[str, Any], **options: str) -> TopicWriter:
-    """What a task does with a table of these columns."""
+    """Write a table of these columns, as a task does."""
     table = pyarrow.table(columns)
     given = {"nameserver": server.namesrv} | options
     writer = RocketMQSource(given).writer(schema=schema(table), overwrite=False)
@@ -245,7 +245,7 @@ def test_rows_name_their_queue(server: Standalone, topic: str, received: Read) -
 
 
 def requests(server: Standalone, topic: str, bodies: list[bytes], **options: str) -> int:
-    """How many sends the rows took."""
+    """Number of sends that the rows took."""
     table = pyarrow.table({"body": bodies})
     given = {"nameserver": server.namesrv, "topic": topic} | options
     done = RocketMQSource(given).writer(schema=schema(table), overwrite=False).write(iter(table.to_batches()))

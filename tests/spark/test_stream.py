@@ -270,7 +270,7 @@ def test_a_broker_that_is_away_holds_up_its_own_queues_only() -> None:
 
 
 def until(look: Callable[[], Any], is_enough: Callable[[Any], bool]) -> Any:
-    """What `look` returns once that is enough; fails after half a minute."""
+    """The result of `look` once that is enough; fails after half a minute."""
     deadline = time.monotonic() + 30
     while not is_enough(seen := look()):
         assert time.monotonic() < deadline, seen

@@ -278,8 +278,8 @@ class Groups(Part):
             answer = await self._cluster.ask(
                 address, GetConsumerRunningInfo(consumer_group=group, client_id=client_id)
             )
-            told = fastjson.loads(answer.body)["subscriptionSet"]
-            return {each["topic"]: each.get("subString") or "*" for each in told}
+            found = fastjson.loads(answer.body)["subscriptionSet"]
+            return {each["topic"]: each.get("subString") or "*" for each in found}
         except (RocketMQError, LookupError, TypeError):
             return None
 

@@ -15,7 +15,7 @@ _LEFT_BEHIND: Final = frozenset(
         *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "MIN_OFFSET", "MAX_OFFSET"),
     }
 )
-#: Where a message of a retry topic was sent to first: what its consumer is told.
+#: First topic of a message in a retry topic: the one its consumer sees.
 ORIGIN: Final = "RETRY_TOPIC"
 
 

@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. Errors are told in one line each, never as a traceback."""
+    """Run one command; its exit code. Errors are printed in one line each, never as a traceback."""
     try:
         result = root.main(list(arguments) if arguments is not None else None, "rmqpy", standalone_mode=False)
     except click.ClickException as error:
@@ -99,10 +99,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return 130
     except Exception as error:
-        from rmqpy.cli.exits import exit_code, told
+        from rmqpy.cli.exits import error_line, exit_code
 
         if (code := exit_code(error)) is None:
             raise
-        click.echo(f"Error: {told(error)}", err=True)
+        click.echo(f"Error: {error_line(error)}", err=True)
         return code
     return result if isinstance(result, int) else 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 READER = "TOOLS_CONSUMER"
 #: Messages taken at a time: few enough that a committed position follows the printed one closely.
 BURST = 32
-#: Patience with a topic that no name server knows.
+#: Time to wait for a topic that no name server knows yet.
 NEW_TOPIC_S = 1.0
 
 

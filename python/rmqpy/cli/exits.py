@@ -41,6 +41,6 @@ def exit_code(error: Exception) -> int | None:
     return None
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """The error in one line, with its hint."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -156,12 +156,12 @@ def _read(line: bytes) -> dict[str, Any]:
     from rmqpy.message import Message
 
     try:
-        told = json.loads(line)
+        record = json.loads(line)
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
+        record = None
+    if not isinstance(record, dict):
         raise ValueError("no JSON object")
-    match told:
+    match record:
         case {"body": str(body)}:
             said: dict[str, Any] = {"body": body}
         case {"body_base64": str(text)}:
@@ -170,18 +170,18 @@ def _read(line: bytes) -> dict[str, Any]:
             said = {"body": base64.b64decode(text, validate=True)}
         case _:
             raise ValueError("it needs a body, or a body_base64, which are text")
-    match told.get("tag"):
+    match record.get("tag"):
         case None:
             pass
         case str(tag):
             said["tag"] = tag
         case _:
             raise ValueError("tag must be text")
-    if keys := told.get("keys"):
+    if keys := record.get("keys"):
         if not (isinstance(keys, list) and all(isinstance(key, str) for key in keys)):
             raise ValueError("keys must be a list of texts")
         said["keys"] = keys
-    if properties := told.get("properties"):
+    if properties := record.get("properties"):
         if not (isinstance(properties, dict) and all(isinstance(text, str) for text in properties.values())):
             raise ValueError("properties must be an object of texts")
         if shard := properties.get("__SHARDINGKEY"):

@@ -115,8 +115,10 @@ def verify(store: _Opened, output: Format) -> int:
         for finding in findings:
             where = finding["path"] + ("" if finding["at"] is None else f" at {finding['at']}")
             click.echo(f"{_WORD_OF[finding['is_damage']]}: {finding['kind']}: {where}: {finding['text']}")
-        told = sum(finding["is_damage"] for finding in findings)
-        click.echo("clean" if not report["damage"] else f"{report['damage']} damages, {told} of them told")
+        listed = sum(finding["is_damage"] for finding in findings)
+        click.echo(
+            "clean" if not report["damage"] else f"{report['damage']} damages, {listed} of them listed"
+        )
     return 1 if report["damage"] else 0
 
 

@@ -44,7 +44,7 @@ def looks(every: float, rounds: int | None) -> Iterator[float]:
 
 
 def show_again(rows: Sequence[Record], output: Literal["table", "jsonl"]) -> None:
-    """Print what there is now: on a terminal in the place of what was there before."""
+    """Print the present rows: on a terminal in the place of the former ones."""
     if output == "table" and sys.stdout.isatty():
         click.clear()
     show(rows, output)

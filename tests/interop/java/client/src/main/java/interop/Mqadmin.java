@@ -43,7 +43,7 @@ final class Mqadmin {
         System.setOut(new PrintStream(new Apart(PRINTED, System.out), true));
         System.setErr(new PrintStream(new Apart(COMPLAINED, System.err), true));
         PRINTED.set(new ByteArrayOutputStream());
-        MQAdminStartup.main0(new String[0], null); // Sets up the log, and says which commands there are, to nobody.
+        MQAdminStartup.main0(new String[0], null); // Sets up the log, and prints the list of commands.
         PRINTED.remove();
     }
 
