@@ -193,7 +193,6 @@ class Metadata:
         retry_queues: int = 1,
         sys_flag: int = 0,
         broker_id: int = 0,
-        broker_id_when_slow: int = 1,
     ) -> None: ...
     def remove_group(self, name: str) -> None: ...
     def put_subscriptions(

@@ -159,8 +159,6 @@ fn pull_frame(offset: usize) -> Vec<u8> {
 fn identity() -> Identity {
     Identity {
         cluster: "DefaultCluster".into(),
-        broker: "broker-a".into(),
-        broker_id: 0,
         store_host: "127.0.0.1:10911".parse().unwrap(),
         region: "DefaultRegion".into(),
         is_trace_on: true,

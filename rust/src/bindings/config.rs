@@ -69,8 +69,6 @@ pub fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<Identit
         .map_err(|_| PyValueError::new_err(format!("store_host must be ip:port, not {store_host:?}")))?;
     Ok(Identity {
         cluster: field(config, "cluster")?,
-        broker: field(config, "name")?,
-        broker_id: 0,
         store_host,
         region: field(config, "region")?,
         is_trace_on: field(config, "trace_on")?,

@@ -52,7 +52,7 @@ impl PyMetadata {
     }
 
     #[pyo3(signature = (name, *, consume_enabled=true, broadcast_enabled=true, retry_max=16, retry_queues=1, sys_flag=0,
-        broker_id=0, broker_id_when_slow=1))]
+        broker_id=0))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python method")]
     fn put_group(
         &self,
@@ -63,7 +63,6 @@ impl PyMetadata {
         retry_queues: u32,
         sys_flag: i32,
         broker_id: u64,
-        broker_id_when_slow: u64,
     ) {
         let group = Group {
             is_consume_enabled: consume_enabled,
@@ -72,7 +71,6 @@ impl PyMetadata {
             retry_queues,
             sys_flag,
             broker_id,
-            broker_id_when_slow,
         };
         self.metadata.groups.set(name, Some(group));
     }

@@ -13,9 +13,9 @@ use crate::requests::pull::PullHeader;
 use crate::requests::send::SendHeader;
 
 /// Prefix of the topic that carries a group's retries.
-pub const RETRY_PREFIX: &str = "%RETRY%";
+pub(super) const RETRY_PREFIX: &str = "%RETRY%";
 /// Prefix of the topic that takes what a group gave up on.
-pub const DLQ_PREFIX: &str = "%DLQ%";
+pub(super) const DLQ_PREFIX: &str = "%DLQ%";
 
 /// Topics that only the broker itself writes. `rmq_sys_wheel_timer` is among them although Apache's broker lets
 /// clients in: one record without its due time stops every timer there for good.
@@ -37,13 +37,13 @@ const TOPIC_BYTES_MAX: usize = 127;
 const SYSTEM_TOPIC_BYTES_MAX: usize = 255;
 
 /// Where it lands: the topic, and the queue unless any will do.
-pub type Landing = (Arc<Topic>, Option<u32>);
+pub(super) type Landing = (Arc<Topic>, Option<u32>);
 
 /// Decides where a send lands, in the order of Apache's checks.
 ///
 /// # Errors
 /// A refusal with its code, or the name of what is missing.
-pub fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Result<Landing, Rejection> {
+pub(super) fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Result<Landing, Rejection> {
     check_topic_name(to.topic)?;
     if INTERNAL_TOPICS.contains(&to.topic) {
         let remark = format!("sending to topic[{}] is forbidden.", to.topic);
@@ -116,7 +116,10 @@ fn check_topic_name(name: &str) -> Result<(), ErrorReply> {
 ///
 /// # Errors
 /// A refusal with its code, or the group that is missing.
-pub fn pull(metadata: &Metadata, from: &PullHeader<'_>) -> Result<(Arc<Group>, Arc<Topic>), Rejection> {
+pub(super) fn pull(
+    metadata: &Metadata,
+    from: &PullHeader<'_>,
+) -> Result<(Arc<Group>, Arc<Topic>), Rejection> {
     if metadata.permission() & PERMISSION_READ == 0 {
         let remark = format!("the broker[{}] pulling message is forbidden", metadata.identity.store_host);
         return Err(ErrorReply::forbidden(response::NO_PERMISSION, 1, remark).into());
@@ -150,7 +153,7 @@ pub fn pull(metadata: &Metadata, from: &PullHeader<'_>) -> Result<(Arc<Group>, A
 /// # Errors
 /// 24 when the group or the topic is not registered, 25 when the client knows a newer subscription, 16 when
 /// broadcasting or this topic is not allowed.
-pub fn registered_filter(
+pub(super) fn registered_filter(
     metadata: &Metadata,
     group: &Group,
     from: &PullHeader<'_>,
@@ -179,8 +182,7 @@ pub fn registered_filter(
 }
 
 /// The answer for expressions of a kind that is not served.
-#[must_use]
-pub fn not_a_tag_expression(topic: &str) -> ErrorReply {
+pub(super) fn not_a_tag_expression(topic: &str) -> ErrorReply {
     let remark = format!(
         "parse the consumer's subscription of topic [{topic}] failed: only tag expressions are served, such as A || B"
     );

@@ -21,19 +21,19 @@ use crate::store::KeyHashes;
 /// What the broker must know of a message's properties, and where they stand in the arena.
 #[derive(Debug, Default, Clone)]
 pub(super) struct MessageAttributes {
-    pub properties: Range<usize>,
-    pub unique_key: Range<usize>,
-    pub tags_code: i64,
-    pub keys: KeyHashes,
-    pub is_waiting_for_store: bool,
+    pub(super) properties: Range<usize>,
+    pub(super) unique_key: Range<usize>,
+    pub(super) tags_code: i64,
+    pub(super) keys: KeyHashes,
+    pub(super) is_waiting_for_store: bool,
     /// The delay level it asks for; 0 for none.
-    pub delay_level: u32,
+    pub(super) delay_level: u32,
     is_timed: bool,
 }
 
 impl MessageAttributes {
     /// Copies `original` behind the arena's end, with what the broker adds to each message.
-    pub fn rewrite(
+    pub(super) fn rewrite(
         broker: &AddedProperties,
         arena: &mut Vec<u8>,
         topic: &str,
@@ -63,7 +63,7 @@ impl MessageAttributes {
     }
 
     /// Copies the properties of a batch member as they are: nobody has looked at their text yet.
-    pub fn read(arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, ErrorReply> {
+    pub(super) fn read(arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, ErrorReply> {
         let mut attributes = Self { is_waiting_for_store: true, ..Self::default() };
         let start = arena.len();
         arena.extend_from_slice(original);
@@ -83,7 +83,7 @@ impl MessageAttributes {
     }
 
     /// The same message on its way to another topic.
-    pub fn moved(
+    pub(super) fn moved(
         &self,
         arena: &mut Vec<u8>,
         topic: &str,
@@ -97,7 +97,7 @@ impl MessageAttributes {
 
     /// A copy of a message for another topic: its properties without those that said where it was to go and when,
     /// and with `added` instead of what has the same names.
-    pub fn copied(
+    pub(super) fn copied(
         arena: &mut Vec<u8>,
         topic: &str,
         original: &[u8],
@@ -211,7 +211,7 @@ pub(super) struct AddedProperties {
 }
 
 impl AddedProperties {
-    pub fn new(identity: &Identity, clock: SharedClock) -> Self {
+    pub(super) fn new(identity: &Identity, clock: SharedClock) -> Self {
         let mut block = Vec::new();
         let trace_on: &[u8] = if identity.is_trace_on { b"true" } else { b"false" };
         properties::Writer::new(&mut block)

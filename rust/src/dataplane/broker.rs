@@ -31,11 +31,11 @@ pub(super) enum Deadline {
 
 /// What the hot requests of a broker work on.
 pub(crate) struct Broker {
-    pub store: Arc<Store>,
-    pub metadata: Arc<Metadata>,
-    pub offsets: Arc<Offsets>,
-    pub deliveries: Deliveries,
-    pub polls: LongPolls,
+    pub(crate) store: Arc<Store>,
+    pub(super) metadata: Arc<Metadata>,
+    pub(super) offsets: Arc<Offsets>,
+    pub(crate) deliveries: Deliveries,
+    pub(crate) polls: LongPolls,
     pub(super) latencies: Arc<Latencies>,
     pub(super) deadlines: Deadlines<Deadline>,
     pub(super) flush_waiters: Mutex<Vec<(PhysicalOffset, Arc<Link>)>>,

@@ -100,8 +100,7 @@ impl DataPlane {
         }
     }
 
-    /// Counts an answer of Python's.
-    pub fn answered_by_python(&self, context: RequestContext, code: i32) {
+    pub(crate) fn answered_by_python(&self, context: RequestContext, code: i32) {
         self.latencies
             .add(RequestKind::of(context, code), self.clock.elapsed().saturating_sub(context.came_at));
     }

@@ -30,29 +30,24 @@ use crate::store::{Arrivals, ConsumeQueue, Store};
 
 /// Figures since the start, each added to once per burst.
 #[derive(Debug, Default)]
-pub struct Counters {
-    /// Frames that came in.
-    pub requests: AtomicU64,
-    /// Requests that went up to Python.
-    pub upcalls: AtomicU64,
+pub(crate) struct Counters {
+    pub(crate) requests: AtomicU64,
+    pub(crate) upcalls: AtomicU64,
     /// Sends, batches counted once.
-    pub sends: AtomicU64,
+    pub(crate) sends: AtomicU64,
     /// Pulls, without their second execution.
-    pub pulls: AtomicU64,
+    pub(crate) pulls: AtomicU64,
     /// Requests refused because the ring to Python was full, or because they waited in it for too long.
-    pub overloads: AtomicU64,
+    pub(crate) overloads: AtomicU64,
 }
 
 /// The service behind a server.
 pub struct DataPlane {
     /// The way up.
     pub upcalls: Arc<Upcalls>,
-    /// The hot requests, for a broker.
     pub(crate) broker: Option<Broker>,
-    /// Figures.
-    pub counters: Counters,
-    /// How long answers took.
-    pub latencies: Arc<Latencies>,
+    pub(crate) counters: Counters,
+    pub(crate) latencies: Arc<Latencies>,
     pub(super) clock: SharedClock,
     heartbeat_epoch: AtomicU64,
     pub(super) heartbeats: Mutex<HashMap<u64, Duration>>,
@@ -119,10 +114,7 @@ impl DataPlane {
 
     /// Begins to deliver delayed messages, each level from its offset in `from`. Only the first call counts, and only
     /// a broker's.
-    ///
-    /// # Errors
-    /// When the system refuses a thread.
-    pub fn deliver(&self, from: &BTreeMap<u32, u64>) -> std::io::Result<()> {
+    pub(crate) fn deliver(&self, from: &BTreeMap<u32, u64>) -> std::io::Result<()> {
         if let Some(broker) = self.broker.as_ref().filter(|broker| broker.delays.get().is_none()) {
             let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from)?;
             if let Err(late) = broker.delays.set(delays) {
@@ -133,8 +125,7 @@ impl DataPlane {
     }
 
     /// The offset of each delay level that has delivered something: see `Delays::offsets`.
-    #[must_use]
-    pub fn delay_offsets(&self) -> BTreeMap<u32, u64> {
+    pub(crate) fn delay_offsets(&self) -> BTreeMap<u32, u64> {
         let delays = self.broker.as_ref().and_then(|broker| broker.delays.get());
         delays.map(Delays::offsets).unwrap_or_default()
     }
@@ -148,19 +139,16 @@ impl DataPlane {
     }
 
     /// Makes the next heartbeat of every connection go up again.
-    pub fn forget_heartbeats(&self) {
+    pub(crate) fn forget_heartbeats(&self) {
         self.heartbeat_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The registry's epoch: heartbeats accepted in an older one are forgotten.
-    #[must_use]
-    pub fn heartbeat_epoch(&self) -> u64 {
+    pub(super) fn heartbeat_epoch(&self) -> u64 {
         self.heartbeat_epoch.load(Ordering::Acquire)
     }
 
     /// Time since the connection's last accepted heartbeat.
-    #[must_use]
-    pub fn heartbeat_age(&self, link: LinkId) -> Option<Duration> {
+    pub(crate) fn heartbeat_age(&self, link: LinkId) -> Option<Duration> {
         let last = *self.heartbeats.lock().get(&link.0)?;
         Some(self.clock.elapsed().saturating_sub(last))
     }

@@ -19,7 +19,7 @@ use crate::clock::SharedClock;
 const NAP: Duration = Duration::from_millis(50);
 
 /// Names one entry: its time, and a number that makes it unique.
-pub type DeadlineKey = (Duration, u64);
+pub(super) type DeadlineKey = (Duration, u64);
 
 struct State<T> {
     entries: BTreeMap<DeadlineKey, T>,
@@ -27,7 +27,7 @@ struct State<T> {
 }
 
 /// Entries by time. Dropping the last handle does not stop the thread; `stop` does.
-pub struct Deadlines<T> {
+pub(super) struct Deadlines<T> {
     state: Arc<(Mutex<State<T>>, Condvar)>,
     sequence: Arc<AtomicU64>,
     clock: SharedClock,
@@ -37,10 +37,7 @@ pub struct Deadlines<T> {
 impl<T: Send + 'static> Deadlines<T> {
     /// Starts a thread of this name; `due` gets each entry whose time has come, in order. What it returns goes in
     /// again, due after the time it says.
-    ///
-    /// # Errors
-    /// When the system refuses a thread.
-    pub fn start(
+    pub(super) fn start(
         name: &str,
         clock: SharedClock,
         due: impl Fn(T) -> Option<(Duration, T)> + Send + 'static,
@@ -56,7 +53,7 @@ impl<T: Send + 'static> Deadlines<T> {
     }
 
     /// Adds an entry that is due `after` from now.
-    pub fn add(&self, after: Duration, entry: T) -> DeadlineKey {
+    pub(super) fn add(&self, after: Duration, entry: T) -> DeadlineKey {
         let key = (self.clock.elapsed() + after, self.sequence.fetch_add(1, Ordering::Relaxed));
         let (state, wake) = &*self.state;
         let mut state = state.lock();
@@ -69,12 +66,11 @@ impl<T: Send + 'static> Deadlines<T> {
     }
 
     /// Takes an entry back, unless its time has come.
-    pub fn cancel(&self, key: DeadlineKey) -> Option<T> {
+    pub(super) fn cancel(&self, key: DeadlineKey) -> Option<T> {
         self.state.0.lock().entries.remove(&key)
     }
 
-    /// Drops every entry and ends the thread.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         let (state, wake) = &*self.state;
         let mut state = state.lock();
         state.is_stopped = true;

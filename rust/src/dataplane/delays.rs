@@ -37,8 +37,7 @@ const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
 
 /// Where a message waits, and what its properties say about it.
 pub(super) struct DelaySlot<'a> {
-    /// The queue of its level.
-    pub queue: Arc<ConsumeQueue>,
+    pub(super) queue: Arc<ConsumeQueue>,
     level: String,
     topic: &'a str,
     queue_id: String,
@@ -46,7 +45,7 @@ pub(super) struct DelaySlot<'a> {
 
 impl DelaySlot<'_> {
     /// Level, topic and queue, as the original names them.
-    pub fn properties(&self) -> [(&[u8], &[u8]); 3] {
+    pub(super) fn properties(&self) -> [(&[u8], &[u8]); 3] {
         [
             (name::DELAY, self.level.as_bytes()),
             (name::REAL_TOPIC, self.topic.as_bytes()),
@@ -73,7 +72,7 @@ pub(super) fn slot<'a>(
 type Offsets = Arc<[AtomicU64]>;
 
 /// The delivery of delayed messages, under way.
-pub struct Delays {
+pub(super) struct Delays {
     offsets: Offsets,
     wheel: Deadlines<Level>,
 }
@@ -81,10 +80,11 @@ pub struct Delays {
 impl Delays {
     /// Begins to deliver, each level from its offset in `from`; levels that are not there begin at 0. Offsets outside
     /// of their queue are moved into it.
-    ///
-    /// # Errors
-    /// When the system refuses a thread.
-    pub fn start(store: &Arc<Store>, clock: SharedClock, from: &BTreeMap<u32, u64>) -> std::io::Result<Self> {
+    pub(super) fn start(
+        store: &Arc<Store>,
+        clock: SharedClock,
+        from: &BTreeMap<u32, u64>,
+    ) -> std::io::Result<Self> {
         let delays = store.delay_levels_ms();
         let levels = 1..=delays.len() as u32;
         let offsets: Offsets =
@@ -104,14 +104,13 @@ impl Delays {
 
     /// The offset of each level whose queue has moved on, by level. What lies before it has been appended; whoever
     /// keeps it has to flush the log first.
-    #[must_use]
-    pub fn offsets(&self) -> BTreeMap<u32, u64> {
+    pub(super) fn offsets(&self) -> BTreeMap<u32, u64> {
         let offsets = (1..).zip(self.offsets.iter().map(|offset| offset.load(Ordering::Acquire)));
         offsets.filter(|(_, offset)| *offset > 0).collect()
     }
 
     /// Ends the delivery; when this returns no message is on its way.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.wheel.stop();
     }
 }

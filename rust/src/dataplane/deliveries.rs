@@ -21,7 +21,7 @@ const KEPT_MAX: usize = 8_192;
 
 /// What one group took from one queue since it was asked for last.
 #[derive(Debug, Default)]
-pub struct Delivery {
+pub(super) struct Delivery {
     pulls: AtomicU64,
     messages: AtomicU64,
     bytes: AtomicU64,
@@ -32,14 +32,14 @@ pub struct Delivery {
 
 impl Delivery {
     /// Notes one answer.
-    pub fn count(&self, messages: u64, bytes: u64) {
+    pub(super) fn count(&self, messages: u64, bytes: u64) {
         self.pulls.fetch_add(1, Ordering::Relaxed);
         self.messages.fetch_add(messages, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Notes how far it has got.
-    pub fn advance(&self, next: QueueOffset) {
+    pub(super) fn advance(&self, next: QueueOffset) {
         self.next.store(next.0, Ordering::Relaxed);
     }
 
@@ -51,58 +51,50 @@ impl Delivery {
 
 /// Figures of one group and one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delivered {
-    /// Consumer group.
-    pub group: Arc<str>,
-    /// Topic.
-    pub topic: Arc<str>,
-    /// Queue of the topic.
-    pub queue_id: u32,
+pub(crate) struct Delivered {
+    pub(crate) group: Arc<str>,
+    pub(crate) topic: Arc<str>,
+    pub(crate) queue_id: u32,
     /// Answers with messages.
-    pub pulls: u64,
-    /// Messages in them.
-    pub messages: u64,
-    /// Their bytes.
-    pub bytes: u64,
+    pub(crate) pulls: u64,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
     /// Messages the group gave back to be delivered again.
-    pub returned: u64,
+    pub(crate) returned: u64,
 }
 
 /// How far a group has got in taking a queue, whatever it has finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FetchPosition {
-    /// Consumer group.
-    pub group: Arc<str>,
-    /// Topic.
-    pub topic: Arc<str>,
-    /// Queue of the topic.
-    pub queue_id: u32,
+pub(crate) struct FetchPosition {
+    pub(crate) group: Arc<str>,
+    pub(crate) topic: Arc<str>,
+    pub(crate) queue_id: u32,
     /// The offset after the last message it was given.
-    pub next: u64,
+    pub(crate) next: u64,
 }
 
 type Key = (Arc<str>, Arc<str>, u32);
 
 /// All counters.
 #[derive(Debug, Default)]
-pub struct Deliveries {
+pub(crate) struct Deliveries {
     table: Mutex<HashMap<Key, Arc<Delivery>>>,
 }
 
 impl Deliveries {
     /// The counter of a group and a queue.
-    pub fn of(&self, group: &str, topic: &str, queue_id: u32) -> Arc<Delivery> {
+    pub(super) fn of(&self, group: &str, topic: &str, queue_id: u32) -> Arc<Delivery> {
         let key = (group.into(), topic.into(), queue_id);
         Arc::clone(self.table.lock().entry(key).or_default())
     }
 
     /// Notes that a group gave a message back.
-    pub fn returned(&self, group: &str, topic: &str, queue_id: u32) {
+    pub(super) fn returned(&self, group: &str, topic: &str, queue_id: u32) {
         self.of(group, topic, queue_id).returned.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How far each group has got, where it takes messages still or did a moment ago.
-    pub fn fetch_positions(&self) -> Vec<FetchPosition> {
+    pub(crate) fn fetch_positions(&self) -> Vec<FetchPosition> {
         let table = self.table.lock();
         let positions = table.iter().map(|((group, topic, queue_id), delivery)| {
             let (group, topic) = (Arc::clone(group), Arc::clone(topic));
@@ -112,7 +104,7 @@ impl Deliveries {
     }
 
     /// What happened since the last call, where something did.
-    pub fn take(&self) -> Vec<Delivered> {
+    pub(crate) fn take(&self) -> Vec<Delivered> {
         let mut taken = Vec::new();
         self.table.lock().retain(|(group, topic, queue_id), delivery| {
             let [pulls, messages, bytes, returned] = delivery.take();
@@ -133,7 +125,7 @@ type OfGroups = Vec<(Box<str>, Arc<Delivery>)>;
 
 /// The counters one connection has used.
 #[derive(Debug, Default)]
-pub struct KeptDeliveries {
+pub(super) struct KeptDeliveries {
     /// By the serial of the queue.
     by_queue: HashMap<u64, OfGroups>,
     count: usize,
@@ -141,7 +133,7 @@ pub struct KeptDeliveries {
 
 impl KeptDeliveries {
     /// The counter of a group and a queue; only the first time it is looked for in the table.
-    pub fn of(&mut self, all: &Deliveries, group: &str, queue: &ConsumeQueue) -> Arc<Delivery> {
+    pub(super) fn of(&mut self, all: &Deliveries, group: &str, queue: &ConsumeQueue) -> Arc<Delivery> {
         // A queue that was deleted and made again has another serial, so nothing is counted for the dead one.
         let kept = self.by_queue.entry(queue.serial()).or_default();
         if let Some((_, delivery)) = kept.iter().find(|(known, _)| **known == *group) {

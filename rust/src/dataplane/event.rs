@@ -31,10 +31,9 @@ pub enum Event {
 /// A heartbeat that would tell Python nothing new.
 #[derive(Debug)]
 pub struct KnownHeartbeat {
-    /// Its bytes.
-    pub body: Box<[u8]>,
+    pub(crate) body: Box<[u8]>,
     /// The epoch of the registry that knows it.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// What the answer said about a change of subscriptions.
-    pub is_sub_change: bool,
+    pub(crate) is_sub_change: bool,
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::request::{RequestContext, RequestKind};
 
 /// Upper ends of the buckets, those of the original; one more holds what took longer.
-pub const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
+pub(super) const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
 /// Kinds that are told apart; later ones are counted as one.
 const KINDS_MAX: usize = 1_024;
 /// Histograms that one connection remembers: a client has a handful of kinds.
@@ -25,7 +25,7 @@ const KEPT_MAX: usize = 16;
 
 /// Answers of one kind by how long they took.
 #[derive(Debug, Default)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     buckets: [AtomicU64; BOUNDS_MS.len() + 1],
     sum_us: AtomicU64,
 }
@@ -41,7 +41,7 @@ impl Histogram {
     }
 
     /// How many fell into each bucket, and the microseconds of all together.
-    pub fn read(&self) -> (Vec<u64>, u64) {
+    pub(crate) fn read(&self) -> (Vec<u64>, u64) {
         let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
         (buckets, self.sum_us.load(Ordering::Relaxed))
     }
@@ -49,18 +49,18 @@ impl Histogram {
 
 /// The histograms of one server.
 #[derive(Debug, Default)]
-pub struct Latencies {
+pub(crate) struct Latencies {
     table: Mutex<Vec<(RequestKind, Arc<Histogram>)>>,
 }
 
 impl Latencies {
     /// Counts one answer that came from elsewhere.
-    pub fn add(&self, kind: RequestKind, took: Duration) {
+    pub(super) fn add(&self, kind: RequestKind, took: Duration) {
         self.of(kind).add(1, took);
     }
 
     /// All kinds that were ever answered.
-    pub fn read(&self) -> Vec<(RequestKind, Arc<Histogram>)> {
+    pub(crate) fn read(&self) -> Vec<(RequestKind, Arc<Histogram>)> {
         self.table.lock().clone()
     }
 
@@ -84,9 +84,9 @@ fn known(table: &[(RequestKind, Arc<Histogram>)], kind: RequestKind) -> RequestK
 
 /// The answers of one connection that no histogram has yet.
 #[derive(Debug, Default)]
-pub struct LatencyBuffer {
+pub(super) struct LatencyBuffer {
     /// When the burst began that is being served.
-    pub began: Duration,
+    pub(super) began: Duration,
     noted: Vec<(RequestKind, u64)>,
     /// Histograms this connection has used.
     kept: Vec<(RequestKind, Arc<Histogram>)>,
@@ -94,7 +94,7 @@ pub struct LatencyBuffer {
 
 impl LatencyBuffer {
     /// Notes an answer within the burst. Requests that nobody wants an answer to are not counted.
-    pub fn note(&mut self, context: RequestContext, answer: i32) {
+    pub(super) fn note(&mut self, context: RequestContext, answer: i32) {
         if context.is_oneway {
             return;
         }
@@ -106,12 +106,12 @@ impl LatencyBuffer {
     }
 
     /// Whether anything was noted since `settle`.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.noted.is_empty()
     }
 
     /// Counts what was noted: all of it took from `began` to `now`.
-    pub fn settle(&mut self, all: &Latencies, now: Duration) {
+    pub(super) fn settle(&mut self, all: &Latencies, now: Duration) {
         let took = now.saturating_sub(self.began);
         let mut noted = std::mem::take(&mut self.noted);
         for (kind, count) in noted.drain(..) {
@@ -121,7 +121,7 @@ impl LatencyBuffer {
     }
 
     /// Counts an answer that had to wait for something.
-    pub fn waited(&mut self, all: &Latencies, kind: RequestKind, took: Duration) {
+    pub(super) fn waited(&mut self, all: &Latencies, kind: RequestKind, took: Duration) {
         self.add(all, kind, 1, took);
     }
 

@@ -24,24 +24,23 @@ use crate::store::ConsumeQueue;
 const SHARDS: usize = 16;
 
 /// Pulls that may wait at once in the whole broker; one more is answered at once.
-pub const PARKED_PULLS_MAX: usize = 100_000;
+pub(super) const PARKED_PULLS_MAX: usize = 100_000;
 
 /// One parked pull, seen from its queue.
 #[derive(Debug)]
-pub struct Waiter {
-    /// The connection to wake.
-    pub link: Arc<Link>,
+pub(super) struct Waiter {
+    pub(super) link: Arc<Link>,
     /// What its session knows the pull by.
-    pub token: u64,
+    pub(super) token: u64,
     /// Where it wants to go on.
-    pub offset: QueueOffset,
+    pub(super) offset: QueueOffset,
     /// What it would let through.
-    pub filter: Arc<TagFilter>,
+    pub(super) filter: Arc<TagFilter>,
 }
 
 /// Whom to wake, by queue.
 #[derive(Debug, Default)]
-pub struct LongPolls {
+pub(crate) struct LongPolls {
     shards: [Mutex<HashMap<QueueKey, Vec<Waiter>>>; SHARDS],
     count: AtomicUsize,
 }
@@ -51,14 +50,12 @@ impl LongPolls {
         &self.shards[FixedState::default().hash_one(key) as usize % SHARDS]
     }
 
-    /// Pulls that wait now.
-    #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
     /// Adds a waiter; false when there are too many.
-    pub fn park(&self, queue: &ConsumeQueue, waiter: Waiter) -> bool {
+    pub(super) fn park(&self, queue: &ConsumeQueue, waiter: Waiter) -> bool {
         if self.count.fetch_add(1, Ordering::Relaxed) >= PARKED_PULLS_MAX {
             self.count.fetch_sub(1, Ordering::Relaxed);
             return false;
@@ -73,14 +70,14 @@ impl LongPolls {
     }
 
     /// Takes one waiter out, if it is still there.
-    pub fn forget(&self, queue: &ConsumeQueue, link: &Arc<Link>, token: u64) {
+    pub(super) fn forget(&self, queue: &ConsumeQueue, link: &Arc<Link>, token: u64) {
         self.remove(queue, |waiter| waiter.token == token && Arc::ptr_eq(&waiter.link, link), |_| ());
     }
 
     /// Wakes the waiters that `queue`, now ending at `max`, has something for.
     ///
     /// `tags_code` is that of the newest entry: a pull for other tags sleeps on.
-    pub fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64) {
+    pub(super) fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64) {
         let is_served = |waiter: &Waiter| waiter.offset < max && waiter.filter.matches_code(tags_code);
         self.remove(queue, is_served, |waiter| {
             waiter.link.post(Event::Wake(waiter.token));

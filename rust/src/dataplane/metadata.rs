@@ -21,9 +21,9 @@ use crate::message::tag::TagFilter;
 use crate::store::{ConsumeQueue, Store, StoreError};
 
 /// Permission bit: consumers may pull.
-pub const PERMISSION_READ: u8 = 4;
+pub(super) const PERMISSION_READ: u8 = 4;
 /// Permission bit: producers may send.
-pub const PERMISSION_WRITE: u8 = 2;
+pub(super) const PERMISSION_WRITE: u8 = 2;
 
 /// 64 shards: with 10,000 topics a change copies some 160 entries.
 const SHARDS: usize = 64;
@@ -47,9 +47,7 @@ impl<V> Table<V> {
         &self.shards[FixedState::default().hash_one(name) as usize % SHARDS]
     }
 
-    /// The current value of `name`.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<Arc<V>> {
+    pub(super) fn get(&self, name: &str) -> Option<Arc<V>> {
         self.shard(name).load().get(name).cloned()
     }
 
@@ -69,20 +67,18 @@ impl<V> Table<V> {
 /// A topic as the data plane sees it.
 #[derive(Debug)]
 pub struct Topic {
-    /// Its name.
-    pub name: Arc<str>,
+    pub(super) name: Arc<str>,
     /// Queues that consumers may read: ids below this count.
-    pub read_queues: u32,
+    pub(super) read_queues: u32,
     /// Queues that producers without a wish are spread over.
-    pub write_queues: u32,
-    /// Bits of `PERMISSION_*`.
-    pub permission: u8,
+    pub(super) write_queues: u32,
+    pub(super) permission: u8,
     /// Unit flags, echoed to consumers.
-    pub sys_flag: i32,
+    pub(crate) sys_flag: i32,
     /// Whether producers keep to a configured order of queues.
-    pub is_ordered: bool,
+    pub(crate) is_ordered: bool,
     /// Whether records are marked as having several tags.
-    pub is_multi_tag: bool,
+    pub(crate) is_multi_tag: bool,
     queues: Box<[OnceLock<Arc<ConsumeQueue>>]>,
 }
 
@@ -104,17 +100,13 @@ impl Topic {
     }
 
     /// Ids below this exist, whether for reading or for writing.
-    #[must_use]
-    pub fn queue_count(&self) -> u32 {
+    pub(super) fn queue_count(&self) -> u32 {
         self.read_queues.max(self.write_queues)
     }
 
     /// The queue `queue_id`, made on first use and remembered: later uses cost one load. Admission has checked the
     /// id against the queues of this very topic.
-    ///
-    /// # Errors
-    /// What the store says when it cannot make the queue.
-    pub fn queue(&self, store: &Store, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+    pub(super) fn queue(&self, store: &Store, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
         let cell = self.queues.get(queue_id as usize);
         if let Some(queue) = cell.and_then(OnceLock::get) {
             return Ok(Arc::clone(queue));
@@ -130,20 +122,16 @@ impl Topic {
 /// A subscription group as the data plane sees it.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// Whether its members may consume at all.
-    pub is_consume_enabled: bool,
-    /// Whether its members may consume in broadcast mode.
-    pub is_broadcast_enabled: bool,
+    pub(crate) is_consume_enabled: bool,
+    pub(crate) is_broadcast_enabled: bool,
     /// Deliveries after which a message goes to the dead-letter queue.
-    pub retry_max: i32,
+    pub(crate) retry_max: i32,
     /// Queues of its retry topic; with none, messages that were returned are dropped.
-    pub retry_queues: u32,
+    pub(crate) retry_queues: u32,
     /// Echoed to consumers.
-    pub sys_flag: i32,
+    pub(crate) sys_flag: i32,
     /// Broker id that members should pull from.
-    pub broker_id: u64,
-    /// Broker id that members far behind should pull from.
-    pub broker_id_when_slow: u64,
+    pub(crate) broker_id: u64,
 }
 
 impl Default for Group {
@@ -155,27 +143,24 @@ impl Default for Group {
             retry_queues: 1,
             sys_flag: 0,
             broker_id: 0,
-            broker_id_when_slow: 1,
         }
     }
 }
 
 /// One topic in a group's subscription.
 #[derive(Debug)]
-pub struct Subscription {
+pub(crate) struct Subscription {
     /// Grows when a member changes its mind; a pull that knows a newer one must wait for the heartbeat.
-    pub version: i64,
+    pub(crate) version: i64,
     /// What to let through; `None` when the expression is of a kind that is not served.
-    pub filter: Option<Arc<TagFilter>>,
+    pub(crate) filter: Option<Arc<TagFilter>>,
 }
 
 /// What the registered members of one group consume.
 #[derive(Debug, Default)]
-pub struct Subscriptions {
-    /// Broadcast or clustering.
-    pub is_broadcast: bool,
-    /// By topic.
-    pub by_topic: HashMap<Box<str>, Subscription>,
+pub(crate) struct Subscriptions {
+    pub(crate) is_broadcast: bool,
+    pub(crate) by_topic: HashMap<Box<str>, Subscription>,
 }
 
 /// The broker's own settings, fixed for the life of the process.
@@ -183,10 +168,6 @@ pub struct Subscriptions {
 pub struct Identity {
     /// Cluster name, stored with each message.
     pub cluster: String,
-    /// Broker name.
-    pub broker: String,
-    /// 0 is the master.
-    pub broker_id: u64,
     /// Address written into records and message ids.
     pub store_host: SocketAddr,
     /// Region id, stored with each message and sent with each reply.
@@ -211,18 +192,18 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Metadata {
     /// This broker.
-    pub identity: Identity,
+    pub(super) identity: Identity,
     /// Topics by name.
     pub topics: Table<Topic>,
     /// Subscription groups by name.
     pub groups: Table<Group>,
     /// Subscriptions of groups with live members, by group.
-    pub subscriptions: Table<Subscriptions>,
+    pub(crate) subscriptions: Table<Subscriptions>,
     /// `group\u{0}topic` pairs that may not consume.
-    pub forbidden: Table<()>,
+    pub(super) forbidden: Table<()>,
     /// Groups that consume in order now: a member holds the lock of some queue. What they send to their retry topic
     /// has been tried often enough already, and goes to the dead letters.
-    pub in_order: Table<()>,
+    pub(crate) in_order: Table<()>,
     permission: AtomicU8,
 }
 
@@ -241,25 +222,21 @@ impl Metadata {
         }
     }
 
-    /// Bits of `PERMISSION_*` for the whole broker.
-    #[must_use]
-    pub fn permission(&self) -> u8 {
+    pub(super) fn permission(&self) -> u8 {
         self.permission.load(Ordering::Acquire)
     }
 
-    /// Changes what the whole broker permits.
-    pub fn set_permission(&self, permission: u8) {
+    pub(crate) fn set_permission(&self, permission: u8) {
         self.permission.store(permission, Ordering::Release);
     }
 
     /// Whether `group` was forbidden to consume `topic`.
-    #[must_use]
-    pub fn is_forbidden(&self, group: &str, topic: &str) -> bool {
+    pub(super) fn is_forbidden(&self, group: &str, topic: &str) -> bool {
         self.forbidden.get(&forbidden_key(group, topic)).is_some()
     }
 
     /// Forbids `group` to consume `topic`, or lets it again.
-    pub fn forbid(&self, group: &str, topic: &str, is_forbidden: bool) {
+    pub(crate) fn forbid(&self, group: &str, topic: &str, is_forbidden: bool) {
         self.forbidden.set(&forbidden_key(group, topic), is_forbidden.then_some(()));
     }
 }

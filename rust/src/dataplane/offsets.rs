@@ -35,7 +35,7 @@ pub struct Offsets {
 }
 
 /// `topic@group` → queue id → offset, as the file has it.
-pub type Snapshot = BTreeMap<String, Positions>;
+pub(crate) type Snapshot = BTreeMap<String, Positions>;
 
 impl Offsets {
     fn shard(&self, group: &str) -> &Mutex<Shard> {
@@ -43,15 +43,14 @@ impl Offsets {
     }
 
     /// Commits so far; an equal figure means an equal table.
-    #[must_use]
-    pub fn commits(&self) -> u64 {
+    pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
 
     /// Remembers that `group` has consumed `queue_id` of `topic` up to `offset`. Going back is allowed.
     ///
     /// Returns false, and changes nothing, while a reset of this queue is pending.
-    pub fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: u64) -> bool {
+    pub(crate) fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: u64) -> bool {
         let mut shard = self.shard(group).lock();
         if pending(&shard.resets, group, topic, queue_id).is_some() {
             return false;
@@ -63,15 +62,14 @@ impl Offsets {
     }
 
     /// The committed offset, or the target of a pending reset.
-    #[must_use]
-    pub fn query(&self, group: &str, topic: &str, queue_id: u32) -> Option<u64> {
+    pub(crate) fn query(&self, group: &str, topic: &str, queue_id: u32) -> Option<u64> {
         let shard = self.shard(group).lock();
         pending(&shard.resets, group, topic, queue_id)
             .or_else(|| pending(&shard.committed, group, topic, queue_id))
     }
 
     /// Sends the next pull of this queue to `offset`, and the committed offset with it.
-    pub fn reset(&self, group: &str, topic: &str, queue_id: u32, offset: u64) {
+    pub(crate) fn reset(&self, group: &str, topic: &str, queue_id: u32, offset: u64) {
         let mut shard = self.shard(group).lock();
         place(&mut shard.committed, group, topic, queue_id, offset);
         place(&mut shard.resets, group, topic, queue_id, offset);
@@ -80,7 +78,7 @@ impl Offsets {
     }
 
     /// Takes the pending reset of this queue, if there is one: the pull that asks is told.
-    pub fn take_reset(&self, group: &str, topic: &str, queue_id: u32) -> Option<u64> {
+    pub(super) fn take_reset(&self, group: &str, topic: &str, queue_id: u32) -> Option<u64> {
         let mut shard = self.shard(group).lock();
         if shard.resets.is_empty() {
             return None;
@@ -89,8 +87,7 @@ impl Offsets {
     }
 
     /// The whole table with the number of commits it covers at least.
-    #[must_use]
-    pub fn snapshot(&self) -> (u64, Snapshot) {
+    pub(crate) fn snapshot(&self) -> (u64, Snapshot) {
         let commits = self.commits();
         let mut table = Snapshot::new();
         for shard in &self.shards {
@@ -104,7 +101,7 @@ impl Offsets {
     }
 
     /// Replaces the whole table.
-    pub fn load(&self, table: Snapshot) {
+    pub(crate) fn load(&self, table: Snapshot) {
         for shard in &self.shards {
             *shard.lock() = Shard::default();
         }
@@ -117,8 +114,7 @@ impl Offsets {
     }
 
     /// Groups with a commit on `topic`, sorted.
-    #[must_use]
-    pub fn groups_of(&self, topic: &str) -> Vec<String> {
+    pub(crate) fn groups_of(&self, topic: &str) -> Vec<String> {
         let mut groups = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -130,8 +126,7 @@ impl Offsets {
     }
 
     /// Topics with a commit of `group`, sorted.
-    #[must_use]
-    pub fn topics_of(&self, group: &str) -> Vec<String> {
+    pub(crate) fn topics_of(&self, group: &str) -> Vec<String> {
         let shard = self.shard(group).lock();
         let topics = shard.committed.get(group).into_iter().flat_map(HashMap::keys);
         let mut topics: Vec<String> = topics.map(ToString::to_string).collect();
@@ -140,7 +135,7 @@ impl Offsets {
     }
 
     /// Forgets what every group had on `topic`.
-    pub fn remove_topic(&self, topic: &str) {
+    pub(crate) fn remove_topic(&self, topic: &str) {
         for shard in &self.shards {
             let shard = &mut *shard.lock();
             for topics in shard.committed.values_mut().chain(shard.resets.values_mut()) {
@@ -152,7 +147,7 @@ impl Offsets {
     }
 
     /// Forgets everything of `group`.
-    pub fn remove_group(&self, group: &str) {
+    pub(crate) fn remove_group(&self, group: &str) {
         let mut shard = self.shard(group).lock();
         shard.committed.remove(group);
         shard.resets.remove(group);
@@ -164,7 +159,7 @@ impl Offsets {
     ///
     /// After a loss of the log's tail the queue ends earlier than its consumers remember; new messages would be
     /// skipped by them for ever.
-    pub fn clamp(&self, topic: &str, queue_id: u32, maximum: u64) -> usize {
+    pub(crate) fn clamp(&self, topic: &str, queue_id: u32, maximum: u64) -> usize {
         let mut lowered = 0;
         for shard in &self.shards {
             for topics in shard.lock().committed.values_mut() {

@@ -12,7 +12,7 @@ pub(super) const PARKED_MAX: Duration = Duration::from_secs(3);
 
 /// Why a request does not go on.
 #[derive(Debug)]
-pub enum Rejection {
+pub(super) enum Rejection {
     /// It is answered by this.
     Refused(ErrorReply),
     /// It waits until Python has made this.
@@ -36,36 +36,31 @@ pub enum Missing {
 
 /// Why a request is not served, as its sender will read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorReply {
-    /// A code of `codes::response`.
-    pub code: i32,
+pub(super) struct ErrorReply {
+    pub(super) code: i32,
     /// What was wrong, and what to do.
-    pub remark: Cow<'static, str>,
+    pub(super) remark: Cow<'static, str>,
     /// For pulls refused by a permission: 1 broker, 2 group, 3 topic, 4 broadcast, 5 subscription.
-    pub forbidden: Option<i32>,
+    pub(super) forbidden: Option<i32>,
 }
 
 impl ErrorReply {
-    /// A refusal with a fixed or a composed text.
-    pub fn new(code: i32, remark: impl Into<Cow<'static, str>>) -> Self {
+    pub(super) fn new(code: i32, remark: impl Into<Cow<'static, str>>) -> Self {
         Self { code, remark: remark.into(), forbidden: None }
     }
 
-    /// A pull refused by a permission.
-    pub fn forbidden(code: i32, kind: i32, remark: impl Into<Cow<'static, str>>) -> Self {
+    pub(super) fn forbidden(code: i32, kind: i32, remark: impl Into<Cow<'static, str>>) -> Self {
         Self { code, remark: remark.into(), forbidden: Some(kind) }
     }
 }
 
 /// The refusal of a request for which there is no room.
-#[must_use]
-pub fn overload() -> ErrorReply {
+pub(super) fn overload() -> ErrorReply {
     ErrorReply::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 }
 
 /// The refusal of a request that waited too long for its turn; operators look for the prefix.
-#[must_use]
-pub fn took_too_long(waited: Duration, left: usize) -> ErrorReply {
+pub(super) fn took_too_long(waited: Duration, left: usize) -> ErrorReply {
     let remark = format!(
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {}ms, size of queue: {left}",
         waited.as_millis(),
@@ -86,8 +81,7 @@ impl From<FieldError> for Rejection {
 }
 
 /// The answer for a topic that is not there and will not be made.
-#[must_use]
-pub fn unknown_topic(name: &str) -> ErrorReply {
+pub(super) fn unknown_topic(name: &str) -> ErrorReply {
     let remark =
         format!("topic[{name}] not exist, apply first please! Create it with: rmqpy topic create {name}");
     ErrorReply::new(response::TOPIC_NOT_EXIST, remark)

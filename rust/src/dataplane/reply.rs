@@ -6,7 +6,7 @@ use crate::remoting::codes::flag;
 use crate::remoting::header::{ExtBlock, HeaderWriter};
 
 /// Begins a reply at the end of `out`; `finish` it.
-pub fn begin<'a>(
+pub(super) fn begin<'a>(
     out: &'a mut Vec<u8>,
     context: RequestContext,
     code: i32,
@@ -17,13 +17,13 @@ pub fn begin<'a>(
 
 /// Ends a reply. Ours are far below the limits of a frame, the only way in which it could fail; were one not, it
 /// leaves nothing behind, and the client's deadline passes.
-pub fn finish(reply: HeaderWriter<'_>, body_bytes: usize) {
+pub(super) fn finish(reply: HeaderWriter<'_>, body_bytes: usize) {
     let written = reply.finish(body_bytes);
     debug_assert!(written.is_ok(), "a reply of ours fits its frame: {written:?}");
 }
 
 /// Writes a reply without a body, unless nobody waits for one.
-pub fn write(
+pub(super) fn write(
     out: &mut Vec<u8>,
     context: RequestContext,
     code: i32,

@@ -7,33 +7,30 @@ use crate::remoting::frame::{Encoding, Frame};
 
 /// What a reply needs of its request besides the content.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestContext {
-    /// Request code.
-    pub code: i32,
+pub(crate) struct RequestContext {
+    pub(super) code: i32,
     /// When the request was taken up, on the data plane's clock.
-    pub came_at: Duration,
-    /// Correlation id.
-    pub opaque: i32,
+    pub(super) came_at: Duration,
+    pub(crate) opaque: i32,
     /// Encoding of the request, and so of the reply.
-    pub encoding: Encoding,
+    pub(crate) encoding: Encoding,
     /// Nothing is to be written at all.
-    pub is_oneway: bool,
+    pub(super) is_oneway: bool,
 }
 
 /// What a latency histogram is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestKind {
+pub(crate) struct RequestKind {
     /// Request code; -1 for those beyond the limit.
-    pub code: i32,
-    /// Code of the answer.
-    pub answer: i32,
+    pub(crate) code: i32,
+    pub(crate) answer: i32,
     /// The request waited for a message.
-    pub is_long_polling: bool,
+    pub(crate) is_long_polling: bool,
 }
 
 impl RequestKind {
     /// An answer that was given as soon as it could be.
-    pub fn of(context: RequestContext, answer: i32) -> Self {
+    pub(super) fn of(context: RequestContext, answer: i32) -> Self {
         Self { code: context.code, answer, is_long_polling: false }
     }
 }
@@ -45,27 +42,25 @@ pub struct OwnedFrame {
     header: Box<[u8]>,
     body: Box<[u8]>,
     /// How often it was parked.
-    pub parkings: u8,
+    pub(super) parkings: u8,
     /// When it was first taken up, on the data plane's clock.
-    pub came_at: Duration,
+    pub(super) came_at: Duration,
 }
 
 impl OwnedFrame {
     /// A copy of `frame`, to be parked for the `parkings`th time.
-    #[must_use]
-    pub fn of(frame: &Frame<'_>, parkings: u8, came_at: Duration) -> Self {
+    pub(super) fn of(frame: &Frame<'_>, parkings: u8, came_at: Duration) -> Self {
         let (header, body) = (frame.header.into(), frame.body.into());
         Self { encoding: frame.encoding, header, body, parkings, came_at }
     }
 
     /// The frame as it came in.
-    #[must_use]
-    pub fn frame(&self) -> Frame<'_> {
+    pub(super) fn frame(&self) -> Frame<'_> {
         Frame { encoding: self.encoding, header: &self.header, body: &self.body }
     }
 
     /// Bytes it holds.
-    pub fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         self.header.len() + self.body.len()
     }
 }

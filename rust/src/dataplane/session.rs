@@ -30,26 +30,24 @@ struct Held {
 
 /// Replies in the order of their records, so that one look at the front tells whether any may go.
 #[derive(Debug, Default)]
-pub struct HeldReplies {
+pub(super) struct HeldReplies {
     replies: VecDeque<Held>,
     bytes: VecDeque<u8>,
 }
 
 impl HeldReplies {
-    /// Whether nothing waits.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.replies.is_empty()
     }
 
     /// Keeps `reply` until the log is durable up to `end`.
-    pub fn hold(&mut self, end: PhysicalOffset, context: RequestContext, reply: &[u8]) {
+    pub(super) fn hold(&mut self, end: PhysicalOffset, context: RequestContext, reply: &[u8]) {
         self.replies.push_back(Held { end, context, bytes: reply.len() });
         self.bytes.extend(reply);
     }
 
     /// Moves every reply whose record is durable into `out`, and says whose each was.
-    pub fn release(
+    pub(super) fn release(
         &mut self,
         durable: PhysicalOffset,
         out: &mut Vec<u8>,
@@ -62,7 +60,7 @@ impl HeldReplies {
     }
 
     /// Takes back every promise: what `release` left will never be durable.
-    pub fn revoke(&mut self) -> impl Iterator<Item = RequestContext> + '_ {
+    pub(super) fn revoke(&mut self) -> impl Iterator<Item = RequestContext> + '_ {
         self.bytes.clear();
         self.replies.drain(..).map(|held| held.context)
     }
@@ -70,7 +68,7 @@ impl HeldReplies {
 
 /// A pull that passed admission: what it takes to execute it, now or later.
 #[derive(Debug)]
-pub struct PendingPull {
+pub(super) struct PendingPull {
     pub(super) context: RequestContext,
     pub(super) group: Arc<Group>,
     pub(super) topic: Arc<Topic>,
@@ -84,47 +82,42 @@ pub struct PendingPull {
 /// The state of one connection.
 #[derive(Debug)]
 pub struct Session {
-    /// Its shared handle.
-    pub link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     /// Decodes every request of this connection in turn.
-    pub header: Header,
+    pub(super) header: Header,
     /// Properties of the sends of one burst, as they will be stored.
-    pub arena: Vec<u8>,
+    pub(super) arena: Vec<u8>,
     /// What the last pull found.
-    pub found: GetResult,
+    pub(super) found: GetResult,
     /// Pulls that wait for a message, by token.
-    pub parked: HashMap<u64, PendingPull>,
-    /// Names the next parked pull.
-    pub next_token: u64,
+    pub(super) parked: HashMap<u64, PendingPull>,
+    pub(super) next_token: u64,
     /// The filter of the last pull that carried an expression: the next one has the same, nearly always.
-    pub filter: Option<(Box<str>, Arc<TagFilter>)>,
+    pub(super) filter: Option<(Box<str>, Arc<TagFilter>)>,
     /// Counters of what its groups took.
-    pub deliveries: KeptDeliveries,
+    pub(super) deliveries: KeptDeliveries,
     /// Answers of this burst, for the figures.
-    pub latency: LatencyBuffer,
+    pub(super) latency: LatencyBuffer,
     /// Replies that wait for the disk.
-    pub held: HeldReplies,
-    /// The last accepted heartbeat.
-    pub heartbeat: Option<KnownHeartbeat>,
+    pub(super) held: HeldReplies,
+    pub(super) heartbeat: Option<KnownHeartbeat>,
     /// Builds one reply that is to be held.
-    pub scratch: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
     /// Spreads sends without a wish over queues.
-    pub random: Random,
+    pub(super) random: Random,
 }
 
 /// Cheap numbers without pattern (xorshift64).
 #[derive(Debug)]
-pub struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    /// Any seed does.
-    #[must_use]
-    pub fn seeded(seed: u64) -> Self {
+    pub(super) fn seeded(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
     /// A number below `bound`, evenly spread; 0 for a bound of 0.
-    pub fn below(&mut self, bound: u32) -> u32 {
+    pub(super) fn below(&mut self, bound: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -133,9 +126,7 @@ impl Random {
 }
 
 impl Session {
-    /// The state of a new connection.
-    #[must_use]
-    pub fn new(link: Arc<Link>) -> Self {
+    pub(super) fn new(link: Arc<Link>) -> Self {
         let random = Random::seeded(link.id().0);
         Self {
             link,
@@ -155,8 +146,7 @@ impl Session {
     }
 
     /// The request of the last decoded header.
-    #[must_use]
-    pub fn context(&self, encoding: Encoding) -> RequestContext {
+    pub(super) fn context(&self, encoding: Encoding) -> RequestContext {
         RequestContext {
             code: self.header.code,
             came_at: self.latency.began,

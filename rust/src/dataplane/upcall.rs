@@ -72,23 +72,20 @@ pub struct Upcall {
     /// The connection it came from.
     pub connection: u64,
     /// The other side of it.
-    pub peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     /// Whether it came in through the VIP port.
-    pub is_vip: bool,
+    pub(crate) is_vip: bool,
     /// Request code.
     pub code: i32,
     /// Ordinal of the sender's release.
-    pub version: i32,
-    /// Code of the sender's language.
-    pub language: u8,
+    pub(crate) version: i32,
+    pub(crate) language: u8,
     /// Nobody waits for an answer.
-    pub is_oneway: bool,
+    pub(crate) is_oneway: bool,
     /// When it came, on the data plane's clock; requests only.
-    pub came_at: Duration,
-    /// Header fields.
-    pub ext: Vec<(String, String)>,
-    /// Body bytes.
-    pub body: Vec<u8>,
+    pub(super) came_at: Duration,
+    pub(crate) ext: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Upcall {
@@ -100,27 +97,26 @@ impl Upcall {
 /// Where an answer goes.
 #[derive(Debug)]
 pub struct ReplyTo {
-    /// The connection that asked.
-    pub link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     /// What the answer needs of the request.
-    pub context: RequestContext,
+    pub(crate) context: RequestContext,
     /// The body of a heartbeat, and the registry's epoch when it came: an accepted one is remembered.
-    pub heartbeat: Option<(Box<[u8]>, u64)>,
+    pub(crate) heartbeat: Option<(Box<[u8]>, u64)>,
 }
 
 /// What `take` found.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub(super) struct Taken {
     /// For Python, oldest first.
-    pub fresh: Vec<Upcall>,
+    pub(super) fresh: Vec<Upcall>,
     /// Who is to be told that it took too long: where the answer goes, and how long the request waited.
-    pub late: Vec<(ReplyTo, Duration)>,
+    pub(super) late: Vec<(ReplyTo, Duration)>,
     /// Requests that wait still.
-    pub left: usize,
+    pub(super) left: usize,
 }
 
 /// Names one wait for a name, so that the deadline of an earlier wait does not end a later one.
-pub type WaitId = u64;
+pub(super) type WaitId = u64;
 
 /// Frames that wait for one name, oldest first, with who sent them.
 #[derive(Debug, Default)]
@@ -180,10 +176,7 @@ pub struct Upcalls {
 
 impl Upcalls {
     /// An empty ring.
-    ///
-    /// # Errors
-    /// When the system has no descriptor left.
-    pub fn new() -> std::io::Result<Self> {
+    pub(super) fn new() -> std::io::Result<Self> {
         let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self {
             ring: Mutex::default(),
@@ -195,22 +188,20 @@ impl Upcalls {
     }
 
     /// Requests that Python has not answered yet.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         let ring = self.ring.lock();
         ring.waiting.len().max(ring.asked.len())
     }
 
     /// Readable while entries wait.
-    #[must_use]
-    pub fn wakeup(&self) -> RawFd {
+    pub(crate) fn wakeup(&self) -> RawFd {
         self.wakeup.as_raw_fd()
     }
 
     /// Puts a request into the ring; false when it is full, or has enough of this connection.
     ///
     /// `reply_to` is none for one-way requests: those cost no slot once taken.
-    pub fn ask(&self, mut upcall: Upcall, reply_to: Option<ReplyTo>) -> bool {
+    pub(super) fn ask(&self, mut upcall: Upcall, reply_to: Option<ReplyTo>) -> bool {
         let mut ring = self.ring.lock();
         if !ring.has_room(&upcall) {
             return false;
@@ -227,7 +218,7 @@ impl Upcalls {
     }
 
     /// Puts an event into the ring. It is never refused: there is at most one for a connection, a name, or a question.
-    pub fn tell(&self, upcall: Upcall) {
+    pub(super) fn tell(&self, upcall: Upcall) {
         self.push(self.ring.lock(), upcall);
     }
 
@@ -242,7 +233,7 @@ impl Upcalls {
     }
 
     /// Names a request to a client whose answer is to come up; `None` when too many are under way.
-    pub fn expect_answer(&self, connection: u64) -> Option<i32> {
+    pub(crate) fn expect_answer(&self, connection: u64) -> Option<i32> {
         let mut asked = self.asked_clients.lock();
         if asked.len() >= ASKED_CLIENTS_MAX {
             return None;
@@ -253,13 +244,13 @@ impl Upcalls {
     }
 
     /// The answer is here, or nobody waits for it any more; whether somebody did.
-    pub fn forget_answer(&self, connection: u64, opaque: i32) -> bool {
+    pub(crate) fn forget_answer(&self, connection: u64, opaque: i32) -> bool {
         self.asked_clients.lock().remove(&(connection, opaque))
     }
 
     /// Takes up to `limit` entries, oldest first; clears the wakeup when it took the last. `now` is the time on the
     /// clock that `came_at` was read from.
-    pub fn take(&self, limit: usize, now: Duration) -> Taken {
+    pub(super) fn take(&self, limit: usize, now: Duration) -> Taken {
         let mut ring = self.ring.lock();
         let mut taken = Taken::default();
         for _ in 0..limit {
@@ -300,7 +291,7 @@ impl Upcalls {
     /// Parks a frame until `release` for `name`. The first one for a name begins a wait: Python must be told.
     ///
     /// `None`, and nothing is parked, at the bounds on parked frames: the caller answers `[OVERLOAD]`.
-    pub fn park(
+    pub(super) fn park(
         &self,
         missing: Missing,
         name: &str,
@@ -329,12 +320,12 @@ impl Upcalls {
     /// Lets the frames parked for `name` go in again, in the order they came.
     ///
     /// With `refusal`, a code and a remark, each is answered by it instead.
-    pub fn release(&self, missing: Missing, name: &str, error_reply: Option<(i32, Arc<str>)>) {
+    pub(crate) fn release(&self, missing: Missing, name: &str, error_reply: Option<(i32, Arc<str>)>) {
         self.let_go(missing, name, None, error_reply);
     }
 
     /// Ends a wait with a refusal, unless it has ended before.
-    pub fn expire(&self, missing: Missing, name: &str, wait: WaitId, error_reply: (i32, Arc<str>)) {
+    pub(super) fn expire(&self, missing: Missing, name: &str, wait: WaitId, error_reply: (i32, Arc<str>)) {
         self.let_go(missing, name, Some(wait), Some(error_reply));
     }
 

@@ -152,7 +152,6 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
             retry_queues=entry.retry_queue_nums,
             sys_flag=entry.group_sys_flag,
             broker_id=entry.broker_id,
-            broker_id_when_slow=entry.which_broker_when_consume_slowly,
         )
 
     def _retract(self, name: str) -> None:
