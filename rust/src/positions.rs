@@ -13,12 +13,6 @@ pub struct PhysicalOffset(pub u64);
 pub struct QueueOffset(pub u64);
 
 impl PhysicalOffset {
-    /// The position `bytes` further on.
-    #[must_use]
-    pub const fn advanced(self, bytes: u64) -> Self {
-        Self(self.0 + bytes)
-    }
-
     /// Bytes from `earlier` up to here; 0 when `earlier` is not earlier.
     #[must_use]
     pub const fn bytes_since(self, earlier: Self) -> u64 {
@@ -28,8 +22,7 @@ impl PhysicalOffset {
 
 impl QueueOffset {
     /// The ordinal `count` messages further on.
-    #[must_use]
-    pub const fn advanced(self, count: u64) -> Self {
+    pub(crate) const fn advanced(self, count: u64) -> Self {
         Self(self.0 + count)
     }
 }
@@ -50,15 +43,14 @@ impl fmt::Display for QueueOffset {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QueueKey {
     /// Topic name, validated at the edge (`[%|a-zA-Z0-9_-]`, at most 255 bytes).
-    pub topic: std::sync::Arc<str>,
+    pub(crate) topic: std::sync::Arc<str>,
     /// Queue id, from 0.
     pub queue_id: u32,
 }
 
 impl QueueKey {
     /// The queue `queue_id` of `topic`.
-    #[must_use]
-    pub fn new(topic: &str, queue_id: u32) -> Self {
+    pub(crate) fn new(topic: &str, queue_id: u32) -> Self {
         Self { topic: topic.into(), queue_id }
     }
 }

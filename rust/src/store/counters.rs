@@ -5,33 +5,33 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Upper ends of the buckets that records are counted in by size, those of the original; one more holds larger ones.
-pub const SIZE_BOUNDS: [u64; 6] = [1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
+pub(super) const SIZE_BOUNDS: [u64; 6] = [1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 
 /// Records by size.
-pub type Sizes = [u64; SIZE_BOUNDS.len() + 1];
+pub(super) type Sizes = [u64; SIZE_BOUNDS.len() + 1];
 
 /// Counted since the store was opened.
 #[derive(Default)]
-pub struct Counters {
+pub(super) struct Counters {
     /// Messages stored.
-    pub puts: AtomicU64,
+    pub(crate) puts: AtomicU64,
     /// Their bytes in the log.
-    pub put_bytes: AtomicU64,
+    pub(crate) put_bytes: AtomicU64,
     /// The same messages by the size of their records.
     sizes: [AtomicU64; SIZE_BOUNDS.len() + 1],
     /// Messages refused.
-    pub put_failures: AtomicU64,
+    pub(crate) put_failures: AtomicU64,
     /// Reads of queues.
-    pub gets: AtomicU64,
+    pub(crate) gets: AtomicU64,
     /// Those that found none.
-    pub gets_missed: AtomicU64,
+    pub(crate) gets_missed: AtomicU64,
     /// Messages the others returned.
-    pub got_messages: AtomicU64,
+    pub(crate) got_messages: AtomicU64,
 }
 
 impl Counters {
     /// Notes one burst: how many records were to be stored, and the size of each that was.
-    pub fn put(&self, asked: usize, stored: impl Iterator<Item = u64>) {
+    pub(super) fn put(&self, asked: usize, stored: impl Iterator<Item = u64>) {
         let (mut count, mut bytes, mut sizes) = (0, 0, Sizes::default());
         for size in stored {
             count += 1;
@@ -48,7 +48,7 @@ impl Counters {
     }
 
     /// Records stored, by size: see `SIZE_BOUNDS`.
-    pub fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> Sizes {
         self.sizes.each_ref().map(|bucket| bucket.load(Ordering::Relaxed))
     }
 }

@@ -21,8 +21,7 @@ impl Durability {
     pub const ALL: [Self; 4] = [Self::DiskMapped, Self::Disk, Self::PageCache, Self::Memory];
 
     /// The name that Python's side gives it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::PageCache => "page_cache",

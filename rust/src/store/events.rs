@@ -70,8 +70,7 @@ pub enum Event {
 
 impl Event {
     /// Whether an operator should do something about it.
-    #[must_use]
-    pub fn is_warning(&self) -> bool {
+    pub(crate) fn is_warning(&self) -> bool {
         match self {
             Self::TornTail { .. }
             | Self::Damaged { .. }
@@ -123,7 +122,7 @@ impl fmt::Display for DiskUsage {
 
 /// Events that are not taken yet.
 #[derive(Default, Debug)]
-pub struct Events {
+pub(super) struct Events {
     list: Mutex<List>,
 }
 
@@ -135,7 +134,7 @@ struct List {
 
 impl Events {
     /// Adds an event.
-    pub fn add(&self, event: Event) {
+    pub(super) fn add(&self, event: Event) {
         let mut list = self.list.lock();
         if list.waiting.len() >= EVENTS_MAX {
             list.waiting.pop_front();
@@ -145,7 +144,7 @@ impl Events {
     }
 
     /// Takes all events, oldest first.
-    pub fn take(&self) -> Vec<Event> {
+    pub(super) fn take(&self) -> Vec<Event> {
         let mut list = self.list.lock();
         let missed = std::mem::take(&mut list.missed);
         let missed = (missed > 0).then_some(Event::Missed { count: missed });

@@ -9,22 +9,22 @@ use crate::store::derived::queue::unit::Unit;
 use super::Store;
 
 /// Units that one question may ask for.
-pub const UNITS_MAX: usize = 1_024;
+pub(super) const UNITS_MAX: usize = 1_024;
 
 /// Messages that became visible in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueArrivals {
+pub(crate) struct QueueArrivals {
     /// The queue.
-    pub key: QueueKey,
+    pub(crate) key: QueueKey,
     /// Their number.
-    pub messages: u64,
+    pub(crate) messages: u64,
     /// Bytes of their records.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Store {
     /// Queues that messages arrived in since the last call. The first call counts what recovery found as well.
-    pub fn take_arrivals(&self) -> Vec<QueueArrivals> {
+    pub(crate) fn take_arrivals(&self) -> Vec<QueueArrivals> {
         let queues = self.dispatcher.derived().queues.all();
         let counted = queues.iter().map(|queue| {
             let (messages, bytes) = queue.take_arrivals();
@@ -34,7 +34,7 @@ impl Store {
     }
 
     /// Units of a queue from `offset` on; fewer than `count` at its end, and at most `UNITS_MAX`.
-    pub fn units(&self, queue: &ConsumeQueue, offset: QueueOffset, count: usize) -> Vec<Unit> {
+    pub(crate) fn units(&self, queue: &ConsumeQueue, offset: QueueOffset, count: usize) -> Vec<Unit> {
         let queues = &self.dispatcher.derived().queues;
         let end = queue.max().0.min(offset.0.saturating_add(count.min(UNITS_MAX) as u64));
         (offset.0..end).map_while(|at| queues.unit(queue, at).ok().flatten()).collect()

@@ -28,7 +28,7 @@ const EXAMINED_UNITS_MIN: u64 = 800;
 /// Smallest and largest size limit of one read.
 const READ_BYTES: RangeInclusive<usize> = 100..=128 << 20;
 /// Hits of one query by key at most.
-pub const QUERY_RECORDS_MAX: usize = 64;
+pub(super) const QUERY_RECORDS_MAX: usize = 64;
 /// Rounds of a query by key, each ending where the one before began.
 const QUERY_ROUNDS: usize = 3;
 
@@ -71,8 +71,7 @@ pub enum GetStatus {
 
 impl GetStatus {
     /// The name that Java's broker puts into its answers.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Found => "FOUND",
             Self::NoMatchedMessage => "NO_MATCHED_MESSAGE",
@@ -96,9 +95,9 @@ pub struct GetResult {
     /// Where to go on.
     pub next_begin: QueueOffset,
     /// The queue's first offset.
-    pub min: QueueOffset,
+    pub(crate) min: QueueOffset,
     /// The queue's offset after the last message.
-    pub max: QueueOffset,
+    pub(crate) max: QueueOffset,
     /// The records, one behind the other; neighbours in the log are one slice.
     pub slices: Vec<Bytes>,
     /// Bytes of all slices.
@@ -111,7 +110,7 @@ pub struct GetResult {
 
 impl GetResult {
     /// Lets go of the messages, so that their memory can be given back; the lists stay for the next read.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.slices.clear();
         (self.bytes, self.count) = (0, 0);
     }
@@ -132,13 +131,13 @@ pub struct QueryResult {
     /// Records, newest first.
     pub records: Vec<Bytes>,
     /// Store time of the newest key in the index.
-    pub last_timestamp_ms: i64,
+    pub(crate) last_timestamp_ms: i64,
     /// Position of the newest record in the index.
-    pub last_physical: u64,
+    pub(crate) last_physical: u64,
 }
 
 /// Reads log and derived files together.
-pub struct StoreReader<'a> {
+pub(super) struct StoreReader<'a> {
     pub(super) log: &'a CommitLog,
     pub(super) derived: &'a DerivedFiles,
 }
@@ -146,7 +145,7 @@ pub struct StoreReader<'a> {
 impl StoreReader<'_> {
     /// Reads a range of a queue; `accept` is asked with the tags code of every message before it is looked at. `false`,
     /// and nothing read, when the first one lies further than `hot_bytes` from the end of the log.
-    pub fn get(
+    pub(super) fn get(
         &self,
         queue: &ConsumeQueue,
         ask: &Get,
@@ -242,7 +241,7 @@ impl StoreReader<'_> {
     }
 
     /// The record at a position, if it is one and is visible.
-    pub fn record(&self, at: PhysicalOffset, visible: PhysicalOffset) -> Option<Bytes> {
+    pub(super) fn record(&self, at: PhysicalOffset, visible: PhysicalOffset) -> Option<Bytes> {
         let size = record_at(self.log.segments(), at.0, |record| record.total_size())?;
         if at.0 + size as u64 > visible.0 {
             return None;
@@ -253,7 +252,7 @@ impl StoreReader<'_> {
     }
 
     /// Store time of the message at an offset.
-    pub fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Option<i64> {
+    pub(super) fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Option<i64> {
         if offset < queue.min() || offset >= queue.max() {
             return None;
         }
@@ -262,7 +261,12 @@ impl StoreReader<'_> {
     }
 
     /// The offset for a time, always within the queue.
-    pub fn offset_by_time(&self, queue: &ConsumeQueue, timestamp_ms: i64, boundary: Boundary) -> QueueOffset {
+    pub(super) fn offset_by_time(
+        &self,
+        queue: &ConsumeQueue,
+        timestamp_ms: i64,
+        boundary: Boundary,
+    ) -> QueueOffset {
         let (min, max) = (queue.min().0, queue.max().0);
         let is_before = |offset: u64| match self.store_time(queue, QueueOffset(offset)) {
             Some(stored) if boundary == Boundary::Lower => stored < timestamp_ms,
@@ -286,7 +290,7 @@ impl StoreReader<'_> {
     }
 
     /// Records of `topic` with a key of this hash, stored within `begin_ms..=end_ms`, newest first.
-    pub fn query(
+    pub(super) fn query(
         &self,
         topic: &str,
         hash: i32,
@@ -325,13 +329,13 @@ impl StoreReader<'_> {
     }
 
     /// Whether a message is at `offset`, at most `bytes` from the end of the log.
-    pub fn has_near(&self, queue: &ConsumeQueue, offset: QueueOffset, bytes: u64) -> bool {
+    pub(super) fn has_near(&self, queue: &ConsumeQueue, offset: QueueOffset, bytes: u64) -> bool {
         let unit = self.derived.queues.unit(queue, offset.0.max(queue.min().0)).ok().flatten();
         unit.is_some_and(|unit| self.is_near(unit.physical, bytes))
     }
 
     /// Whether a position of the log is at most `bytes` from its end.
-    pub fn is_near(&self, at: u64, bytes: u64) -> bool {
+    pub(super) fn is_near(&self, at: u64, bytes: u64) -> bool {
         self.log.published().0.saturating_sub(at) <= bytes
     }
 }

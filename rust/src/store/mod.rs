@@ -63,25 +63,28 @@ use crate::positions::PhysicalOffset;
 use counters::Counters;
 use disk::DiskFile;
 use events::Events;
+use log::commit_log::CommitLog;
 use log::dispatcher::Dispatcher;
 use log::flush::Flush;
 use maintenance::Maintenance;
 use recovery::deleted_topics::DeletedTopics;
 
 pub use derived::index::key_hashes::KeyHashes;
-pub use derived::queue::consume_queue::{ConsumeQueue, SCHEDULE_TOPIC};
+pub use derived::queue::consume_queue::ConsumeQueue;
 pub use derived::queue::unit::Unit;
 pub use durability::Durability;
 pub use error::{PutError, StoreError};
 pub use events::Event;
-pub use figures::{QueueArrivals, UNITS_MAX};
-pub use log::commit_log::{CommitLog, Put, Stored};
+pub use log::commit_log::Put;
 pub use log::dispatcher::Arrivals;
-pub use lookup::{Boundary, Get, GetResult, GetStatus, QUERY_RECORDS_MAX, QueryResult};
+pub use lookup::{Boundary, Get, GetResult, GetStatus};
 pub use options::Options;
 pub(crate) use options::Setting;
 pub use recovery::progress::{RecoveryPhase, RecoveryProgress};
-pub use retention::{Deletable, Retention};
+pub use retention::Retention;
+
+pub(crate) use derived::queue::consume_queue::SCHEDULE_TOPIC;
+pub(crate) use figures::QueueArrivals;
 
 /// How long an append waits, in all, for a segment or for a flush that makes room.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -165,8 +168,7 @@ impl Store {
     }
 
     /// Whether senders may ask to wait until their message is on disk.
-    #[must_use]
-    pub fn is_sync(&self) -> bool {
+    pub(crate) fn is_sync(&self) -> bool {
         self.options.durability.promises_disk()
     }
 
@@ -222,7 +224,7 @@ impl Store {
     }
 
     /// Removes in this thread the files of queues and index whose messages are no longer in the log.
-    pub fn trim(&self) -> Result<(), StoreError> {
+    pub(crate) fn trim(&self) -> Result<(), StoreError> {
         self.maintenance.trim()
     }
 
@@ -239,8 +241,7 @@ impl Store {
     }
 
     /// What messages of the delay levels 1, 2, … wait, in milliseconds.
-    #[must_use]
-    pub fn delay_levels_ms(&self) -> &[u64] {
+    pub(crate) fn delay_levels_ms(&self) -> &[u64] {
         &self.options.delay_levels_ms
     }
 

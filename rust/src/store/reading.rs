@@ -34,7 +34,7 @@ impl Store {
 
     /// Reads a range of a queue as [`get`](Self::get) does, if that will not wait for the disk; `false`, and nothing
     /// read, when it might.
-    pub fn get_hot(
+    pub(crate) fn get_hot(
         &self,
         queue: &ConsumeQueue,
         ask: &Get,
@@ -57,14 +57,12 @@ impl Store {
     }
 
     /// Whether reading at a position of the log will not wait for the disk.
-    #[must_use]
-    pub fn is_hot(&self, at: PhysicalOffset) -> bool {
+    pub(crate) fn is_hot(&self, at: PhysicalOffset) -> bool {
         self.reader().is_near(at.0, self.hot_bytes())
     }
 
     /// Whether a message is at `offset`, and memory may hold everything from there to the end of the log.
-    #[must_use]
-    pub fn may_be_in_memory(&self, queue: &ConsumeQueue, offset: QueueOffset) -> bool {
+    pub(crate) fn may_be_in_memory(&self, queue: &ConsumeQueue, offset: QueueOffset) -> bool {
         self.reader().has_near(queue, offset, self.in_memory_bytes)
     }
 

@@ -46,7 +46,7 @@ impl Default for Retention {
 
 /// Which files may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Deletable {
+pub(crate) enum Deletable {
     /// None, at this hour.
     Nothing,
     /// Those whose newest message was stored before this time, in milliseconds.
@@ -57,8 +57,7 @@ pub enum Deletable {
 
 impl Retention {
     /// Which files may go at this time, with so much space.
-    #[must_use]
-    pub fn deletable(&self, now_ms: u64, space: Space) -> Deletable {
+    pub(crate) fn deletable(&self, now_ms: u64, space: Space) -> Deletable {
         let used = space.used_percent();
         if self.force_percent.is_some_and(|percent| used >= percent) {
             return Deletable::Oldest;
@@ -72,20 +71,17 @@ impl Retention {
     }
 
     /// Files whose newest message was stored before this time have expired, in milliseconds.
-    #[must_use]
-    pub fn expired_before(&self, now_ms: u64) -> i64 {
+    pub(crate) fn expired_before(&self, now_ms: u64) -> i64 {
         now_ms.saturating_sub(self.reserved_ms) as i64
     }
 
     /// Whether expired files cannot wait for their hour.
-    #[must_use]
-    pub fn is_short(&self, space: Space) -> bool {
+    pub(crate) fn is_short(&self, space: Space) -> bool {
         space.used_percent() >= self.expire_percent
     }
 
     /// Whether messages have to be refused.
-    #[must_use]
-    pub fn is_full(&self, space: Space) -> bool {
+    pub(crate) fn is_full(&self, space: Space) -> bool {
         space.total > 0 && (space.used_percent() >= self.full_percent || space.free < self.free_bytes_min)
     }
 }

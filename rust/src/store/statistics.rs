@@ -10,8 +10,7 @@ use super::counters::Sizes;
 
 impl Store {
     /// Records stored, by size: see `SIZE_BOUNDS`.
-    #[must_use]
-    pub fn message_sizes(&self) -> Sizes {
+    pub(crate) fn message_sizes(&self) -> Sizes {
         self.counters.sizes()
     }
 

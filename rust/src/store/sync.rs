@@ -4,9 +4,9 @@
 //! of its steps. A wait has no time-out there: who is not woken waits for good, and the model says so.
 
 #[cfg(not(feature = "loom"))]
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
+pub(super) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(feature = "loom"))]
-pub use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 #[cfg(feature = "loom")]
 pub use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
@@ -22,19 +22,19 @@ mod modelled {
 
     /// A lock of loom's, as parking_lot's looks.
     #[derive(Debug, Default)]
-    pub struct Mutex<T>(loom::sync::Mutex<T>);
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
     /// What holds it. Empty only within [`Condvar::wait_for`].
-    pub struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
+    pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     impl<T> Mutex<T> {
         /// An open lock.
-        pub fn new(value: T) -> Self {
+        pub(crate) fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
 
         /// Takes the lock.
-        pub fn lock(&self) -> MutexGuard<'_, T> {
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
     }
@@ -61,26 +61,26 @@ mod modelled {
 
     /// A condition of loom's, as parking_lot's looks.
     #[derive(Debug, Default)]
-    pub struct Condvar(loom::sync::Condvar);
+    pub(crate) struct Condvar(loom::sync::Condvar);
 
     impl Condvar {
         /// A condition without waiters.
-        pub fn new() -> Self {
+        pub(crate) fn new() -> Self {
             Self::default()
         }
 
         /// Wakes one who waits.
-        pub fn notify_one(&self) {
+        pub(crate) fn notify_one(&self) {
             self.0.notify_one();
         }
 
         /// Wakes all who wait.
-        pub fn notify_all(&self) {
+        pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }
 
         /// Waits to be woken, however long that takes.
-        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
+        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
             let held = guard.0.take();
             guard.0 = held.map(|held| self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
         }

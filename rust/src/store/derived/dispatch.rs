@@ -15,39 +15,39 @@ use super::index::key_hashes::KeyHashes;
 use super::queue::consume_queue::ConsumeQueue;
 
 /// What the derived files need to know of one record.
-pub struct DispatchRequest {
+pub(crate) struct DispatchRequest {
     /// Its queue.
-    pub queue: Arc<ConsumeQueue>,
+    pub(crate) queue: Arc<ConsumeQueue>,
     /// The transaction bits of its system flag.
-    pub transaction: i32,
+    pub(crate) transaction: i32,
     /// Position of the record.
-    pub physical: PhysicalOffset,
+    pub(crate) physical: PhysicalOffset,
     /// Size of the record in bytes.
-    pub size: u32,
+    pub(crate) size: u32,
     /// Third field of the queue entry.
-    pub tags_code: i64,
+    pub(crate) tags_code: i64,
     /// Its offset in the queue.
-    pub queue_offset: QueueOffset,
+    pub(crate) queue_offset: QueueOffset,
     /// When it was stored.
-    pub store_timestamp_ms: i64,
+    pub(crate) store_timestamp_ms: i64,
     /// Hashes of the keys it can be looked up by.
-    pub keys: KeyHashes,
+    pub(crate) keys: KeyHashes,
 }
 
 impl DispatchRequest {
     /// Whether it has an entry in its queue: half and rolled back messages have none.
-    pub fn is_queued(&self) -> bool {
+    pub(crate) fn is_queued(&self) -> bool {
         !matches!(self.transaction, sysflag::PREPARED | sysflag::ROLLBACK)
     }
 
     /// Whether it can be looked up by key: rolled back messages cannot.
-    pub fn is_indexed(&self) -> bool {
+    pub(crate) fn is_indexed(&self) -> bool {
         self.transaction != sysflag::ROLLBACK
     }
 }
 
 /// A set of files computed from the log.
-pub trait Derived: Send + Sync {
+pub(crate) trait Derived: Send + Sync {
     /// Takes records, in log order; under the dispatch lock, or alone in recovery.
     fn take(&self, records: &[DispatchRequest]);
     /// Brings what is in memory to the files. Called by maintenance and by recovery.

@@ -13,11 +13,11 @@ use super::index::Index;
 use super::queue::queues::Queues;
 
 /// The parts there are.
-pub struct DerivedFiles {
+pub(crate) struct DerivedFiles {
     /// ConsumeQueues of all topics.
-    pub queues: Queues,
+    pub(crate) queues: Queues,
     /// Lookup by key; absent when switched off.
-    pub index: Option<Index>,
+    pub(crate) index: Option<Index>,
 }
 
 impl DerivedFiles {
@@ -27,32 +27,32 @@ impl DerivedFiles {
     }
 
     /// Gives records to every part.
-    pub fn take(&self, records: &[DispatchRequest]) {
+    pub(crate) fn take(&self, records: &[DispatchRequest]) {
         self.each().for_each(|part| part.take(records));
     }
 
     /// Writes every part.
-    pub fn write(&self) -> Result<(), StoreError> {
+    pub(crate) fn write(&self) -> Result<(), StoreError> {
         self.each().try_for_each(Derived::write)
     }
 
     /// Syncs every part.
-    pub fn sync(&self) -> Result<(), StoreError> {
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.each().try_for_each(Derived::sync)
     }
 
     /// Trims every part, a piece at a time; `true` when there is nothing left to do.
-    pub fn trim(&self, log_begin: u64) -> Result<bool, StoreError> {
+    pub(crate) fn trim(&self, log_begin: u64) -> Result<bool, StoreError> {
         self.each().try_fold(true, |is_done, part| Ok(part.trim(log_begin)? && is_done))
     }
 
     /// The parts' digests as one.
-    pub fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self) -> u64 {
         self.each().fold(0, |sum, part| sum.wrapping_mul(31).wrapping_add(part.digest()))
     }
 }
 
 /// What the parts' digests as one would be, with `new` in the place of the index's own.
-pub fn digest_with_index(digest: u64, old: u64, new: u64) -> u64 {
+pub(crate) fn digest_with_index(digest: u64, old: u64, new: u64) -> u64 {
     digest.wrapping_sub(old).wrapping_add(new)
 }

@@ -3,7 +3,7 @@
 //! `dispatch` is what a part takes and does, `queue` and `index` are the parts there are, `files` is their list. Nothing
 //! here is on the way of an acknowledgement.
 
-pub mod dispatch;
-pub mod files;
-pub mod index;
-pub mod queue;
+pub(crate) mod dispatch;
+pub(crate) mod files;
+pub(crate) mod index;
+pub(crate) mod queue;

@@ -9,9 +9,9 @@
 //!
 //! Threads: any; a file may be read, written and synced by several at once.
 
-pub mod file_name;
+pub(crate) mod file_name;
 mod os;
-pub mod region;
+pub(crate) mod region;
 #[cfg(feature = "simulation")]
 pub mod simulated;
 
@@ -46,8 +46,7 @@ pub struct Space {
 
 impl Space {
     /// Share in use, in percent, rounded down.
-    #[must_use]
-    pub fn used_percent(self) -> u8 {
+    pub(crate) fn used_percent(self) -> u8 {
         let used = u128::from(self.total.saturating_sub(self.free));
         (used * 100).checked_div(u128::from(self.total)).unwrap_or(0) as u8
     }

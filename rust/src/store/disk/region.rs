@@ -39,12 +39,12 @@ struct Map {
 
 impl Region {
     /// Maps the first `len` bytes of `file` for reading and writing, shared with the page cache.
-    pub fn writable(file: &File, len: usize) -> io::Result<Self> {
+    pub(crate) fn writable(file: &File, len: usize) -> io::Result<Self> {
         Ok(Self::of(MmapOptions::new().len(len).map_raw(file)?, true))
     }
 
     /// Maps the first `len` bytes of `file` for reading.
-    pub fn read_only(file: &File, len: usize) -> io::Result<Self> {
+    pub(crate) fn read_only(file: &File, len: usize) -> io::Result<Self> {
         Ok(Self::of(MmapOptions::new().len(len).map_raw_read_only(file)?, false))
     }
 
@@ -55,22 +55,14 @@ impl Region {
     }
 
     /// Size of the region in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.map.memory.len()
-    }
-
-    /// Whether the region has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Claims the region as a log whose first `published` bytes may be read and are never written again.
     ///
     /// `None` when the region was claimed before, is shorter than that, or is read-only and not full.
-    #[must_use]
-    pub fn claim_log(&self, published: usize) -> Option<(Appender, RegionReader)> {
+    pub(crate) fn claim_log(&self, published: usize) -> Option<(Appender, RegionReader)> {
         let fits = published == self.len() || (published < self.len() && self.map.is_writable);
         if !fits || self.map.is_claimed.swap(true, Ordering::AcqRel) {
             return None;
@@ -85,8 +77,7 @@ impl Region {
     /// Claims a read-only region as a file whose first `published` bytes may be read and are never written again.
     ///
     /// `None` when the region was claimed before, is shorter than that, or can be written.
-    #[must_use]
-    pub fn claim_file(&self, published: usize) -> Option<RegionReader> {
+    pub(crate) fn claim_file(&self, published: usize) -> Option<RegionReader> {
         let fits = published <= self.len() && !self.map.is_writable;
         if !fits || self.map.is_claimed.swap(true, Ordering::AcqRel) {
             return None;
@@ -96,14 +87,12 @@ impl Region {
     }
 
     /// Whether the region can be written.
-    #[must_use]
-    pub fn is_writable(&self) -> bool {
+    pub(crate) fn is_writable(&self) -> bool {
         self.map.is_writable
     }
 
     /// Claims the region as cells. `None` when it was claimed before or is read-only.
-    #[must_use]
-    pub fn claim_cells(&self) -> Option<Cells> {
+    pub(crate) fn claim_cells(&self) -> Option<Cells> {
         if !self.map.is_writable || self.map.is_claimed.swap(true, Ordering::AcqRel) {
             return None;
         }
@@ -111,18 +100,13 @@ impl Region {
     }
 
     /// Writes the pages of `range` to the disk and waits for them (`msync`, of whole pages).
-    pub fn flush(&self, range: Range<usize>) -> io::Result<()> {
+    pub(crate) fn flush(&self, range: Range<usize>) -> io::Result<()> {
         self.map.memory.flush_range(range.start, range.len())
     }
 
     /// Makes the pages of `range` present and writable, so that the appender takes no fault on them.
-    pub fn populate(&self, range: Range<usize>) -> io::Result<()> {
+    pub(crate) fn populate(&self, range: Range<usize>) -> io::Result<()> {
         self.map.memory.advise_range(Advice::PopulateWrite, range.start, range.len())
-    }
-
-    /// Tells the kernel that `range` will be read soon.
-    pub fn will_need(&self, range: Range<usize>) -> io::Result<()> {
-        self.map.memory.advise_range(Advice::WillNeed, range.start, range.len())
     }
 }
 
@@ -131,20 +115,19 @@ impl Region {
 impl Region {
     /// A copy of `bytes` with no file behind it, read-only but for [`write_through`](Self::write_through), for the
     /// simulated disk.
-    pub fn copy_of(bytes: &[u8]) -> io::Result<Self> {
+    pub(crate) fn copy_of(bytes: &[u8]) -> io::Result<Self> {
         let mut memory = memmap2::MmapMut::map_anon(bytes.len())?;
         memory.copy_from_slice(bytes);
         Ok(Self::of(memory.into(), false))
     }
 
     /// Zeroed memory with no file behind it, for the simulated disk.
-    pub fn anonymous(len: usize) -> io::Result<Self> {
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         Ok(Self::of(memmap2::MmapMut::map_anon(len)?.into(), true))
     }
 
     /// The bytes as a device would see them at this moment. Only the simulated disk reads memory this way.
-    #[must_use]
-    pub fn snapshot(&self) -> Vec<u8> {
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
         let mut picture = vec![0; self.len()];
         // SAFETY: source and destination are live and `len` bytes long, and do not overlap: one is a fresh vector.
         // Like a kernel that writes back a page in use, this may catch a write half done; the simulation wants that,
@@ -155,7 +138,7 @@ impl Region {
 
     /// Puts `bytes` at `at` of a [copy](Self::copy_of), as a page cache shows in a mapping what was written to the file.
     /// Bytes that are readable already stay as they are.
-    pub fn write_through(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn write_through(&self, at: usize, bytes: &[u8]) {
         let start = at.max(self.map.published.load(Ordering::Acquire));
         let Some(bytes) = start.checked_sub(at).and_then(|skipped| bytes.get(skipped..)) else { return };
         if self.map.is_writable || start + bytes.len() > self.len() {
@@ -168,8 +151,7 @@ impl Region {
     }
 
     /// Puts `bytes` at the start of a region that is not claimed yet. `false` when it is, or they do not fit.
-    #[must_use]
-    pub fn fill(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn fill(&self, bytes: &[u8]) -> bool {
         if bytes.len() > self.len() || !self.map.is_writable || self.map.is_claimed.load(Ordering::Acquire) {
             return false;
         }
@@ -197,26 +179,19 @@ impl Map {
 
 /// The right to write the bytes of a log region that may not be read yet. There is one per region.
 #[derive(Debug)]
-pub struct Appender {
+pub(crate) struct Appender {
     map: Arc<Map>,
     end: usize,
 }
 
 impl Appender {
-    /// Where the next byte goes.
-    #[must_use]
-    pub fn end(&self) -> usize {
-        self.end
-    }
-
     /// Bytes that still fit.
-    #[must_use]
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.map.memory.len() - self.end
     }
 
     /// The next `size` bytes, to be filled before they are published; `None` when they do not fit.
-    pub fn append(&mut self, size: usize) -> Option<&mut [u8]> {
+    pub(crate) fn append(&mut self, size: usize) -> Option<&mut [u8]> {
         if size > self.room() {
             return None;
         }
@@ -228,41 +203,38 @@ impl Appender {
     }
 
     /// Lets readers see everything appended so far.
-    pub fn publish(&mut self) {
+    pub(crate) fn publish(&mut self) {
         self.map.published.store(self.end, Ordering::Release);
     }
 }
 
 /// Sees the published bytes of a log region.
 #[derive(Clone, Debug)]
-pub struct RegionReader {
+pub(crate) struct RegionReader {
     map: Arc<Map>,
 }
 
 impl RegionReader {
     /// Length of the readable prefix.
-    #[must_use]
-    pub fn published(&self) -> usize {
+    pub(crate) fn published(&self) -> usize {
         self.map.published.load(Ordering::Acquire)
     }
 
     /// Lets readers see everything before `end`, which has been written to the file behind the region. Does nothing for
     /// a region that is written by its appender.
-    pub fn reveal(&self, end: usize) {
+    pub(crate) fn reveal(&self, end: usize) {
         if !self.map.is_writable && end <= self.map.memory.len() {
             self.map.published.fetch_max(end, Ordering::AcqRel);
         }
     }
 
     /// Borrows published bytes; `None` when part of the range is not published.
-    #[must_use]
-    pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         self.map.published_bytes(&range)
     }
 
     /// Published bytes that keep the mapping alive on their own.
-    #[must_use]
-    pub fn slice(&self, range: Range<usize>) -> Option<Slice> {
+    pub(crate) fn slice(&self, range: Range<usize>) -> Option<Slice> {
         self.map.published_bytes(&range)?;
         Some(Slice { map: Arc::clone(&self.map), range })
     }
@@ -270,7 +242,7 @@ impl RegionReader {
 
 /// A piece of a log region, with a share of its mapping.
 #[derive(Clone, Debug)]
-pub struct Slice {
+pub(crate) struct Slice {
     map: Arc<Map>,
     range: Range<usize>,
 }
@@ -284,21 +256,14 @@ impl AsRef<[u8]> for Slice {
 
 /// A region used as big-endian 32-bit cells that may be rewritten while others read them.
 #[derive(Debug)]
-pub struct Cells {
+pub(crate) struct Cells {
     map: Arc<Map>,
 }
 
 impl Cells {
     /// Size of the region in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.map.memory.len()
-    }
-
-    /// Whether the region has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn cell(&self, at: usize) -> &AtomicU32 {
@@ -309,24 +274,22 @@ impl Cells {
     }
 
     /// The big-endian number at byte `at`, a multiple of four within the region.
-    #[must_use]
-    pub fn load(&self, at: usize) -> u32 {
+    pub(crate) fn load(&self, at: usize) -> u32 {
         u32::from_be(self.cell(at).load(Ordering::Relaxed))
     }
 
     /// Writes the big-endian number at byte `at`, a multiple of four within the region.
-    pub fn store(&self, at: usize, value: u32) {
+    pub(crate) fn store(&self, at: usize, value: u32) {
         self.cell(at).store(value.to_be(), Ordering::Relaxed);
     }
 
     /// Two neighbouring cells as one number. Not atomic as a whole: writer and reader agree on a lock.
-    #[must_use]
-    pub fn load_long(&self, at: usize) -> i64 {
+    pub(crate) fn load_long(&self, at: usize) -> i64 {
         ((u64::from(self.load(at)) << 32) | u64::from(self.load(at + 4))) as i64
     }
 
     /// Writes two neighbouring cells as one number. Not atomic as a whole.
-    pub fn store_long(&self, at: usize, value: i64) {
+    pub(crate) fn store_long(&self, at: usize, value: i64) {
         self.store(at, (value as u64 >> 32) as u32);
         self.store(at + 4, value as u32);
     }
@@ -372,7 +335,7 @@ mod tests {
         let region = Region::anonymous(4096).expect("memory");
         let (mut appender, _reader) = region.claim_log(4090).expect("first claim");
         assert!(appender.append(7).is_none());
-        assert_eq!((appender.end(), appender.room()), (4090, 6));
+        assert_eq!(appender.room(), 6);
     }
 
     #[test]

@@ -36,13 +36,13 @@ pub struct Copied {
     /// Records in the copy.
     pub records: u64,
     /// Their bytes.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Records of topics that were not asked for, or that were deleted.
     pub left_out: u64,
     /// Stretches of the log that hold no whole record, and their bytes.
     pub corrupt_ranges: u64,
     /// Bytes of those.
-    pub corrupt_bytes: u64,
+    pub(crate) corrupt_bytes: u64,
 }
 
 impl StoppedStore {

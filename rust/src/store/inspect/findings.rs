@@ -64,9 +64,9 @@ pub struct Finding {
     /// How bad it is.
     pub severity: Severity,
     /// The file or folder.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Position of the log that it has to do with, if it has.
-    pub at: Option<u64>,
+    pub(crate) at: Option<u64>,
     /// What was expected or found.
     pub text: String,
 }
@@ -93,7 +93,7 @@ pub struct Report {
 }
 
 /// Findings so far, and how they are judged.
-pub struct Findings {
+pub(super) struct Findings {
     pub(super) list: Vec<Finding>,
     pub(super) damage: u64,
     pub(super) notes: u64,
@@ -104,19 +104,19 @@ pub struct Findings {
 
 impl Findings {
     /// Position of the first byte of the log.
-    pub fn log_begin(&self) -> u64 {
+    pub(super) fn log_begin(&self) -> u64 {
         self.log_begin
     }
 
     /// Adds what has to do with `physical`: a note where a crash explains it. [`u64::MAX`] stands for no position.
-    pub fn add(&mut self, kind: FindingKind, path: &Path, physical: u64, text: String) {
+    pub(super) fn add(&mut self, kind: FindingKind, path: &Path, physical: u64, text: String) {
         let is_explained = physical != u64::MAX && self.unsettled.is_some_and(|from| physical >= from);
         let severity = if is_explained { Severity::Note } else { Severity::Damage };
         self.push(kind, severity, path, Some(physical).filter(|at| *at != u64::MAX), text);
     }
 
     /// Adds what is worth knowing.
-    pub fn note(&mut self, kind: FindingKind, path: &Path, text: String) {
+    pub(super) fn note(&mut self, kind: FindingKind, path: &Path, text: String) {
         self.push(kind, Severity::Note, path, None, text);
     }
 

@@ -27,7 +27,7 @@ const CHUNK_ENTRIES: usize = 1 << 12;
 const CHUNK_SLOTS: usize = 1 << 16;
 
 /// The comparison, at the entry that comes next.
-pub struct IndexCheck<'a> {
+pub(super) struct IndexCheck<'a> {
     disk: &'a dyn Disk,
     shape: Shape,
     /// Files still to be read, newest first.
@@ -83,7 +83,7 @@ struct Entry {
 
 impl<'a> IndexCheck<'a> {
     /// A comparison with the index in `root`, whose files look like `shape`.
-    pub fn new(
+    pub(super) fn new(
         disk: &'a dyn Disk,
         root: &std::path::Path,
         shape: Shape,
@@ -125,7 +125,11 @@ impl<'a> IndexCheck<'a> {
     }
 
     /// Compares the keys of a record with the entries that lead to it.
-    pub fn take(&mut self, record: &RecordView<'_>, findings: &mut Findings) -> Result<(), StoreError> {
+    pub(super) fn take(
+        &mut self,
+        record: &RecordView<'_>,
+        findings: &mut Findings,
+    ) -> Result<(), StoreError> {
         let physical = record.physical_offset().0;
         self.skip_to(physical, findings)?;
         if record.sys_flag() & sysflag::TRANSACTION_MASK == sysflag::ROLLBACK {
@@ -171,7 +175,11 @@ impl<'a> IndexCheck<'a> {
     }
 
     /// Reads what is left, and tells what is missing. Returns how many entries there are.
-    pub fn finish(mut self, root: &std::path::Path, findings: &mut Findings) -> Result<u64, StoreError> {
+    pub(super) fn finish(
+        mut self,
+        root: &std::path::Path,
+        findings: &mut Findings,
+    ) -> Result<u64, StoreError> {
         self.skip_to(u64::MAX, findings)?;
         let dir = root.join("index");
         for (run, what) in [

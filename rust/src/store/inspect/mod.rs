@@ -26,10 +26,11 @@ use crate::store::disk::{Disk, DiskFile, Entry};
 use crate::store::error::StoreError;
 
 pub use crate::store::derived::index::index_file::Shape;
-pub use copy::Copied;
-pub use findings::{Finding, FindingKind, Report, Severity};
-pub use stats::TopicStats;
-pub use walk::{CorruptRange, Extent, Found, WalkProgress};
+pub use findings::{FindingKind, Report, Severity};
+
+pub(crate) use findings::Finding;
+pub(crate) use stats::TopicStats;
+pub(crate) use walk::{Extent, Found, WalkProgress};
 
 /// A store that no broker has open, and that none can open while this exists.
 pub struct StoppedStore {
@@ -72,8 +73,7 @@ impl StoppedStore {
     }
 
     /// How far the work is that another thread does.
-    #[must_use]
-    pub fn progress(&self) -> &WalkProgress {
+    pub(crate) fn progress(&self) -> &WalkProgress {
         &self.progress
     }
 
@@ -83,7 +83,7 @@ impl StoppedStore {
     }
 
     /// Calls `visit` with every record and every corrupt range of the log, in order.
-    pub fn walk(
+    pub(crate) fn walk(
         &self,
         mut visit: impl FnMut(Found<'_>) -> Result<(), StoreError>,
     ) -> Result<Extent, StoreError> {
@@ -91,7 +91,7 @@ impl StoppedStore {
     }
 
     /// Calls `visit` with what lies at `from` and behind it, while it says to go on.
-    pub fn walk_while(
+    pub(crate) fn walk_while(
         &self,
         from: u64,
         mut visit: impl FnMut(Found<'_>) -> Result<bool, StoreError>,

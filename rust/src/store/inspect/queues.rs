@@ -30,7 +30,7 @@ const LIGHT_PREFIX: &str = "%LMQ%";
 const EXTENSION_MAX: i64 = i32::MIN as i64 - 1;
 
 /// The queues that the log has met so far.
-pub struct QueueCheck<'a> {
+pub(super) struct QueueCheck<'a> {
     disk: &'a dyn Disk,
     root: PathBuf,
     topics: HashMap<Vec<u8>, BTreeMap<u32, Queue>>,
@@ -69,12 +69,16 @@ impl Run {
 
 impl<'a> QueueCheck<'a> {
     /// A comparison with the queues below `root`.
-    pub fn new(disk: &'a dyn Disk, root: PathBuf) -> Self {
+    pub(super) fn new(disk: &'a dyn Disk, root: PathBuf) -> Self {
         Self { disk, root, topics: HashMap::new() }
     }
 
     /// Compares a record with its unit.
-    pub fn take(&mut self, record: &RecordView<'_>, findings: &mut Findings) -> Result<(), StoreError> {
+    pub(super) fn take(
+        &mut self,
+        record: &RecordView<'_>,
+        findings: &mut Findings,
+    ) -> Result<(), StoreError> {
         let transaction = record.sys_flag() & sysflag::TRANSACTION_MASK;
         let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
             && !matches!(transaction, sysflag::PREPARED | sysflag::ROLLBACK);
@@ -129,7 +133,7 @@ impl<'a> QueueCheck<'a> {
 
     /// Tells what the log has gone by without saying, and compares the ends of the queues with that of the log.
     /// Returns how many queues there are.
-    pub fn finish(
+    pub(super) fn finish(
         mut self,
         log: Range<u64>,
         topics: Option<&HashSet<String>>,

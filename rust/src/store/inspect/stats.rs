@@ -19,7 +19,7 @@ pub struct TopicStats {
     /// Records.
     pub records: u64,
     /// Their bytes in the log.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes of their bodies, as stored.
     pub body_bytes: u64,
     /// Store time of the oldest and of the newest, in milliseconds.

@@ -31,40 +31,38 @@ const HEAD_BYTES: usize = 8;
 
 /// How far a walk is, for another thread to read.
 #[derive(Default, Debug)]
-pub struct WalkProgress {
+pub(crate) struct WalkProgress {
     done: AtomicU64,
     total: AtomicU64,
 }
 
 impl WalkProgress {
     /// Bytes of the log that were read, and bytes to read in all.
-    #[must_use]
-    pub fn now(&self) -> (u64, u64) {
+    pub(crate) fn now(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 }
 
 /// One file of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LogFile {
+pub(super) struct LogFile {
     /// Position of its first byte.
-    pub base: u64,
+    pub(crate) base: u64,
     /// Size in bytes.
-    pub size: u64,
+    pub(crate) size: u64,
     /// Where it is.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl LogFile {
     /// Position after its last byte.
-    #[must_use]
-    pub fn limit(&self) -> u64 {
+    pub(super) fn limit(&self) -> u64 {
         self.base + self.size
     }
 }
 
 /// The files of the log in `root`, oldest first, whatever their sizes.
-pub fn log_files(disk: &dyn Disk, root: &Path) -> Result<Vec<LogFile>, StoreError> {
+pub(super) fn log_files(disk: &dyn Disk, root: &Path) -> Result<Vec<LogFile>, StoreError> {
     let dir = root.join("commitlog");
     let entries = disk.list(&dir).map_err(StoreError::io(&dir, "list"))?;
     let files = entries.into_iter().filter(|entry| !entry.is_dir).filter_map(|entry| {
@@ -78,19 +76,19 @@ pub fn log_files(disk: &dyn Disk, root: &Path) -> Result<Vec<LogFile>, StoreErro
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CorruptRange {
     /// The file it is in.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Where it begins.
-    pub at: u64,
+    pub(crate) at: u64,
     /// Where it ends.
-    pub end: u64,
+    pub(crate) end: u64,
     /// What is wrong with its first bytes.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Whether it is nothing but zeros.
-    pub is_zero: bool,
+    pub(crate) is_zero: bool,
 }
 
 /// What a walk meets.
-pub enum Found<'a> {
+pub(crate) enum Found<'a> {
     /// A whole record, at the position it names.
     Record(&'a RecordView<'a>),
     /// A corrupt range, with records behind it.
@@ -110,7 +108,7 @@ pub struct Extent {
 
 /// Calls `visit` with what `files` hold from `from` on, in the order of the log, while it says to go on. Where no record
 /// begins at `from` the walk begins with its file.
-pub fn walk(
+pub(super) fn walk(
     disk: &dyn Disk,
     files: &[LogFile],
     from: u64,

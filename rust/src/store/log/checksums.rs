@@ -27,13 +27,13 @@ use super::segment::Segment;
 use super::segments::Segments;
 
 /// Bytes of a block: a page, which is also what a disk loses at least.
-pub const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 const ENTRY_BYTES: usize = 8;
 /// Entries written in one piece.
 const CHUNK_ENTRIES: usize = 1 << 12;
 
 /// Checksums of a log.
-pub struct Checksums {
+pub(crate) struct Checksums {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     events: Arc<Events>,
@@ -58,7 +58,7 @@ const BLOCKS_PER_WORD: u64 = 32;
 impl Checksums {
     /// The checksums of `segments`, of which everything from `known_from` on is read by recovery, or still to be written.
     /// `are_ours`: no other broker has written to the log since.
-    pub fn load(
+    pub(crate) fn load(
         disk: &Arc<dyn Disk>,
         root: &Path,
         segments: &Segments,
@@ -99,7 +99,7 @@ impl Checksums {
     }
 
     /// The log ends at `end` now: what is known of blocks behind it is about bytes that are gone.
-    pub fn cut(&mut self, segments: &Segments, end: u64) {
+    pub(crate) fn cut(&mut self, segments: &Segments, end: u64) {
         let end = block_begin(segments, end);
         self.known_from = self.known_from.min(end);
         let written = self.written.get_mut();
@@ -107,7 +107,7 @@ impl Checksums {
     }
 
     /// Whether nothing is known against the bytes of `range`, which lie in `segment`.
-    pub fn is_sound(&self, segment: &Segment, range: Range<u64>) -> bool {
+    pub(crate) fn is_sound(&self, segment: &Segment, range: Range<u64>) -> bool {
         if range.start >= self.known_from {
             return true;
         }
@@ -145,12 +145,12 @@ impl Checksums {
     }
 
     /// Blocks that were found damaged in this life.
-    pub fn damaged(&self) -> u64 {
+    pub(crate) fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
 
     /// Notes the checksums of all whole blocks before `durable`, durably.
-    pub fn write(&self, segments: &Segments, durable: u64) -> Result<(), StoreError> {
+    pub(crate) fn write(&self, segments: &Segments, durable: u64) -> Result<(), StoreError> {
         let mut written = self.written.lock();
         while let Some(segment) = segments.find(*written) {
             // The last block of a file may be shorter.
@@ -188,7 +188,7 @@ impl Checksums {
     }
 
     /// Forgets the file of the log that began at `base`.
-    pub fn remove(&self, base: u64) -> Result<(), StoreError> {
+    pub(crate) fn remove(&self, base: u64) -> Result<(), StoreError> {
         let path = self.dir.join(name_of(base));
         self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))
     }

@@ -57,13 +57,13 @@ pub struct Stored {
     /// Its offset in the queue.
     pub queue_offset: QueueOffset,
     /// When it was stored.
-    pub store_timestamp_ms: i64,
+    pub(crate) store_timestamp_ms: i64,
     /// Position after the record: durable when `durable` has reached it.
     pub end: PhysicalOffset,
 }
 
 /// The log and the right to append to it.
-pub struct CommitLog {
+pub(crate) struct CommitLog {
     segments: Segments,
     checksums: Checksums,
     clock: SharedClock,
@@ -94,7 +94,7 @@ struct Writer {
 
 impl CommitLog {
     /// A log that goes on at `end`, in `segment`.
-    pub fn new(
+    pub(crate) fn new(
         segments: Segments,
         checksums: Checksums,
         clock: SharedClock,
@@ -130,49 +130,49 @@ impl CommitLog {
     }
 
     /// The files.
-    pub fn segments(&self) -> &Segments {
+    pub(crate) fn segments(&self) -> &Segments {
         &self.segments
     }
 
     /// The time that records are stored with.
-    pub fn clock(&self) -> &SharedClock {
+    pub(crate) fn clock(&self) -> &SharedClock {
         &self.clock
     }
 
     /// Their checksums.
-    pub fn checksums(&self) -> &Checksums {
+    pub(crate) fn checksums(&self) -> &Checksums {
         &self.checksums
     }
 
     /// Position after the last readable byte.
-    pub fn published(&self) -> PhysicalOffset {
+    pub(crate) fn published(&self) -> PhysicalOffset {
         PhysicalOffset(self.published.load(Ordering::Acquire))
     }
 
     /// Why writes are refused; `None` while they are accepted.
-    pub fn failure(&self) -> Option<&str> {
+    pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
     /// Refuses writes from now on. The first reason stays. `true` for the call that did it.
-    pub fn latch(&self, reason: String) -> bool {
+    pub(crate) fn latch(&self, reason: String) -> bool {
         // Under the put lock: when this returns no append is under way, and none will begin.
         let _writer = self.writer.lock();
         self.failure.set(reason).is_ok()
     }
 
     /// Whether messages are refused for lack of space.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
     }
 
     /// Refuses messages while the disk is full, and takes them again.
-    pub fn set_full(&self, is_full: bool) {
+    pub(crate) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Release);
     }
 
     /// Takes no more messages. When this returns no append is under way.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let _writer = self.writer.lock();
         self.is_closed.store(true, Ordering::Release);
     }
@@ -181,7 +181,7 @@ impl CommitLog {
     ///
     /// `make_room` is called, with no lock held, when the next file is not ready or too much waits for its flush; `false`
     /// ends the append.
-    pub fn append(&self, puts: &mut [Put<'_>], mut make_room: impl FnMut() -> bool) {
+    pub(crate) fn append(&self, puts: &mut [Put<'_>], mut make_room: impl FnMut() -> bool) {
         let mut done = 0;
         while done < puts.len() {
             let (_, rest) = puts.split_at_mut(done);
@@ -203,14 +203,14 @@ impl CommitLog {
     }
 
     /// Waits a moment for [`room_was_made`](Self::room_was_made); returns how long at most.
-    pub fn wait_for_room(&self) -> Duration {
+    pub(crate) fn wait_for_room(&self) -> Duration {
         let mut waiting = self.waiting.lock();
         self.room.wait_for(&mut waiting, WAIT_STEP);
         WAIT_STEP
     }
 
     /// Wakes appends that wait for a file or for room in the ring.
-    pub fn room_was_made(&self) {
+    pub(crate) fn room_was_made(&self) {
         let _waiting = self.waiting.lock();
         self.room.notify_all();
     }
@@ -279,7 +279,11 @@ impl CommitLog {
     /// the position they reach.
     ///
     /// Both must be empty; their memory becomes the ring's and the medium's.
-    pub fn take_ring(&self, into: &mut Vec<DispatchRequest>, unwritten: &mut Unwritten) -> PhysicalOffset {
+    pub(crate) fn take_ring(
+        &self,
+        into: &mut Vec<DispatchRequest>,
+        unwritten: &mut Unwritten,
+    ) -> PhysicalOffset {
         debug_assert!(into.is_empty());
         into.reserve_exact(RING_RECORDS_MAX.saturating_sub(into.capacity()));
         let mut writer = self.writer.lock();
@@ -289,18 +293,13 @@ impl CommitLog {
     }
 
     /// Calls `work` while no append can happen.
-    pub fn between_appends<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn between_appends<T>(&self, work: impl FnOnce() -> T) -> T {
         let _writer = self.writer.lock();
         work()
     }
 
-    /// Store time of the newest record, in milliseconds.
-    pub fn store_timestamp_ms(&self) -> i64 {
-        self.writer.lock().store_timestamp_ms
-    }
-
     /// Whether the file after the active one has to be made: it is waited for, or half of the active one is used.
-    pub fn needs_next(&self) -> bool {
+    pub(crate) fn needs_next(&self) -> bool {
         // Let go of before the put lock is taken, under which an append takes it.
         let has_next = self.next.lock().is_some();
         let is_due = || {
@@ -311,14 +310,14 @@ impl CommitLog {
     }
 
     /// Puts the file after the active one in place.
-    pub fn set_next(&self, next: Active) {
+    pub(crate) fn set_next(&self, next: Active) {
         *self.next.lock() = Some(next);
         self.wants_next.store(false, Ordering::Release);
         self.room_was_made();
     }
 
     /// Gives the right to write the early file back, as at an orderly stop.
-    pub fn drop_next(&self) {
+    pub(crate) fn drop_next(&self) {
         self.next.lock().take();
     }
 }

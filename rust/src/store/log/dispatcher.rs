@@ -22,13 +22,13 @@ use super::medium::Unwritten;
 
 /// The newest record of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LastRecord {
+pub(crate) struct LastRecord {
     /// Where it begins.
-    pub physical: u64,
+    pub(crate) physical: u64,
     /// When it was stored.
-    pub store_timestamp_ms: i64,
+    pub(crate) store_timestamp_ms: i64,
     /// What it adds to the digest of the queues: nothing if it is in none.
-    pub weight: u64,
+    pub(crate) weight: u64,
 }
 
 /// Listener for new messages. Called from the thread that made them visible, with the dispatch lock held:
@@ -43,7 +43,7 @@ pub trait Arrivals: Send + Sync {
 }
 
 /// Moves records from the log's ring into the derived files.
-pub struct Dispatcher {
+pub(crate) struct Dispatcher {
     derived: DerivedFiles,
     arrivals: OnceLock<Arc<dyn Arrivals>>,
     moving: Mutex<Moving>,
@@ -61,7 +61,7 @@ struct Moving {
 
 impl Dispatcher {
     /// A dispatcher for derived files that already hold everything before `visible`.
-    pub fn new(derived: DerivedFiles, visible: PhysicalOffset, last: Option<LastRecord>) -> Self {
+    pub(crate) fn new(derived: DerivedFiles, visible: PhysicalOffset, last: Option<LastRecord>) -> Self {
         Self {
             derived,
             arrivals: OnceLock::new(),
@@ -71,27 +71,27 @@ impl Dispatcher {
     }
 
     /// Sets the listener for arrivals. Only the first call counts.
-    pub fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
+    pub(crate) fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
         let _ = self.arrivals.set(arrivals);
     }
 
     /// The listener for arrivals.
-    pub fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
+    pub(crate) fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
         self.arrivals.get()
     }
 
     /// The derived files.
-    pub fn derived(&self) -> &DerivedFiles {
+    pub(crate) fn derived(&self) -> &DerivedFiles {
         &self.derived
     }
 
     /// Position that consumers may see.
-    pub fn visible(&self) -> PhysicalOffset {
+    pub(crate) fn visible(&self) -> PhysicalOffset {
         PhysicalOffset(self.visible.load(Ordering::Acquire))
     }
 
     /// The newest visible record, and the digest of the queues at that moment without it.
-    pub fn last(&self) -> (Option<LastRecord>, u64) {
+    pub(crate) fn last(&self) -> (Option<LastRecord>, u64) {
         let moving = self.moving.lock();
         let weight = moving.last.map_or(0, |last| last.weight);
         (moving.last, self.derived.queues.digest().wrapping_sub(weight))
@@ -99,7 +99,11 @@ impl Dispatcher {
 
     /// Takes a topic's queues out of the table, while nothing is appended and nothing dispatched. Returns them, and the
     /// end of the log at that moment.
-    pub fn remove_topic(&self, log: &CommitLog, topic: &str) -> (Vec<Arc<ConsumeQueue>>, PhysicalOffset) {
+    pub(crate) fn remove_topic(
+        &self,
+        log: &CommitLog,
+        topic: &str,
+    ) -> (Vec<Arc<ConsumeQueue>>, PhysicalOffset) {
         let mut moving = self.moving.lock();
         let (removed, end) = log.between_appends(|| (self.derived.queues.remove(topic), log.published()));
         if let Some(last) =
@@ -114,7 +118,7 @@ impl Dispatcher {
     /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after
     /// the flush up to the position it is given in sync mode; what it is given beside that is in no file yet. An error
     /// of `ready` leaves the records invisible for good.
-    pub fn advance(
+    pub(crate) fn advance(
         &self,
         log: &CommitLog,
         ready: impl FnOnce(PhysicalOffset, &Unwritten) -> Result<(), StoreError>,

@@ -23,7 +23,7 @@ use super::dispatcher::{Arrivals, Dispatcher};
 use super::medium::Unwritten;
 
 /// Flushes the log.
-pub struct Flush {
+pub(crate) struct Flush {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
     is_sync: bool,
@@ -42,7 +42,7 @@ struct FlushRequest {
 
 impl Flush {
     /// A log whose bytes before `durable` are on disk.
-    pub fn new(
+    pub(crate) fn new(
         log: Arc<CommitLog>,
         dispatcher: Arc<Dispatcher>,
         is_sync: bool,
@@ -62,19 +62,19 @@ impl Flush {
     }
 
     /// Everything before this position is on disk.
-    pub fn durable(&self) -> PhysicalOffset {
+    pub(crate) fn durable(&self) -> PhysicalOffset {
         PhysicalOffset(self.durable.load(Ordering::Acquire))
     }
 
     /// Asks for a flush that reaches `end`; `Arrivals::durable` or `Arrivals::latched` says what came of it.
-    pub fn release_after(&self, end: PhysicalOffset) {
+    pub(crate) fn release_after(&self, end: PhysicalOffset) {
         let mut request = self.request.lock();
         request.until = request.until.max(end.0);
         self.requested.notify_one();
     }
 
     /// Flushes everything published so far, and in sync mode makes it visible.
-    pub fn flush(&self) -> Result<PhysicalOffset, StoreError> {
+    pub(crate) fn flush(&self) -> Result<PhysicalOffset, StoreError> {
         let _one = self.flushing.lock();
         let flushed = if self.is_sync {
             self.dispatcher.advance(&self.log, |position, unwritten| self.reach(position, unwritten))
@@ -93,13 +93,13 @@ impl Flush {
     }
 
     /// Calls `work` while nothing is written to the files of the log.
-    pub fn between_flushes<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn between_flushes<T>(&self, work: impl FnOnce() -> T) -> T {
         let _one = self.flushing.lock();
         work()
     }
 
     /// Refuses writes from now on, and tells all waiters.
-    pub fn fail(&self, reason: String) {
+    pub(crate) fn fail(&self, reason: String) {
         if self.log.latch(reason) {
             self.tell(|arrivals| arrivals.latched());
         }
@@ -125,7 +125,7 @@ impl Flush {
     }
 
     /// The flush thread: runs until it is stopped.
-    pub fn run(&self) {
+    pub(crate) fn run(&self) {
         loop {
             let is_stopped = self.wait();
             if is_stopped {
@@ -149,7 +149,7 @@ impl Flush {
     }
 
     /// Ends the flush thread.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.request.lock().is_stopped = true;
         self.requested.notify_all();
     }

@@ -13,13 +13,13 @@ use crate::message::record::encode_blank;
 use crate::store::disk::region::Appender;
 
 /// Every file but the newest ends with a blank of at least this size, so this much stays free behind a record.
-pub const BLANK_BYTES_MIN: usize = 8;
+pub(crate) const BLANK_BYTES_MIN: usize = 8;
 /// Bytes a tail holds before an append has to wait for the flush. An empty one takes any batch, however large.
 const TAIL_BYTES: usize = 4 << 20;
 
 /// Which medium a store writes through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MediumKind {
+pub(crate) enum MediumKind {
     /// The mapping of the newest file.
     Mapping,
     /// Memory of the process, written and synced by the flush.
@@ -28,15 +28,15 @@ pub enum MediumKind {
 
 /// Bytes on their way from a tail to their file, and their position in the log. They lie in one file.
 #[derive(Default, Debug)]
-pub struct Unwritten {
+pub(crate) struct Unwritten {
     /// Position of the first byte.
-    pub at: u64,
+    pub(crate) at: u64,
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// The end of the log, as the holder of the put lock sees it. No method may block; none allocates in steady state.
-pub trait Medium: Send {
+pub(crate) trait Medium: Send {
     /// Whether records of `size` bytes in all can be taken now, or must wait for a flush. That they fit into the file is
     /// the caller's to know.
     fn has_room(&self, size: usize) -> bool;
@@ -78,7 +78,7 @@ impl Medium for Appender {
 
 /// The end of the log in memory of this process.
 #[derive(Debug)]
-pub struct Tail {
+pub(crate) struct Tail {
     unwritten: Unwritten,
     /// Where the next file begins, once the blank of this one is in the tail: one flush never spans two files.
     entering: Option<u64>,
@@ -86,7 +86,7 @@ pub struct Tail {
 
 impl Tail {
     /// A tail of a log that ends at `end`.
-    pub fn new(end: u64) -> Self {
+    pub(crate) fn new(end: u64) -> Self {
         let bytes = Vec::with_capacity(TAIL_BYTES + BLANK_BYTES_MIN);
         Self { unwritten: Unwritten { at: end, bytes }, entering: None }
     }

@@ -4,11 +4,11 @@
 //! `scan` walks their records, `medium` is where new bytes live until they are in a file. `commit_log` appends and moves
 //! *reserved* and *published*, `dispatcher` moves *visible*, `flush` moves *durable*.
 
-pub mod checksums;
-pub mod commit_log;
-pub mod dispatcher;
-pub mod flush;
-pub mod medium;
-pub mod scan;
-pub mod segment;
-pub mod segments;
+pub(crate) mod checksums;
+pub(crate) mod commit_log;
+pub(crate) mod dispatcher;
+pub(crate) mod flush;
+pub(crate) mod medium;
+pub(crate) mod scan;
+pub(crate) mod segment;
+pub(crate) mod segments;

@@ -20,7 +20,7 @@ const MAGIC_HEAD: &[u8] = &[0xDA, 0xA3, 0x20];
 
 /// Why a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WalkEnd {
+pub(crate) enum WalkEnd {
     /// Nothing follows.
     End,
     /// Something follows that is no whole record.
@@ -28,7 +28,7 @@ pub enum WalkEnd {
 }
 
 /// What a walk comes across.
-pub enum Found<'a> {
+pub(crate) enum Found<'a> {
     /// A whole record.
     Record(&'a RecordView<'a>),
     /// Bytes that were whole records once, up to this position.
@@ -37,16 +37,16 @@ pub enum Found<'a> {
 
 /// What may be believed of a log.
 #[derive(Clone, Copy)]
-pub struct TrustBoundary<'a> {
+pub(crate) struct TrustBoundary<'a> {
     /// Everything before was durable once: what is broken there is rotten, not torn, and does not end the log.
-    pub durable: u64,
+    pub(crate) durable: u64,
     /// Checksums.
-    pub checksums: &'a Checksums,
+    pub(crate) checksums: &'a Checksums,
 }
 
 /// Calls `visit` with everything from `from` on, which must be where a record or a file begins, up to `limit`.
 /// Returns where the log ends, and why.
-pub fn walk<E>(
+pub(crate) fn walk<E>(
     segments: &Segments,
     from: u64,
     limit: u64,
@@ -119,13 +119,13 @@ fn next_whole(segments: &Segments, segment: &Segment, at: u64) -> Option<u64> {
 }
 
 /// Whether a record at `at` is what was written there.
-pub fn is_whole(record: &RecordView<'_>, at: u64) -> bool {
+pub(crate) fn is_whole(record: &RecordView<'_>, at: u64) -> bool {
     record.physical_offset().0 == at && record.body_crc_matches() && record.check_text().is_ok()
 }
 
 /// Whether the head of a record at the front of `bytes` says what the queue entry that led there says. Cheap enough for
 /// every message of every read; entries and log are synced apart, and disks rot.
-pub fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bool {
+pub(crate) fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bool {
     let Some(head) = bytes.first_chunk::<36>() else { return false };
     let int = |from: usize| {
         head.get(from..).and_then(|rest| rest.first_chunk()).map(|int| u32::from_be_bytes(*int))
@@ -140,7 +140,11 @@ pub fn is_entry_of(bytes: &[u8], at: u64, unit: &Unit, offset: u64) -> bool {
 }
 
 /// The record at `at`, if there is one that lies in one file and says it is there; its CRC is not checked.
-pub fn record_at<T>(segments: &Segments, at: u64, read: impl FnOnce(&RecordView<'_>) -> T) -> Option<T> {
+pub(crate) fn record_at<T>(
+    segments: &Segments,
+    at: u64,
+    read: impl FnOnce(&RecordView<'_>) -> T,
+) -> Option<T> {
     let segment = segments.find(at)?;
     let record = RecordView::parse(segment.bytes_from(at)).ok()?;
     (record.physical_offset().0 == at).then(|| read(&record))

@@ -24,7 +24,7 @@ use super::medium::Unwritten;
 const REWRITE_BYTES: usize = 1 << 20;
 
 /// One file of the log, mapped.
-pub struct Segment {
+pub(crate) struct Segment {
     base: u64,
     path: PathBuf,
     file: Arc<dyn DiskFile>,
@@ -37,7 +37,7 @@ pub struct Segment {
 impl Segment {
     /// Maps a file of `size` bytes, of which the first `published` are records; for writing behind them if it `is_written` that
     /// way.
-    pub fn map(
+    pub(crate) fn map(
         file: Arc<dyn DiskFile>,
         base: u64,
         path: PathBuf,
@@ -57,37 +57,37 @@ impl Segment {
     }
 
     /// Position of the first byte.
-    pub fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
     /// Size of the file.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.region.len()
     }
 
     /// Position after the last byte that the file can hold.
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.base + self.size() as u64
     }
 
     /// Position after the last readable byte.
-    pub fn published(&self) -> u64 {
+    pub(crate) fn published(&self) -> u64 {
         self.base + self.reader.published() as u64
     }
 
     /// Path of the file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The file itself.
-    pub fn file(&self) -> &Arc<dyn DiskFile> {
+    pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
         &self.file
     }
 
     /// Readable bytes from `at` to the end of what the file holds.
-    pub fn bytes_from(&self, at: u64) -> &[u8] {
+    pub(crate) fn bytes_from(&self, at: u64) -> &[u8] {
         let start = at.saturating_sub(self.base) as usize;
         self.reader.bytes(start..self.reader.published()).unwrap_or_default()
     }
@@ -95,7 +95,7 @@ impl Segment {
     /// Readable bytes from the start of the file, at least up to position `end` if those are readable.
     ///
     /// Slices of a view share its hold on the mapping: each costs a count, and no allocation.
-    pub fn view(&self, end: u64) -> Bytes {
+    pub(crate) fn view(&self, end: u64) -> Bytes {
         let mut view = self.view.lock();
         if self.base + (view.len() as u64) < end {
             *view = self.reader.slice(0..self.reader.published()).map(Bytes::from_owner).unwrap_or_default();
@@ -104,7 +104,7 @@ impl Segment {
     }
 
     /// Makes the bytes of `range`, clipped to this segment, durable.
-    pub fn sync(&self, range: Range<u64>) -> io::Result<()> {
+    pub(crate) fn sync(&self, range: Range<u64>) -> io::Result<()> {
         let range = self.clip(range);
         match self.region.is_writable() {
             _ if range.is_empty() => Ok(()),
@@ -114,7 +114,7 @@ impl Segment {
     }
 
     /// Writes bytes behind the readable ones, and makes them readable.
-    pub fn write(&self, unwritten: &Unwritten) -> io::Result<()> {
+    pub(crate) fn write(&self, unwritten: &Unwritten) -> io::Result<()> {
         let start = unwritten.at - self.base;
         self.file.write_at(&unwritten.bytes, start)?;
         self.reader.reveal(start as usize + unwritten.bytes.len());
@@ -124,7 +124,7 @@ impl Segment {
     /// Makes the bytes of `range` that are not written yet quick to write: present in memory, or known to the file
     /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written
     /// to the file.
-    pub fn prepare(&self, range: Range<u64>) -> io::Result<()> {
+    pub(crate) fn prepare(&self, range: Range<u64>) -> io::Result<()> {
         let range = self.clip(range.start.max(self.published())..range.end);
         match self.region.is_writable() {
             _ if range.is_empty() => Ok(()),
@@ -134,13 +134,13 @@ impl Segment {
     }
 
     /// Zeroes everything behind the first `used` bytes, durably.
-    pub fn zero_from(&self, used: u64) -> io::Result<()> {
+    pub(crate) fn zero_from(&self, used: u64) -> io::Result<()> {
         self.file.zero(used..self.size() as u64)?;
         self.file.sync()
     }
 
     /// Makes the bytes of `range`, clipped to this segment, durable by writing them once more.
-    pub fn rewrite(&self, range: Range<u64>) -> io::Result<()> {
+    pub(crate) fn rewrite(&self, range: Range<u64>) -> io::Result<()> {
         let inside = self.clip(range);
         let mut at = inside.start;
         while at < inside.end {

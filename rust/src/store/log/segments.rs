@@ -26,10 +26,10 @@ use super::segment::Segment;
 const SEGMENT_BYTES_MIN: u64 = 4096;
 
 /// The file that is written next, and the right to write to its mapping where that is the medium.
-pub type Active = (Arc<Segment>, Option<Appender>);
+pub(crate) type Active = (Arc<Segment>, Option<Appender>);
 
 /// The log's files, oldest first.
-pub struct Segments {
+pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     scratch: PathBuf,
@@ -43,7 +43,7 @@ impl Segments {
     ///
     /// The size of the files that are there wins over `size_wanted`. A file under construction is called `scratch`,
     /// outside of `dir`, where an Apache broker would take it for a segment.
-    pub fn load(
+    pub(crate) fn load(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
         scratch: PathBuf,
@@ -121,39 +121,39 @@ impl Segments {
     }
 
     /// Size of every file.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
     /// Room on the disk of the log.
-    pub fn space(&self) -> Result<Space, StoreError> {
+    pub(crate) fn space(&self) -> Result<Space, StoreError> {
         self.disk.space(&self.dir).map_err(StoreError::io(&self.dir, "measure the free space of"))
     }
 
     /// What the files are written through.
-    pub fn medium(&self) -> MediumKind {
+    pub(crate) fn medium(&self) -> MediumKind {
         self.medium
     }
 
     /// The files at this moment.
-    pub fn all(&self) -> Arc<Vec<Arc<Segment>>> {
+    pub(crate) fn all(&self) -> Arc<Vec<Arc<Segment>>> {
         self.list.load_full()
     }
 
     /// Position of the first byte of the log; 0 when there are no files.
-    pub fn begin(&self) -> u64 {
+    pub(crate) fn begin(&self) -> u64 {
         self.list.load().first().map_or(0, |segment| segment.base())
     }
 
     /// The file that holds position `at`.
-    pub fn find(&self, at: u64) -> Option<Arc<Segment>> {
+    pub(crate) fn find(&self, at: u64) -> Option<Arc<Segment>> {
         let list = self.list.load();
         let index = at.checked_sub(list.first()?.base())? / self.size;
         list.get(usize::try_from(index).ok()?).cloned()
     }
 
     /// `size` readable bytes at `at`; `None` unless all of them are in one file and published.
-    pub fn slice(&self, at: u64, size: usize) -> Option<Bytes> {
+    pub(crate) fn slice(&self, at: u64, size: usize) -> Option<Bytes> {
         let segment = self.find(at)?;
         let view = segment.view(at.checked_add(size as u64)?);
         let start = (at - segment.base()) as usize;
@@ -161,7 +161,7 @@ impl Segments {
     }
 
     /// Writes what a tail held to its file.
-    pub fn write(&self, unwritten: &Unwritten) -> Result<(), StoreError> {
+    pub(crate) fn write(&self, unwritten: &Unwritten) -> Result<(), StoreError> {
         if unwritten.bytes.is_empty() {
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl Segments {
     }
 
     /// Makes everything in `range` durable, oldest first.
-    pub fn sync(&self, range: Range<u64>) -> Result<(), StoreError> {
+    pub(crate) fn sync(&self, range: Range<u64>) -> Result<(), StoreError> {
         for segment in self.list.load().iter() {
             if segment.limit() > range.start && segment.base() < range.end {
                 segment.sync(range.clone()).map_err(StoreError::io(segment.path(), "flush"))?;
@@ -183,7 +183,7 @@ impl Segments {
     }
 
     /// Bytes behind `end`, in its own file and in later ones, up to the last that is not zero.
-    pub fn used_behind(&self, end: u64) -> u64 {
+    pub(crate) fn used_behind(&self, end: u64) -> u64 {
         const ZEROS: [u8; 4096] = [0; 4096];
         let list = self.list.load();
         let behind = list.iter().filter(|segment| segment.limit() > end).map(|segment| {
@@ -200,14 +200,14 @@ impl Segments {
     ///
     /// After a flush that failed the page cache may hold bytes that it believes to be on disk and that are not. They can
     /// be read, so recovery finds them; a sync alone would leave a hole for the next power loss to find.
-    pub fn rewrite(&self, range: Range<u64>) -> Result<(), StoreError> {
+    pub(crate) fn rewrite(&self, range: Range<u64>) -> Result<(), StoreError> {
         self.all().iter().try_for_each(|segment| {
             segment.rewrite(range.clone()).map_err(StoreError::io(segment.path(), "write again"))
         })
     }
 
     /// Makes the file after the last one: allocated whole, durable, empty, and already in the list.
-    pub fn create(&self) -> Result<Active, StoreError> {
+    pub(crate) fn create(&self) -> Result<Active, StoreError> {
         let list = self.all();
         let base = list.last().map_or(0, |last| last.limit());
         let path = self.dir.join(name_of(base));
@@ -232,7 +232,7 @@ impl Segments {
     ///
     /// The zeros matter: stale records there would look genuine, in their right places, after another crash.
     /// No slice may be held beyond `end`; recovery, the only caller, holds none.
-    pub fn cut(&self, end: u64) -> Result<Option<Active>, StoreError> {
+    pub(crate) fn cut(&self, end: u64) -> Result<Option<Active>, StoreError> {
         let (kept, removed): (Vec<_>, Vec<_>) =
             self.all().iter().cloned().partition(|segment| segment.base() < end);
         self.list.store(Arc::new(kept.clone()));
@@ -255,7 +255,7 @@ impl Segments {
     }
 
     /// Continues the log at `end` without touching the disk: the caller knows that only zeros follow.
-    pub fn resume(&self, end: u64) -> Result<Option<Active>, StoreError> {
+    pub(crate) fn resume(&self, end: u64) -> Result<Option<Active>, StoreError> {
         let mut list = Vec::clone(&self.all());
         let Some(last) = list.pop().filter(|last| (last.base()..last.limit()).contains(&end)) else {
             return Ok(None);
@@ -273,7 +273,7 @@ impl Segments {
     ///
     /// A reader of it keeps its mapping. After an error the file is in the list, and may be gone from the disk
     /// already: what is mapped can be read, and removing it again succeeds.
-    pub fn remove_first(&self, first: &Segment) -> Result<(), StoreError> {
+    pub(crate) fn remove_first(&self, first: &Segment) -> Result<(), StoreError> {
         self.disk.remove(first.path()).map_err(StoreError::io(first.path(), "remove"))?;
         self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
         let rest = self.all().iter().filter(|segment| segment.base() != first.base()).cloned().collect();
@@ -282,7 +282,7 @@ impl Segments {
     }
 
     /// Removes a last file that begins after `end`, as an orderly stop does with the one made early.
-    pub fn remove_unused(&self, end: u64) -> Result<(), StoreError> {
+    pub(crate) fn remove_unused(&self, end: u64) -> Result<(), StoreError> {
         let mut list = Vec::clone(&self.all());
         if let Some(last) = list.pop_if(|last| last.base() > end) {
             self.list.store(Arc::new(list));

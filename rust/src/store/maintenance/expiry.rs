@@ -28,7 +28,7 @@ use crate::store::retention::{Deletable, Retention};
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The expiry of one store.
-pub struct Expiry {
+pub(crate) struct Expiry {
     log: Arc<CommitLog>,
     events: Arc<Events>,
     retention: Mutex<Retention>,
@@ -47,18 +47,18 @@ struct ExpiryState {
 
 impl Expiry {
     /// The expiry of a log.
-    pub fn new(log: Arc<CommitLog>, events: Arc<Events>, retention: Retention) -> Self {
+    pub(crate) fn new(log: Arc<CommitLog>, events: Arc<Events>, retention: Retention) -> Self {
         Self { log, events, retention: Mutex::new(retention), state: Mutex::default() }
     }
 
     /// Sets the rule.
-    pub fn set(&self, retention: Retention) {
+    pub(crate) fn set(&self, retention: Retention) {
         *self.retention.lock() = retention;
         self.state.lock().measured_at = None;
     }
 
     /// Refuses messages before the disk is full to the last byte, and takes them again by itself.
-    pub fn check_space(&self) {
+    pub(crate) fn check_space(&self) {
         let retention = self.retention.lock().clone();
         let mut state = self.state.lock();
         let now = self.log.clock().elapsed();
@@ -82,7 +82,7 @@ impl Expiry {
     }
 
     /// The oldest file, if the rule lets it go now; at any hour, if it has expired and that is `asked` for.
-    pub fn due(&self, is_asked: bool) -> Option<Due> {
+    pub(crate) fn due(&self, is_asked: bool) -> Option<Due> {
         let retention = self.retention.lock();
         let now_ms = self.log.clock().wall_ms();
         let deletable = retention.deletable(now_ms, self.state.lock().space);
@@ -102,7 +102,7 @@ impl Expiry {
     }
 
     /// Deletes the oldest file. The caller knows that no recovery will want it.
-    pub fn delete(&self, due: &Due) -> Result<(), StoreError> {
+    pub(crate) fn delete(&self, due: &Due) -> Result<(), StoreError> {
         self.log.segments().remove_first(&due.segment)?;
         self.events.add(Event::Deleted {
             path: due.segment.path().to_owned(),
@@ -118,7 +118,7 @@ impl Expiry {
     }
 
     /// Takes a piece of what is no longer in the log out of queues and index; `true` when nothing is left to do.
-    pub fn trim(&self, derived: &DerivedFiles) -> Result<bool, StoreError> {
+    pub(crate) fn trim(&self, derived: &DerivedFiles) -> Result<bool, StoreError> {
         let mut state = self.state.lock();
         let begin = self.log.segments().begin();
         if state.trimmed == Some(begin) {
@@ -131,14 +131,14 @@ impl Expiry {
 }
 
 /// A file that may go.
-pub struct Due {
+pub(crate) struct Due {
     segment: Arc<Segment>,
     is_expired: bool,
 }
 
 impl Due {
     /// Position after the file's last byte.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.segment.limit()
     }
 }

@@ -7,7 +7,7 @@
 //! Invariant: a checkpoint names a record that was durable everywhere before it was written.
 //! Threads: its own; `wake` from any.
 
-pub mod expiry;
+pub(crate) mod expiry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ const AHEAD_STEP_BYTES: u64 = 1 << 20;
 const COOL_DOWN_ROUNDS: u64 = 200;
 
 /// Maintenance of one store.
-pub struct Maintenance {
+pub(super) struct Maintenance {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
     flush: Arc<Flush>,
@@ -69,7 +69,7 @@ struct MaintenanceRequest {
 
 impl Maintenance {
     /// A maintenance that finds `checkpoint` on disk.
-    pub fn new(
+    pub(super) fn new(
         log: Arc<CommitLog>,
         dispatcher: Arc<Dispatcher>,
         flush: Arc<Flush>,
@@ -100,13 +100,13 @@ impl Maintenance {
     }
 
     /// Makes maintenance begin a round at once.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.request.lock().is_awake = true;
         self.requested.notify_one();
     }
 
     /// One round. An error leaves everything as it was, to be tried again: nothing was promised.
-    pub fn run_round(&self) -> Result<(), StoreError> {
+    pub(super) fn run_round(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         self.expiry.check_space();
         self.prepare_next()?;
@@ -126,18 +126,18 @@ impl Maintenance {
     }
 
     /// Makes a checkpoint now.
-    pub fn checkpoint_now(&self) -> Result<(), StoreError> {
+    pub(super) fn checkpoint_now(&self) -> Result<(), StoreError> {
         self.checkpoint(&mut self.state.lock())
     }
 
     /// What decides about old files.
-    pub fn expiry(&self) -> &Expiry {
+    pub(super) fn expiry(&self) -> &Expiry {
         &self.expiry
     }
 
     /// Deletes all files of the log that have expired, at any hour, and what queues and index hold of them. Returns how
     /// many files of the log went.
-    pub fn delete_expired(&self) -> Result<u64, StoreError> {
+    pub(super) fn delete_expired(&self) -> Result<u64, StoreError> {
         let mut deleted = 0;
         while self.expire(&mut self.state.lock(), true)? {
             deleted += 1;
@@ -147,7 +147,7 @@ impl Maintenance {
     }
 
     /// Takes out of queues and index what is no longer in the log.
-    pub fn trim(&self) -> Result<(), StoreError> {
+    pub(super) fn trim(&self) -> Result<(), StoreError> {
         loop {
             // The lock is given back between the pieces: appends may wait for the next file.
             let _state = self.state.lock();
@@ -239,7 +239,7 @@ impl Maintenance {
 
     /// Brings everything to disk and says so: the next start reads nothing again. Only when nothing writes any more.
     /// What is in doubt is left to recovery.
-    pub fn finish(&self) -> Result<(), StoreError> {
+    pub(super) fn finish(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         let durable = self.flush.flush()?;
         if state.is_in_doubt {
@@ -270,7 +270,7 @@ impl Maintenance {
     }
 
     /// The maintenance thread: runs until it is stopped.
-    pub fn run(&self) {
+    pub(super) fn run(&self) {
         loop {
             {
                 let mut request = self.request.lock();
@@ -288,7 +288,7 @@ impl Maintenance {
     }
 
     /// Ends the maintenance thread.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.request.lock().is_stopped = true;
         self.requested.notify_all();
     }

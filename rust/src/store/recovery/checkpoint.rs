@@ -17,33 +17,32 @@ use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
 
 /// The six numbers of the checkpoint file that mean something, of its 4096 bytes.
-pub const CHECKPOINT_BYTES: usize = 48;
+pub(crate) const CHECKPOINT_BYTES: usize = 48;
 const CHECKPOINT_FILE_BYTES: u64 = 4096;
 /// Size of the manifest.
-pub const MANIFEST_BYTES: usize = 104;
+pub(crate) const MANIFEST_BYTES: usize = 104;
 const MANIFEST_MAGIC: &[u8; 8] = b"RMQPYMK1";
 
 /// Contents of the checkpoint file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Checkpoint {
+pub(crate) struct Checkpoint {
     /// Store time of the newest record known to be durable in the log.
-    pub log_timestamp_ms: i64,
+    pub(crate) log_timestamp_ms: i64,
     /// Store time of the newest record whose queue entry is durable.
-    pub queue_timestamp_ms: i64,
+    pub(crate) queue_timestamp_ms: i64,
     /// Store time of the newest key of the newest full index file.
-    pub index_timestamp_ms: i64,
+    pub(crate) index_timestamp_ms: i64,
     /// What a master last told its slave; kept as found.
-    pub master_flushed: i64,
+    pub(crate) master_flushed: i64,
     /// The confirm offset of controller mode; kept as found.
-    pub confirmed: i64,
+    pub(crate) confirmed: i64,
     /// Start of the newest record that is durable in the log, the queues and the index.
-    pub record: i64,
+    pub(crate) record: i64,
 }
 
 impl Checkpoint {
     /// The file's first bytes.
-    #[must_use]
-    pub fn encode(&self) -> [u8; CHECKPOINT_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; CHECKPOINT_BYTES] {
         let fields = [
             self.log_timestamp_ms,
             self.queue_timestamp_ms,
@@ -60,8 +59,7 @@ impl Checkpoint {
     }
 
     /// Reads the file's first bytes; what is missing at the end, as in files of older brokers, is 0.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Self {
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
         let field = |index: usize| long_at(bytes, index * 8);
         Self {
             log_timestamp_ms: field(0),
@@ -76,26 +74,26 @@ impl Checkpoint {
 
 /// How an orderly stop left the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CleanStop {
+pub(crate) struct CleanStop {
     /// End of the log.
-    pub log_end: u64,
+    pub(crate) log_end: u64,
     /// Start of the last record of the log, or its end when there is none.
-    pub last_record: u64,
+    pub(crate) last_record: u64,
     /// CRC-32 of the whole last record.
-    pub last_record_crc: u32,
+    pub(crate) last_record_crc: u32,
     /// Digest of the derived files.
-    pub derived: u64,
+    pub(crate) derived: u64,
 }
 
 /// The manifest: which checkpoint it belongs to, and the clean stop if there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Manifest {
+pub(crate) struct Manifest {
     /// The checkpoint it belongs to.
-    pub checkpoint: Checkpoint,
+    pub(crate) checkpoint: Checkpoint,
     /// Digest of the queues' units of records before the checkpoint's.
-    pub queues: u64,
+    pub(crate) queues: u64,
     /// Where an orderly stop left the store.
-    pub clean_stop: Option<CleanStop>,
+    pub(crate) clean_stop: Option<CleanStop>,
 }
 
 impl Manifest {
@@ -123,8 +121,7 @@ impl Manifest {
     }
 
     /// Reads a manifest; `None` when the bytes are none.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, crc) = bytes.get(..MANIFEST_BYTES)?.split_last_chunk::<4>()?;
         let body = body.strip_prefix(MANIFEST_MAGIC.as_slice())?;
         let (checkpoint, stop) = body.split_first_chunk::<CHECKPOINT_BYTES>()?;
@@ -148,7 +145,7 @@ impl Manifest {
 }
 
 /// The files of this module.
-pub struct CheckpointFiles {
+pub(crate) struct CheckpointFiles {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     checkpoint: PathBuf,
@@ -158,7 +155,7 @@ pub struct CheckpointFiles {
 
 impl CheckpointFiles {
     /// The files of the store in `root`; our own directory is made if need be.
-    pub fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<Self, StoreError> {
         let own = root.join("rmqpy");
         disk.create_dir(&own).map_err(StoreError::io(&own, "create"))?;
         Ok(Self {
@@ -171,7 +168,7 @@ impl CheckpointFiles {
     }
 
     /// The checkpoint, all zeros where there is none, and the manifest, if it belongs to it.
-    pub fn load(&self) -> Result<(Checkpoint, Option<Manifest>), StoreError> {
+    pub(crate) fn load(&self) -> Result<(Checkpoint, Option<Manifest>), StoreError> {
         let checkpoint = self.read(&self.checkpoint, CHECKPOINT_BYTES)?;
         let checkpoint = Checkpoint::decode(&checkpoint);
         let manifest = Manifest::decode(&self.read(&self.manifest, MANIFEST_BYTES)?);
@@ -179,7 +176,7 @@ impl CheckpointFiles {
     }
 
     /// Writes both, durably.
-    pub fn save(
+    pub(crate) fn save(
         &self,
         checkpoint: &Checkpoint,
         queues: u64,
@@ -192,14 +189,14 @@ impl CheckpointFiles {
     }
 
     /// Whether the store was not closed in order.
-    pub fn is_aborted(&self) -> Result<bool, StoreError> {
+    pub(crate) fn is_aborted(&self) -> Result<bool, StoreError> {
         let entries = self.disk.list(&self.root).map_err(StoreError::io(&self.root, "list"))?;
         Ok(entries.iter().any(|entry| entry.name == "abort"))
     }
 
     /// Makes the abort file, durably, before anything changes: a power loss must not make a dirty store look clean.
     /// The directories made so far become durable with it, whatever an earlier start left undone.
-    pub fn begin(&self) -> Result<(), StoreError> {
+    pub(crate) fn begin(&self) -> Result<(), StoreError> {
         let process = std::process::id().to_string();
         self.write(&self.abort, process.as_bytes(), process.len() as u64)?;
         for dir in self.root.ancestors().take(2) {
@@ -209,7 +206,7 @@ impl CheckpointFiles {
     }
 
     /// Removes the abort file, durably: the store was closed in order.
-    pub fn end(&self) -> Result<(), StoreError> {
+    pub(crate) fn end(&self) -> Result<(), StoreError> {
         self.disk.remove(&self.abort).map_err(StoreError::io(&self.abort, "remove"))?;
         self.disk.sync_dir(&self.root).map_err(StoreError::io(&self.root, "sync"))
     }

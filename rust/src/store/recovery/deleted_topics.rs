@@ -34,7 +34,7 @@ struct Deletion {
 type Deletions = HashMap<String, Deletion>;
 
 /// Topics that were deleted while their messages are still in the log.
-pub struct DeletedTopics {
+pub(crate) struct DeletedTopics {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     scratch: PathBuf,
@@ -44,7 +44,7 @@ pub struct DeletedTopics {
 impl DeletedTopics {
     /// Reads the note of the store in `root`, leaving out what lies before `log_begin`. A file that cannot be read as
     /// one is as good as none.
-    pub fn load(disk: &Arc<dyn Disk>, root: &Path, log_begin: u64) -> Result<Self, StoreError> {
+    pub(crate) fn load(disk: &Arc<dyn Disk>, root: &Path, log_begin: u64) -> Result<Self, StoreError> {
         let own = root.join("rmqpy");
         let path = own.join("deleted");
         let text = read(&**disk, &path).map_err(StoreError::io(&path, "read"))?;
@@ -54,27 +54,27 @@ impl DeletedTopics {
     }
 
     /// Whether a record at `physical` was in a topic that has been deleted since.
-    pub fn covers(&self, topic: &[u8], physical: u64) -> bool {
+    pub(crate) fn covers(&self, topic: &[u8], physical: u64) -> bool {
         let topics = self.topics.lock();
         let deletion = std::str::from_utf8(topic).ok().and_then(|topic| topics.get(topic));
         deletion.is_some_and(|deletion| physical < deletion.end)
     }
 
     /// Topics whose files may be there still.
-    pub fn unfinished(&self) -> Vec<String> {
+    pub(crate) fn unfinished(&self) -> Vec<String> {
         let topics = self.topics.lock();
         topics.iter().filter(|(_, deletion)| !deletion.is_done).map(|(topic, _)| topic.clone()).collect()
     }
 
     /// Notes, durably, that everything of `topic` before `end` is gone.
-    pub fn begin(&self, topic: &str, end: u64) -> Result<(), StoreError> {
+    pub(crate) fn begin(&self, topic: &str, end: u64) -> Result<(), StoreError> {
         self.change(|topics| {
             topics.insert(topic.to_owned(), Deletion { end, is_done: false });
         })
     }
 
     /// Notes that the topic's files are gone.
-    pub fn finish(&self, topic: &str) -> Result<(), StoreError> {
+    pub(crate) fn finish(&self, topic: &str) -> Result<(), StoreError> {
         self.change(|topics| {
             topics.entry(topic.to_owned()).and_modify(|deletion| deletion.is_done = true);
         })

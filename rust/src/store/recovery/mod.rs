@@ -10,11 +10,11 @@
 //! before its end is ever changed; when it returns, all that it found is durable.
 //! Threads: the opening one; `RecoveryProgress` may be read from any.
 
-pub mod checkpoint;
-pub mod deleted_topics;
-pub mod progress;
-pub mod queue_load;
-pub mod replay;
+pub(crate) mod checkpoint;
+pub(crate) mod deleted_topics;
+pub(crate) mod progress;
+pub(crate) mod queue_load;
+pub(crate) mod replay;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -43,26 +43,26 @@ use replay::{Replay, ReplayBase, empty};
 const TIMESTAMP_SLACK_MS: i64 = 3000;
 
 /// What recovery found and made.
-pub struct Recovered {
+pub(super) struct Recovered {
     /// The files of the log.
-    pub segments: Segments,
+    pub(crate) segments: Segments,
     /// Their checksums.
-    pub checksums: Checksums,
+    pub(crate) checksums: Checksums,
     /// Where it goes on.
-    pub active: Active,
+    pub(crate) active: Active,
     /// Queues and index, with everything that is in the log.
-    pub derived: DerivedFiles,
+    pub(crate) derived: DerivedFiles,
     /// Topics that must not come back from the log.
-    pub deleted: DeletedTopics,
+    pub(crate) deleted: DeletedTopics,
     /// The last record, if there is any.
-    pub last: Option<LastRecord>,
+    pub(crate) last: Option<LastRecord>,
     /// The checkpoint on disk.
-    pub checkpoint: Checkpoint,
+    pub(crate) checkpoint: Checkpoint,
 }
 
 /// Opens log, queues and index of the store in `options.root`, which this process has locked. Of its log `lost_bytes` were
 /// left out when it was copied.
-pub fn recover(
+pub(super) fn recover(
     options: &Options,
     disk: &Arc<dyn Disk>,
     clock: &SharedClock,

@@ -37,7 +37,7 @@ struct Folder {
 }
 
 /// The folders of all queues, looked at once: tens of thousands of them are the longest part of a start.
-pub struct Folders(Vec<Folder>);
+pub(crate) struct Folders(Vec<Folder>);
 
 impl Folders {
     /// Lists what is below `root`, without the topics in `deleted`.
@@ -73,17 +73,17 @@ impl Folders {
 
 /// What was found in the files of all queues.
 #[derive(Default)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// Queues that are damaged, and the offset that each had reached as far as its files say.
-    pub damaged: HashMap<QueueKey, u64>,
+    pub(crate) damaged: HashMap<QueueKey, u64>,
     /// Queues whose first message may be gone from the log.
-    pub in_doubt: Vec<Arc<ConsumeQueue>>,
+    pub(crate) in_doubt: Vec<Arc<ConsumeQueue>>,
 }
 
 /// Puts every queue that has files into the table, the damaged ones as empty.
 ///
 /// `cut` is the position from which on the log is read again; `None` after an orderly stop.
-pub fn load(
+pub(crate) fn load(
     queues: &Queues,
     disk: &dyn Disk,
     log: &Segments,
@@ -263,7 +263,7 @@ fn points_at_its_record(log: &Segments, key: &QueueKey, offset: u64, unit: &Unit
 }
 
 /// Shares the disk of a store with its queues; says what their folders hold, but for the topics in `deleted`.
-pub fn open(
+pub(crate) fn open(
     disk: &Arc<dyn Disk>,
     options: &Options,
     deleted: &[String],

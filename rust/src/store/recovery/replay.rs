@@ -42,7 +42,7 @@ const RECORDS_BETWEEN_WRITES: usize = 1 << 16;
 
 /// What the queues hold of records before those that are replayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReplayBase {
+pub(crate) enum ReplayBase {
     /// All of them: offsets go on from there.
     Held,
     /// There are none in the log any more: a queue may begin at any offset.
@@ -52,25 +52,25 @@ pub enum ReplayBase {
 }
 
 /// Gives records of the log to the derived files.
-pub struct Replay<'a> {
+pub(crate) struct Replay<'a> {
     derived: &'a DerivedFiles,
     progress: &'a RecoveryProgress,
     deleted: &'a DeletedTopics,
     log_begin: u64,
     from: u64,
     /// The only queues to fill; `None` fills all.
-    pub only: Option<HashSet<QueueKey>>,
+    pub(crate) only: Option<HashSet<QueueKey>>,
     base: ReplayBase,
     /// Queues that cannot be filled, because older records are missing.
-    pub skips: HashSet<QueueKey>,
+    pub(crate) skips: HashSet<QueueKey>,
     /// Records out of turn that no other of their queue has followed yet.
     suspects: HashMap<QueueKey, Entry>,
     /// Whether the index is filled.
-    pub fills_index: bool,
+    pub(crate) fills_index: bool,
     /// Bytes of damage that are not in the log any more.
-    pub lost_bytes: u64,
+    pub(crate) lost_bytes: u64,
     /// What is damaged in the log, in order.
-    pub damage: Vec<Range<u64>>,
+    pub(crate) damage: Vec<Range<u64>>,
     /// Position of the newest record.
     last: Option<u64>,
     records: usize,
@@ -92,7 +92,7 @@ impl Entry {
 
 impl<'a> Replay<'a> {
     /// A replay of everything from `from` on, of a log that begins at `log_begin`.
-    pub fn new(
+    pub(crate) fn new(
         derived: &'a DerivedFiles,
         progress: &'a RecoveryProgress,
         deleted: &'a DeletedTopics,
@@ -119,12 +119,12 @@ impl<'a> Replay<'a> {
 
     /// The newest record that was taken. Looked at once, at the end: hashing every record's topic costs as much as
     /// reading it.
-    pub fn last(&self, segments: &Segments) -> Option<LastRecord> {
+    pub(crate) fn last(&self, segments: &Segments) -> Option<LastRecord> {
         record_at(segments, self.last?, |record| LastRecord::of(record, self.deleted))
     }
 
     /// Takes what is at `at`, which is the next thing in the log.
-    pub fn take(&mut self, at: u64, found: Found<'_>) -> Result<(), StoreError> {
+    pub(crate) fn take(&mut self, at: u64, found: Found<'_>) -> Result<(), StoreError> {
         let record = match found {
             Found::Record(record) => record,
             Found::Damage(until) => {
@@ -171,7 +171,7 @@ impl<'a> Replay<'a> {
 
     /// Settles what the next record of a queue would have settled. `ends` are the offsets that queues had reached before they
     /// were emptied: one whose newest records are damaged does not give their offsets out again.
-    pub fn finish(&mut self, ends: &HashMap<QueueKey, u64>) -> Result<(), StoreError> {
+    pub(crate) fn finish(&mut self, ends: &HashMap<QueueKey, u64>) -> Result<(), StoreError> {
         for suspect in std::mem::take(&mut self.suspects).into_values() {
             let Entry { queue, offset, unit } = &suspect;
             // Two that do not agree, and nothing else: rot makes large numbers rather than small ones.
@@ -275,7 +275,7 @@ impl<'a> Replay<'a> {
 
 impl LastRecord {
     /// What a record in the log says, and whether its topic has been deleted since.
-    pub fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
+    pub(crate) fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
         let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
             && !deleted.covers(record.topic(), record.physical_offset().0)
             && !matches!(
@@ -288,7 +288,7 @@ impl LastRecord {
 }
 
 /// Empties queues that are to be filled from the begin of the log.
-pub fn empty(queues: &Queues, keys: impl Iterator<Item = QueueKey>) -> Result<(), StoreError> {
+pub(crate) fn empty(queues: &Queues, keys: impl Iterator<Item = QueueKey>) -> Result<(), StoreError> {
     for key in keys {
         let queue = queues.get_or_create(&key.topic, key.queue_id)?;
         queues.restart(&queue, 0)?;

@@ -14,11 +14,11 @@ use crate::store::disk::{Disk, DiskFile, Open};
 use crate::store::error::StoreError;
 
 /// Bytes before the slots.
-pub const HEADER_BYTES: usize = 40;
+pub(crate) const HEADER_BYTES: usize = 40;
 /// Bytes of a slot.
-pub const SLOT_BYTES: usize = 4;
+pub(crate) const SLOT_BYTES: usize = 4;
 /// Bytes of an entry.
-pub const ENTRY_BYTES: usize = 20;
+pub(crate) const ENTRY_BYTES: usize = 20;
 
 /// Places of the header's fields.
 const BEGIN_TIMESTAMP: usize = 0;
@@ -29,7 +29,7 @@ const SLOTS_USED: usize = 32;
 const COUNT: usize = 36;
 
 /// Keys whose slots are fetched together before they are inserted.
-pub const KEYS_AHEAD: usize = 32;
+pub(crate) const KEYS_AHEAD: usize = 32;
 
 /// How many slots and entries the files of an index have.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub struct Shape {
 
 impl Shape {
     /// Size of a file.
-    pub fn file_bytes(self) -> usize {
+    pub(crate) fn file_bytes(self) -> usize {
         self.entry_at(self.entries)
     }
 
@@ -51,24 +51,24 @@ impl Shape {
     }
 
     /// Where the entry with this number stands.
-    pub fn entry_at(self, number: usize) -> usize {
+    pub(crate) fn entry_at(self, number: usize) -> usize {
         HEADER_BYTES + self.slots * SLOT_BYTES + number * ENTRY_BYTES
     }
 }
 
 /// A key of a record.
 #[derive(Clone, Copy)]
-pub struct Key {
+pub(crate) struct Key {
     /// Its hash.
-    pub hash: i32,
+    pub(crate) hash: i32,
     /// Position of the record.
-    pub physical: u64,
+    pub(crate) physical: u64,
     /// When the record was stored.
-    pub store_timestamp_ms: i64,
+    pub(crate) store_timestamp_ms: i64,
 }
 
 /// One index file, mapped.
-pub struct IndexFile {
+pub(crate) struct IndexFile {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     region: Region,
@@ -79,7 +79,7 @@ pub struct IndexFile {
 
 impl IndexFile {
     /// Makes an empty file.
-    pub fn create(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
+    pub(crate) fn create(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
         let file = disk.open(path, Open::Create).map_err(StoreError::io(path, "create"))?;
         file.resize(shape.file_bytes() as u64).map_err(StoreError::io(path, "extend"))?;
         let dir = path.parent().unwrap_or(Path::new("."));
@@ -90,14 +90,14 @@ impl IndexFile {
     }
 
     /// Opens a file of the right size as it is.
-    pub fn open(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
         let file = disk.open(path, Open::Write).map_err(StoreError::io(path, "open"))?;
         Self::map(file, path, shape)
     }
 
     /// Cuts a file of the right size to the entries of records before `position`, and makes its chains anew. `None` when
     /// nothing of it is left.
-    pub fn cut(
+    pub(crate) fn cut(
         disk: &dyn Disk,
         path: &Path,
         shape: Shape,
@@ -135,45 +135,45 @@ impl IndexFile {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether it has changed since the last sync.
-    pub fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.is_dirty
     }
 
     /// Number of the next entry; they are counted from 1.
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.cells.load(COUNT).max(1)
     }
 
     /// Whether no more entries fit.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.count() as usize >= self.shape.entries
     }
 
     /// Store times of the first and the last entry.
-    pub fn times(&self) -> (i64, i64) {
+    pub(crate) fn times(&self) -> (i64, i64) {
         (self.cells.load_long(BEGIN_TIMESTAMP), self.cells.load_long(END_TIMESTAMP))
     }
 
     /// Position of the record of the last entry.
-    pub fn end_physical(&self) -> u64 {
+    pub(crate) fn end_physical(&self) -> u64 {
         self.cells.load_long(END_PHYSICAL) as u64
     }
 
     /// Fetches the slots of keys that come next into the cache, all at once: they lie anywhere, and one by one each
     /// insert would wait for memory.
-    pub fn prefetch_slots(&self, hashes: impl Iterator<Item = i32>) {
+    pub(crate) fn prefetch_slots(&self, hashes: impl Iterator<Item = i32>) {
         let slots = hashes.map(|hash| self.cells.load(self.shape.slot_at(hash)));
         // A sum that may not be optimised away keeps the loads.
         std::hint::black_box(slots.fold(0, u32::wrapping_add));
     }
 
     /// Adds a key, unless its record comes before the last one. The file must not be full.
-    pub fn insert(&mut self, key: &Key) {
+    pub(crate) fn insert(&mut self, key: &Key) {
         if key.physical < self.end_physical() {
             return;
         }
@@ -215,7 +215,7 @@ impl IndexFile {
     }
 
     /// Adds positions of records whose key hashes to `hash`, newest first, until there are `hits_max`.
-    pub fn find(&self, hash: i32, hits_max: usize, times: RangeInclusive<i64>, hits: &mut Vec<u64>) {
+    pub(crate) fn find(&self, hash: i32, hits_max: usize, times: RangeInclusive<i64>, hits: &mut Vec<u64>) {
         let begin = self.cells.load_long(BEGIN_TIMESTAMP);
         let mut number = self.cells.load(self.shape.slot_at(hash));
         let mut newer = self.count();
@@ -239,7 +239,7 @@ impl IndexFile {
     }
 
     /// Makes everything in it durable.
-    pub fn sync(&mut self) -> Result<(), StoreError> {
+    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         let whole = 0..self.region.len();
         self.file.sync_map(&self.region, whole).map_err(StoreError::io(&self.path, "sync"))?;
         self.is_dirty = false;
@@ -290,7 +290,7 @@ fn long_at(bytes: &[u8], at: usize) -> i64 {
 }
 
 /// The time as `yyyyMMddHHmmssSSS`, in UTC: Apache takes the local zone, and the name is read to sort by it alone.
-pub fn file_name(wall_ms: u64) -> u64 {
+pub(crate) fn file_name(wall_ms: u64) -> u64 {
     let (days, ms) = (wall_ms / 86_400_000, wall_ms % 86_400_000);
     // Days to a date by eras of 400 years that begin in March, when the leap day comes last.
     let day = days + 719_468;

@@ -42,14 +42,14 @@ impl KeyHashes {
     }
 
     /// Adds a hash.
-    pub fn push(&mut self, hash: i32) {
+    pub(crate) fn push(&mut self, hash: i32) {
         if self.inline.try_push(hash).is_err() {
             self.more.push(hash);
         }
     }
 
     /// The hashes in order.
-    pub fn iter(&self) -> impl Iterator<Item = i32> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = i32> + '_ {
         self.inline.iter().chain(&self.more).copied()
     }
 }

@@ -6,8 +6,8 @@
 //! Invariant: a hit is a record that was there when the entry was made, and is checked again when it is read.
 //! Threads: `take` under the dispatch lock; the rest from any, one at a time under the files' lock.
 
-pub mod index_file;
-pub mod key_hashes;
+pub(crate) mod index_file;
+pub(crate) mod key_hashes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ const PENDING_KEYS_MAX: usize = 1 << 18;
 
 /// What a lookup found.
 #[derive(Clone, Default, Debug)]
-pub struct Hits {
+pub(crate) struct Hits {
     /// Positions of records, newest first.
-    pub physical: Vec<u64>,
+    pub(crate) physical: Vec<u64>,
     /// Store time of the newest key in the index.
-    pub last_timestamp_ms: i64,
+    pub(crate) last_timestamp_ms: i64,
     /// Position of the newest record in the index.
-    pub last_physical: u64,
+    pub(crate) last_physical: u64,
 }
 
 /// All index files.
-pub struct Index {
+pub(crate) struct Index {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     clock: SharedClock,
@@ -54,13 +54,19 @@ struct Files {
 
 impl Index {
     /// An index over `dir`, with no files loaded.
-    pub fn new(disk: Arc<dyn Disk>, dir: PathBuf, clock: SharedClock, slots: u32, entries: u32) -> Self {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        clock: SharedClock,
+        slots: u32,
+        entries: u32,
+    ) -> Self {
         let shape = Shape { slots: slots as usize, entries: entries as usize };
         Self { disk, dir, clock, shape, pending: Mutex::default(), files: Mutex::default() }
     }
 
     /// Loads the files as they are.
-    pub fn load(&self) -> Result<(), StoreError> {
+    pub(crate) fn load(&self) -> Result<(), StoreError> {
         let mut files = self.files.lock();
         files.list.clear();
         for path in self.paths()? {
@@ -71,7 +77,7 @@ impl Index {
 
     /// Loads the files and keeps only entries of records before `position`; chains are made anew where a crash may
     /// have torn them. Returns whether there was nothing to load.
-    pub fn load_cut(&self, position: u64) -> Result<bool, StoreError> {
+    pub(crate) fn load_cut(&self, position: u64) -> Result<bool, StoreError> {
         let mut files = self.files.lock();
         files.list.clear();
         for path in self.paths()? {
@@ -139,7 +145,13 @@ impl Index {
     }
 
     /// Positions of at most `hits_max` records whose key hashes to `hash`, stored within `begin_ms..=end_ms`.
-    pub fn find(&self, hash: i32, hits_max: usize, begin_ms: i64, end_ms: i64) -> Result<Hits, StoreError> {
+    pub(crate) fn find(
+        &self,
+        hash: i32,
+        hits_max: usize,
+        begin_ms: i64,
+        end_ms: i64,
+    ) -> Result<Hits, StoreError> {
         let mut files = self.files.lock();
         self.insert_pending(&mut files)?;
         let mut hits = Hits::default();
@@ -160,7 +172,7 @@ impl Index {
     }
 
     /// Time of the newest key of the newest file that is full, as Apache's checkpoint has it.
-    pub fn full_timestamp_ms(&self) -> i64 {
+    pub(crate) fn full_timestamp_ms(&self) -> i64 {
         let files = self.files.lock();
         files.list.iter().rev().find(|file| file.is_full()).map_or(0, |file| file.times().1)
     }

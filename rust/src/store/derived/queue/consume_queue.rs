@@ -18,7 +18,7 @@ use crate::store::sync::{AtomicBool, AtomicU64, Mutex, fence};
 use super::unit::{UNIT_BYTES, Unit};
 
 /// The topic whose queues hold delayed messages, one queue a level: level `n` is queue `n - 1`.
-pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+pub(crate) const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
 /// Written units that stay in memory: what a consumer at the end of the queue asks for.
 const WARM_UNITS: usize = 64;
@@ -59,9 +59,9 @@ struct Tail {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
     /// Units that were added.
-    pub count: u64,
+    pub(crate) count: u64,
     /// Units that are in memory alone now.
-    pub unwritten: usize,
+    pub(crate) unwritten: usize,
 }
 
 impl ConsumeQueue {
@@ -108,8 +108,7 @@ impl ConsumeQueue {
     }
 
     /// A number that no other queue of this process has.
-    #[must_use]
-    pub fn serial(&self) -> u64 {
+    pub(crate) fn serial(&self) -> u64 {
         self.serial
     }
 
@@ -135,8 +134,7 @@ impl ConsumeQueue {
     }
 
     /// Whether there are waiters for messages here.
-    #[must_use]
-    pub fn is_awaited(&self) -> bool {
+    pub(crate) fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::Acquire)
     }
 

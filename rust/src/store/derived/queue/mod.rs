@@ -1,7 +1,7 @@
 //! Queues: ConsumeQueues of all topics, from a unit of 20 bytes to their files.
 
-pub mod consume_queue;
-pub mod queue_file_cache;
-pub mod queue_files;
-pub mod queues;
-pub mod unit;
+pub(crate) mod consume_queue;
+pub(crate) mod queue_file_cache;
+pub(crate) mod queue_files;
+pub(crate) mod queues;
+pub(crate) mod unit;

@@ -17,7 +17,7 @@ const UNITS_MAX: usize = 256;
 
 /// A piece of a queue.
 #[derive(Default, Debug)]
-pub struct QueueFileCache {
+pub(crate) struct QueueFileCache {
     /// Serial of the queue.
     queue: u64,
     /// Offset of the first unit.
@@ -28,7 +28,12 @@ pub struct QueueFileCache {
 impl QueueFileCache {
     /// Units from the begin of `range` on, at least one and none beyond its end, which must not be beyond that of the queue;
     /// nothing where nothing can be read.
-    pub fn units(&mut self, queues: &Queues, queue: &ConsumeQueue, range: Range<u64>) -> &[[u8; UNIT_BYTES]] {
+    pub(crate) fn units(
+        &mut self,
+        queues: &Queues,
+        queue: &ConsumeQueue,
+        range: Range<u64>,
+    ) -> &[[u8; UNIT_BYTES]] {
         let held = self.first..self.first + self.units.len() as u64;
         let wanted = (range.end - range.start) as usize;
         if self.queue != queue.serial() || !held.contains(&range.start) {

@@ -27,7 +27,7 @@ const OPEN_FILES_MAX: usize = 256;
 type FileKey = (u64, u64);
 
 /// Reads and writes units in the files of queues.
-pub struct QueueFiles {
+pub(crate) struct QueueFiles {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     file_bytes: u64,
@@ -46,32 +46,32 @@ struct OpenFiles {
 
 impl QueueFiles {
     /// The files below `root`, of `file_bytes` each.
-    pub fn new(disk: Arc<dyn Disk>, root: PathBuf, file_bytes: u64) -> Self {
+    pub(crate) fn new(disk: Arc<dyn Disk>, root: PathBuf, file_bytes: u64) -> Self {
         Self { disk, root, file_bytes, open: Mutex::default() }
     }
 
     /// Size of a file.
-    pub fn file_bytes(&self) -> u64 {
+    pub(crate) fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
     /// Units in a file.
-    pub fn file_units(&self) -> u64 {
+    pub(crate) fn file_units(&self) -> u64 {
         self.file_bytes / UNIT_BYTES as u64
     }
 
     /// Directory of all queues.
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
     /// Directory of a queue.
-    pub fn dir(&self, topic: &str, queue_id: u32) -> PathBuf {
+    pub(crate) fn dir(&self, topic: &str, queue_id: u32) -> PathBuf {
         self.root.join(topic).join(queue_id.to_string())
     }
 
     /// Reads units from `offset` on, as many as fit and one file holds.
-    pub fn read(
+    pub(crate) fn read(
         &self,
         queue: &ConsumeQueue,
         offset: u64,
@@ -85,7 +85,12 @@ impl QueueFiles {
     }
 
     /// Writes units, given as bytes, from `offset` on, making files where there are none.
-    pub fn write(&self, queue: &ConsumeQueue, mut offset: u64, mut units: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn write(
+        &self,
+        queue: &ConsumeQueue,
+        mut offset: u64,
+        mut units: &[u8],
+    ) -> Result<(), StoreError> {
         while !units.is_empty() {
             let (base, within) = self.place(offset);
             let size = units.len().min((self.file_bytes - within) as usize);
@@ -108,7 +113,7 @@ impl QueueFiles {
     }
 
     /// Makes everything written so far durable. After an error that is in doubt until the store is opened again.
-    pub fn sync(&self) -> Result<(), StoreError> {
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let (files, dirs) = {
             let mut open = self.open.lock();
             (std::mem::take(&mut open.unsynced), std::mem::take(&mut open.unsynced_dirs))
@@ -127,12 +132,12 @@ impl QueueFiles {
     }
 
     /// Removes the files of one queue; close it first.
-    pub fn remove_queue(&self, topic: &str, queue_id: u32) -> Result<(), StoreError> {
+    pub(crate) fn remove_queue(&self, topic: &str, queue_id: u32) -> Result<(), StoreError> {
         self.remove_dir(&self.dir(topic, queue_id))
     }
 
     /// Removes the first of a queue's files, durably: a crash must not leave a gap.
-    pub fn remove_first(&self, queue: &ConsumeQueue, base: u64) -> Result<(), StoreError> {
+    pub(crate) fn remove_first(&self, queue: &ConsumeQueue, base: u64) -> Result<(), StoreError> {
         {
             let mut open = self.open.lock();
             open.files.remove(&(queue.serial(), base));
@@ -145,13 +150,13 @@ impl QueueFiles {
     }
 
     /// Whether a topic has files.
-    pub fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
+    pub(crate) fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
         let dir = self.root.join(topic);
         Ok(!self.disk.list(&dir).map_err(StoreError::io(&dir, "list"))?.is_empty())
     }
 
     /// Removes the files of all queues of a topic; close them first.
-    pub fn remove_topic(&self, topic: &str) -> Result<(), StoreError> {
+    pub(crate) fn remove_topic(&self, topic: &str) -> Result<(), StoreError> {
         self.remove_dir(&self.root.join(topic))
     }
 
@@ -165,7 +170,7 @@ impl QueueFiles {
     }
 
     /// Forgets the open files of a queue.
-    pub fn close(&self, queue: &ConsumeQueue) {
+    pub(crate) fn close(&self, queue: &ConsumeQueue) {
         let mut open = self.open.lock();
         open.files.retain(|(serial, _), _| *serial != queue.serial());
         open.unsynced.retain(|(serial, _), _| *serial != queue.serial());

@@ -46,7 +46,7 @@ struct Trimming {
 }
 
 /// All queues.
-pub struct Queues {
+pub(crate) struct Queues {
     files: QueueFiles,
     /// What the queues of the delay levels wait, from level 1 on.
     delay_levels_ms: Box<[u64]>,
@@ -63,7 +63,7 @@ pub struct Queues {
 
 impl Queues {
     /// An empty table over `files`.
-    pub fn new(files: QueueFiles, delay_levels_ms: &[u64]) -> Self {
+    pub(crate) fn new(files: QueueFiles, delay_levels_ms: &[u64]) -> Self {
         Self {
             files,
             delay_levels_ms: delay_levels_ms.into(),
@@ -77,17 +77,17 @@ impl Queues {
     }
 
     /// The files behind the queues.
-    pub fn files(&self) -> &QueueFiles {
+    pub(crate) fn files(&self) -> &QueueFiles {
         &self.files
     }
 
     /// The queue, if it exists.
-    pub fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<ConsumeQueue>> {
+    pub(crate) fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<ConsumeQueue>> {
         self.topics.read().get(topic)?.get(&queue_id).cloned()
     }
 
     /// The queue, made empty where there is none.
-    pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+    pub(crate) fn get_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
         match self.get(topic, queue_id) {
             Some(queue) => Ok(queue),
             None => self.insert(topic, queue_id, 0, 0),
@@ -95,7 +95,7 @@ impl Queues {
     }
 
     /// Adds a queue whose files hold the units `min..max`, unless there is one of that name already.
-    pub fn insert(
+    pub(crate) fn insert(
         &self,
         topic: &str,
         queue_id: u32,
@@ -134,12 +134,12 @@ impl Queues {
     }
 
     /// All queues, by topic and id.
-    pub fn all(&self) -> Vec<Arc<ConsumeQueue>> {
+    pub(crate) fn all(&self) -> Vec<Arc<ConsumeQueue>> {
         self.topics.read().values().flat_map(BTreeMap::values).cloned().collect()
     }
 
     /// Topics with the ids of their queues, sorted.
-    pub fn topics(&self) -> Vec<(Arc<str>, Vec<u32>)> {
+    pub(crate) fn topics(&self) -> Vec<(Arc<str>, Vec<u32>)> {
         let topics = self.topics.read();
         let mut list: Vec<_> = topics
             .iter()
@@ -150,14 +150,14 @@ impl Queues {
     }
 
     /// Computes the digest anew, when recovery has changed queues without dispatching anything.
-    pub fn recount(&self) {
+    pub(crate) fn recount(&self) {
         let sum = self.all().iter().fold(0_u64, |sum, queue| sum.wrapping_add(digest_of(queue)));
         self.digest.store(sum, Ordering::Release);
     }
 
     /// Takes a topic's queues out of the table. Under the dispatch lock and the put lock, so that no message is on
     /// its way to them.
-    pub fn remove(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
+    pub(crate) fn remove(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
         let removed = self.topics.write().remove(topic).unwrap_or_default();
         for queue in removed.values() {
             queue.delete();
@@ -167,12 +167,12 @@ impl Queues {
     }
 
     /// Whether a topic has a directory.
-    pub fn has_files(&self, topic: &str) -> Result<bool, StoreError> {
+    pub(crate) fn has_files(&self, topic: &str) -> Result<bool, StoreError> {
         self.files.has_topic(topic)
     }
 
     /// Removes the files of queues that were taken out of the table.
-    pub fn remove_files(&self, topic: &str, removed: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
+    pub(crate) fn remove_files(&self, topic: &str, removed: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
         removed.iter().for_each(|queue| self.files.close(queue));
         // A topic made again under the same name may have files by now; they are younger and stay.
@@ -186,7 +186,7 @@ impl Queues {
     }
 
     /// Starts a queue over at `offset`, during recovery, with files that hold only fillers before it.
-    pub fn restart(&self, queue: &ConsumeQueue, offset: u64) -> Result<(), StoreError> {
+    pub(crate) fn restart(&self, queue: &ConsumeQueue, offset: u64) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
         self.files.close(queue);
         self.files.remove_queue(&queue.key().topic, queue.key().queue_id)?;
@@ -198,7 +198,7 @@ impl Queues {
     }
 
     /// Adds a unit during recovery; `false`, and nothing done, unless it is the queue's next one.
-    pub fn restore(&self, queue: &Arc<ConsumeQueue>, offset: QueueOffset, unit: Unit) -> bool {
+    pub(crate) fn restore(&self, queue: &Arc<ConsumeQueue>, offset: QueueOffset, unit: Unit) -> bool {
         let is_next = queue.restore(offset, unit);
         if is_next && queue.list() {
             self.dirty.lock().push(Arc::clone(queue));
@@ -207,7 +207,7 @@ impl Queues {
     }
 
     /// Reads units from `offset` on, from memory or file; may return fewer than fit, and 0 only where there are none.
-    pub fn read(
+    pub(crate) fn read(
         &self,
         queue: &ConsumeQueue,
         offset: u64,
@@ -225,7 +225,7 @@ impl Queues {
     }
 
     /// The unit at `offset`, which must be below the queue's max.
-    pub fn unit(&self, queue: &ConsumeQueue, offset: u64) -> std::io::Result<Option<Unit>> {
+    pub(crate) fn unit(&self, queue: &ConsumeQueue, offset: u64) -> std::io::Result<Option<Unit>> {
         let mut unit = [[0; UNIT_BYTES]];
         let count = self.read(queue, offset, &mut unit)?;
         let [unit] = unit;
@@ -233,7 +233,7 @@ impl Queues {
     }
 
     /// Raises a queue's min to its first unit whose record is still in the log.
-    pub fn correct_min(&self, queue: &ConsumeQueue, log_begin: u64) -> Result<(), StoreError> {
+    pub(crate) fn correct_min(&self, queue: &ConsumeQueue, log_begin: u64) -> Result<(), StoreError> {
         let is_gone = |offset: u64| -> Result<bool, StoreError> {
             let unit = self.unit(queue, offset).map_err(StoreError::io(self.files.root(), "read"))?;
             Ok(unit.is_none_or(|unit| unit == Unit::FILLER || unit.physical < log_begin))
@@ -271,7 +271,7 @@ impl Queues {
     }
 
     /// Lets idle queues give their memory back.
-    pub fn cool_down(&self) {
+    pub(crate) fn cool_down(&self) {
         self.topics.read().values().flat_map(BTreeMap::values).for_each(|queue| queue.cool_down());
     }
 

@@ -1,39 +1,36 @@
 //! Unit: an entry of a ConsumeQueue, 20 bytes that point into the log.
 
 /// Bytes of a unit on disk.
-pub const UNIT_BYTES: usize = 20;
+pub(crate) const UNIT_BYTES: usize = 20;
 
 /// One entry of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
     /// Position of the record.
-    pub physical: u64,
+    pub(crate) physical: u64,
     /// Size of the record in bytes.
-    pub size: u32,
+    pub(crate) size: u32,
     /// Hash of its tag, or for delayed messages the time of delivery.
-    pub tags_code: i64,
+    pub(crate) tags_code: i64,
 }
 
 impl Unit {
     /// Stands before the first unit of a queue whose beginning is lost, so that offsets keep their places.
-    pub const FILLER: Self = Self { physical: 0, size: i32::MAX as u32, tags_code: 0 };
+    pub(crate) const FILLER: Self = Self { physical: 0, size: i32::MAX as u32, tags_code: 0 };
 
     /// Stands in the place of a message that is lost, so that those behind it keep theirs: it leads to `at`, between its
     /// neighbours in the log, where no record of one byte can be.
-    #[must_use]
-    pub const fn lost(at: u64) -> Self {
+    pub(crate) const fn lost(at: u64) -> Self {
         Self { physical: at, size: 1, tags_code: 0 }
     }
 
     /// Whether this stands in the place of a lost message.
-    #[must_use]
-    pub const fn is_lost(&self) -> bool {
+    pub(crate) const fn is_lost(&self) -> bool {
         self.size == 1
     }
 
     /// The unit's bytes.
-    #[must_use]
-    pub fn encode(&self) -> [u8; UNIT_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; UNIT_BYTES] {
         let mut bytes = [0; UNIT_BYTES];
         let (physical, rest) = bytes.split_at_mut(8);
         let (size, tags_code) = rest.split_at_mut(4);
@@ -44,8 +41,7 @@ impl Unit {
     }
 
     /// Reads a unit back; says nothing about whether it makes sense.
-    #[must_use]
-    pub fn decode(bytes: &[u8; UNIT_BYTES]) -> Self {
+    pub(crate) fn decode(bytes: &[u8; UNIT_BYTES]) -> Self {
         let [p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] = *bytes;
         Self {
             physical: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
@@ -55,14 +51,12 @@ impl Unit {
     }
 
     /// Whether this can be a unit at all: zeros, as in the unused part of a file, cannot.
-    #[must_use]
-    pub fn is_plausible(&self) -> bool {
+    pub(crate) fn is_plausible(&self) -> bool {
         self.physical < 1 << 63 && self.size > 0 && self.size <= i32::MAX as u32
     }
 
     /// Position after the record.
-    #[must_use]
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.physical + u64::from(self.size)
     }
 }
