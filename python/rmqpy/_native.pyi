@@ -12,6 +12,8 @@ from typing import Any, Literal, Self, final
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.store import StoreConfig
 from rmqpy.message import Body, MessageQueue, SendResult
+from rmqpy.protocol.requests.groups import SubscriptionGroup
+from rmqpy.protocol.topics import TopicConfig
 
 __all__ = [
     "ArrowBatch",
@@ -170,30 +172,9 @@ class Metadata:
 
     def __new__(cls, config: BrokerConfig, store_host: str) -> Self:
         """`store_host` is `ip:port` as written into records and message ids."""
-    def put_topic(
-        self,
-        name: str,
-        *,
-        read_queues: int,
-        write_queues: int,
-        permission: int,
-        sys_flag: int = 0,
-        is_ordered: bool = False,
-        multi_tag: bool = False,
-        message_type: str = "",
-    ) -> None: ...
+    def put_topic(self, entry: TopicConfig) -> None: ...
     def remove_topic(self, name: str) -> None: ...
-    def put_group(
-        self,
-        name: str,
-        *,
-        consume_enabled: bool = True,
-        broadcast_enabled: bool = True,
-        retry_max: int = 16,
-        retry_queues: int = 1,
-        sys_flag: int = 0,
-        broker_id: int = 0,
-    ) -> None: ...
+    def put_group(self, entry: SubscriptionGroup) -> None: ...
     def remove_group(self, name: str) -> None: ...
     def put_subscriptions(
         self, group: str, *, is_broadcast: bool, subscriptions: Iterable[tuple[str, str, str, int]]

@@ -1,26 +1,28 @@
 """Stand-ins for the data plane: they record what they receive."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+
+from rmqpy.protocol.requests.groups import SubscriptionGroup
+from rmqpy.protocol.topics import TopicConfig
 
 
 class MetadataTables:
     """Metadata as the data plane would have it."""
 
     def __init__(self) -> None:
-        self.topics: dict[str, dict[str, Any]] = {}
-        self.groups: dict[str, dict[str, Any]] = {}
+        self.topics: dict[str, TopicConfig] = {}
+        self.groups: dict[str, SubscriptionGroup] = {}
         self.forbidden: set[tuple[str, str]] = set()
         self.subscriptions: dict[str, list[tuple[str, str, str, int]]] = {}
 
-    def put_topic(self, name: str, **known: Any) -> None:
-        self.topics[name] = known
+    def put_topic(self, entry: TopicConfig) -> None:
+        self.topics[entry.topic_name] = entry
 
     def remove_topic(self, name: str) -> None:
         self.topics.pop(name, None)
 
-    def put_group(self, name: str, **known: Any) -> None:
-        self.groups[name] = known
+    def put_group(self, entry: SubscriptionGroup) -> None:
+        self.groups[entry.group_name] = entry
 
     def remove_group(self, name: str) -> None:
         self.groups.pop(name, None)

@@ -87,7 +87,7 @@ async def test_groups_survive_a_restart(tmp_path: Path) -> None:
     metadata = MetadataTables()
     again = made(tmp_path, metadata)
     assert again.table["billing"].retry_max_times == 3
-    assert metadata.groups["billing"]["retry_max"] == 3
+    assert metadata.groups["billing"].retry_max_times == 3
     assert metadata.forbidden == {("billing", "orders")}
 
 
@@ -104,7 +104,7 @@ def test_apaches_file_is_read(tmp_path: Path) -> None:
     assert groups.version.counter == 2
     assert not groups.table["billing"].consume_enable
     assert not groups.is_readable("billing", "orders")
-    assert metadata.groups["billing"]["consume_enabled"] is False
+    assert metadata.groups["billing"].consume_enable is False
 
 
 async def test_the_file_has_the_names_apache_reads(tmp_path: Path) -> None:

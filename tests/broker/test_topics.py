@@ -13,7 +13,7 @@ from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import ConfigError, StoreError
-from rmqpy.protocol.topics import TopicConfig
+from rmqpy.protocol.topics import TopicConfig, TopicFilterType
 
 APACHE_FILE = """{
 	"dataVersion":{"counter":7,"stateVersion":0,"timestamp":1758000000000},
@@ -39,15 +39,15 @@ def topic(name: str, queues: int = 4) -> TopicConfig:
 
 async def test_a_topic_is_in_its_file_before_the_data_plane_knows_it(tmp_path: Path) -> None:
     class Watched(MetadataTables):
-        def put_topic(self, name: str, **known: object) -> None:
-            super().put_topic(name, **known)
-            if name == "orders":
+        def put_topic(self, entry: TopicConfig) -> None:
+            super().put_topic(entry)
+            if entry.topic_name == "orders":
                 assert "orders" in on_disk(tmp_path)
 
     metadata = Watched()
     topics = made(tmp_path, metadata)
     await topics.put(topic("orders"))
-    assert metadata.topics["orders"]["write_queues"] == 4
+    assert metadata.topics["orders"].write_queue_nums == 4
 
 
 async def test_a_topic_that_cannot_be_written_does_not_exist(
@@ -109,15 +109,14 @@ def test_apaches_file_is_read_and_wins_over_what_is_built_in(tmp_path: Path) -> 
     metadata = MetadataTables()
     topics = made(tmp_path, metadata)
     assert topics.version.counter == 8
-    assert metadata.topics["orders"] == {
-        "read_queues": 3,
-        "write_queues": 2,
-        "permission": 6,
-        "sys_flag": 0,
-        "is_ordered": False,
-        "multi_tag": True,
-        "message_type": "FIFO",
-    }
+    assert metadata.topics["orders"] == TopicConfig(
+        topic_name="orders",
+        read_queue_nums=3,
+        write_queue_nums=2,
+        perm=6,
+        topic_filter_type=TopicFilterType.MULTI_TAG,
+        attributes={"message.type": "FIFO"},
+    )
     assert topics.table["SCHEDULE_TOPIC_XXXX"].write_queue_nums == 18
 
 

@@ -1,11 +1,13 @@
 //! `Metadata`: the way down for topics, groups and subscriptions.
+//!
+//! Fields of topics and groups are read by name, from the records that their files and requests consist of.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use pyo3::prelude::*;
 
-use super::config;
+use super::config::{field, identity};
 use crate::dataplane::metadata::{Group, Metadata, Subscription, Subscriptions, Topic};
 use crate::message::tag::TagFilter;
 
@@ -19,60 +21,37 @@ pub struct PyMetadata {
 impl PyMetadata {
     #[new]
     fn new(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<Self> {
-        let identity = config::identity(config, store_host)?;
-        let permission = config::field(config, "permission")?;
-        Ok(Self { metadata: Arc::new(Metadata::new(identity, permission)) })
+        let metadata = Metadata::new(identity(config, store_host)?, field(config, "permission")?);
+        Ok(Self { metadata: Arc::new(metadata) })
     }
 
-    #[pyo3(signature = (name, *, read_queues, write_queues, permission, sys_flag=0, is_ordered=false,
-        multi_tag=false, message_type=""))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python method")]
-    fn put_topic(
-        &self,
-        name: &str,
-        read_queues: u32,
-        write_queues: u32,
-        permission: u8,
-        sys_flag: i32,
-        is_ordered: bool,
-        multi_tag: bool,
-        message_type: &str,
-    ) {
-        // Kinds of topics that need more than storing are refused by the control plane until they are served.
-        let _ = message_type;
-        let mut topic = Topic::new(name, read_queues, write_queues, permission);
-        topic.sys_flag = sys_flag;
-        topic.is_ordered = is_ordered;
-        topic.is_multi_tag = multi_tag;
-        self.metadata.topics.set(name, Some(topic));
+    fn put_topic(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
+        let name: String = field(entry, "topic_name")?;
+        let (read_queues, write_queues) =
+            (field(entry, "read_queue_nums")?, field(entry, "write_queue_nums")?);
+        let mut topic = Topic::new(&name, read_queues, write_queues, field(entry, "perm")?);
+        topic.sys_flag = field(entry, "topic_sys_flag")?;
+        topic.is_ordered = field(entry, "order")?;
+        topic.is_multi_tag = field::<String>(&entry.getattr("topic_filter_type")?, "name")? == "MULTI_TAG";
+        self.metadata.topics.set(&name, Some(topic));
+        Ok(())
     }
 
     fn remove_topic(&self, name: &str) {
         self.metadata.topics.set(name, None);
     }
 
-    #[pyo3(signature = (name, *, consume_enabled=true, broadcast_enabled=true, retry_max=16, retry_queues=1, sys_flag=0,
-        broker_id=0))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python method")]
-    fn put_group(
-        &self,
-        name: &str,
-        consume_enabled: bool,
-        broadcast_enabled: bool,
-        retry_max: i32,
-        retry_queues: u32,
-        sys_flag: i32,
-        broker_id: u64,
-    ) {
+    fn put_group(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
         let group = Group {
-            is_consume_enabled: consume_enabled,
-            is_broadcast_enabled: broadcast_enabled,
-            retry_max,
-            retry_queues,
-            sys_flag,
-            broker_id,
+            is_consume_enabled: field(entry, "consume_enable")?,
+            is_broadcast_enabled: field(entry, "consume_broadcast_enable")?,
+            retry_max: field(entry, "retry_max_times")?,
+            retry_queues: field(entry, "retry_queue_nums")?,
+            sys_flag: field(entry, "group_sys_flag")?,
+            broker_id: field(entry, "broker_id")?,
         };
-        self.metadata.groups.set(name, Some(group));
+        self.metadata.groups.set(&field::<String>(entry, "group_name")?, Some(group));
+        Ok(())
     }
 
     fn remove_group(&self, name: &str) {

@@ -144,15 +144,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         return entry.group_name
 
     def _publish(self, entry: SubscriptionGroup) -> None:
-        self._metadata.put_group(
-            entry.group_name,
-            consume_enabled=entry.consume_enable,
-            broadcast_enabled=entry.consume_broadcast_enable,
-            retry_max=entry.retry_max_times,
-            retry_queues=entry.retry_queue_nums,
-            sys_flag=entry.group_sys_flag,
-            broker_id=entry.broker_id,
-        )
+        self._metadata.put_group(entry)
 
     def _retract(self, name: str) -> None:
         self._metadata.remove_group(name)

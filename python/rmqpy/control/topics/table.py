@@ -13,14 +13,13 @@ from typing import Final
 
 from rmqpy._native import Metadata
 from rmqpy.clock import Clock
-from rmqpy.control.tables.attributes import MESSAGE_TYPE
 from rmqpy.control.tables.file import TableFile
 from rmqpy.control.tables.named import NamedTable
 from rmqpy.errors import DecodeError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import record
-from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicFilterType
+from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig
 from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
@@ -158,16 +157,7 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         return entry.topic_name
 
     def _publish(self, entry: TopicConfig) -> None:
-        self._metadata.put_topic(
-            entry.topic_name,
-            read_queues=entry.read_queue_nums,
-            write_queues=entry.write_queue_nums,
-            permission=entry.perm,
-            sys_flag=entry.topic_sys_flag,
-            is_ordered=entry.order,
-            multi_tag=entry.topic_filter_type is TopicFilterType.MULTI_TAG,
-            message_type=entry.attributes.get(MESSAGE_TYPE, ""),
-        )
+        self._metadata.put_topic(entry)
 
     def _retract(self, name: str) -> None:
         self._metadata.remove_topic(name)
