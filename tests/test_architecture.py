@@ -65,13 +65,12 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "__main__": frozenset({"cli"}),
 }
 
-_CONTROL_GROUND = frozenset({"tables", "periodic", "unserved"})
+_CONTROL_GROUND = frozenset({"tables", "periodic"})
 _CONTROL_TABLES = _CONTROL_GROUND | {"settings", "topics", "groups", "store"}
 #: Inner room, or file, of the broker's control plane → those it may use.
 CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "tables": frozenset(),
     "periodic": frozenset(),
-    "unserved": frozenset(),
     "settings": _CONTROL_GROUND,
     "topics": _CONTROL_GROUND,
     "groups": _CONTROL_GROUND,

@@ -57,10 +57,10 @@ from rmqpy.control.store.retention import RETENTION_SECONDS, retain
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
-from rmqpy.control.unserved import UNSERVED
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
 from rmqpy.remoting.client import LoopCaller
 from rmqpy.remoting.server import Endpoint
 
@@ -237,7 +237,7 @@ class Broker:
             ),
             role="broker",
             hot=HOT_CODES,
-            unserved=UNSERVED,
+            unserved=UNSERVED_BY_BROKER,
         )
         delay_file.follow(server)
         # Once more when the server has stopped and the store has not.

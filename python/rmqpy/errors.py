@@ -1,7 +1,7 @@
 """Every exception a user of rmqpy can meet.
 
-Owns the tree below and the one table from response codes to it. An exception keeps its facts as attributes
-and says in its text what to do next; each can be pickled, so that it survives the way back from an executor
+Owns the tree below; the table from response codes to it is in `protocol.refusals`. An exception keeps its facts as
+attributes and says in its text what to do next; each can be pickled, so that it survives the way back from an executor
 process.
 
 ::
@@ -34,7 +34,6 @@ process.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
 
 
 class RocketMQError(Exception):
@@ -228,60 +227,3 @@ class StoreError(BrokerError):
 
 class TransactionError(RocketMQError):
     """The transaction is unknown, belongs to another group, or cannot be ended this way."""
-
-
-class _Meaning(NamedTuple):
-    kind: type[RocketMQError]
-    retriable: bool = False
-    hint: str | None = None
-
-
-#: Response codes that are errors, with what they mean to a caller. Codes that are results (a pull that found
-#: nothing, a send whose flush was slow) are decided where the request is made and never get here.
-_MEANINGS: Final[dict[int, _Meaning]] = {
-    1: _Meaning(BrokerError, retriable=True),  # SYSTEM_ERROR
-    2: _Meaning(FlowControl, retriable=True),  # SYSTEM_BUSY
-    3: _Meaning(Unsupported),  # REQUEST_CODE_NOT_SUPPORTED
-    4: _Meaning(TransactionError),  # TRANSACTION_FAILED
-    13: _Meaning(SendError, hint="check its size, its properties and the topic's name"),  # MESSAGE_ILLEGAL
-    14: _Meaning(NotStored, retriable=True),  # SERVICE_NOT_AVAILABLE
-    15: _Meaning(Unsupported),  # VERSION_NOT_SUPPORTED
-    16: _Meaning(AuthError),  # NO_PERMISSION
-    17: _Meaning(TopicNotFound),  # TOPIC_NOT_EXIST
-    23: _Meaning(BrokerError, hint="correct the filter expression"),  # SUBSCRIPTION_PARSE_FAILED
-    24: _Meaning(BrokerError, retriable=True),  # SUBSCRIPTION_NOT_EXIST: until the next heartbeat
-    25: _Meaning(BrokerError, retriable=True),  # SUBSCRIPTION_NOT_LATEST: until the next heartbeat
-    26: _Meaning(GroupNotFound),  # SUBSCRIPTION_GROUP_NOT_EXIST
-    203: _Meaning(TransactionError),  # TRANSACTION_STATE_GROUP_WRONG
-    204: _Meaning(BrokerError, retriable=True),  # NO_BUYER_ID
-    205: _Meaning(BrokerError, retriable=True),  # NOT_IN_CURRENT_UNIT
-    207: _Meaning(BrokerError, retriable=True),  # CONSUME_MSG_TIMEOUT
-    209: _Meaning(FlowControl, retriable=True),  # POLLING_FULL
-    212: _Meaning(BrokerError, retriable=True),  # BROKER_DISPATCH_NOT_COMPLETE
-    215: _Meaning(FlowControl, retriable=True),  # FLOW_CONTROL
-    1500: _Meaning(ConnectError, retriable=True),  # GO_AWAY
-}
-
-
-def from_response(
-    code: int, remark: str | None = None, *, broker: str | None = None, topic: str | None = None
-) -> RocketMQError:
-    """The exception for a refusing answer. A code without a row is a plain `BrokerError`.
-
-    >>> from_response(26, "no group named billing", broker="broker-a")
-    GroupNotFound('no group named billing (code 26 from broker-a)')
-    """
-    meaning = _MEANINGS.get(code, _Meaning(BrokerError))
-    origin = f"code {code} from {broker}" if broker else f"code {code}"
-    hint = meaning.hint
-    if meaning.kind is TopicNotFound and topic:
-        hint = f"create it: rmqpy topic create {topic}"
-    return meaning.kind(
-        f"{(remark or 'refused').strip()} ({origin})",
-        code=code,
-        remark=remark,
-        broker=broker,
-        topic=topic,
-        retriable=meaning.retriable,
-        hint=hint,
-    )

@@ -19,6 +19,7 @@ from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
+from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
 from rmqpy.remoting.server import Endpoint
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.handlers import (
@@ -33,7 +34,6 @@ from rmqpy.routing.metrics import Metrics
 from rmqpy.routing.notifications import BrokerNotifications
 from rmqpy.routing.routes import Routes
 from rmqpy.routing.unregistration import expire_silent
-from rmqpy.routing.unserved import UNSERVED
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class NameServer:
                 ConfigurationHandlers(self._configuration),
             ),
             role="name server",
-            unserved=UNSERVED,
+            unserved=UNSERVED_BY_NAME_SERVER,
         )
         self._expiry: asyncio.Task[None] | None = None
         self._bound: tuple[str, int] | None = None

@@ -9,7 +9,6 @@ from broker.conftest import Cluster, Start, made_broker
 from broker.talk import heartbeat, pull, route, route_once, send
 from rmqpy.broker import HOT_CODES, Broker
 from rmqpy.config import broker as broker_config
-from rmqpy.control.unserved import UNSERVED
 from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo, UpdateBrokerConfig
@@ -24,13 +23,14 @@ from rmqpy.protocol.requests.progress import GetBrokerConsumeStats
 from rmqpy.protocol.requests.topics import (
     GetTopicConfig,
 )
+from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
 from wire import Peer
 
 
 async def test_every_code_is_served_or_listed_as_not_served(cluster: Cluster) -> None:
     table = cluster.broker.table()
     missing = {int(code) for code, what in table.items() if what == "not served"}
-    assert missing == UNSERVED.keys()
+    assert missing == UNSERVED_BY_BROKER.keys()
     assert {code for code, what in table.items() if what == "native"} == HOT_CODES
     async with await Peer.connect(cluster.broker.address) as peer:
         for code in sorted(missing):
@@ -38,7 +38,7 @@ async def test_every_code_is_served_or_listed_as_not_served(cluster: Cluster) ->
             assert answer.code == 3
             assert answer.remark is not None
             assert RequestCode(code).name in answer.remark
-            assert UNSERVED[RequestCode(code)] in answer.remark
+            assert UNSERVED_BY_BROKER[RequestCode(code)] in answer.remark
 
 
 #: What brokerStatus, clusterList, the dashboard and the exporter read.

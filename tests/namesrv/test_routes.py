@@ -28,7 +28,7 @@ from rmqpy.protocol.requests.routes import (
     WipeWritePermission,
 )
 from rmqpy.protocol.topics import DataVersion
-from rmqpy.routing.unserved import UNSERVED
+from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
 from wire import BINARY, Frame, Peer, Refusal, loose
 
 
@@ -288,7 +288,7 @@ async def test_every_code_is_served_or_refused_by_its_name(peer: Peer) -> None:
         assert (frame.code != 3) == (code in served), code.name
         if frame.code == 3:
             expected = f" request type {code} not supported: {code.name} is not served by this name server"
-            expected += f", as {UNSERVED[code]}"
+            expected += f", as {UNSERVED_BY_NAME_SERVER[code]}"
             assert frame.remark == expected
 
 

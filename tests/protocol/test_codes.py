@@ -8,7 +8,7 @@ import pytest
 
 from rmqpy import errors
 from rmqpy.broker import HOT_CODES
-from rmqpy.protocol import codes
+from rmqpy.protocol import codes, refusals
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def test_both_halves_speak_for_the_same_release() -> None:
 
 
 def test_every_code_with_a_meaning_is_a_response_code() -> None:
-    assert set(ResponseCode) >= set(errors._MEANINGS)
+    assert set(ResponseCode) >= set(refusals._MEANINGS)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -88,12 +88,12 @@ def test_the_picture_of_the_tree_shows_every_error(kind: type[errors.RocketMQErr
 def test_a_refusing_answer_becomes(
     code: ResponseCode, kind: type[errors.RocketMQError], builtin: type[Exception]
 ) -> None:
-    error = errors.from_response(code, "why", broker="broker-a")
+    error = refusals.from_response(code, "why", broker="broker-a")
     assert type(error) is kind
     assert isinstance(error, builtin)
     assert (error.code, error.remark, error.broker) == (code, "why", "broker-a")
 
 
 def test_a_missing_topic_says_how_to_create_it() -> None:
-    error = errors.from_response(ResponseCode.TOPIC_NOT_EXIST, "no route", topic="orders")
+    error = refusals.from_response(ResponseCode.TOPIC_NOT_EXIST, "no route", topic="orders")
     assert str(error) == "no route (code 17); create it: rmqpy topic create orders"

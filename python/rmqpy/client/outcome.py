@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from rmqpy import errors
 from rmqpy._native import SendFuture
 from rmqpy.message import MessageQueue, SendStatus
+from rmqpy.protocol import refusals
 from rmqpy.remoting.client import transport_error
 
 #: Of a stored message, by the broker's code; looked up by the native `SendFuture`.
@@ -47,7 +48,7 @@ def _attempt(topic: str, facts: tuple[str, int, str, str, int | None, str, float
     broker, queue_id, address, kind, code, text, seconds = facts
     error: errors.RocketMQError
     if code is not None:
-        error = errors.from_response(code, text, broker=broker, topic=topic)
+        error = refusals.from_response(code, text, broker=broker, topic=topic)
     elif kind == "malformed":
         error = errors.DecodeError(text, broker=broker, topic=topic)
     elif kind == "unsendable":

@@ -17,6 +17,7 @@ from rmqpy.config import files, properties
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.errors import StoreError
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.topics import DataVersion
 
 log = logging.getLogger(__name__)
@@ -64,4 +65,6 @@ def _write(path: Path, given: Mapping[str, str]) -> None:
         text = properties.decode(path.read_bytes())
         files.save(path, properties.replace(text, given))
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error}", code=1, path=str(path)) from error
+        raise StoreError(
+            f"cannot write {path}: {error}", code=ResponseCode.SYSTEM_ERROR, path=str(path)
+        ) from error

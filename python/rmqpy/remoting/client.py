@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call, Client, Completions
-from rmqpy.protocol import declare
+from rmqpy.protocol import declare, refusals
+from rmqpy.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     import asyncio
@@ -116,7 +117,7 @@ class Peer:
         """Send `ask` and read its reply.
 
         Raises `ConnectError` when the server cannot be reached, `RequestTimeout` when it does not answer in time,
-        and what `errors.from_response` makes of a code other than 0.
+        and what `refusals.from_response` makes of a code other than 0.
         """
         return await self._caller.ask(self.address, ask, timeout=timeout or self._timeout)
 
@@ -313,9 +314,9 @@ def transport_error(kind: str, text: str, address: str) -> errors.RocketMQError:
 
 def read(ask: declare.Request[R], call: Call, address: str) -> R:
     """The declared reply of a finished call that has one."""
-    if call.code != 0:
+    if call.code != ResponseCode.SUCCESS:
         topic = getattr(ask, "topic", None)
-        raise errors.from_response(call.code, call.remark, broker=address, topic=topic)
+        raise refusals.from_response(call.code, call.remark, broker=address, topic=topic)
     return declare.decode_reply(type(ask), call.ext, call.body)
 
 

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from rmqpy import errors
 from rmqpy._native import Call
 from rmqpy.message import MessageQueue
+from rmqpy.protocol import refusals
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.remoting.client import check_transport
 
@@ -85,7 +86,7 @@ def read(call: Call, queue: MessageQueue, address: str) -> Pulled:
     try:
         found = Found(call.code)
     except ValueError:
-        raise errors.from_response(call.code, call.remark, broker=queue.broker, topic=queue.topic) from None
+        raise refusals.from_response(call.code, call.remark, broker=queue.broker, topic=queue.topic) from None
     ext = call.ext
     try:
         return Pulled(

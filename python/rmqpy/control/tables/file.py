@@ -21,6 +21,7 @@ from rmqpy.control.tables.unknown_fields import UnknownFields
 from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.errors import StoreError
 from rmqpy.protocol import fastjson
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.topics import DataVersion
 
@@ -115,4 +116,6 @@ class TableFile(Generic[C]):
         try:
             files.save(self._path, fastjson.pretty(tree()))
         except OSError as error:
-            raise StoreError(f"cannot write {self._path}: {error}", code=1, path=str(self._path)) from error
+            raise StoreError(
+                f"cannot write {self._path}: {error}", code=ResponseCode.SYSTEM_ERROR, path=str(self._path)
+            ) from error
