@@ -7,21 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Upper ends of the buckets that records are counted in by size, those of the original; one more holds larger ones.
 pub(super) const SIZE_BOUNDS: [u64; 6] = [1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 
-/// Records by size.
 pub(super) type Sizes = [u64; SIZE_BOUNDS.len() + 1];
 
-/// Counted since the store was opened.
 #[derive(Default)]
 pub(super) struct Counters {
-    /// Messages stored.
     pub(crate) puts: AtomicU64,
-    /// Their bytes in the log.
     pub(crate) put_bytes: AtomicU64,
     /// The same messages by the size of their records.
     sizes: [AtomicU64; SIZE_BOUNDS.len() + 1],
-    /// Messages refused.
     pub(crate) put_failures: AtomicU64,
-    /// Reads of queues.
     pub(crate) gets: AtomicU64,
     /// Those that found none.
     pub(crate) gets_missed: AtomicU64,
@@ -47,7 +41,6 @@ impl Counters {
         }
     }
 
-    /// Records stored, by size: see `SIZE_BOUNDS`.
     pub(super) fn sizes(&self) -> Sizes {
         self.sizes.each_ref().map(|bucket| bucket.load(Ordering::Relaxed))
     }

@@ -1,6 +1,6 @@
 //! Durability: what an answered message survives, and through which medium the log is written for it.
 
-use super::log::medium::MediumKind;
+use super::log::MediumKind;
 
 /// What an answered message survives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

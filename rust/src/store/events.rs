@@ -133,7 +133,6 @@ struct List {
 }
 
 impl Events {
-    /// Adds an event.
     pub(super) fn add(&self, event: Event) {
         let mut list = self.list.lock();
         if list.waiting.len() >= EVENTS_MAX {

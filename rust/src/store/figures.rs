@@ -3,22 +3,17 @@
 //! Owns nothing; reads the queues. Threads: any, though only one caller may keep count of arrivals.
 
 use crate::positions::{QueueKey, QueueOffset};
-use crate::store::derived::queue::consume_queue::ConsumeQueue;
-use crate::store::derived::queue::unit::Unit;
+use crate::store::derived::{ConsumeQueue, Unit};
 
 use super::Store;
 
-/// Units that one question may ask for.
 pub(super) const UNITS_MAX: usize = 1_024;
 
 /// Messages that became visible in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QueueArrivals {
-    /// The queue.
     pub(crate) key: QueueKey,
-    /// Their number.
     pub(crate) messages: u64,
-    /// Bytes of their records.
     pub(crate) bytes: u64,
 }
 

@@ -14,14 +14,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::files::DerivedFiles;
-use crate::store::derived::queue::consume_queue::ConsumeQueue;
-use crate::store::derived::queue::queue_file_cache::QueueFileCache;
-use crate::store::derived::queue::unit::Unit;
+use crate::store::derived::{ConsumeQueue, DerivedFiles, QueueFileCache, Unit};
 use crate::store::error::StoreError;
-use crate::store::log::commit_log::CommitLog;
-use crate::store::log::scan::{is_entry_of, record_at};
-use crate::store::log::segment::Segment;
+use crate::store::log::{CommitLog, Segment, is_entry_of, record_at};
 
 /// Units examined by one read at least, however few messages are asked for: a filter may refuse most.
 const EXAMINED_UNITS_MIN: u64 = 800;
@@ -130,9 +125,7 @@ pub enum Boundary {
 pub struct QueryResult {
     /// Records, newest first.
     pub records: Vec<Bytes>,
-    /// Store time of the newest key in the index.
     pub(crate) last_timestamp_ms: i64,
-    /// Position of the newest record in the index.
     pub(crate) last_physical: u64,
 }
 
@@ -240,7 +233,6 @@ impl StoreReader<'_> {
         true
     }
 
-    /// The record at a position, if it is one and is visible.
     pub(super) fn record(&self, at: PhysicalOffset, visible: PhysicalOffset) -> Option<Bytes> {
         let size = record_at(self.log.segments(), at.0, |record| record.total_size())?;
         if at.0 + size as u64 > visible.0 {
@@ -251,7 +243,6 @@ impl StoreReader<'_> {
         is_sound.then(|| self.log.segments().slice(at.0, size))?
     }
 
-    /// Store time of the message at an offset.
     pub(super) fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Option<i64> {
         if offset < queue.min() || offset >= queue.max() {
             return None;

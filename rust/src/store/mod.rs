@@ -63,28 +63,23 @@ use crate::positions::PhysicalOffset;
 use counters::Counters;
 use disk::DiskFile;
 use events::Events;
-use log::commit_log::CommitLog;
-use log::dispatcher::Dispatcher;
-use log::flush::Flush;
+use log::{CommitLog, Dispatcher, Flush};
 use maintenance::Maintenance;
-use recovery::deleted_topics::DeletedTopics;
+use recovery::DeletedTopics;
 
-pub use derived::index::key_hashes::KeyHashes;
-pub use derived::queue::consume_queue::ConsumeQueue;
-pub use derived::queue::unit::Unit;
+pub use derived::{ConsumeQueue, KeyHashes, Unit};
 pub use durability::Durability;
 pub use error::{PutError, StoreError};
 pub use events::Event;
-pub use log::commit_log::Put;
-pub use log::dispatcher::Arrivals;
+pub use log::{Arrivals, Put};
 pub use lookup::{Boundary, Get, GetResult, GetStatus};
 pub use options::Options;
-pub(crate) use options::Setting;
-pub use recovery::progress::{RecoveryPhase, RecoveryProgress};
+pub use recovery::{RecoveryPhase, RecoveryProgress};
 pub use retention::Retention;
 
-pub(crate) use derived::queue::consume_queue::SCHEDULE_TOPIC;
+pub(crate) use derived::SCHEDULE_TOPIC;
 pub(crate) use figures::QueueArrivals;
+pub(crate) use options::Setting;
 
 /// How long an append waits, in all, for a segment or for a flush that makes room.
 const WAIT_MAX: Duration = Duration::from_secs(5);

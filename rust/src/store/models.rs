@@ -15,22 +15,15 @@ use loom::thread::spawn;
 use crate::clock::ManualClock;
 use crate::message::record::RecordFields;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::dispatch::Derived;
-use crate::store::derived::files::DerivedFiles;
-use crate::store::derived::index::key_hashes::KeyHashes;
-use crate::store::derived::queue::consume_queue::ConsumeQueue;
-use crate::store::derived::queue::queue_files::QueueFiles;
-use crate::store::derived::queue::queues::Queues;
-use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
+use crate::store::derived::{
+    ConsumeQueue, Derived, DerivedFiles, KeyHashes, QueueFiles, Queues, UNIT_BYTES, Unit,
+};
 use crate::store::disk::simulated::SimDisk;
 use crate::store::error::PutError;
 use crate::store::events::Events;
-use crate::store::log::checksums::Checksums;
-use crate::store::log::commit_log::{CommitLog, Put, Stored};
-use crate::store::log::dispatcher::{Arrivals, Dispatcher};
-use crate::store::log::flush::Flush;
-use crate::store::log::medium::MediumKind;
-use crate::store::log::segments::Segments;
+use crate::store::log::{
+    Arrivals, Checksums, CommitLog, Dispatcher, Flush, MediumKind, Put, Segments, Stored,
+};
 use crate::store::sync::{AtomicU64, Condvar, Mutex};
 
 const SEGMENT_BYTES: u64 = 1 << 13;

@@ -15,14 +15,10 @@ use crate::store::counters::Counters;
 use crate::store::disk::Disk;
 use crate::store::error::StoreError;
 use crate::store::events::Events;
-use crate::store::log::commit_log::CommitLog;
-use crate::store::log::dispatcher::Dispatcher;
-use crate::store::log::flush::Flush;
-use crate::store::maintenance::Maintenance;
-use crate::store::maintenance::expiry::Expiry;
+use crate::store::log::{CommitLog, Dispatcher, Flush};
+use crate::store::maintenance::{Expiry, Maintenance};
 use crate::store::options::Options;
-use crate::store::recovery::checkpoint::CheckpointFiles;
-use crate::store::recovery::progress::{RecoveryPhase, RecoveryProgress};
+use crate::store::recovery::{CheckpointFiles, RecoveryPhase, RecoveryProgress};
 
 use super::{ColdRead, Store, recovery};
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use crate::store::derived::queue::unit::UNIT_BYTES;
+use crate::store::derived::UNIT_BYTES;
 use crate::store::durability::Durability;
 use crate::store::error::StoreError;
 use crate::store::retention::Retention;

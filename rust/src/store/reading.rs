@@ -8,9 +8,9 @@ use bytes::Bytes;
 
 use crate::message::tag;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::derived::ConsumeQueue;
 use crate::store::error::StoreError;
-use crate::store::log::scan::record_at;
+use crate::store::log::record_at;
 use crate::store::lookup::{Boundary, Get, GetResult, QueryResult, StoreReader};
 
 use super::Store;

@@ -44,7 +44,6 @@ impl Default for Retention {
     }
 }
 
-/// Which files may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Deletable {
     /// None, at this hour.

@@ -9,7 +9,6 @@ use super::Store;
 use super::counters::Sizes;
 
 impl Store {
-    /// Records stored, by size: see `SIZE_BOUNDS`.
     pub(crate) fn message_sizes(&self) -> Sizes {
         self.counters.sizes()
     }

@@ -9,9 +9,9 @@ pub(super) use parking_lot::{Condvar, Mutex, MutexGuard};
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 #[cfg(feature = "loom")]
-pub use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 #[cfg(feature = "loom")]
-pub use modelled::{Condvar, Mutex, MutexGuard};
+pub(crate) use modelled::{Condvar, Mutex, MutexGuard};
 
 #[cfg(feature = "loom")]
 mod modelled {
@@ -28,12 +28,10 @@ mod modelled {
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     impl<T> Mutex<T> {
-        /// An open lock.
         pub(crate) fn new(value: T) -> Self {
             Self(loom::sync::Mutex::new(value))
         }
 
-        /// Takes the lock.
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
@@ -64,17 +62,14 @@ mod modelled {
     pub(crate) struct Condvar(loom::sync::Condvar);
 
     impl Condvar {
-        /// A condition without waiters.
         pub(crate) fn new() -> Self {
             Self::default()
         }
 
-        /// Wakes one who waits.
         pub(crate) fn notify_one(&self) {
             self.0.notify_one();
         }
 
-        /// Wakes all who wait.
         pub(crate) fn notify_all(&self) {
             self.0.notify_all();
         }

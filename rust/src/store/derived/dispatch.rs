@@ -16,19 +16,14 @@ use super::queue::consume_queue::ConsumeQueue;
 
 /// What the derived files need to know of one record.
 pub(crate) struct DispatchRequest {
-    /// Its queue.
     pub(crate) queue: Arc<ConsumeQueue>,
     /// The transaction bits of its system flag.
     pub(crate) transaction: i32,
-    /// Position of the record.
     pub(crate) physical: PhysicalOffset,
-    /// Size of the record in bytes.
     pub(crate) size: u32,
     /// Third field of the queue entry.
     pub(crate) tags_code: i64,
-    /// Its offset in the queue.
     pub(crate) queue_offset: QueueOffset,
-    /// When it was stored.
     pub(crate) store_timestamp_ms: i64,
     /// Hashes of the keys it can be looked up by.
     pub(crate) keys: KeyHashes,

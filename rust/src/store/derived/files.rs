@@ -12,9 +12,7 @@ use super::dispatch::{Derived, DispatchRequest};
 use super::index::Index;
 use super::queue::queues::Queues;
 
-/// The parts there are.
 pub(crate) struct DerivedFiles {
-    /// ConsumeQueues of all topics.
     pub(crate) queues: Queues,
     /// Lookup by key; absent when switched off.
     pub(crate) index: Option<Index>,
@@ -26,17 +24,14 @@ impl DerivedFiles {
         std::iter::once(queues).chain(self.index.as_ref().map(|index| -> &dyn Derived { index }))
     }
 
-    /// Gives records to every part.
     pub(crate) fn take(&self, records: &[DispatchRequest]) {
         self.each().for_each(|part| part.take(records));
     }
 
-    /// Writes every part.
     pub(crate) fn write(&self) -> Result<(), StoreError> {
         self.each().try_for_each(Derived::write)
     }
 
-    /// Syncs every part.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         self.each().try_for_each(Derived::sync)
     }
@@ -46,7 +41,6 @@ impl DerivedFiles {
         self.each().try_fold(true, |is_done, part| Ok(part.trim(log_begin)? && is_done))
     }
 
-    /// The parts' digests as one.
     pub(crate) fn digest(&self) -> u64 {
         self.each().fold(0, |sum, part| sum.wrapping_mul(31).wrapping_add(part.digest()))
     }

@@ -3,7 +3,22 @@
 //! `dispatch` is what a part takes and does, `queue` and `index` are the parts there are, `files` is their list. Nothing
 //! here is on the way of an acknowledgement.
 
-pub(crate) mod dispatch;
-pub(crate) mod files;
-pub(crate) mod index;
-pub(crate) mod queue;
+mod dispatch;
+mod files;
+mod index;
+mod queue;
+
+pub use index::index_file::Shape;
+pub use index::key_hashes::KeyHashes;
+pub use queue::consume_queue::ConsumeQueue;
+pub use queue::unit::Unit;
+
+pub(crate) use dispatch::{Derived, DispatchRequest};
+pub(crate) use files::{DerivedFiles, digest_with_index};
+pub(crate) use index::Index;
+pub(crate) use index::index_file::{ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES};
+pub(crate) use queue::consume_queue::{SCHEDULE_TOPIC, weight_of};
+pub(crate) use queue::queue_file_cache::QueueFileCache;
+pub(crate) use queue::queue_files::QueueFiles;
+pub(crate) use queue::queues::Queues;
+pub(crate) use queue::unit::UNIT_BYTES;

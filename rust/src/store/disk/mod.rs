@@ -9,9 +9,9 @@
 //!
 //! Threads: any; a file may be read, written and synced by several at once.
 
-pub(crate) mod file_name;
+mod file_name;
 mod os;
-pub(crate) mod region;
+mod region;
 #[cfg(feature = "simulation")]
 pub mod simulated;
 
@@ -20,9 +20,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use region::Region;
-
 pub use os::OsDisk;
+
+pub(crate) use file_name::{name_of, position_of};
+pub(crate) use region::{Appender, Cells, Region, RegionReader};
 
 /// One entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]

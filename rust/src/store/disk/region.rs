@@ -54,7 +54,6 @@ impl Region {
         Self { map: Arc::new(map) }
     }
 
-    /// Size of the region in bytes.
     pub(crate) fn len(&self) -> usize {
         self.map.memory.len()
     }
@@ -86,7 +85,6 @@ impl Region {
         Some(RegionReader { map: Arc::clone(&self.map) })
     }
 
-    /// Whether the region can be written.
     pub(crate) fn is_writable(&self) -> bool {
         self.map.is_writable
     }
@@ -185,7 +183,6 @@ pub(crate) struct Appender {
 }
 
 impl Appender {
-    /// Bytes that still fit.
     pub(crate) fn room(&self) -> usize {
         self.map.memory.len() - self.end
     }
@@ -208,14 +205,12 @@ impl Appender {
     }
 }
 
-/// Sees the published bytes of a log region.
 #[derive(Clone, Debug)]
 pub(crate) struct RegionReader {
     map: Arc<Map>,
 }
 
 impl RegionReader {
-    /// Length of the readable prefix.
     pub(crate) fn published(&self) -> usize {
         self.map.published.load(Ordering::Acquire)
     }
@@ -261,7 +256,6 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Size of the region in bytes.
     pub(crate) fn len(&self) -> usize {
         self.map.memory.len()
     }

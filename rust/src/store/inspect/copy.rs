@@ -15,12 +15,10 @@ use hashbrown::HashSet;
 use crate::clock::SharedClock;
 use crate::message::record::{BLANK_BYTES_MIN, RecordView, encode_blank};
 use crate::store::Store;
-use crate::store::disk::file_name::name_of;
-use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::disk::{Disk, DiskFile, Open, name_of};
 use crate::store::error::StoreError;
 use crate::store::options::Options;
-use crate::store::recovery::deleted_topics::DeletedTopics;
-use crate::store::recovery::progress::RecoveryProgress;
+use crate::store::recovery::{DeletedTopics, RecoveryProgress};
 
 use super::StoppedStore;
 use super::walk::{Found, log_files};

@@ -63,7 +63,6 @@ pub struct Finding {
     pub kind: FindingKind,
     /// How bad it is.
     pub severity: Severity,
-    /// The file or folder.
     pub(crate) path: PathBuf,
     /// Position of the log that it has to do with, if it has.
     pub(crate) at: Option<u64>,
@@ -103,7 +102,6 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Position of the first byte of the log.
     pub(super) fn log_begin(&self) -> u64 {
         self.log_begin
     }

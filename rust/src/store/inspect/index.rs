@@ -14,8 +14,7 @@ use std::sync::Arc;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
-use crate::store::derived::index::index_file::{ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, Shape};
-use crate::store::derived::index::key_hashes::KeyHashes;
+use crate::store::derived::{ENTRY_BYTES, HEADER_BYTES, KeyHashes, SLOT_BYTES, Shape};
 use crate::store::disk::{Disk, DiskFile, Open};
 use crate::store::error::StoreError;
 

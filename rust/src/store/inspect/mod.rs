@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::store::disk::{Disk, DiskFile, Entry};
 use crate::store::error::StoreError;
 
-pub use crate::store::derived::index::index_file::Shape;
+pub use crate::store::derived::Shape;
 pub use findings::{FindingKind, Report, Severity};
 
 pub(crate) use findings::Finding;

@@ -14,10 +14,8 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
-use crate::store::derived::queue::consume_queue::SCHEDULE_TOPIC;
-use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
-use crate::store::disk::file_name::{name_of, position_of};
-use crate::store::disk::{Disk, Open};
+use crate::store::derived::{SCHEDULE_TOPIC, UNIT_BYTES, Unit};
+use crate::store::disk::{Disk, Open, name_of, position_of};
 use crate::store::error::StoreError;
 
 use super::findings::{FindingKind, Findings};

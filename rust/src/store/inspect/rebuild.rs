@@ -12,13 +12,9 @@ use crate::clock::SharedClock;
 use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
 use crate::positions::QueueKey;
-use crate::store::derived::dispatch::{Derived, DispatchRequest};
-use crate::store::derived::files::digest_with_index;
-use crate::store::derived::index::Index;
-use crate::store::derived::index::key_hashes::KeyHashes;
-use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::derived::{ConsumeQueue, Derived, DispatchRequest, Index, KeyHashes, digest_with_index};
 use crate::store::error::StoreError;
-use crate::store::recovery::checkpoint::{CheckpointFiles, CleanStop};
+use crate::store::recovery::{CheckpointFiles, CleanStop};
 
 use super::walk::Found;
 use super::{Shape, StoppedStore};

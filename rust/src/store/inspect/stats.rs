@@ -18,7 +18,6 @@ pub struct TopicStats {
     pub queues: BTreeSet<u32>,
     /// Records.
     pub records: u64,
-    /// Their bytes in the log.
     pub(crate) bytes: u64,
     /// Bytes of their bodies, as stored.
     pub body_bytes: u64,

@@ -12,8 +12,7 @@ use hashbrown::HashSet;
 
 use crate::store::disk::Open;
 use crate::store::error::StoreError;
-use crate::store::recovery::checkpoint::{CHECKPOINT_BYTES, Checkpoint, MANIFEST_BYTES, Manifest};
-use crate::store::recovery::deleted_topics::DeletedTopics;
+use crate::store::recovery::{CHECKPOINT_BYTES, Checkpoint, DeletedTopics, MANIFEST_BYTES, Manifest};
 
 use super::findings::{FindingKind, Findings, Report};
 use super::index::IndexCheck;

@@ -15,10 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memchr::memchr2_iter;
 
 use crate::message::record::{BLANK_MAGIC, MAGIC_V1, MAGIC_V2, RecordView, Scanned, scan};
-use crate::store::disk::file_name::position_of;
-use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::disk::{Disk, DiskFile, Open, position_of};
 use crate::store::error::StoreError;
-use crate::store::log::scan::is_whole;
+use crate::store::log::is_whole;
 
 /// Bytes read in one go.
 const READ_BYTES: u64 = 4 << 20;
@@ -43,19 +42,14 @@ impl WalkProgress {
     }
 }
 
-/// One file of the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LogFile {
-    /// Position of its first byte.
     pub(crate) base: u64,
-    /// Size in bytes.
     pub(crate) size: u64,
-    /// Where it is.
     pub(crate) path: PathBuf,
 }
 
 impl LogFile {
-    /// Position after its last byte.
     pub(super) fn limit(&self) -> u64 {
         self.base + self.size
     }
@@ -75,11 +69,8 @@ pub(super) fn log_files(disk: &dyn Disk, root: &Path) -> Result<Vec<LogFile>, St
 /// A stretch of the log that holds no whole record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CorruptRange {
-    /// The file it is in.
     pub(crate) path: PathBuf,
-    /// Where it begins.
     pub(crate) at: u64,
-    /// Where it ends.
     pub(crate) end: u64,
     /// What is wrong with its first bytes.
     pub(crate) reason: String,
@@ -87,7 +78,6 @@ pub struct CorruptRange {
     pub(crate) is_zero: bool,
 }
 
-/// What a walk meets.
 pub(crate) enum Found<'a> {
     /// A whole record, at the position it names.
     Record(&'a RecordView<'a>),

@@ -18,8 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use crate::store::disk::file_name::{name_of, position_of};
-use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::disk::{Disk, DiskFile, Open, name_of, position_of};
 use crate::store::error::StoreError;
 use crate::store::events::{Event, Events};
 
@@ -32,7 +31,6 @@ const ENTRY_BYTES: usize = 8;
 /// Entries written in one piece.
 const CHUNK_ENTRIES: usize = 1 << 12;
 
-/// Checksums of a log.
 pub(crate) struct Checksums {
     disk: Arc<dyn Disk>,
     dir: PathBuf,

@@ -17,9 +17,7 @@ use crate::clock::SharedClock;
 use crate::message::record::{RecordFields, Stamp};
 use crate::message::sysflag;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::dispatch::DispatchRequest;
-use crate::store::derived::index::key_hashes::KeyHashes;
-use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::derived::{ConsumeQueue, DispatchRequest, KeyHashes};
 use crate::store::error::PutError;
 use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 
@@ -56,7 +54,6 @@ pub struct Stored {
     pub physical: PhysicalOffset,
     /// Its offset in the queue.
     pub queue_offset: QueueOffset,
-    /// When it was stored.
     pub(crate) store_timestamp_ms: i64,
     /// Position after the record: durable when `durable` has reached it.
     pub end: PhysicalOffset,
@@ -129,7 +126,6 @@ impl CommitLog {
         }
     }
 
-    /// The files.
     pub(crate) fn segments(&self) -> &Segments {
         &self.segments
     }
@@ -139,12 +135,10 @@ impl CommitLog {
         &self.clock
     }
 
-    /// Their checksums.
     pub(crate) fn checksums(&self) -> &Checksums {
         &self.checksums
     }
 
-    /// Position after the last readable byte.
     pub(crate) fn published(&self) -> PhysicalOffset {
         PhysicalOffset(self.published.load(Ordering::Acquire))
     }

@@ -11,21 +11,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::dispatch::{Derived, DispatchRequest};
-use crate::store::derived::files::DerivedFiles;
-use crate::store::derived::queue::consume_queue::ConsumeQueue;
+use crate::store::derived::{ConsumeQueue, Derived, DerivedFiles, DispatchRequest};
 use crate::store::error::StoreError;
 use crate::store::sync::{AtomicU64, Mutex, fence};
 
 use super::commit_log::CommitLog;
 use super::medium::Unwritten;
 
-/// The newest record of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LastRecord {
-    /// Where it begins.
     pub(crate) physical: u64,
-    /// When it was stored.
     pub(crate) store_timestamp_ms: i64,
     /// What it adds to the digest of the queues: nothing if it is in none.
     pub(crate) weight: u64,
@@ -60,7 +55,6 @@ struct Moving {
 }
 
 impl Dispatcher {
-    /// A dispatcher for derived files that already hold everything before `visible`.
     pub(crate) fn new(derived: DerivedFiles, visible: PhysicalOffset, last: Option<LastRecord>) -> Self {
         Self {
             derived,
@@ -75,12 +69,10 @@ impl Dispatcher {
         let _ = self.arrivals.set(arrivals);
     }
 
-    /// The listener for arrivals.
     pub(crate) fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
         self.arrivals.get()
     }
 
-    /// The derived files.
     pub(crate) fn derived(&self) -> &DerivedFiles {
         &self.derived
     }

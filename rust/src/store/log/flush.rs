@@ -22,7 +22,6 @@ use super::commit_log::CommitLog;
 use super::dispatcher::{Arrivals, Dispatcher};
 use super::medium::Unwritten;
 
-/// Flushes the log.
 pub(crate) struct Flush {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
@@ -148,7 +147,6 @@ impl Flush {
         request.is_stopped
     }
 
-    /// Ends the flush thread.
     pub(crate) fn stop(&self) {
         self.request.lock().is_stopped = true;
         self.requested.notify_all();

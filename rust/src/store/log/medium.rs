@@ -10,14 +10,13 @@
 //! Invariant: bytes become readable in the order they were appended, and only whole.
 
 use crate::message::record::encode_blank;
-use crate::store::disk::region::Appender;
+use crate::store::disk::Appender;
 
 /// Every file but the newest ends with a blank of at least this size, so this much stays free behind a record.
 pub(crate) const BLANK_BYTES_MIN: usize = 8;
 /// Bytes a tail holds before an append has to wait for the flush. An empty one takes any batch, however large.
 const TAIL_BYTES: usize = 4 << 20;
 
-/// Which medium a store writes through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MediumKind {
     /// The mapping of the newest file.
@@ -29,9 +28,7 @@ pub(crate) enum MediumKind {
 /// Bytes on their way from a tail to their file, and their position in the log. They lie in one file.
 #[derive(Default, Debug)]
 pub(crate) struct Unwritten {
-    /// Position of the first byte.
     pub(crate) at: u64,
-    /// The bytes.
     pub(crate) bytes: Vec<u8>,
 }
 

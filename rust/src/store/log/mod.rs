@@ -4,11 +4,23 @@
 //! `scan` walks their records, `medium` is where new bytes live until they are in a file. `commit_log` appends and moves
 //! *reserved* and *published*, `dispatcher` moves *visible*, `flush` moves *durable*.
 
-pub(crate) mod checksums;
-pub(crate) mod commit_log;
-pub(crate) mod dispatcher;
-pub(crate) mod flush;
-pub(crate) mod medium;
-pub(crate) mod scan;
-pub(crate) mod segment;
-pub(crate) mod segments;
+mod checksums;
+mod commit_log;
+mod dispatcher;
+mod flush;
+mod medium;
+mod scan;
+mod segment;
+mod segments;
+
+pub use commit_log::Put;
+pub use dispatcher::Arrivals;
+
+pub(crate) use checksums::Checksums;
+pub(crate) use commit_log::CommitLog;
+pub(crate) use dispatcher::{Dispatcher, LastRecord};
+pub(crate) use flush::Flush;
+pub(crate) use medium::MediumKind;
+pub(crate) use scan::{Found, TrustBoundary, WalkEnd, is_entry_of, is_whole, record_at, walk};
+pub(crate) use segment::Segment;
+pub(crate) use segments::{Active, Segments};

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::message::record::{MAGIC_V1, MAGIC_V2, RecordView, Scanned, scan};
-use crate::store::derived::queue::unit::Unit;
+use crate::store::derived::Unit;
 
 use super::checksums::Checksums;
 use super::segment::Segment;
@@ -18,7 +18,6 @@ use super::segments::Segments;
 /// What both kinds of records have in common at the front of their magic.
 const MAGIC_HEAD: &[u8] = &[0xDA, 0xA3, 0x20];
 
-/// Why a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WalkEnd {
     /// Nothing follows.
@@ -27,7 +26,6 @@ pub(crate) enum WalkEnd {
     Torn,
 }
 
-/// What a walk comes across.
 pub(crate) enum Found<'a> {
     /// A whole record.
     Record(&'a RecordView<'a>),
@@ -40,7 +38,6 @@ pub(crate) enum Found<'a> {
 pub(crate) struct TrustBoundary<'a> {
     /// Everything before was durable once: what is broken there is rotten, not torn, and does not end the log.
     pub(crate) durable: u64,
-    /// Checksums.
     pub(crate) checksums: &'a Checksums,
 }
 

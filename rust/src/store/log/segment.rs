@@ -14,8 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::store::disk::DiskFile;
-use crate::store::disk::region::{Appender, Region, RegionReader};
+use crate::store::disk::{Appender, DiskFile, Region, RegionReader};
 use crate::store::error::StoreError;
 
 use super::medium::Unwritten;
@@ -23,7 +22,6 @@ use super::medium::Unwritten;
 /// Bytes written in one piece when recovery writes them again.
 const REWRITE_BYTES: usize = 1 << 20;
 
-/// One file of the log, mapped.
 pub(crate) struct Segment {
     base: u64,
     path: PathBuf,
@@ -56,12 +54,10 @@ impl Segment {
         Ok((Self { base, path, file, region, reader, view: Mutex::default() }, appender))
     }
 
-    /// Position of the first byte.
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Size of the file.
     pub(crate) fn size(&self) -> usize {
         self.region.len()
     }
@@ -71,17 +67,14 @@ impl Segment {
         self.base + self.size() as u64
     }
 
-    /// Position after the last readable byte.
     pub(crate) fn published(&self) -> u64 {
         self.base + self.reader.published() as u64
     }
 
-    /// Path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file itself.
     pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
         &self.file
     }

@@ -14,9 +14,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-use crate::store::disk::file_name::{name_of, position_of};
-use crate::store::disk::region::Appender;
-use crate::store::disk::{Disk, DiskFile, Open, Space};
+use crate::store::disk::{Appender, Disk, DiskFile, Open, Space, name_of, position_of};
 use crate::store::error::StoreError;
 
 use super::medium::{MediumKind, Unwritten};
@@ -28,7 +26,6 @@ const SEGMENT_BYTES_MIN: u64 = 4096;
 /// The file that is written next, and the right to write to its mapping where that is the medium.
 pub(crate) type Active = (Arc<Segment>, Option<Appender>);
 
-/// The log's files, oldest first.
 pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -120,22 +117,18 @@ impl Segments {
         Segment::map(file, base, path, self.size, (published, is_written))
     }
 
-    /// Size of every file.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Room on the disk of the log.
     pub(crate) fn space(&self) -> Result<Space, StoreError> {
         self.disk.space(&self.dir).map_err(StoreError::io(&self.dir, "measure the free space of"))
     }
 
-    /// What the files are written through.
     pub(crate) fn medium(&self) -> MediumKind {
         self.medium
     }
 
-    /// The files at this moment.
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Segment>>> {
         self.list.load_full()
     }

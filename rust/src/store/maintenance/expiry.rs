@@ -15,19 +15,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::store::derived::files::DerivedFiles;
+use crate::store::derived::DerivedFiles;
 use crate::store::disk::Space;
 use crate::store::error::StoreError;
 use crate::store::events::{Event, Events};
-use crate::store::log::commit_log::CommitLog;
-use crate::store::log::scan::record_at;
-use crate::store::log::segment::Segment;
+use crate::store::log::{CommitLog, Segment, record_at};
 use crate::store::retention::{Deletable, Retention};
 
 /// How often the space of the disk is measured.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The expiry of one store.
 pub(crate) struct Expiry {
     log: Arc<CommitLog>,
     events: Arc<Events>,
@@ -46,12 +43,10 @@ struct ExpiryState {
 }
 
 impl Expiry {
-    /// The expiry of a log.
     pub(crate) fn new(log: Arc<CommitLog>, events: Arc<Events>, retention: Retention) -> Self {
         Self { log, events, retention: Mutex::new(retention), state: Mutex::default() }
     }
 
-    /// Sets the rule.
     pub(crate) fn set(&self, retention: Retention) {
         *self.retention.lock() = retention;
         self.state.lock().measured_at = None;
@@ -130,14 +125,12 @@ impl Expiry {
     }
 }
 
-/// A file that may go.
 pub(crate) struct Due {
     segment: Arc<Segment>,
     is_expired: bool,
 }
 
 impl Due {
-    /// Position after the file's last byte.
     pub(crate) fn end(&self) -> u64 {
         self.segment.limit()
     }

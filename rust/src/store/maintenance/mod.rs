@@ -7,7 +7,7 @@
 //! Invariant: a checkpoint names a record that was durable everywhere before it was written.
 //! Threads: its own; `wake` from any.
 
-pub(crate) mod expiry;
+mod expiry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,12 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::positions::PhysicalOffset;
-use crate::store::derived::index::Index;
+use crate::store::derived::Index;
 use crate::store::error::StoreError;
-use crate::store::log::commit_log::CommitLog;
-use crate::store::log::dispatcher::{Dispatcher, LastRecord};
-use crate::store::log::flush::Flush;
-use crate::store::log::medium::MediumKind;
-use crate::store::log::scan::record_at;
-use crate::store::recovery::checkpoint::{Checkpoint, CheckpointFiles, CleanStop};
-use expiry::Expiry;
+use crate::store::log::{CommitLog, Dispatcher, Flush, LastRecord, MediumKind, record_at};
+use crate::store::recovery::{Checkpoint, CheckpointFiles, CleanStop};
+
+pub(crate) use expiry::Expiry;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(50);
@@ -37,7 +34,6 @@ const AHEAD_STEP_BYTES: u64 = 1 << 20;
 /// Rounds after which idle queues give their memory back.
 const COOL_DOWN_ROUNDS: u64 = 200;
 
-/// Maintenance of one store.
 pub(super) struct Maintenance {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
@@ -68,7 +64,6 @@ struct MaintenanceRequest {
 }
 
 impl Maintenance {
-    /// A maintenance that finds `checkpoint` on disk.
     pub(super) fn new(
         log: Arc<CommitLog>,
         dispatcher: Arc<Dispatcher>,
@@ -125,12 +120,10 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Makes a checkpoint now.
     pub(super) fn checkpoint_now(&self) -> Result<(), StoreError> {
         self.checkpoint(&mut self.state.lock())
     }
 
-    /// What decides about old files.
     pub(super) fn expiry(&self) -> &Expiry {
         &self.expiry
     }
@@ -287,7 +280,6 @@ impl Maintenance {
         }
     }
 
-    /// Ends the maintenance thread.
     pub(super) fn stop(&self) {
         self.request.lock().is_stopped = true;
         self.requested.notify_all();

@@ -19,11 +19,9 @@ use crate::store::error::StoreError;
 /// The six numbers of the checkpoint file that mean something, of its 4096 bytes.
 pub(crate) const CHECKPOINT_BYTES: usize = 48;
 const CHECKPOINT_FILE_BYTES: u64 = 4096;
-/// Size of the manifest.
 pub(crate) const MANIFEST_BYTES: usize = 104;
 const MANIFEST_MAGIC: &[u8; 8] = b"RMQPYMK1";
 
-/// Contents of the checkpoint file.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Checkpoint {
     /// Store time of the newest record known to be durable in the log.
@@ -41,7 +39,6 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The file's first bytes.
     pub(crate) fn encode(&self) -> [u8; CHECKPOINT_BYTES] {
         let fields = [
             self.log_timestamp_ms,
@@ -75,24 +72,20 @@ impl Checkpoint {
 /// How an orderly stop left the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CleanStop {
-    /// End of the log.
     pub(crate) log_end: u64,
     /// Start of the last record of the log, or its end when there is none.
     pub(crate) last_record: u64,
     /// CRC-32 of the whole last record.
     pub(crate) last_record_crc: u32,
-    /// Digest of the derived files.
     pub(crate) derived: u64,
 }
 
 /// The manifest: which checkpoint it belongs to, and the clean stop if there was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Manifest {
-    /// The checkpoint it belongs to.
     pub(crate) checkpoint: Checkpoint,
     /// Digest of the queues' units of records before the checkpoint's.
     pub(crate) queues: u64,
-    /// Where an orderly stop left the store.
     pub(crate) clean_stop: Option<CleanStop>,
 }
 
@@ -144,7 +137,6 @@ impl Manifest {
     }
 }
 
-/// The files of this module.
 pub(crate) struct CheckpointFiles {
     disk: Arc<dyn Disk>,
     root: PathBuf,

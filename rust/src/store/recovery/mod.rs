@@ -10,11 +10,11 @@
 //! before its end is ever changed; when it returns, all that it found is durable.
 //! Threads: the opening one; `RecoveryProgress` may be read from any.
 
-pub(crate) mod checkpoint;
-pub(crate) mod deleted_topics;
-pub(crate) mod progress;
-pub(crate) mod queue_load;
-pub(crate) mod replay;
+mod checkpoint;
+mod deleted_topics;
+mod progress;
+mod queue_load;
+mod replay;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -22,31 +22,30 @@ use std::sync::Arc;
 
 use crate::clock::SharedClock;
 use crate::positions::QueueKey;
-use crate::store::derived::dispatch::Derived;
-use crate::store::derived::files::DerivedFiles;
-use crate::store::derived::index::Index;
+use crate::store::derived::{Derived, DerivedFiles, Index};
 use crate::store::disk::Disk;
 use crate::store::error::StoreError;
 use crate::store::events::{Event, Events};
-use crate::store::log::checksums::Checksums;
-use crate::store::log::dispatcher::LastRecord;
-use crate::store::log::scan::{TrustBoundary, WalkEnd, is_whole, record_at, walk};
-use crate::store::log::segments::{Active, Segments};
+use crate::store::log::{
+    Active, Checksums, LastRecord, Segments, TrustBoundary, WalkEnd, is_whole, record_at, walk,
+};
 use crate::store::options::Options;
-use checkpoint::{Checkpoint, CheckpointFiles, CleanStop};
-use deleted_topics::DeletedTopics;
-use progress::{RecoveryPhase, RecoveryProgress};
+
 use queue_load::Folders;
 use replay::{Replay, ReplayBase, empty};
+
+pub use progress::{RecoveryPhase, RecoveryProgress};
+
+pub(crate) use checkpoint::{
+    CHECKPOINT_BYTES, Checkpoint, CheckpointFiles, CleanStop, MANIFEST_BYTES, Manifest,
+};
+pub(crate) use deleted_topics::DeletedTopics;
 
 /// The original distrusts its checkpoint's times by this much.
 const TIMESTAMP_SLACK_MS: i64 = 3000;
 
-/// What recovery found and made.
 pub(super) struct Recovered {
-    /// The files of the log.
     pub(crate) segments: Segments,
-    /// Their checksums.
     pub(crate) checksums: Checksums,
     /// Where it goes on.
     pub(crate) active: Active,
@@ -56,7 +55,6 @@ pub(super) struct Recovered {
     pub(crate) deleted: DeletedTopics,
     /// The last record, if there is any.
     pub(crate) last: Option<LastRecord>,
-    /// The checkpoint on disk.
     pub(crate) checkpoint: Checkpoint,
 }
 

@@ -12,15 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::positions::QueueKey;
-use crate::store::derived::queue::consume_queue::ConsumeQueue;
-use crate::store::derived::queue::queue_files::QueueFiles;
-use crate::store::derived::queue::queues::Queues;
-use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
-use crate::store::disk::file_name::{name_of, position_of};
-use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::derived::{ConsumeQueue, QueueFiles, Queues, UNIT_BYTES, Unit};
+use crate::store::disk::{Disk, DiskFile, Open, name_of, position_of};
 use crate::store::error::StoreError;
-use crate::store::log::scan::record_at;
-use crate::store::log::segments::Segments;
+use crate::store::log::{Segments, record_at};
 use crate::store::options::Options;
 
 /// Units read in one go.
@@ -71,7 +66,6 @@ impl Folders {
     }
 }
 
-/// What was found in the files of all queues.
 #[derive(Default)]
 pub(crate) struct Loaded {
     /// Queues that are damaged, and the offset that each had reached as far as its files say.

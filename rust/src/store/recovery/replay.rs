@@ -19,16 +19,11 @@ use std::sync::Arc;
 use crate::message::record::RecordView;
 use crate::message::{sysflag, tag};
 use crate::positions::{QueueKey, QueueOffset};
-use crate::store::derived::dispatch::{Derived, DispatchRequest};
-use crate::store::derived::files::DerivedFiles;
-use crate::store::derived::index::key_hashes::KeyHashes;
-use crate::store::derived::queue::consume_queue::{ConsumeQueue, weight_of};
-use crate::store::derived::queue::queues::Queues;
-use crate::store::derived::queue::unit::{UNIT_BYTES, Unit};
+use crate::store::derived::{
+    ConsumeQueue, Derived, DerivedFiles, DispatchRequest, KeyHashes, Queues, UNIT_BYTES, Unit, weight_of,
+};
 use crate::store::error::StoreError;
-use crate::store::log::dispatcher::LastRecord;
-use crate::store::log::scan::{Found, record_at};
-use crate::store::log::segments::Segments;
+use crate::store::log::{Found, LastRecord, Segments, record_at};
 
 use super::deleted_topics::DeletedTopics;
 use super::progress::RecoveryProgress;
@@ -51,7 +46,6 @@ pub(crate) enum ReplayBase {
     InDoubt,
 }
 
-/// Gives records of the log to the derived files.
 pub(crate) struct Replay<'a> {
     derived: &'a DerivedFiles,
     progress: &'a RecoveryProgress,
@@ -65,7 +59,6 @@ pub(crate) struct Replay<'a> {
     pub(crate) skips: HashSet<QueueKey>,
     /// Records out of turn that no other of their queue has followed yet.
     suspects: HashMap<QueueKey, Entry>,
-    /// Whether the index is filled.
     pub(crate) fills_index: bool,
     /// Bytes of damage that are not in the log any more.
     pub(crate) lost_bytes: u64,

@@ -9,15 +9,11 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::store::disk::region::{Cells, Region};
-use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::disk::{Cells, Disk, DiskFile, Open, Region};
 use crate::store::error::StoreError;
 
-/// Bytes before the slots.
 pub(crate) const HEADER_BYTES: usize = 40;
-/// Bytes of a slot.
 pub(crate) const SLOT_BYTES: usize = 4;
-/// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 20;
 
 /// Places of the header's fields.
@@ -41,7 +37,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Size of a file.
     pub(crate) fn file_bytes(self) -> usize {
         self.entry_at(self.entries)
     }
@@ -50,24 +45,18 @@ impl Shape {
         HEADER_BYTES + (hash.unsigned_abs() as usize % self.slots) * SLOT_BYTES
     }
 
-    /// Where the entry with this number stands.
     pub(crate) fn entry_at(self, number: usize) -> usize {
         HEADER_BYTES + self.slots * SLOT_BYTES + number * ENTRY_BYTES
     }
 }
 
-/// A key of a record.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
-    /// Its hash.
     pub(crate) hash: i32,
-    /// Position of the record.
     pub(crate) physical: u64,
-    /// When the record was stored.
     pub(crate) store_timestamp_ms: i64,
 }
 
-/// One index file, mapped.
 pub(crate) struct IndexFile {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
@@ -78,7 +67,6 @@ pub(crate) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Makes an empty file.
     pub(crate) fn create(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
         let file = disk.open(path, Open::Create).map_err(StoreError::io(path, "create"))?;
         file.resize(shape.file_bytes() as u64).map_err(StoreError::io(path, "extend"))?;
@@ -134,12 +122,10 @@ impl IndexFile {
         Ok(Self { path: path.to_owned(), file, region, cells, shape, is_dirty: false })
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it has changed since the last sync.
     pub(crate) fn is_dirty(&self) -> bool {
         self.is_dirty
     }
@@ -149,17 +135,14 @@ impl IndexFile {
         self.cells.load(COUNT).max(1)
     }
 
-    /// Whether no more entries fit.
     pub(crate) fn is_full(&self) -> bool {
         self.count() as usize >= self.shape.entries
     }
 
-    /// Store times of the first and the last entry.
     pub(crate) fn times(&self) -> (i64, i64) {
         (self.cells.load_long(BEGIN_TIMESTAMP), self.cells.load_long(END_TIMESTAMP))
     }
 
-    /// Position of the record of the last entry.
     pub(crate) fn end_physical(&self) -> u64 {
         self.cells.load_long(END_PHYSICAL) as u64
     }
@@ -238,7 +221,6 @@ impl IndexFile {
         }
     }
 
-    /// Makes everything in it durable.
     pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
         let whole = 0..self.region.len();
         self.file.sync_map(&self.region, whole).map_err(StoreError::io(&self.path, "sync"))?;

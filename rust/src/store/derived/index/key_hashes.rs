@@ -41,14 +41,12 @@ impl KeyHashes {
         hashes
     }
 
-    /// Adds a hash.
     pub(crate) fn push(&mut self, hash: i32) {
         if self.inline.try_push(hash).is_err() {
             self.more.push(hash);
         }
     }
 
-    /// The hashes in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = i32> + '_ {
         self.inline.iter().chain(&self.more).copied()
     }

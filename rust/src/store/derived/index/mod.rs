@@ -25,18 +25,14 @@ use super::dispatch::DispatchRequest;
 /// Keys that wait in memory; beyond, the dispatching thread inserts them itself.
 const PENDING_KEYS_MAX: usize = 1 << 18;
 
-/// What a lookup found.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Hits {
     /// Positions of records, newest first.
     pub(crate) physical: Vec<u64>,
-    /// Store time of the newest key in the index.
     pub(crate) last_timestamp_ms: i64,
-    /// Position of the newest record in the index.
     pub(crate) last_physical: u64,
 }
 
-/// All index files.
 pub(crate) struct Index {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -65,7 +61,6 @@ impl Index {
         Self { disk, dir, clock, shape, pending: Mutex::default(), files: Mutex::default() }
     }
 
-    /// Loads the files as they are.
     pub(crate) fn load(&self) -> Result<(), StoreError> {
         let mut files = self.files.lock();
         files.list.clear();

@@ -58,7 +58,6 @@ struct Tail {
 /// What came of adding units.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pushed {
-    /// Units that were added.
     pub(crate) count: u64,
     /// Units that are in memory alone now.
     pub(crate) unwritten: usize,
@@ -85,7 +84,6 @@ impl ConsumeQueue {
         }
     }
 
-    /// The same queue as one of a delay level.
     pub(crate) fn delayed_by(mut self, delay_ms: Option<u64>) -> Self {
         self.delay_ms = delay_ms;
         self

@@ -15,7 +15,6 @@ use super::unit::UNIT_BYTES;
 /// Units copied in one go: those of eight pulls as Java's consumers make them, in 5 KiB.
 const UNITS_MAX: usize = 256;
 
-/// A piece of a queue.
 #[derive(Default, Debug)]
 pub(crate) struct QueueFileCache {
     /// Serial of the queue.

@@ -13,8 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::store::disk::file_name::name_of;
-use crate::store::disk::{Disk, DiskFile, Open};
+use crate::store::disk::{Disk, DiskFile, Open, name_of};
 use crate::store::error::StoreError;
 
 use super::consume_queue::ConsumeQueue;
@@ -26,7 +25,6 @@ const OPEN_FILES_MAX: usize = 256;
 /// A file of a queue: the queue's serial and the file's first byte position.
 type FileKey = (u64, u64);
 
-/// Reads and writes units in the files of queues.
 pub(crate) struct QueueFiles {
     disk: Arc<dyn Disk>,
     root: PathBuf,
@@ -45,27 +43,22 @@ struct OpenFiles {
 }
 
 impl QueueFiles {
-    /// The files below `root`, of `file_bytes` each.
     pub(crate) fn new(disk: Arc<dyn Disk>, root: PathBuf, file_bytes: u64) -> Self {
         Self { disk, root, file_bytes, open: Mutex::default() }
     }
 
-    /// Size of a file.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// Units in a file.
     pub(crate) fn file_units(&self) -> u64 {
         self.file_bytes / UNIT_BYTES as u64
     }
 
-    /// Directory of all queues.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Directory of a queue.
     pub(crate) fn dir(&self, topic: &str, queue_id: u32) -> PathBuf {
         self.root.join(topic).join(queue_id.to_string())
     }
@@ -149,7 +142,6 @@ impl QueueFiles {
         self.disk.sync_dir(&dir).map_err(StoreError::io(&dir, "sync"))
     }
 
-    /// Whether a topic has files.
     pub(crate) fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
         let dir = self.root.join(topic);
         Ok(!self.disk.list(&dir).map_err(StoreError::io(&dir, "list"))?.is_empty())

@@ -45,7 +45,6 @@ struct Trimming {
     queues: Vec<Arc<ConsumeQueue>>,
 }
 
-/// All queues.
 pub(crate) struct Queues {
     files: QueueFiles,
     /// What the queues of the delay levels wait, from level 1 on.
@@ -76,12 +75,10 @@ impl Queues {
         }
     }
 
-    /// The files behind the queues.
     pub(crate) fn files(&self) -> &QueueFiles {
         &self.files
     }
 
-    /// The queue, if it exists.
     pub(crate) fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<ConsumeQueue>> {
         self.topics.read().get(topic)?.get(&queue_id).cloned()
     }
@@ -166,7 +163,6 @@ impl Queues {
         removed.into_values().collect()
     }
 
-    /// Whether a topic has a directory.
     pub(crate) fn has_files(&self, topic: &str) -> Result<bool, StoreError> {
         self.files.has_topic(topic)
     }

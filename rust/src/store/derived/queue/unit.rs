@@ -1,14 +1,11 @@
 //! Unit: an entry of a ConsumeQueue, 20 bytes that point into the log.
 
-/// Bytes of a unit on disk.
 pub(crate) const UNIT_BYTES: usize = 20;
 
 /// One entry of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
-    /// Position of the record.
     pub(crate) physical: u64,
-    /// Size of the record in bytes.
     pub(crate) size: u32,
     /// Hash of its tag, or for delayed messages the time of delivery.
     pub(crate) tags_code: i64,
@@ -29,7 +26,6 @@ impl Unit {
         self.size == 1
     }
 
-    /// The unit's bytes.
     pub(crate) fn encode(&self) -> [u8; UNIT_BYTES] {
         let mut bytes = [0; UNIT_BYTES];
         let (physical, rest) = bytes.split_at_mut(8);
@@ -55,7 +51,6 @@ impl Unit {
         self.physical < 1 << 63 && self.size > 0 && self.size <= i32::MAX as u32
     }
 
-    /// Position after the record.
     pub(crate) fn end(&self) -> u64 {
         self.physical + u64::from(self.size)
     }

@@ -91,7 +91,6 @@ pub(super) enum Contents {
     Mapped(Region),
 }
 
-/// Everything at one moment.
 pub(super) struct DiskImage {
     pub(super) durable_names: Names,
     pub(super) changes: Vec<Change>,
