@@ -11,7 +11,7 @@ use rmqpy::message::id::OffsetMessageId;
 use rmqpy::message::record::{RecordFields, RecordView, Stamp};
 use rmqpy::message::tag::{self, TagFilter};
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
-use rmqpy::remoting::codes::{flag, response};
+use rmqpy::remoting::codes::{flag, request, response};
 use rmqpy::remoting::frame::{Encoding, FrameLimits, split};
 use rmqpy::remoting::header::{Header, HeaderWriter};
 
@@ -19,7 +19,7 @@ const PROPERTIES: &str = "KEYS\u{1}key1 key2\u{2}UNIQ_KEY\u{1}FD0000000000000000
 
 fn send_frame(encoding: Encoding) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = HeaderWriter::begin(&mut out, encoding, 310, 7, 0, None);
+    let mut writer = HeaderWriter::begin(&mut out, encoding, request::SEND_MESSAGE_V2, 7, 0, None);
     writer.ext("a", "group").ext("b", "T1").ext("c", "TBW102").ext("d", "4").ext("e", "0").ext("f", "0");
     writer.ext_i64("g", 1_795_257_454_301).ext("h", "0").ext("i", PROPERTIES);
     writer.ext("j", "0").ext_bool("k", false).ext_bool("m", false).ext("n", "broker-a");

@@ -12,7 +12,7 @@ use rmqpy::message::id::OffsetMessageId;
 use rmqpy::message::record::{RecordFields, RecordView, Stamp};
 use rmqpy::message::{properties, sysflag, tag};
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
-use rmqpy::remoting::codes::{flag, response};
+use rmqpy::remoting::codes::{flag, request, response};
 use rmqpy::remoting::frame::{self, Encoding, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
 
@@ -49,7 +49,7 @@ static ALLOCATOR: Counting = Counting;
 /// A send as clients make it, in either encoding.
 fn send_frame(encoding: Encoding) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = HeaderWriter::begin(&mut out, encoding, 310, 7, 0, None);
+    let mut writer = HeaderWriter::begin(&mut out, encoding, request::SEND_MESSAGE_V2, 7, 0, None);
     writer.ext("a", "group").ext("b", "T1").ext("c", "TBW102").ext("d", "4").ext("e", "0").ext("f", "0");
     writer.ext_i64("g", 1_795_257_454_301).ext("h", "0");
     writer.ext(

@@ -11,7 +11,7 @@ use rmqpy::message::id::OffsetMessageId;
 use rmqpy::message::record::{self, MAGIC_V1, MAGIC_V2, RecordFields, RecordView, Scanned, Stamp};
 use rmqpy::message::{properties, sysflag, tag};
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
-use rmqpy::remoting::codes::{VERSION, language, response};
+use rmqpy::remoting::codes::{VERSION, language, request, response};
 use rmqpy::remoting::frame::{self, Encoding, Frame, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
 use serde_json::Value;
@@ -102,7 +102,10 @@ fn every_captured_header_of_our_version_is_written_back_byte_for_byte() {
 fn a_captured_binary_send_reads_like_its_json_twin() {
     let send = golden("310_send_v2_binary", "request");
     let (header, body) = whole(&send);
-    assert_eq!((header.code, header.language, header.version), (310, language::JAVA, VERSION));
+    assert_eq!(
+        (header.code, header.language, header.version),
+        (request::SEND_MESSAGE_V2, language::JAVA, VERSION)
+    );
     assert_eq!((header.opaque, header.flag, header.remark()), (70_595, 0, None));
     assert_eq!(header.get("b"), Some("T1"));
     assert_eq!(header.get("i"), Some("TAGS\u{1}TagB\u{2}"));

@@ -12,10 +12,11 @@ use echo::{Peer, request};
 use rmqpy::clock::{ManualClock, SharedClock, SystemClock};
 use rmqpy::dataplane::data_plane::DataPlane;
 use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX, Upcall};
+use rmqpy::remoting::codes::request::HEART_BEAT;
+use rmqpy::remoting::codes::response::SYSTEM_BUSY;
 use rmqpy::remoting::{Server, ServerOptions};
 
 const COLD: i32 = 999_999;
-const HEART_BEAT: i32 = 34;
 
 fn serve() -> (Server<DataPlane>, Arc<DataPlane>, SocketAddr) {
     serve_by(SystemClock::shared())
@@ -113,7 +114,7 @@ fn what_waited_longer_than_anybody_waits_for_it_is_refused_and_the_rest_is_serve
     assert_eq!(taken.iter().map(|upcall| upcall.code).collect::<Vec<_>>(), [HEART_BEAT]);
     for opaque in (0..share).filter(|opaque| *opaque != 1) {
         let answer = peer.answer().unwrap();
-        assert_eq!((answer.opaque, answer.code), (opaque, 2));
+        assert_eq!((answer.opaque, answer.code), (opaque, SYSTEM_BUSY));
         let remark = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
                       period in queue: 5001ms, size of queue: 0";
         assert_eq!(answer.remark.as_deref(), Some(remark));

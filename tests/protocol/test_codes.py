@@ -36,14 +36,14 @@ def rust_constants(module: str) -> dict[str, int]:
     body = source.split(f"pub mod {module} {{")[1].split("\n}")[0]
     return {
         name: int(number.replace("_", ""))
-        for name, number in re.findall(r"pub const (\w+): i32 = ([\d_]+);", body)
+        for name, number in re.findall(r"pub(?:\(crate\))? const (\w+): i32 = ([\d_]+);", body)
     }
 
 
 @pytest.mark.parametrize(("module", "table"), [("request", RequestCode), ("response", ResponseCode)])
 def test_rust_gives_a_code_the_same_name(module: str, table: type[RequestCode] | type[ResponseCode]) -> None:
     named = rust_constants(module)
-    assert len(named) > 10
+    assert len(named) >= 10
     assert {name: table[name].value for name in named} == named
 
 

@@ -142,6 +142,8 @@ impl LatencyBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::remoting::codes::request::SEND_MESSAGE_V2;
+    use crate::remoting::codes::response::TOPIC_NOT_EXIST;
     use crate::remoting::frame::Encoding;
 
     fn context(code: i32) -> RequestContext {
@@ -173,14 +175,14 @@ mod tests {
         let all = Latencies::default();
         let mut latency = LatencyBuffer { began: Duration::from_millis(10), ..LatencyBuffer::default() };
         for _ in 0..3 {
-            latency.note(context(310), 0);
+            latency.note(context(SEND_MESSAGE_V2), 0);
         }
-        latency.note(context(310), 17);
-        latency.note(RequestContext { is_oneway: true, ..context(310) }, 0);
+        latency.note(context(SEND_MESSAGE_V2), TOPIC_NOT_EXIST);
+        latency.note(RequestContext { is_oneway: true, ..context(SEND_MESSAGE_V2) }, 0);
         latency.settle(&all, Duration::from_millis(12));
         assert!(latency.is_empty());
         latency.settle(&all, Duration::from_millis(99));
-        assert_eq!(totals(&all), [(310, 0, 3), (310, 17, 1)]);
+        assert_eq!(totals(&all), [(SEND_MESSAGE_V2, 0, 3), (SEND_MESSAGE_V2, TOPIC_NOT_EXIST, 1)]);
         let (_, first) = &all.read()[0];
         assert_eq!(first.read(), (vec![0, 3, 0, 0, 0, 0, 0, 0, 0, 0], 6_000));
     }

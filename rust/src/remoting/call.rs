@@ -78,10 +78,10 @@ pub enum Linger {
 
 /// A request that awaits its reply.
 pub(super) struct Call {
-    pub linger: Linger,
-    pub deadline: Instant,
-    pub timeout: Duration,
-    pub done: Done,
+    pub(super) linger: Linger,
+    pub(super) deadline: Instant,
+    pub(super) timeout: Duration,
+    pub(super) done: Done,
 }
 
 /// Runs a callback; its panic is reported by the panic hook and is not the connection's.

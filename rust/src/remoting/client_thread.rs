@@ -37,22 +37,22 @@ pub(super) type Pool = RwLock<HashMap<Arc<str>, Arc<Peer>>>;
 
 /// What the connections of a client share.
 pub(super) struct ClientThread {
-    pub options: ClientOptions,
-    pub requests: Arc<dyn Requests>,
-    pub large_frames: LargeFrames,
-    pub pool: Arc<Pool>,
-    pub connections: Cell<usize>,
-    pub deadline: Cell<Option<Instant>>,
-    pub emptied: Notify,
+    pub(super) options: ClientOptions,
+    pub(super) requests: Arc<dyn Requests>,
+    pub(super) large_frames: LargeFrames,
+    pub(super) pool: Arc<Pool>,
+    pub(super) connections: Cell<usize>,
+    pub(super) deadline: Cell<Option<Instant>>,
+    pub(super) emptied: Notify,
 }
 
 impl ClientThread {
     /// Whether a connection must end because the client stops.
-    pub fn must_end(&self, is_settled: bool) -> bool {
+    pub(super) fn must_end(&self, is_settled: bool) -> bool {
         self.deadline.get().is_some_and(|deadline| is_settled || deadline <= Instant::now())
     }
 
-    pub fn forget(&self, peer: &Arc<Peer>) {
+    pub(super) fn forget(&self, peer: &Arc<Peer>) {
         let mut pool = self.pool.write();
         // Its successor may be there already.
         if pool.get(peer.address()).is_some_and(|known| Arc::ptr_eq(known, peer)) {
@@ -60,11 +60,11 @@ impl ClientThread {
         }
     }
 
-    pub fn wake_all(&self) {
+    pub(super) fn wake_all(&self) {
         self.pool.read().values().for_each(|peer| peer.wake());
     }
 
-    pub async fn is_empty(&self) {
+    pub(super) async fn is_empty(&self) {
         while self.connections.get() > 0 {
             self.emptied.notified().await;
         }

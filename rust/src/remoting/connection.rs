@@ -58,7 +58,7 @@ struct WorkBudget {
 
 impl<S: Service> Connection<S> {
     /// Opens the session; `None` when the service panicked.
-    pub fn open(
+    pub(super) fn open(
         thread: Rc<IoThread<S>>,
         link: Arc<Link<S::Event>>,
         tracker: Rc<IdleTracker>,
@@ -82,7 +82,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// Serves until something ends it, and says what.
-    pub async fn run(mut self) -> Close {
+    pub(super) async fn run(mut self) -> Close {
         let why = loop {
             match poll_fn(|cx| self.poll_turn(cx)).await {
                 Ok(()) => tokio::task::yield_now().await,

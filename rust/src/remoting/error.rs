@@ -71,7 +71,7 @@ pub enum HeaderError {
     /// More extension fields than [`super::header::EXT_FIELDS_MAX`].
     #[error("header has more extension fields than any client sends")]
     TooManyFields,
-    /// Nested deeper than [`super::header::DEPTH_MAX`].
+    /// Nested deeper than the reader follows.
     #[error("header is nested too deeply at byte {at}")]
     TooDeep {
         /// Where the nesting passes the bound.
@@ -81,16 +81,11 @@ pub enum HeaderError {
 
 /// An extension field that a request needs and does not have as it should. The request is refused, nothing more.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum FieldError {
+pub(crate) enum FieldError {
     /// There is none of this name.
     #[error("header field {0} is missing")]
     Missing(&'static str),
     /// Its value is no number of the kind that is meant.
     #[error("header field {name} is not a number: {text:?}")]
-    NotANumber {
-        /// Its name.
-        name: Box<str>,
-        /// Its value.
-        text: Box<str>,
-    },
+    NotANumber { name: Box<str>, text: Box<str> },
 }

@@ -37,8 +37,7 @@ impl Encoding {
     }
 
     /// The byte that announces this encoding.
-    #[must_use]
-    pub const fn byte(self) -> u8 {
+    pub(super) const fn byte(self) -> u8 {
         match self {
             Self::Json => 0,
             Self::Binary => 1,

@@ -6,7 +6,7 @@
 //! Reading is as lenient as the Java clients are used to: any case of the fixed names, numbers as text and text as
 //! numbers, single quotes, comments, unknown fields. Writing is strict: exact names, every extension value a string.
 //!
-//! Invariant: no input makes a decoder panic, recurse deeper than [`DEPTH_MAX`] or keep more than
+//! Invariant: no input makes a decoder panic, recurse deeper than `scanner::DEPTH_MAX` or keep more than
 //! [`EXT_FIELDS_MAX`] fields. Threads: each connection owns its `Header` on its own I/O thread.
 
 mod binary;
@@ -19,6 +19,7 @@ mod swar;
 mod tests;
 mod writer;
 
-pub use fields::{EXT_FIELDS_MAX, Header, number};
-pub use scanner::DEPTH_MAX;
-pub use writer::{ExtBlock, HeaderWriter};
+pub(crate) use fields::number;
+pub use fields::{EXT_FIELDS_MAX, Header};
+pub(crate) use writer::ExtBlock;
+pub use writer::HeaderWriter;

@@ -30,7 +30,7 @@ pub(super) struct Timeouts {
 }
 
 impl Timeouts {
-    pub fn new(options: &ServerOptions) -> Self {
+    pub(super) fn new(options: &ServerOptions) -> Self {
         let interval = options.sweep_interval();
         // One more than fits: the tick in which something happened was not a whole one.
         let ticks = |of: Duration| {
@@ -63,7 +63,7 @@ pub(super) struct IdleTracker {
 }
 
 impl IdleTracker {
-    pub fn new(tick: u32) -> Self {
+    pub(super) fn new(tick: u32) -> Self {
         Self {
             opened: tick,
             moved: Cell::new(tick),
@@ -76,46 +76,43 @@ impl IdleTracker {
         }
     }
 
-    /// Bytes came.
-    pub fn received(&self, count: usize, tick: u32) {
+    pub(super) fn received(&self, count: usize, tick: u32) {
         self.moved.set(tick);
         self.received_bytes.set(self.received_bytes.get() + count as u64);
     }
 
-    /// Bytes left.
-    pub fn sent(&self, tick: u32) {
+    pub(super) fn sent(&self, tick: u32) {
         self.moved.set(tick);
     }
 
-    /// Whole frames came.
-    pub fn frames_received(&self) {
+    pub(super) fn frames_received(&self) {
         self.has_received_frame.set(true);
         self.measured_since.set(None);
     }
 
     /// The connection goes to sleep in this state.
-    pub fn sleeps(&self, is_open: bool, is_oversized: bool) {
+    pub(super) fn sleeps(&self, is_open: bool, is_oversized: bool) {
         self.is_open.set(is_open);
         self.is_oversized.set(is_oversized);
     }
 
     /// Whether nothing moved since the sweep before.
-    pub fn is_calm(&self, tick: u32) -> bool {
+    pub(super) fn is_calm(&self, tick: u32) -> bool {
         self.moved.get() < tick.saturating_sub(1)
     }
 
     /// What the sweep decided, once.
-    pub fn take_action(&self) -> Option<IdleAction> {
+    pub(super) fn take_action(&self) -> Option<IdleAction> {
         self.action.take()
     }
 
     /// Leaves an action to the connection, which the caller wakes.
-    pub fn set_action(&self, action: IdleAction) {
+    pub(super) fn set_action(&self, action: IdleAction) {
         self.action.set(Some(action));
     }
 
     /// What is to be done about this connection at `tick`.
-    pub fn check(&self, tick: u32, timeouts: &Timeouts) -> Option<IdleAction> {
+    pub(super) fn check(&self, tick: u32, timeouts: &Timeouts) -> Option<IdleAction> {
         let since = |then: u32| tick.saturating_sub(then);
         if since(self.moved.get()) > timeouts.idle {
             return Some(IdleAction::Close(Close::Idle));

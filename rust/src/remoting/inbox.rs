@@ -74,7 +74,7 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub fn new(limits: FrameLimits, large: LargeFrames) -> Self {
+    pub(super) fn new(limits: FrameLimits, large: LargeFrames) -> Self {
         Self {
             buffer: Buffer::new(INBOX_BYTES_IDLE),
             start: 0,
@@ -90,24 +90,24 @@ impl Inbox {
     }
 
     /// Whether the first bytes of a frame wait for the rest.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.start < self.end
     }
 
     /// Whether the open frame waits for memory, not for its sender.
-    pub fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
     /// Whether `settle` could give something back.
-    pub fn is_oversized(&self) -> bool {
+    pub(super) fn is_oversized(&self) -> bool {
         self.buffer.len() > INBOX_BYTES_IDLE
     }
 
     /// Reads once, as much as there is and fits; 0 is the end of the stream.
     ///
     /// Call it when `frames` has nothing complete left; what it returned was handled.
-    pub fn poll_read<R: AsyncRead + Unpin>(
+    pub(super) fn poll_read<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut R,
@@ -126,7 +126,7 @@ impl Inbox {
 
     /// The complete frames at the front, at most a burst. With fewer than a burst, more bytes are needed for the
     /// next one. `handled` says how far they went.
-    pub fn frames<'a>(&'a self, into: &mut ArrayVec<Frame<'a>, BURST_FRAMES_MAX>) -> Extent {
+    pub(super) fn frames<'a>(&'a self, into: &mut ArrayVec<Frame<'a>, BURST_FRAMES_MAX>) -> Extent {
         let mut extent = Extent::default();
         while !into.is_full() {
             let rest = self.buffer.get(self.start + extent.bytes..self.end).unwrap_or_default();
@@ -152,7 +152,7 @@ impl Inbox {
     }
 
     /// Forgets the frames that were handled.
-    pub fn handled(&mut self, extent: Extent) {
+    pub(super) fn handled(&mut self, extent: Extent) {
         self.start += extent.bytes;
         self.open_bytes = extent.open_bytes;
         debug_assert!(self.start <= self.end, "handled what was not read");
@@ -168,7 +168,7 @@ impl Inbox {
     }
 
     /// Gives back what was not used since the last call, all but the size of an idle buffer.
-    pub fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let held = self.end - self.start;
         let used = std::mem::replace(&mut self.peak, held).max(held);
         let wanted = used.next_power_of_two().clamp(INBOX_BYTES_IDLE, self.buffer.len());
@@ -181,7 +181,7 @@ impl Inbox {
     }
 
     /// Reads and forgets, until the end of the stream.
-    pub fn poll_discard<R: AsyncRead + Unpin>(
+    pub(super) fn poll_discard<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut R,
@@ -241,7 +241,7 @@ pub(super) struct Extent {
     /// Its size; 0 while unknown.
     open_bytes: usize,
     /// Why it will never be one. Those before it are whole and were sent first, so they are handled first.
-    pub error: Option<FrameError>,
+    pub(super) error: Option<FrameError>,
 }
 
 /// Size of the incomplete frame at the front of `bytes`; 0 when even its length is incomplete.

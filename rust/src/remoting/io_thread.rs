@@ -34,62 +34,61 @@ pub(super) enum ThreadCommand {
 
 /// An accepted connection on its way to its thread.
 pub(super) struct Arrival {
-    pub stream: std::net::TcpStream,
-    pub peer: SocketAddr,
-    pub local: SocketAddr,
-    pub is_vip: bool,
-    pub permit: Permit,
+    pub(super) stream: std::net::TcpStream,
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) is_vip: bool,
+    pub(super) permit: Permit,
 }
 
 /// What the connections of one thread share.
 pub(super) struct IoThread<S: Service> {
-    pub service: Arc<S>,
-    pub options: ServerOptions,
-    pub shared: Arc<Shared<S::Event>>,
+    pub(super) service: Arc<S>,
+    pub(super) options: ServerOptions,
+    pub(super) shared: Arc<Shared<S::Event>>,
     /// One sender for each I/O thread, this one's included.
-    pub threads: Vec<UnboundedSender<ThreadCommand>>,
-    pub connections: RefCell<HashMap<LinkId, ConnectionEntry<S::Event>>>,
-    pub acceptors: RefCell<Vec<AbortHandle>>,
-    pub tick: Cell<u32>,
-    pub deadline: Cell<Option<Instant>>,
-    pub emptied: Notify,
+    pub(super) threads: Vec<UnboundedSender<ThreadCommand>>,
+    pub(super) connections: RefCell<HashMap<LinkId, ConnectionEntry<S::Event>>>,
+    pub(super) acceptors: RefCell<Vec<AbortHandle>>,
+    pub(super) tick: Cell<u32>,
+    pub(super) deadline: Cell<Option<Instant>>,
+    pub(super) emptied: Notify,
 }
 
 /// A connection as the sweep sees it.
 pub(super) struct ConnectionEntry<E> {
-    pub link: Arc<Link<E>>,
-    pub tracker: Rc<IdleTracker>,
+    pub(super) link: Arc<Link<E>>,
+    pub(super) tracker: Rc<IdleTracker>,
 }
 
 impl<S: Service> IoThread<S> {
-    /// Number of sweeps so far.
-    pub fn tick(&self) -> u32 {
+    pub(super) fn tick(&self) -> u32 {
         self.tick.get()
     }
 
     /// Whether no new frames are to be read.
-    pub fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.deadline.get().is_some()
     }
 
     /// When a stopping thread ends, whatever is pending.
-    pub fn deadline(&self) -> Instant {
+    pub(super) fn deadline(&self) -> Instant {
         self.deadline.get().unwrap_or_else(Instant::now)
     }
 
     /// Whether a connection with so much to write must read no more.
-    pub fn is_congested(&self, pending: usize) -> bool {
+    pub(super) fn is_congested(&self, pending: usize) -> bool {
         pending > self.options.outbox_bytes_max
             || self.shared.pending_bytes() > self.options.outboxes_bytes_max
     }
 
-    pub async fn is_empty(&self) {
+    pub(super) async fn is_empty(&self) {
         while !self.connections.borrow().is_empty() {
             self.emptied.notified().await;
         }
     }
 
-    pub fn for_each(&self, act: impl Fn(&ConnectionEntry<S::Event>)) {
+    pub(super) fn for_each(&self, act: impl Fn(&ConnectionEntry<S::Event>)) {
         self.connections.borrow().values().for_each(act);
     }
 }

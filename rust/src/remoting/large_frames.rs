@@ -14,24 +14,24 @@ pub(super) const PAGE_BYTES: usize = 4 << 10;
 /// Memory for frames that no ordinary buffer holds; first come, first served.
 #[derive(Debug, Clone)]
 pub(super) struct LargeFrames {
-    pub pages: Arc<Semaphore>,
+    pub(super) pages: Arc<Semaphore>,
     pages_max: usize,
 }
 
 impl LargeFrames {
     /// At least one frame of the largest size always fits.
-    pub fn new(bytes_max: usize, limits: &FrameLimits) -> Self {
+    pub(super) fn new(bytes_max: usize, limits: &FrameLimits) -> Self {
         let pages_max =
             bytes_max.max(limits.frame_bytes_max).div_ceil(PAGE_BYTES).min(Semaphore::MAX_PERMITS);
         Self { pages: Arc::new(Semaphore::new(pages_max)), pages_max }
     }
 
     /// Whether a frame may soon have to wait.
-    pub fn is_scarce(&self) -> bool {
+    pub(super) fn is_scarce(&self) -> bool {
         self.pages.available_permits() < self.pages_max / 2
     }
 
-    pub fn reserve(&self, bytes: usize) -> Reservation {
+    pub(super) fn reserve(&self, bytes: usize) -> Reservation {
         let pages = u32::try_from(bytes.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
         Box::pin(Arc::clone(&self.pages).acquire_many_owned(pages))
     }

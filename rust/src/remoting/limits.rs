@@ -78,8 +78,7 @@ impl Default for ServerOptions {
 
 impl ServerOptions {
     /// How many I/O threads these options mean on this machine.
-    #[must_use]
-    pub fn io_threads(&self) -> usize {
+    pub(super) fn io_threads(&self) -> usize {
         match self.io_threads {
             0 => std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).clamp(1, 4)),
             asked => asked,

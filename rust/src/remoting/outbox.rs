@@ -39,8 +39,7 @@ struct SharedChunk {
 
 impl Outbox {
     /// An empty one; allocates when first used.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::default()
     }
 
@@ -60,14 +59,11 @@ impl Outbox {
     }
 
     /// How many bytes wait to be written.
-    #[must_use]
-    pub fn pending_bytes(&self) -> usize {
+    pub(super) fn pending_bytes(&self) -> usize {
         self.text.len().saturating_sub(self.text_written) + self.chunk_bytes
     }
 
-    /// Whether nothing waits.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.pending_bytes() == 0
     }
 

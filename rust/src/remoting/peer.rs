@@ -53,7 +53,6 @@ struct State {
     local: Option<SocketAddr>,
     /// The connection, for callers that write themselves.
     socket: Option<TcpStream>,
-    is_closing: bool,
     ended: Option<CallError>,
     task: Option<Waker>,
 }
@@ -72,7 +71,6 @@ impl Peer {
             earliest: None,
             local: None,
             socket: None,
-            is_closing: false,
             ended: None,
             task: None,
         };
@@ -80,7 +78,7 @@ impl Peer {
     }
 
     /// `host:port`, as it was asked for.
-    pub fn address(&self) -> &Arc<str> {
+    pub(crate) fn address(&self) -> &Arc<str> {
         &self.address
     }
 
@@ -166,15 +164,6 @@ impl Peer {
         Ok(())
     }
 
-    /// Ends the connection; calls in flight fail as disconnected.
-    pub fn close(&self) {
-        let mut state = self.state.lock();
-        state.is_closing = true;
-        let task = state.task.clone();
-        drop(state);
-        wake(task);
-    }
-
     /// Appends a frame; whether nothing waited before.
     fn push(
         &self,
@@ -219,7 +208,7 @@ impl Peer {
         }
         let has_written = state.writing == 0 && state.sealed == 0;
         let is_settled = state.calls.is_empty() && has_written;
-        PeerStatus { earliest: state.earliest, is_closing: state.is_closing, is_settled }
+        PeerStatus { earliest: state.earliest, is_settled }
     }
 
     /// Exchanges what was written, all of it, for what was queued meanwhile.
@@ -283,10 +272,9 @@ impl Peer {
 
 /// See `Peer::register`.
 pub(super) struct PeerStatus {
-    pub earliest: Option<Instant>,
-    pub is_closing: bool,
+    pub(super) earliest: Option<Instant>,
     /// Nothing to write, and no call waits for a reply.
-    pub is_settled: bool,
+    pub(super) is_settled: bool,
 }
 
 impl State {

@@ -125,14 +125,11 @@ impl PeerTask {
     }
 
     /// Makes sure of being woken by callers and by the alarm, and fails calls that are late. True when maintenance
-    /// is due; an error when the connection is ended from here.
+    /// is due; an error when the client stops.
     fn poll_status(&mut self, cx: &mut Context<'_>) -> Result<bool, CallError> {
         let status = self.peer.register(cx.waker());
         if self.thread.must_end(status.is_settled) {
             return Err(CallError::Stopped);
-        }
-        if status.is_closing {
-            return Err(self.lost("closed here"));
         }
         if let Some(earliest) = status.earliest.filter(|earliest| *earliest < self.alarm.deadline()) {
             self.alarm.as_mut().reset(earliest);

@@ -21,7 +21,7 @@ pub(super) struct Shared<E> {
     events_max: usize,
     limits: Arc<AdmissionLimits>,
     pending_bytes: AtomicUsize,
-    pub large_frames: LargeFrames,
+    pub(super) large_frames: LargeFrames,
     ended: Ended,
 }
 
@@ -65,7 +65,7 @@ pub struct ServerStatistics {
     /// Connections closed as they came, because there were too many.
     pub refused: u64,
     /// Connections that their peer closed.
-    pub closed_by_peer: u64,
+    pub(super) closed_by_peer: u64,
     /// Connections closed because what came was no frame, or no header, or broke another rule.
     pub closed_broken: u64,
     /// Connections closed after silence.
@@ -79,7 +79,7 @@ pub struct ServerStatistics {
 }
 
 impl<E: Send + 'static> Shared<E> {
-    pub fn new(options: &ServerOptions) -> Self {
+    pub(super) fn new(options: &ServerOptions) -> Self {
         let limits = AdmissionLimits {
             connections_max: options.connections_max,
             connections_per_address_max: options.connections_per_address_max,
@@ -99,7 +99,7 @@ impl<E: Send + 'static> Shared<E> {
     }
 
     /// A place for a connection from this address, if there is one.
-    pub fn admit(&self, address: IpAddr) -> Option<Permit> {
+    pub(super) fn admit(&self, address: IpAddr) -> Option<Permit> {
         let limits = &self.limits;
         let mut connected = limits.connected.lock();
         let from_address = connected.by_address.get(&address).copied().unwrap_or(0);
@@ -114,19 +114,19 @@ impl<E: Send + 'static> Shared<E> {
     }
 
     /// A new connection's handle, to be found from now on.
-    pub fn link(&self, peer: SocketAddr, local: SocketAddr, is_vip: bool) -> Arc<Link<E>> {
+    pub(super) fn link(&self, peer: SocketAddr, local: SocketAddr, is_vip: bool) -> Arc<Link<E>> {
         let id = LinkId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
         let link = Arc::new(Link::new(id, peer, local, is_vip, self.events_max));
         self.links.write().insert(id, Arc::clone(&link));
         link
     }
 
-    pub fn find(&self, id: LinkId) -> Option<Arc<Link<E>>> {
+    pub(super) fn find(&self, id: LinkId) -> Option<Arc<Link<E>>> {
         self.links.read().get(&id).cloned()
     }
 
     /// The connection ended.
-    pub fn forget(&self, id: LinkId, why: Close) {
+    pub(super) fn forget(&self, id: LinkId, why: Close) {
         let counter = match why {
             Close::Peer => Some(&self.ended.by_peer),
             Close::Frame(_) | Close::Header(_) | Close::Protocol(_) => Some(&self.ended.broken),
@@ -145,11 +145,11 @@ impl<E: Send + 'static> Shared<E> {
     }
 
     /// What waits in all outboxes together. A hint: each connection adds its part when it falls behind.
-    pub fn pending_bytes(&self) -> usize {
+    pub(super) fn pending_bytes(&self) -> usize {
         self.pending_bytes.load(Ordering::Relaxed)
     }
 
-    pub fn count_pending(&self, before: usize, now: usize) {
+    pub(super) fn count_pending(&self, before: usize, now: usize) {
         if now >= before {
             self.pending_bytes.fetch_add(now - before, Ordering::Relaxed);
         } else {
@@ -157,7 +157,7 @@ impl<E: Send + 'static> Shared<E> {
         }
     }
 
-    pub fn statistics(&self) -> ServerStatistics {
+    pub(super) fn statistics(&self) -> ServerStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ServerStatistics {
             connections: self.limits.connected.lock().count,

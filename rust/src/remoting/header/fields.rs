@@ -32,8 +32,8 @@ pub struct Header {
 
 #[derive(Clone, Debug)]
 pub(super) struct Field {
-    pub name: Range<u32>,
-    pub value: Range<u32>,
+    pub(super) name: Range<u32>,
+    pub(super) value: Range<u32>,
 }
 
 impl Header {
@@ -103,6 +103,6 @@ pub(super) const fn range(span: &Range<u32>) -> Range<usize> {
 }
 
 /// The value of the extension field `name` as a number.
-pub fn number<N: FromStr>(name: &str, text: &str) -> Result<N, FieldError> {
+pub(crate) fn number<N: FromStr>(name: &str, text: &str) -> Result<N, FieldError> {
     text.parse().map_err(|_| FieldError::NotANumber { name: name.into(), text: text.into() })
 }

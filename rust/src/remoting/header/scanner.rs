@@ -6,16 +6,16 @@ use super::swar;
 use crate::remoting::error::HeaderError;
 
 /// How deep JSON may nest; what clients send is two deep, the rest is for fields we skip.
-pub const DEPTH_MAX: usize = 8;
+pub(super) const DEPTH_MAX: usize = 8;
 
 pub(super) struct Scanner<'a> {
-    pub bytes: &'a mut [u8],
-    pub at: usize,
+    pub(super) bytes: &'a mut [u8],
+    pub(super) at: usize,
 }
 
 impl Scanner<'_> {
     /// Steps into an object; whether it has members.
-    pub fn begin(&mut self) -> Result<bool, HeaderError> {
+    pub(super) fn begin(&mut self) -> Result<bool, HeaderError> {
         self.blank()?;
         self.expect(b'{')?;
         self.blank()?;
@@ -26,7 +26,7 @@ impl Scanner<'_> {
 
     /// The name of the member that begins here, and the way to its value.
     #[inline(always)]
-    pub fn name(&mut self) -> Result<Range<usize>, HeaderError> {
+    pub(super) fn name(&mut self) -> Result<Range<usize>, HeaderError> {
         let name = match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.string(quote)?,
             // Releases before 5.5 take bare names too.
@@ -40,7 +40,7 @@ impl Scanner<'_> {
 
     /// Steps over what stands behind a member; whether it is followed by another.
     #[inline(always)]
-    pub fn goes_on(&mut self) -> Result<bool, HeaderError> {
+    pub(super) fn goes_on(&mut self) -> Result<bool, HeaderError> {
         if let Some([b',', b'"', ..]) = self.bytes.get(self.at..) {
             self.at += 1;
             return Ok(true);
@@ -55,7 +55,7 @@ impl Scanner<'_> {
 
     /// Takes a member of the shape that nearly all have, `"name":"value"` without blanks or escapes.
     #[inline(always)]
-    pub fn plain_member(&mut self) -> Option<(Range<usize>, Range<usize>)> {
+    pub(super) fn plain_member(&mut self) -> Option<(Range<usize>, Range<usize>)> {
         let [b'"', rest @ ..] = self.bytes.get(self.at..)? else { return None };
         let name = self.at + 1..self.at + 1 + swar::find_quote(rest, b'"')?;
         let [b'"', b':', b'"', rest @ ..] = self.bytes.get(name.end..)? else { return None };
@@ -70,7 +70,7 @@ impl Scanner<'_> {
     /// A value as text: strings unescaped, numbers and booleans as they stand, `null` as `None`. C++ writes numbers
     /// where strings belong. An object or a list stays JSON text. Inlined like `string`.
     #[inline(always)]
-    pub fn text(&mut self) -> Result<Option<Range<usize>>, HeaderError> {
+    pub(super) fn text(&mut self) -> Result<Option<Range<usize>>, HeaderError> {
         match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.string(quote).map(Some),
             Some(b'{' | b'[') => {
@@ -91,7 +91,7 @@ impl Scanner<'_> {
 
     /// A number of up to nine digits, written as such, with another member or the end behind it.
     #[inline(always)]
-    pub fn plain_number(&mut self) -> Option<i32> {
+    pub(super) fn plain_number(&mut self) -> Option<i32> {
         let mut number = 0;
         for (length, byte) in self.bytes.get(self.at..)?.iter().take(10).enumerate() {
             match byte {
@@ -107,7 +107,7 @@ impl Scanner<'_> {
     }
 
     /// Steps over any value. `depth` counts the brackets around it.
-    pub fn skip(&mut self, depth: usize) -> Result<(), HeaderError> {
+    pub(super) fn skip(&mut self, depth: usize) -> Result<(), HeaderError> {
         match self.peek() {
             Some(quote @ (b'"' | b'\'')) => self.skip_string(quote),
             Some(open @ (b'{' | b'[')) => {
@@ -239,7 +239,7 @@ impl Scanner<'_> {
     }
 
     /// A run of bytes without quotes: a bare name, a number, a literal.
-    pub fn bare(&mut self) -> Result<Range<usize>, HeaderError> {
+    pub(super) fn bare(&mut self) -> Result<Range<usize>, HeaderError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let is_bare =
             |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-' | b'+' | b'.');
@@ -253,7 +253,7 @@ impl Scanner<'_> {
     }
 
     /// Steps over white space and comments.
-    pub fn blank(&mut self) -> Result<(), HeaderError> {
+    pub(super) fn blank(&mut self) -> Result<(), HeaderError> {
         loop {
             match self.peek() {
                 Some(b' ' | b'\t' | b'\r' | b'\n') => self.at += 1,
@@ -282,11 +282,11 @@ impl Scanner<'_> {
         if self.next()? == byte { Ok(()) } else { Err(HeaderError::Syntax { at }) }
     }
 
-    pub fn cut(&self, range: Range<usize>) -> &[u8] {
+    pub(super) fn cut(&self, range: Range<usize>) -> &[u8] {
         self.bytes.get(range).unwrap_or_default()
     }
 
-    pub fn peek(&self) -> Option<u8> {
+    pub(super) fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 

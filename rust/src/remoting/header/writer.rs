@@ -13,15 +13,14 @@ const EXT_OPENING: &[u8] = b",\"extFields\":{";
 
 /// Extension fields that are the same in many headers, written once in either encoding. There is at least one.
 #[derive(Debug)]
-pub struct ExtBlock {
+pub(crate) struct ExtBlock {
     json: Box<[u8]>,
     binary: Box<[u8]>,
 }
 
 impl ExtBlock {
     /// Writes `first` and `rest` for later.
-    #[must_use]
-    pub fn new(first: (&str, &str), rest: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(first: (&str, &str), rest: &[(&str, &str)]) -> Self {
         let write = |encoding| {
             let mut out = Vec::new();
             let mut header = HeaderWriter::begin(&mut out, encoding, 0, 0, 0, None);
@@ -125,7 +124,7 @@ impl<'a> HeaderWriter<'a> {
     }
 
     /// Adds fields that were written before.
-    pub fn ext_block(&mut self, block: &ExtBlock) -> &mut Self {
+    pub(crate) fn ext_block(&mut self, block: &ExtBlock) -> &mut Self {
         match self.encoding {
             Encoding::Json => {
                 self.out.extend_from_slice(self.separator());
@@ -142,7 +141,7 @@ impl<'a> HeaderWriter<'a> {
     }
 
     /// Adds one field whose value is all `values`, with commas between them.
-    pub fn ext_joined<V: AsRef<str>>(
+    pub(crate) fn ext_joined<V: AsRef<str>>(
         &mut self,
         name: &str,
         values: impl IntoIterator<Item = V>,
