@@ -66,7 +66,7 @@ class Standalone:
     ) -> None:
         self.data_dir = Path(data_dir) if data_dir is not None else default_data_dir()
         #: What the settings deserve to be told about, one line each.
-        self.notices: list[str] = []
+        self.warnings: list[str] = []
         self._host = host
         self._namesrv_port = namesrv_port
         self._broker_port = broker_port
@@ -106,7 +106,7 @@ class Standalone:
         )
         try:
             await self._name_server.start()
-            config, self.notices = broker_config.read(self._entries(self._name_server.address))
+            config, self.warnings = broker_config.read(self._entries(self._name_server.address))
             self._broker = Broker(config, progress=self._progress)
             await self._broker.start()
         except BaseException:

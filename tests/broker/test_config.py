@@ -48,7 +48,7 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
         }
     )
     assert reading.config.name == "broker-a"
-    assert {notice.split("=")[0] for notice in reading.notices} == {"brokerId"}
+    assert {warning.split("=")[0] for warning in reading.warnings} == {"brokerId"}
     assert (reading.config.store.delete_hours, reading.config.store.reserved_hours) == ((4,), 48)
 
 
@@ -74,11 +74,11 @@ def test_what_is_dangerous_to_ignore_stops_the_start(setting: Mapping[str, str])
 
 
 def test_a_dangerous_key_with_its_harmless_value_is_no_matter() -> None:
-    assert broker.read({"aclEnable": "false", "totalReplicas": "1", "storeType": "default"}).notices == []
+    assert broker.read({"aclEnable": "false", "totalReplicas": "1", "storeType": "default"}).warnings == []
 
 
 def test_a_misspelt_key_is_reported_with_the_likely_one() -> None:
-    assert broker.read({"lisenPort": "1"}).notices == [
+    assert broker.read({"lisenPort": "1"}).warnings == [
         "unknown key lisenPort is ignored: did you mean listenPort?"
     ]
 
@@ -90,7 +90,7 @@ def test_derived_paths_are_accepted_and_reported_only_where_they_differ() -> Non
         "storePathConsumeQueue": "/data/consumequeue",
         "storePathIndex": "/elsewhere/index",
     }
-    assert broker.read(given).notices == [
+    assert broker.read(given).warnings == [
         "storePathIndex=/elsewhere/index is ignored: this broker uses /data/index"
     ]
 
@@ -137,9 +137,9 @@ def test_three_keys_choose_a_durability_that_the_store_knows(
 
 
 def check_addresses(given: Mapping[str, str], *, listen: str, advertised: str, is_open: bool) -> None:
-    config, notices = broker.read(given)
+    config, warnings = broker.read(given)
     assert (config.listen_host, config.advertised_host, config.is_open) == (listen, advertised, is_open)
-    assert notices == []
+    assert warnings == []
 
 
 def test_only_an_address_in_the_configuration_opens_the_door() -> None:

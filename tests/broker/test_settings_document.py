@@ -8,12 +8,13 @@ from pathlib import Path
 from rmqpy.config import known
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.keys import Key, Settings
+from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.config.store import StoreConfig
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/settings.md"
 
 HEAD = """\
-# Settings of the broker
+# Settings of broker and name server
 
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
@@ -23,8 +24,11 @@ HEAD = """\
 - *dangerous to ignore*: the broker does not start, as something would silently not happen.
 - *unknown*: reported, with the key that was probably meant.
 
-Keys marked **online** may be changed while the broker runs (`mqadmin updateBrokerConfig`); the change is published at
-once and written into the file, whose other lines stay as they are. All others take effect at the next start.
+`rmqpy namesrv -c namesrv.conf` reads its file in the same way.
+
+Keys marked **online** may be changed while the server runs (`mqadmin updateBrokerConfig`, `updateNamesrvConfig`); the
+change is published at once and written into the file, whose other lines stay as they are. All others take effect at the
+next start.
 
 Without `bindAddress` and `brokerIP1` the broker listens on 127.0.0.1 only. A name or address in either opens it to
 other machines; there is no access control yet.
@@ -32,13 +36,25 @@ other machines; there is no access control yet.
 
 
 #: Defaults that are known when the broker starts.
-COMPUTED = {"brokerName": "host name", "zoneName": "`$ROCKETMQ_ZONE`"}
+COMPUTED = {
+    "brokerName": "host name",
+    "zoneName": "`$ROCKETMQ_ZONE`",
+    "kvConfigPath": "`~/namesrv/kvConfig.json`",
+    "configStorePath": "`~/namesrv/namesrv.properties`",
+}
 
 
 def document() -> str:
     """The whole page."""
     return "\n".join(
-        [HEAD, *table("Broker", BrokerConfig), *table("Store", StoreConfig), *refused(), *ignored()]
+        [
+            HEAD,
+            *table("Broker", BrokerConfig),
+            *table("Store", StoreConfig),
+            *refused(),
+            *ignored(),
+            *table("Name server", NameServerConfig),
+        ]
     )
 
 

@@ -1,4 +1,4 @@
-"""What a name server keeps: key-value pairs and its own settings."""
+"""Content of a name server: key-value pairs and its own settings."""
 
 import json
 import os
@@ -218,9 +218,9 @@ def test_every_setting_is_explained() -> None:
 def test_a_configuration_file_of_the_original_is_read(tmp_path: Path) -> None:
     path = tmp_path / "namesrv.conf"
     path.write_text("listenPort = 19876\nserverWorkerThreads=8\nclusterTest=false\norderMessageEnabel=true\n")
-    config, notices = namesrv.load(path, {"bindAddress": "0.0.0.0"})
+    config, warnings = namesrv.load(path, {"bindAddress": "0.0.0.0"})
     assert (config.listen_port, config.bind_address, config.store_path) == (19876, "0.0.0.0", str(path))
-    assert notices == [
+    assert warnings == [
         "serverWorkerThreads=8 is ignored: it has no counterpart here",
         "orderMessageEnabel=true is unknown and ignored; did you mean orderMessageEnable?",
     ]

@@ -40,7 +40,8 @@ def configuration(path: Path) -> tuple[list[CheckResult], BrokerConfig | None]:
     except ConfigError as error:
         return [CheckResult(check, "bad", str(error), "correct it; every key is in docs/settings.md")], None
     checks = [
-        CheckResult(check, "warn", notice, "remove the key or correct its name") for notice in reading.notices
+        CheckResult(check, "warn", warning, "remove the key or correct its name")
+        for warning in reading.warnings
     ]
     return checks or [CheckResult(check, "ok", "every key is served")], reading.config
 

@@ -8,7 +8,7 @@ import click
 from rmqpy import __version__
 from rmqpy.cli.options import said
 from rmqpy.cli.output import teller
-from rmqpy.cli.settings import config_option, log_options, settings_argument, tell
+from rmqpy.cli.settings import config_option, log_options, log_warnings, settings_argument
 
 
 @click.command()
@@ -32,7 +32,7 @@ def command(settings: dict[str, str], config: Path | None, namesrv: str | None) 
     if namesrv is not None:
         settings["namesrvAddr"] = namesrv
     reading = load(config, settings)
-    tell(reading.notices)
+    log_warnings(reading.warnings)
     server = Broker(reading.config, path=config, progress=teller())
     asyncio.run(
         serve(

@@ -98,7 +98,7 @@ def validate(file: Path, is_name_server: bool) -> Rows:
     from rmqpy.config import broker, namesrv
 
     reading = namesrv.load(file) if is_name_server else broker.load(file)
-    return {"file": str(file), "valid": True, "notices": reading.notices}
+    return {"file": str(file), "valid": True, "notices": reading.warnings}
 
 
 def _settings(admin: "Admin", server: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from rmqpy import __version__
-from rmqpy.cli.settings import config_option, log_options, settings_argument, tell
+from rmqpy.cli.settings import config_option, log_options, log_warnings, settings_argument
 
 
 @click.command()
@@ -24,7 +24,7 @@ def command(settings: dict[str, str], config: Path | None) -> None:
     from rmqpy.server import serve
 
     reading = load(config, settings)
-    tell(reading.notices)
+    log_warnings(reading.warnings)
     server = NameServer(reading.config)
     asyncio.run(
         serve(server, lambda: click.echo(f"rmqpy {__version__}: name server {server.address} is ready"))

@@ -1,4 +1,4 @@
-"""Servers on the command line: settings as `key=value`, as in broker.conf, what is to be said of them, and logs."""
+"""Servers on the command line: settings as `key=value`, as in broker.conf, warnings about them, and logs."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -76,8 +76,8 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-def tell(notices: Iterable[str]) -> None:
-    """Log what a configuration's reader wants to be known, so that JSON lines stay JSON lines."""
+def log_warnings(warnings: Iterable[str]) -> None:
+    """Log what is to be said of a configuration, so that JSON lines stay JSON lines."""
     log = logging.getLogger("rmqpy.config")
-    for notice in notices:
-        log.warning("%s", notice)
+    for warning in warnings:
+        log.warning("%s", warning)

@@ -14,7 +14,7 @@ import click
 from rmqpy import __version__
 from rmqpy.cli.options import number
 from rmqpy.cli.output import teller
-from rmqpy.cli.settings import log_options, settings_argument, tell
+from rmqpy.cli.settings import log_options, log_warnings, settings_argument
 
 #: A file system in memory, on Linux.
 MEMORY: Final = Path("/dev/shm")
@@ -82,7 +82,7 @@ def command(
         )
 
         def announce() -> None:
-            tell(server.notices)
+            log_warnings(server.warnings)
             option = "" if server.namesrv == "127.0.0.1:9876" else f" -n {server.namesrv}"
             watch = f"  http://{server.http}/metrics\n" if server.http else ""
             click.echo(
@@ -102,6 +102,8 @@ def _folder_in_memory() -> Iterator[Path]:
     """A folder that goes when it is left, in memory where there is room."""
     has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_ROOM_MIN
     if not has_room:
-        tell([f"{MEMORY} has less than {MEMORY_ROOM_MIN >> 20} MiB of room: messages are in temporary files"])
+        log_warnings(
+            [f"{MEMORY} has less than {MEMORY_ROOM_MIN >> 20} MiB of room: messages are in temporary files"]
+        )
     with tempfile.TemporaryDirectory(prefix="rmqpy-", dir=MEMORY if has_room else None) as name:
         yield Path(name)

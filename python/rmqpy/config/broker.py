@@ -11,11 +11,11 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
-from rmqpy.config import known, properties
-from rmqpy.config.keys import NO_HTTP, Settings, key, nearest, protects
-from rmqpy.config.store import StoreConfig
+from rmqpy.config import known
+from rmqpy.config.keys import NO_HTTP, Reading, Settings, key, nearest, protects, read_file
+from rmqpy.config.store import BODY_BYTES_MAX, StoreConfig
 from rmqpy.errors import ConfigError
 
 LOOPBACK = "127.0.0.1"
@@ -42,7 +42,7 @@ def _zone_of_environment() -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BrokerConfig(Settings):
-    """Who the broker is, where it listens, and what it lets clients do."""
+    """Identity of the broker, its addresses, and the rights of its clients."""
 
     # Identity and network.
     cluster: str = key("brokerClusterName", "DefaultCluster", "The cluster this broker belongs to.")
@@ -209,7 +209,7 @@ class BrokerConfig(Settings):
         "Most bytes one pull may ask for. Apache's broker has no such key.",
         unit="bytes",
         low=1_024,
-        high=15 << 20,
+        high=BODY_BYTES_MAX,
     )
 
     store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
@@ -232,7 +232,7 @@ class BrokerConfig(Settings):
 
     @property
     def listen_host(self) -> str:
-        """Where to listen: loopback until the configuration names another address."""
+        """The address to listen on: loopback until the configuration names another one."""
         if self.bind_address:
             return self.bind_address
         if self.advertised_address in ("", LOOPBACK, "localhost"):
@@ -247,7 +247,7 @@ class BrokerConfig(Settings):
 
     @property
     def advertised_host(self) -> str:
-        """What clients are told to connect to."""
+        """The address clients are told to connect to."""
         if self.advertised_address:
             return self.advertised_address
         return _first_address() if self.listen_host == ANY_HOST else self.listen_host
@@ -271,29 +271,16 @@ class BrokerConfig(Settings):
         return super().write() | self.store.write()
 
 
-class Reading(NamedTuple):
-    """A configuration and what its reader should be told, one line each."""
-
-    config: BrokerConfig
-    notices: list[str]
-
-
-def load(path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> Reading:
+def load(path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> Reading[BrokerConfig]:
     """Read `broker.conf`; entries of `overrides` (wire names) win over the file.
 
     Raises `ConfigError` for a file that cannot be read, a value out of bounds, and a setting that is dangerous to
     ignore; its text names them all.
     """
-    given: dict[str, str] = {}
-    if path is not None:
-        try:
-            given = properties.parse(properties.decode(Path(path).read_bytes()))
-        except (OSError, properties.PropertiesError) as error:
-            raise ConfigError(f"{path}: {error}") from error
-    return read(given | dict(overrides or {}))
+    return read(read_file(path) | dict(overrides or {}))
 
 
-def read(given: Mapping[str, str]) -> Reading:
+def read(given: Mapping[str, str]) -> Reading[BrokerConfig]:
     """Sort the entries of a file: a configuration from those served, a sentence for each of the others."""
     served = BrokerConfig.declared().keys() | StoreConfig.declared().keys()
     # Refusals come first: a value such as brokerRole=SLAVE deserves its reason, not only the list of choices.
@@ -306,15 +293,15 @@ def read(given: Mapping[str, str]) -> Reading:
             f"{_COMMIT_LOG}={given[_COMMIT_LOG]}: the commit log lies in {store.folder}/commitlog"
         )
     config = dataclasses.replace(BrokerConfig.read(given), store=store)
-    notices = [
+    warnings = [
         sentence
         for wire, value in given.items()
-        if wire not in served and (sentence := _notice(wire, value, store.folder, served))
+        if wire not in served and (sentence := _warning(wire, value, store.folder, served))
     ]
-    return Reading(config, notices)
+    return Reading(config, warnings)
 
 
-def _notice(wire: str, value: str, root: str, served: set[str]) -> str | None:
+def _warning(wire: str, value: str, root: str, served: set[str]) -> str | None:
     if wire in known.DERIVED_PATHS:
         derived = known.DERIVED_PATHS[wire]
         if _is_path(value, root, derived):

@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self, get_type_hints
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, get_type_hints
 
+from rmqpy.config import properties
 from rmqpy.errors import ConfigError
 
 _KEY = "rmqpy.key"
@@ -23,7 +25,7 @@ NO_HTTP: Final = -1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Key:
-    """What a field is called in the file and what it may hold."""
+    """The name of a field in the file, and the values it may have."""
 
     wire: str
     doc: str
@@ -57,7 +59,7 @@ def key(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What every configuration can do."""
+    """A configuration of any role: read from a file, changed while the process runs, written."""
 
     def __post_init__(self) -> None:
         for wire, (name, declaration) in self.declared().items():
@@ -102,6 +104,26 @@ class Settings:
             for wire, (name, _) in cls.declared().items()
             if wire in given
         }
+
+
+_Config = TypeVar("_Config", bound=Settings)
+
+
+class Reading(NamedTuple, Generic[_Config]):
+    """A configuration, and a sentence for each key that is not served."""
+
+    config: _Config
+    warnings: list[str]
+
+
+def read_file(path: str | Path | None) -> dict[str, str]:
+    """The entries of a file; none without a path. Raises `ConfigError` when it cannot be read."""
+    if path is None:
+        return {}
+    try:
+        return properties.parse(properties.decode(Path(path).read_bytes()))
+    except (OSError, properties.PropertiesError) as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def protects(listed: str, wire: str) -> bool:

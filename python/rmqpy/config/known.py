@@ -216,7 +216,7 @@ def is_guarded(wire: str) -> bool:
 
 
 def refusal(wire: str, value: str) -> str | None:
-    """Why the broker must not start with this setting; None when it may."""
+    """The reason why the broker must not start with this setting; None when it may."""
     guard = _GUARDS.get(wire)
     if guard is None or value.strip().lower() in (safe.lower() for safe in guard.safe):
         return None

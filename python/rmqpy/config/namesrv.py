@@ -4,10 +4,9 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from rmqpy.config import properties
-from rmqpy.config.keys import NO_HTTP, Settings, key, nearest, protects
+from rmqpy.config.keys import NO_HTTP, Reading, Settings, key, nearest, protects, read_file
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's name server that tune its threads and buffers: we have none of them.
@@ -50,7 +49,7 @@ def _in_home(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NameServerConfig(Settings):
-    """Where the name server listens, what it remembers, and how it answers."""
+    """Addresses of the name server, what it remembers, and how it answers."""
 
     # Network.
     listen_port: int = key("listenPort", 9876, "TCP port; 0 takes a free one.", low=0, high=65_535)
@@ -140,7 +139,13 @@ class NameServerConfig(Settings):
         changeable=True,
     )
     wait_seconds: int = key(
-        "waitSecondsForService", 45, "For how long.", unit="seconds", low=0, high=3_600, changeable=True
+        "waitSecondsForService",
+        45,
+        "How long they are refused at most.",
+        unit="seconds",
+        low=0,
+        high=3_600,
+        changeable=True,
     )
 
     def protects(self, wire: str) -> bool:
@@ -152,40 +157,31 @@ class NameServerConfig(Settings):
         return dict(sorted(super().write().items()))
 
 
-class Reading(NamedTuple):
-    """A configuration and what its reader should be told, one line each."""
-
-    config: NameServerConfig
-    notices: list[str]
-
-
-def load(path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> Reading:
+def load(
+    path: str | Path | None = None, overrides: Mapping[str, str] | None = None
+) -> Reading[NameServerConfig]:
     """Read `namesrv.conf`; entries of `overrides` (wire names) win over the file.
 
     Raises `ConfigError` for a file that cannot be read, a value out of bounds, and a setting that is dangerous to
     ignore.
     """
-    given: dict[str, str] = {}
+    given = read_file(path)
     if path is not None:
-        try:
-            given = properties.parse(properties.decode(Path(path).read_bytes()))
-        except (OSError, properties.PropertiesError) as error:
-            raise ConfigError(f"{path}: {error}") from error
         given.setdefault("configStorePath", str(path))
     return read(given | dict(overrides or {}))
 
 
-def read(given: Mapping[str, str]) -> Reading:
+def read(given: Mapping[str, str]) -> Reading[NameServerConfig]:
     """A configuration from the entries served, a sentence for each of the others."""
     for wire, consequence in DANGEROUS.items():
         if given.get(wire, "false").lower() != "false":
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
     known = NameServerConfig.declared().keys() | DANGEROUS.keys()
-    notices = [_notice(wire, value, known) for wire, value in given.items() if wire not in known]
-    return Reading(NameServerConfig.read(given), notices)
+    warnings = [_warning(wire, value, known) for wire, value in given.items() if wire not in known]
+    return Reading(NameServerConfig.read(given), warnings)
 
 
-def _notice(wire: str, value: str, known: set[str]) -> str:
+def _warning(wire: str, value: str, known: set[str]) -> str:
     if wire in HARMLESS:
         return f"{wire}={value} is ignored: it has no counterpart here"
     meant = nearest(wire, known)

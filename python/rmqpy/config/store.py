@@ -18,6 +18,8 @@ from rmqpy.errors import ConfigError
 ASYNC_FLUSH = "ASYNC_FLUSH"
 SYNC_FLUSH = "SYNC_FLUSH"
 
+#: A frame has 16 MiB at most; header and properties lie beside the body.
+BODY_BYTES_MAX: Final = 15 << 20
 _NUMBERS: Final = store_settings()
 _DELAY_LEVELS: Final = "messageDelayLevel"
 #: Delay levels at least and at most; each is a queue.
@@ -35,7 +37,7 @@ def _number(wire: str, doc: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoreConfig(Settings):
-    """Where messages are kept, in files of what size, and when they count as stored."""
+    """Folder and sizes of the files, how durable an answered message is, and how long messages are kept."""
 
     root: str = key("storePathRootDir", "~/store", "Folder of everything the broker keeps.")
     flush: str = key(
@@ -75,7 +77,7 @@ class StoreConfig(Settings):
         "and a quarter of it is read without a detour through the thread that waits for the disk.",
     )
     message_bytes_max: int = key(
-        "maxMessageSize", 4 << 20, "Largest body of a message.", unit="bytes", low=1, high=15 << 20
+        "maxMessageSize", 4 << 20, "Largest body of a message.", unit="bytes", low=1, high=BODY_BYTES_MAX
     )
 
     reserved_hours: int = key(
@@ -157,7 +159,7 @@ class StoreConfig(Settings):
 
     @property
     def delays_ms(self) -> tuple[int, ...]:
-        """What messages of each delay level wait, from level 1 on."""
+        """The delay of each level, from level 1 on."""
         return tuple(_delay_ms(level) for level in self.delay_levels.split())
 
     @property
@@ -167,7 +169,7 @@ class StoreConfig(Settings):
 
     @property
     def durability(self) -> Literal["memory", "page_cache", "disk", "disk_mapped"]:
-        """What an answered message survives, as the native store names it."""
+        """Durability of an answered message, as the native store names it."""
         if self.flush == SYNC_FLUSH:
             return "disk_mapped" if self.is_sync_mapped else "disk"
         return "memory" if self.has_transient_pool else "page_cache"
