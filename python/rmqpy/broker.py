@@ -31,7 +31,6 @@ from rmqpy.control.groups.progress import Progress
 from rmqpy.control.groups.queue_locks import QueueLocks
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.handlers.brokers import BrokerHandlers
-from rmqpy.control.handlers.cleaning import CleaningHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
 from rmqpy.control.handlers.creation import CreationHandlers
 from rmqpy.control.handlers.groups import GroupHandlers
@@ -40,8 +39,6 @@ from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
-from rmqpy.control.handlers.queues import QueueHandlers
-from rmqpy.control.handlers.statistics import StatisticsHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Identity, Registration
@@ -229,11 +226,8 @@ class Broker:
                 IntrospectionHandlers(config.name, store, topics, groups, consumers, relay),
                 relay,
                 QueueLockHandlers(locks),
-                MessageHandlers(store),
-                CleaningHandlers(store),
-                QueueHandlers(store, consumers),
-                StatisticsHandlers(statistics),
-                BrokerHandlers(self._config, runtime),
+                MessageHandlers(store, consumers),
+                BrokerHandlers(self._config, runtime, store, statistics),
             ),
             role="broker",
             hot=HOT_CODES,

@@ -9,8 +9,11 @@ from broker.conftest import Cluster, Start
 from broker.talk import pull, send
 from rmqpy.config import broker as broker_config
 from rmqpy.errors import ConfigError
-from rmqpy.protocol.requests.brokers import UpdateBrokerConfig
-from rmqpy.protocol.requests.cleaning import CleanExpiredConsumeQueue, DeleteExpiredCommitLog
+from rmqpy.protocol.requests.brokers import (
+    CleanExpiredConsumeQueue,
+    DeleteExpiredCommitLog,
+    UpdateBrokerConfig,
+)
 from rmqpy.protocol.requests.offsets import GetMaxOffset, GetMinOffset
 from wire import PATIENCE, Peer
 

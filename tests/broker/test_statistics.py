@@ -9,9 +9,9 @@ from broker.talk import pull, send
 from rmqpy.clock import HandClock
 from rmqpy.control.statistics import traffic
 from rmqpy.control.statistics.traffic import SAMPLE_SECONDS, Statistics
+from rmqpy.protocol.requests.brokers import BrokerStats, ViewBrokerStatsData
 from rmqpy.protocol.requests.groups import DeleteSubscriptionGroup
 from rmqpy.protocol.requests.messages import ConsumerSendMessageBack
-from rmqpy.protocol.requests.statistics import BrokerStats, ViewBrokerStatsData
 from rmqpy.protocol.requests.topics import DeleteTopicInBroker
 from wire import Frame, Peer, Refusal
 

@@ -6,8 +6,8 @@ from rmqpy.admin.connection import ClusterConnection, Part, master
 from rmqpy.admin.topics import Topics
 from rmqpy.errors import RocketMQError
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.brokers import StatsWindow, ViewBrokerStatsData
 from rmqpy.protocol.requests.offsets import GetConsumeStats, QueryTopicConsumeByWho
-from rmqpy.protocol.requests.statistics import StatsWindow, ViewBrokerStatsData
 
 
 class Flow(NamedTuple):

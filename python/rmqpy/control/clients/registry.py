@@ -159,6 +159,11 @@ class Consumers(ClientGroups):
         """The groups that subscribe to a topic."""
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
+    def subscription(self, group_name: str, topic: str) -> SubscriptionData | None:
+        """The subscription of a group to a topic; None where there is none."""
+        group = self._groups.get(group_name)
+        return group.subscriptions.get(topic) if group else None
+
     def _publish(self, name: str, group: ConsumerGroup) -> None:
         self._metadata.put_subscriptions(
             name,

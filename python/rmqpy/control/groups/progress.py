@@ -1,7 +1,7 @@
-"""Where queues end and where groups stand in them: what every answer about progress is made of.
+"""Consumer progress: the ends of queues and the positions of groups, of which every answer about progress is made.
 
 Owns nothing; looks at the store and at the committed offsets. Invariant: what is not known is 0, as tools expect it.
-The store may have to read: `time_before` and `at` belong into a worker, the rest anywhere.
+The store may have to read: `time_before` and `of` belong into a worker, the rest anywhere.
 """
 
 from __future__ import annotations
@@ -31,11 +31,15 @@ class Progress:
         """Store time of the message before `offset`, in ms."""
         return max(0, self.queues.store_time(topic, queue_id, offset - 1)) if offset > 0 else 0
 
-    def at(self, topic: str, queue_id: int, position: int) -> ConsumeOffset:
-        """What is to be said of a group that stands there."""
-        return ConsumeOffset(
-            broker_offset=self.end(topic, queue_id),
-            consumer_offset=position,
-            pull_offset=position,
-            last_timestamp=self.time_before(topic, queue_id, position),
-        )
+    def of(self, group: str, topic: str, queues: int) -> dict[MessageQueue, ConsumeOffset]:
+        """The progress of a group in the first so many queues of a topic."""
+        found = {}
+        for queue_id in range(queues):
+            position = max(0, self.offsets.query(group, topic, queue_id) or 0)
+            found[self.named(topic, queue_id)] = ConsumeOffset(
+                broker_offset=self.end(topic, queue_id),
+                consumer_offset=position,
+                pull_offset=position,
+                last_timestamp=self.time_before(topic, queue_id, position),
+            )
+        return found

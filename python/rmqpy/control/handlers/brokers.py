@@ -1,30 +1,41 @@
-"""The broker about itself: its figures and its settings. Runs on the event loop."""
+"""The broker as a whole: runtime information, settings, expired files, statistics. Runs on the event loop; the store
+works in a thread."""
 
 from __future__ import annotations
 
+import asyncio
+
+from rmqpy._native import Store
 from rmqpy.config import properties
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.runtime import Runtime
+from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.errors import ConfigError
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.brokers import (
     BrokerConfigReply,
+    BrokerStats,
+    CleanExpiredConsumeQueue,
+    DeleteExpiredCommitLog,
     GetBrokerConfig,
     GetBrokerRuntimeInfo,
     StringTable,
     UpdateBrokerConfig,
+    ViewBrokerStatsData,
 )
 from rmqpy.remoting.server import Refused, handles
 
 
 class BrokerHandlers:
-    """Figures, settings, and their change."""
+    """Deletions are answered when they are done; Apache's broker answers when it has begun."""
 
-    def __init__(self, config: LiveConfig, runtime: Runtime) -> None:
+    def __init__(self, config: LiveConfig, runtime: Runtime, store: Store, statistics: Statistics) -> None:
         self._config = config
         self._runtime = runtime
+        self._store = store
+        self._statistics = statistics
 
     @handles(GetBrokerRuntimeInfo)
     async def runtime_info(self, ask: GetBrokerRuntimeInfo) -> StringTable:
@@ -49,3 +60,22 @@ class BrokerHandlers:
             await self._config.change(given)
         except ConfigError as error:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
+
+    @handles(DeleteExpiredCommitLog)
+    async def delete_expired(self, ask: DeleteExpiredCommitLog) -> None:
+        await asyncio.to_thread(self._store.delete_expired)
+
+    @handles(CleanExpiredConsumeQueue)
+    async def trim(self, ask: CleanExpiredConsumeQueue) -> None:
+        # Apache's broker also forgets queues that hold nothing any more, whose offsets then begin at 0 again: members
+        # that were further would pass over what comes next. Here a queue keeps its end.
+        await asyncio.to_thread(self._store.trim)
+
+    @handles(ViewBrokerStatsData)
+    def view(self, ask: ViewBrokerStatsData) -> BrokerStats:
+        found = self._statistics.view(ask.stats_name, ask.stats_key)
+        if found is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The stats <{ask.stats_name}> <{ask.stats_key}> not exist"
+            )
+        return found

@@ -1,4 +1,5 @@
-"""Single messages, for the tools that look at them. Runs on the event loop; the store reads in a worker."""
+"""Single messages and entries of queues, for the tools that look at them. Runs on the event loop; the store reads in a
+worker."""
 
 from __future__ import annotations
 
@@ -6,8 +7,17 @@ import asyncio
 from typing import Final
 
 from rmqpy._native import Store
+from rmqpy.control.clients.registry import Consumers
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.messages import QueriedMessages, QueryMessage, ViewedMessage, ViewMessageById
+from rmqpy.protocol.requests.messages import (
+    QueriedMessages,
+    QueryConsumeQueue,
+    QueryMessage,
+    QueueUnit,
+    QueueUnits,
+    ViewedMessage,
+    ViewMessageById,
+)
 from rmqpy.remoting.server import Refused, handles
 
 #: What a query by unique key may find, whatever it asks for: retries share the key of their message.
@@ -18,10 +28,11 @@ _ANSWER_BYTES_MAX: Final = 8 << 20
 
 
 class MessageHandlers:
-    """Look messages up."""
+    """Messages by key and by position, and the entries of a queue."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, consumers: Consumers) -> None:
         self._store = store
+        self._consumers = consumers
 
     @handles(QueryMessage)
     async def query(self, ask: QueryMessage) -> QueriedMessages:
@@ -52,3 +63,25 @@ class MessageHandlers:
             remark = f"can not find message by the offset, {ask.offset}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return ViewedMessage(body=record)
+
+    @handles(QueryConsumeQueue)
+    async def units(self, ask: QueryConsumeQueue) -> QueueUnits:
+        return await asyncio.to_thread(self._units, ask)
+
+    def _units(self, ask: QueryConsumeQueue) -> QueueUnits:
+        if ask.queue_id not in dict(self._store.queues()).get(ask.topic, ()):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{ask.queue_id}@{ask.topic} is not exist!")
+        found = self._store.units(ask.topic, ask.queue_id, max(0, ask.index), max(0, ask.count))
+        subscription = self._consumers.subscription(ask.consumer_group or "", ask.topic)
+        # There are no filters that are worked out beforehand; tools print what stands here.
+        filter_data = "null" if subscription else f"{ask.consumer_group}@{ask.topic} is not online!"
+        return QueueUnits(
+            subscription_data=subscription,
+            filter_data=filter_data if ask.consumer_group else None,
+            queue_data=[
+                QueueUnit(physic_offset=physical, physic_size=size, tags_code=code)
+                for physical, size, code in found
+            ],
+            max_queue_index=self._store.max_offset(ask.topic, ask.queue_id),
+            min_queue_index=self._store.min_offset(ask.topic, ask.queue_id),
+        )

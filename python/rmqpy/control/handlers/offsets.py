@@ -17,6 +17,7 @@ from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.introspection import ResetConsumerClientOffset
 from rmqpy.protocol.requests.offsets import (
     BoundaryType,
+    ConsumeOffset,
     ConsumeStats,
     GetConsumeStats,
     GetEarliestMsgStoreTime,
@@ -35,6 +36,7 @@ from rmqpy.protocol.requests.offsets import (
     TopicOffset,
     TopicStats,
 )
+from rmqpy.protocol.requests.queues import MessageQueue
 from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.server import Refused, handles
 
@@ -124,12 +126,9 @@ class OffsetHandlers:
         return await asyncio.to_thread(self._consume_stats, group, topics, tps)
 
     def _consume_stats(self, group: str, topics: Iterable[TopicConfig], tps: float) -> ConsumeStats:
-        table = {}
+        table: dict[MessageQueue, ConsumeOffset] = {}
         for topic in topics:
-            name = topic.topic_name
-            for queue_id in range(topic.read_queue_nums):
-                position = max(0, self._offsets.query(group, name, queue_id) or 0)
-                table[self._progress.named(name, queue_id)] = self._progress.at(name, queue_id, position)
+            table |= self._progress.of(group, topic.topic_name, topic.read_queue_nums)
         return ConsumeStats(offset_table=table, consume_tps=tps)
 
     @handles(QueryTopicConsumeByWho)

@@ -135,15 +135,10 @@ class ProgressHandlers:
         )
 
     def _stats(self, group: str, topic: TopicConfig, rate: float) -> ConsumeStats:
-        name = topic.topic_name
-        table = {}
-        for queue_id in range(topic.write_queue_nums):
-            position = max(0, self._offsets.query(group, name, queue_id) or 0)
-            table[self._progress.named(name, queue_id)] = self._progress.at(name, queue_id, position)
+        table = self._progress.of(group, topic.topic_name, topic.write_queue_nums)
         return ConsumeStats(offset_table=table, consume_tps=rate)
 
     @handles(QuerySubscriptionByConsumer)
     def subscription(self, ask: QuerySubscriptionByConsumer) -> GroupSubscription:
-        group = self._consumers.groups.get(ask.group)
-        data = group.subscriptions.get(ask.topic) if group else None
+        data = self._consumers.subscription(ask.group, ask.topic)
         return GroupSubscription(group=ask.group, topic=ask.topic, subscription_data=data)

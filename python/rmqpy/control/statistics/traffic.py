@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from rmqpy._native import Server, Store
 from rmqpy.clock import Clock
-from rmqpy.protocol.requests.statistics import BrokerStats, StatsWindow
+from rmqpy.protocol.requests.brokers import BrokerStats, StatsWindow
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""A broker about itself: what it is doing and how it is set."""
+"""Requests about a broker as a whole: its runtime information, settings, expired files, and statistics."""
 
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, record, reply, request
@@ -34,3 +34,39 @@ class UpdateBrokerConfig(Request[None]):
     """Change settings: properties text."""
 
     body: str
+
+
+@request(RequestCode.DELETE_EXPIRED_COMMITLOG)
+class DeleteExpiredCommitLog(Request[None]):
+    """Delete expired files of the log now, whatever the hour."""
+
+
+@request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+class CleanExpiredConsumeQueue(Request[None]):
+    """Delete files of queues whose messages are all gone."""
+
+
+@record
+class StatsWindow:
+    """One figure over one window: what was added up, per second, and per event."""
+
+    sum: int
+    tps: float
+    avgpt: float
+
+
+@record
+class BrokerStats:
+    """One figure over three windows."""
+
+    stats_minute: StatsWindow
+    stats_hour: StatsWindow
+    stats_day: StatsWindow
+
+
+@request(RequestCode.VIEW_BROKER_STATS_DATA)
+class ViewBrokerStatsData(Request[BrokerStats]):
+    """A figure such as TOPIC_PUT_NUMS of `orders`, or GROUP_GET_SIZE of `orders@billing`; 1 when there is none."""
+
+    stats_name: str
+    stats_key: str
