@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-from rmqpy.admin.connection import MASTER_ID, ClusterConnection, Part
+from rmqpy.admin.connection import MASTER_ID, Part
 from rmqpy.admin.groups import Groups
-from rmqpy.errors import ConnectError, RequestTimeout, RocketMQError
-from rmqpy.protocol.codes import ResponseCode
+from rmqpy.errors import ConnectError, RequestTimeout
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
-from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, GetConsumerConnectionList
+from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, ProducerInfo
 
 
 class BrokerState(NamedTuple):
@@ -47,10 +46,6 @@ class ClientState(NamedTuple):
 class Cluster(Part):
     """The brokers that name servers know, and the clients connected to them."""
 
-    def __init__(self, cluster: ClusterConnection) -> None:
-        super().__init__(cluster)
-        self._groups = Groups(cluster)
-
     async def brokers(self) -> list[BrokerState]:
         """Every registered broker, by cluster, name and id; one that does not answer is listed, too."""
         info = await self._cluster.cluster_info()
@@ -69,44 +64,24 @@ class Cluster(Part):
         """
         found: dict[tuple[str, str, str], ClientState] = {}
 
-        def note(role: str, name: str, client: Connection, broker: str) -> None:
+        def note(role: str, name: str, client: Connection | ProducerInfo, address: str, broker: str) -> None:
             known = found.get((role, name, client.client_id))
+            brokers = (*(known.brokers if known else ()), broker)
             found[role, name, client.client_id] = ClientState(
-                client.client_id,
-                role,
-                name,
-                client.client_addr,
-                client.language,
-                client.version,
-                (*(known.brokers if known else ()), broker),
+                client.client_id, role, name, address, client.language, client.version, brokers
             )
 
-        names = [group] if group is not None else await self._groups.names(with_system=True)
+        groups = Groups(self._cluster)
+        names = [group] if group is not None else await groups.names(with_system=True)
         for broker, address in sorted((await self._cluster.masters()).items()):
             table = (await self._cluster.ask(address, GetAllProducerInfo())).data
             for name, producers in table.items():
                 if group in (None, name):
-                    for one in producers:
-                        note(
-                            "producer",
-                            name,
-                            Connection(
-                                client_addr=one.remote_ip,
-                                client_id=one.client_id,
-                                language=one.language,
-                                version=one.version,
-                            ),
-                            broker,
-                        )
+                    for producer in producers:
+                        note("producer", name, producer, producer.remote_ip, broker)
             for name in names:
-                try:
-                    online = await self._cluster.ask(address, GetConsumerConnectionList(consumer_group=name))
-                except RocketMQError as error:
-                    if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-                        raise
-                else:
-                    for one_client in online.connection_set:
-                        note("consumer", name, one_client, broker)
+                for consumer in await groups.online(address, name):
+                    note("consumer", name, consumer, consumer.client_addr, broker)
         return sorted(found.values(), key=lambda client: (client.group, client.role, client.client_id))
 
     async def _state(self, cluster: str, name: str, broker_id: int, address: str) -> BrokerState:

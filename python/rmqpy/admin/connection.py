@@ -9,7 +9,7 @@ from typing import TypeVar
 from rmqpy.config.client import ClientConfig
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.protocol.declare import Request
-from rmqpy.protocol.requests.routes import BrokerData, ClusterInfo, GetClusterInfo
+from rmqpy.protocol.requests.routes import BrokerData, ClusterInfo, GetClusterInfo, TopicRoute
 from rmqpy.remoting.client import Caller
 from rmqpy.remoting.nameservers import NameServers
 
@@ -30,6 +30,15 @@ class ClusterConnection:
     async def ask(self, address: str, ask: Request[R]) -> R:
         """The reply of one server."""
         return await self.caller.ask(self.reachable(address), ask, timeout=self.timeout)
+
+    async def ask_unless(self, code: int, address: str, ask: Request[R]) -> R | None:
+        """The reply of one server, or None where it answers with this code."""
+        try:
+            return await self.ask(address, ask)
+        except RocketMQError as error:
+            if error.code != code:
+                raise
+            return None
 
     async def look_up(self, ask: Request[R]) -> R:
         """The reply of any name server."""
@@ -63,6 +72,12 @@ class ClusterConnection:
 def master(broker: BrokerData) -> str | None:
     """The address of a group's master, when it has one."""
     return broker.broker_addrs.get(MASTER_ID)
+
+
+def masters(route: TopicRoute) -> dict[str, str]:
+    """Name to address of every master that has a topic."""
+    found = {broker.broker_name: master(broker) for broker in route.broker_datas}
+    return {name: address for name, address in found.items() if address is not None}
 
 
 class Part:

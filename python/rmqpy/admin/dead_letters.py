@@ -12,7 +12,6 @@ from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
 from rmqpy.errors import TopicNotFound
-from rmqpy.message import MessageQueue
 from rmqpy.protocol import names
 
 
@@ -51,8 +50,7 @@ class DeadLetters(Part):
         except TopicNotFound:
             return
         for queue in queues:
-            place = MessageQueue(topic, queue.broker, queue.queue_id)
-            async for message in read(self._cluster, queue.address, place, queue.begin, queue.end):
+            async for message in read(self._cluster, topic, queue, queue.begin, queue.end):
                 yield queue, message
 
     async def resend(

@@ -4,14 +4,14 @@ A group lives on each master of its cluster.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from rmqpy.admin.connection import Part
 from rmqpy.errors import ConfigError, GroupNotFound, RocketMQError
 from rmqpy.protocol import fastjson, names
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.clients import GetConsumerConnectionList
+from rmqpy.protocol.requests.clients import Connection, GetConsumerConnectionList
 from rmqpy.protocol.requests.groups import (
     DeleteSubscriptionGroup,
     GetAllSubscriptionGroupConfig,
@@ -166,13 +166,7 @@ class Groups(Part):
         await self.describe(name)
         found: dict[str, Member] = {}
         for broker, address in (await self._cluster.masters()).items():
-            try:
-                online = await self._cluster.ask(address, GetConsumerConnectionList(consumer_group=name))
-            except RocketMQError as error:
-                if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
-                    continue
-                raise
-            for client in online.connection_set:
+            for client in await self.online(address, name):
                 known = found.get(client.client_id)
                 found[client.client_id] = Member(
                     client.client_id,
@@ -185,6 +179,12 @@ class Groups(Part):
                     else await self._subscriptions(address, name, client.client_id),
                 )
         return sorted(found.values())
+
+    async def online(self, address: str, name: str) -> Sequence[Connection]:
+        """The clients that one broker knows in a group."""
+        ask = GetConsumerConnectionList(consumer_group=name)
+        online = await self._cluster.ask_unless(ResponseCode.CONSUMER_NOT_ONLINE, address, ask)
+        return online.connection_set if online else ()
 
     async def stack(self, name: str, client_id: str) -> str:
         """Stack of each thread of a member, as its language prints it. Raises `GroupNotFound`.

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.connection import ClusterConnection, Part, master
+from rmqpy.admin.connection import ClusterConnection, Part, masters
 from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
@@ -49,13 +49,9 @@ class Messages(Part):
         place = ids.decode(message_id)
         if isinstance(place, ids.OffsetId):
             ask = ViewMessageById(offset=place.offset, topic=topic)
-            try:
-                record = (await self._cluster.ask(place.address, ask)).body
-            except RocketMQError as error:
-                if error.code != ResponseCode.SYSTEM_ERROR:
-                    raise
-            else:
-                return _message(record, "")
+            reply = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, place.address, ask)
+            if reply is not None:
+                return _message(reply.body, "")
         elif topic is None:
             raise ConfigError(
                 f"{message_id!r} is no id of a broker",
@@ -91,8 +87,7 @@ class Messages(Part):
                 first = await self._offset(state.address, topic, state.queue_id, begin)
             if end is not None:
                 last = await self._offset(state.address, topic, state.queue_id, end)
-            queue = MessageQueue(topic, state.broker, state.queue_id)
-            async for message in read(self._cluster, state.address, queue, first, last):
+            async for message in read(self._cluster, topic, state, first, last):
                 yield message
 
     async def tail(
@@ -133,8 +128,8 @@ class Messages(Part):
                 code=error.code,
                 topic=retry,
             ) from None
-        masters = {data.broker_name: address for data in route.broker_datas if (address := master(data))}
-        address = masters.get(message.queue.broker) or next(iter(masters.values()), None)
+        addresses = masters(route)
+        address = addresses.get(message.queue.broker) or next(iter(addresses.values()), None)
         if address is None:
             raise RocketMQError(f"no broker that has {retry!r} takes messages", topic=retry)
         properties = properties_of(message)
@@ -142,8 +137,7 @@ class Messages(Part):
         return await send_again(self._cluster, address, retry, message, properties)
 
     def _read(self, topic: str, state: QueueState, begin: int) -> AsyncIterator[ReceivedMessage]:
-        queue = MessageQueue(topic, state.broker, state.queue_id)
-        return read(self._cluster, state.address, queue, max(state.begin, begin), state.end)
+        return read(self._cluster, topic, state, max(state.begin, begin), state.end)
 
     async def _offset(self, address: str, topic: str, queue_id: int, moment: datetime) -> int:
         ask = SearchOffsetByTimestamp(topic=topic, queue_id=queue_id, timestamp=_ms(moment, 0))
@@ -161,17 +155,10 @@ class Messages(Part):
             is_unique_key=is_unique,
         )
         found = []
-        for broker in (await self._topics.route(topic)).broker_datas:
-            address = master(broker)
-            if address is None:
-                continue
-            try:
-                body = (await self._cluster.ask(address, ask)).body
-            except RocketMQError as error:
-                if error.code == ResponseCode.QUERY_NOT_FOUND:
-                    continue
-                raise
-            found += [_message(record, broker.broker_name) for record in _records(body)]
+        for broker, address in masters(await self._topics.route(topic)).items():
+            reply = await self._cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, ask)
+            if reply is not None:
+                found += [_message(record, broker) for record in _records(reply.body)]
         return found
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from rmqpy._native import ReceivedMessage
 from rmqpy.admin.connection import ClusterConnection
+from rmqpy.admin.topics import QueueState
 from rmqpy.message import MessageQueue
 from rmqpy.remoting import pulls
 
@@ -14,10 +15,10 @@ _PULL_MESSAGES: Final = 32
 
 
 async def read(
-    cluster: ClusterConnection, address: str, queue: MessageQueue, begin: int, end: int
+    cluster: ClusterConnection, topic: str, state: QueueState, begin: int, end: int
 ) -> AsyncIterator[ReceivedMessage]:
     """The messages of a queue with offsets in [begin, end), as far as its broker holds them."""
-    address = cluster.reachable(address)
+    queue, address = MessageQueue(topic, state.broker, state.queue_id), cluster.reachable(state.address)
     offset = begin
     while offset < end:
         ext = pulls.request(TOOLS, queue, offset, tags="*", messages_max=min(_PULL_MESSAGES, end - offset))

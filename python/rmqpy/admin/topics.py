@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple
 
-from rmqpy.admin.connection import Part, master
+from rmqpy.admin.connection import Part, masters
 from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError, TopicNotFound
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -64,11 +64,10 @@ class Topics(Part):
     async def describe(self, name: str) -> list[QueueState]:
         """Every readable queue with the offsets its broker holds. Raises `TopicNotFound`."""
         route = await self.route(name)
-        addresses = {one.broker_name: master(one) for one in route.broker_datas}
+        addresses = masters(route)
         states = []
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
-            address = addresses.get(data.broker_name)
-            if address is None:
+            if (address := addresses.get(data.broker_name)) is None:
                 continue
             stats = await self._cluster.ask(address, GetTopicStatsInfo(topic=name))
             for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
@@ -191,8 +190,7 @@ class Topics(Part):
         return sorted(broker.broker_name for broker in route.broker_datas)
 
     async def _masters_of(self, name: str) -> dict[str, str]:
-        found = {one.broker_name: master(one) for one in (await self.route(name)).broker_datas}
-        return {broker: address for broker, address in sorted(found.items()) if address is not None}
+        return dict(sorted(masters(await self.route(name)).items()))
 
     async def _is_routed(self, name_server: str, name: str, brokers: set[str]) -> bool:
         """Whether a name server shows the topic at all of these brokers; one that is away need not."""

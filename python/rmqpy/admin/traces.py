@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from rmqpy.admin.connection import ClusterConnection, Part
+from rmqpy.admin.connection import Part
 from rmqpy.admin.messages import Messages
 from rmqpy.errors import MessageNotFound, TopicNotFound
 from rmqpy.protocol.traces import TRACE_TOPIC, joined, notes
@@ -34,10 +34,6 @@ class Step(NamedTuple):
 class Traces(Part):
     """The traces of one cluster."""
 
-    def __init__(self, cluster: ClusterConnection) -> None:
-        super().__init__(cluster)
-        self._messages = Messages(cluster)
-
     async def of(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> list[Step]:
         """Steps of the message that its producer gave this id, in order of time.
 
@@ -45,7 +41,7 @@ class Traces(Part):
         traced the message, `TopicNotFound` for a cluster without a topic of traces.
         """
         try:
-            bodies = await self._messages.by_key(trace_topic, message_id, count=_BODIES_MAX)
+            bodies = await Messages(self._cluster).by_key(trace_topic, message_id, count=_BODIES_MAX)
         except TopicNotFound as error:
             hint = f"a broker with traceTopicEnable=true makes it, or: rmqpy topic create {trace_topic} --queues 1"
             raise TopicNotFound(

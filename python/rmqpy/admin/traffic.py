@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-from rmqpy.admin.connection import ClusterConnection, Part, master
+from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.topics import Topics
-from rmqpy.errors import RocketMQError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.brokers import StatsWindow, ViewBrokerStatsData
 from rmqpy.protocol.requests.offsets import GetConsumeStats, QueryTopicConsumeByWho
@@ -26,17 +25,9 @@ class Flow(NamedTuple):
 class Traffic(Part):
     """The traffic of one cluster."""
 
-    def __init__(self, cluster: ClusterConnection) -> None:
-        super().__init__(cluster)
-        self._topics = Topics(cluster)
-
     async def of(self, topic: str) -> list[Flow]:
         """Messages sent to a topic, then messages consumed by each of its groups, by group. Raises `TopicNotFound`."""
-        addresses = [
-            address
-            for broker in (await self._topics.route(topic)).broker_datas
-            if (address := master(broker)) is not None
-        ]
+        addresses = list(masters(await Topics(self._cluster).route(topic)).values())
         groups: set[str] = set()
         for address in addresses:
             groups.update((await self._cluster.ask(address, QueryTopicConsumeByWho(topic=topic))).group_list)
@@ -49,31 +40,23 @@ class Traffic(Part):
     async def _flow(self, addresses: list[str], name: str, key: str) -> Flow:
         per_second, last_hour, last_day = 0.0, 0, 0
         for address in addresses:
-            try:
-                stats = await self._cluster.ask(address, ViewBrokerStatsData(stats_name=name, stats_key=key))
-            except RocketMQError as error:
-                # How a broker says that there was nothing to count.
-                if error.code != ResponseCode.SYSTEM_ERROR:
-                    raise
-                continue
-            per_second += stats.stats_minute.tps
-            last_hour += _sum(stats.stats_hour, stats.stats_minute)
-            last_day += _sum(stats.stats_day, stats.stats_hour, stats.stats_minute)
+            ask = ViewBrokerStatsData(stats_name=name, stats_key=key)
+            # The code is how a broker says that there was nothing to count.
+            stats = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, address, ask)
+            if stats is not None:
+                per_second += stats.stats_minute.tps
+                last_hour += _sum(stats.stats_hour, stats.stats_minute)
+                last_day += _sum(stats.stats_day, stats.stats_hour, stats.stats_minute)
         return Flow(None, per_second, last_hour, last_day, None)
 
     async def _lag(self, addresses: list[str], topic: str, group: str) -> int:
         lag = 0
         for address in addresses:
-            try:
-                stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=group, topic=topic))
-            except RocketMQError as error:
-                # The group has offsets of this topic, and none of its consumers is online.
-                if error.code != ResponseCode.SYSTEM_ERROR:
-                    raise
-                continue
-            lag += sum(
-                max(0, held.broker_offset - held.consumer_offset) for held in stats.offset_table.values()
-            )
+            ask = GetConsumeStats(consumer_group=group, topic=topic)
+            # With this code the group has offsets of the topic, and none of its consumers is online.
+            stats = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, address, ask)
+            held = stats.offset_table.values() if stats is not None else ()
+            lag += sum(max(0, each.broker_offset - each.consumer_offset) for each in held)
         return lag
 
 
