@@ -1,4 +1,4 @@
-//! What the codecs of a send, and the filters of a pull, cost: `cargo bench --bench codec`.
+//! Cost of the codecs of a send, and of the filters of a pull: `cargo bench --bench codec`.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on should panic")]
 #![allow(missing_docs, reason = "the macros of criterion make public functions")]

@@ -1,4 +1,4 @@
-//! What the store costs on this machine: `cargo bench --bench store`. One thread, 128-byte bodies, in a folder below the
+//! Cost of the store on this machine: `cargo bench --bench store`. One thread, 128-byte bodies, in a folder below the
 //! system's temporary one.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on should panic")]

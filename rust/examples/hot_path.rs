@@ -1,4 +1,4 @@
-//! What one send and one pulled message cost a broker: allocations, and, under callgrind, instructions.
+//! Cost of one send and one pulled message in a broker: allocations, and, under callgrind, instructions.
 //!
 //! `hot_path send 20000` runs a broker's data plane over a real socket and a new store, sends that many messages of
 //! 128 bytes in bursts of 32, or pulls them 32 at a time, and prints what the process allocated on the way. The

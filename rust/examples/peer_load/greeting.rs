@@ -1,4 +1,4 @@
-//! What is said on a connection before the load begins: one request, one answer, and waiting for it.
+//! Greeting on a connection before the load begins: one request, one answer, and the wait for it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -31,11 +31,11 @@ pub fn body(body_bytes: usize) -> Vec<u8> {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((kind, plan)) = understood(&arguments) else {
+    let Some((broker, plan)) = understood(&arguments) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    match kind.run(plan) {
+    match broker.run(plan) {
         Ok(report) => {
             println!("{}", report.json());
             ExitCode::SUCCESS
@@ -48,12 +48,12 @@ fn main() -> ExitCode {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum Broker {
     Kafka,
     Nats,
 }
 
-impl Kind {
+impl Broker {
     fn run(self, plan: Plan) -> Result<Report, LoadError> {
         let load = match self {
             Self::Kafka => Load::start::<Kafka>(plan),
@@ -64,13 +64,13 @@ impl Kind {
     }
 }
 
-/// Whom to load, and how; `None` for what is no command line.
-fn understood(arguments: &[String]) -> Option<(Kind, Plan)> {
+/// The broker to load, and the plan; `None` for what is no command line.
+fn understood(arguments: &[String]) -> Option<(Broker, Plan)> {
     let (required, mut options) = arguments.split_at_checked(4)?;
-    let [kind, work, address, topic] = required else { return None };
-    let kind = match kind.as_str() {
-        "kafka" => Kind::Kafka,
-        "nats" => Kind::Nats,
+    let [broker, work, address, topic] = required else { return None };
+    let broker = match broker.as_str() {
+        "kafka" => Broker::Kafka,
+        "nats" => Broker::Nats,
         _ => return None,
     };
     let mut plan = Plan {
@@ -113,7 +113,7 @@ fn understood(arguments: &[String]) -> Option<(Kind, Plan)> {
     };
     let queues = (0..queues).map(|queue| Position { queue, begin: 0 }).collect();
     plan.targets.push(Target { address: address.clone(), broker: String::new(), queues });
-    options.is_empty().then_some((kind, plan))
+    options.is_empty().then_some((broker, plan))
 }
 
 fn seconds(text: &str) -> Option<Duration> {

@@ -16,7 +16,6 @@ use crate::message::properties::name;
 use crate::message::tag::TagFilter;
 use crate::remoting::CallError;
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Call {
     core: Arc<Core>,

@@ -19,7 +19,6 @@ use crate::message::tag::TagFilter;
 use crate::remoting::Encoding;
 use crate::remoting::codes::request;
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Client {
     core: SharedConnections,
@@ -51,7 +50,6 @@ impl Drop for SharedConnections {
 }
 
 impl Client {
-    /// A share of the connections.
     pub(super) fn share(&self) -> SharedConnections {
         self.core.clone()
     }

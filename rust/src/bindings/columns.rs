@@ -19,7 +19,6 @@ use super::errors::raise;
 use crate::columns::{BadText, COLUMNS, Column, DEFAULT_COUNT, Origin, Table};
 use crate::message::tag::TagFilter;
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Columns {
     table: Arc<Mutex<Table>>,

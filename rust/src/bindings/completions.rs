@@ -11,7 +11,6 @@ use super::server_request::ServerRequest;
 use super::waiting::{OwnerProcess, wait};
 use crate::client::completions::{Completed, Completions as Core};
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Completions {
     core: Arc<Core>,
@@ -19,7 +18,6 @@ pub(super) struct Completions {
 }
 
 impl Completions {
-    /// The queue behind it.
     pub(super) fn core(&self) -> Arc<Core> {
         Arc::clone(&self.core)
     }

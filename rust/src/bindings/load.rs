@@ -12,7 +12,6 @@ use crate::remoting::Encoding;
 /// Address, broker name, and queues with the offsets their readers begin at.
 type TargetTuple = (String, String, Vec<(u32, u64)>);
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Load {
     core: Core,

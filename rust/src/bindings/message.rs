@@ -21,12 +21,10 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Everything but the body.
     pub(super) fn fields(&self) -> &MessageFields {
         &self.fields
     }
 
-    /// The body as it was given.
     pub(super) fn body_bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
         self.body.bind(py).as_bytes()
     }

@@ -1,4 +1,4 @@
-//! The only modules that know Python: one file per exposed class.
+//! Bindings: the only modules that know Python, one file per exposed class. The stub, `_native.pyi`, documents them.
 //!
 //! *Architecture invariant*: no thread of ours attaches to the interpreter. Python calls in; whatever may wait
 //! releases it first.

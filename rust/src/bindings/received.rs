@@ -57,7 +57,7 @@ impl ReceivedMessage {
     fn topic(&self, py: Python<'_>) -> PyResult<String> {
         let row = self.row(py)?;
         let stored = row.record().topic();
-        // A message that failed was stored anew, for its group alone; to whom reads it, it is the same message.
+        // A message that failed was stored anew, for its group alone; to its reader it is the same message.
         let is_retry = stored.starts_with(b"%RETRY%");
         let topic = row.property(name::RETRY_TOPIC).filter(|_| is_retry).unwrap_or(stored);
         Ok(String::from_utf8_lossy(topic).into_owned())

@@ -10,7 +10,6 @@ use crate::client::row_columns::RowsError;
 use crate::client::rows as core;
 use crate::client::rows::{Identity, Limits, Place, Placement};
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Rows {
     parts: Vec<core::Rows>,
@@ -94,7 +93,6 @@ impl Rows {
     }
 }
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct SendBatch {
     part: usize,
@@ -102,7 +100,6 @@ pub(super) struct SendBatch {
 }
 
 impl SendBatch {
-    /// The rows in it.
     pub(super) fn core(&self) -> &core::SendBatch {
         &self.batch
     }

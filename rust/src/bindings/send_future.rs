@@ -29,7 +29,6 @@ impl SendFuture {
         Self { send, owner }
     }
 
-    /// The send behind it.
     pub(super) fn send(&self) -> &Arc<PendingSend> {
         &self.send
     }

@@ -24,7 +24,6 @@ use crate::client::send_budget::SendBudget;
 use crate::clock::{SharedClock, SystemClock};
 use crate::message::sysflag::Compression;
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Sender {
     connections: SharedConnections,

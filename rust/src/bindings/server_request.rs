@@ -9,7 +9,6 @@ use super::errors::raise;
 use super::ext;
 use crate::client::server_request::{Response, ServerRequest as Core};
 
-/// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct ServerRequest(pub(super) Arc<Core>);
 

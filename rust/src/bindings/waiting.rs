@@ -39,7 +39,6 @@ pub(super) fn duration(seconds: f64) -> Duration {
 pub(super) struct OwnerProcess(u32);
 
 impl OwnerProcess {
-    /// This process.
     pub(super) fn here() -> Self {
         Self(std::process::id())
     }

@@ -65,7 +65,6 @@ impl BatchBuilder {
         }
     }
 
-    /// Puts one more message into the batch.
     pub(crate) fn add(&mut self, fields: &MessageFields, content: &[u8], unique_id: String) {
         self.properties.clear();
         fields.put_properties(&unique_id, &mut self.properties);
@@ -139,7 +138,6 @@ impl ProducerContext {
         self.finish(topic, builder, now_ms)
     }
 
-    /// The batch that `builder` holds.
     pub(crate) fn finish(self: &Arc<Self>, topic: &str, builder: BatchBuilder, now_ms: u64) -> EncodedSend {
         let own_id = self.ids.next(now_ms);
         EncodedSend {

@@ -13,7 +13,6 @@ use crate::message::properties::{ENTRY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTI
 const TOPIC_CHARS_MAX: usize = 127;
 /// Longest retry or dead-letter topic name: a prefix and a group of 120 characters with room to spare.
 const INTERNAL_TOPIC_CHARS_MAX: usize = 255;
-/// Longest group name.
 const GROUP_CHARS_MAX: usize = 120;
 
 /// Topics that only a broker writes to.
@@ -74,7 +73,6 @@ pub(crate) struct MessageFields {
     pub(crate) properties: Vec<(String, String)>,
     /// Messages of equal sharding keys go to one queue.
     pub(crate) sharding_key: Option<String>,
-    /// Delayed delivery.
     pub(crate) delivery: Option<Delivery>,
     /// Priority, for topics of that type.
     pub(crate) priority: Option<i32>,
@@ -90,7 +88,6 @@ pub(crate) enum FieldError {
         "{what} {name:?} is not a valid name: use 1 to {chars_max} of the characters a-z A-Z 0-9 _ - % |"
     )]
     Name { what: &'static str, name: String, chars_max: usize },
-    /// A topic only brokers write to.
     #[error("topic {0:?} is written by brokers only")]
     BrokerTopic(String),
     /// A property name that the protocol uses itself.
@@ -101,12 +98,10 @@ pub(crate) enum FieldError {
     /// Names and values end at these control characters on the wire.
     #[error("{what} {text:?} is empty, or has a character that the wire format cannot carry")]
     Text { what: &'static str, text: String },
-    /// Keys are joined by spaces.
     #[error("key {0:?} has white space inside; give several keys as a list")]
     Key(String),
     #[error("a delay must not be negative, and a delay level counts from 1")]
     Delay,
-    /// More text than a record can hold.
     #[error("properties take {0} bytes, a message can carry {PROPERTIES_BYTES_MAX}")]
     PropertiesTooLong(usize),
 }

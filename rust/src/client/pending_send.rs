@@ -15,7 +15,6 @@ use super::route_cache::Target;
 use super::send_budget::SendBudget;
 use crate::remoting::{CallError, Reply};
 
-/// An attempt that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
     pub(crate) target: Target,
@@ -76,7 +75,6 @@ pub(crate) struct SendOptions {
 
 impl PendingSend {
     /// A send whose first attempt goes to `target`.
-    #[must_use]
     pub(crate) fn new(encoded: EncodedSend, target: Target, deadline: Instant, options: SendOptions) -> Self {
         let state =
             SendState { phase: Phase::InFlight, target, started: Instant::now(), attempts: Vec::new() };
@@ -121,7 +119,6 @@ impl PendingSend {
         self.state.lock().attempts.len()
     }
 
-    /// Attempts that failed, in order.
     pub(crate) fn attempts(&self) -> Vec<Attempt> {
         self.state.lock().attempts.clone()
     }

@@ -27,8 +27,10 @@ pub(crate) struct Receipt {
 /// Why one attempt did not store the message as asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SendFailure {
-    /// The broker refused.
-    Broker { code: i32, remark: String },
+    Broker {
+        code: i32,
+        remark: String,
+    },
     /// It was stored, but not as safely as asked, and the producer wants it tried elsewhere.
     NotSafe(Receipt),
     /// No reply.

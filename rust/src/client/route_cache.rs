@@ -19,7 +19,6 @@ use crate::message::tag::java_hash;
 pub(crate) struct Target {
     /// `host:port` to connect to.
     pub(crate) address: Arc<str>,
-    /// Name of the broker behind it.
     pub(crate) broker: Arc<str>,
     pub(crate) queue_id: i32,
 }
@@ -38,7 +37,6 @@ impl QueueRotation {
         &self.topic
     }
 
-    /// Each queue in turn.
     pub(crate) fn next(&self) -> Option<&Target> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         self.queues.get(turn % self.queues.len())

@@ -16,7 +16,6 @@ pub(crate) enum RowsError {
     /// There is no such column, and no message without it.
     #[error("there is no column {0}")]
     Missing(&'static str),
-    /// One row cannot be sent.
     #[error("row {row}: {reason}")]
     Row { row: usize, reason: String },
 }

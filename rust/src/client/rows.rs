@@ -39,7 +39,6 @@ pub(crate) enum Placement {
 /// Where the rows of a send batch go.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Place {
-    /// Any queue.
     Any,
     /// The one at this place among the topic's queues.
     Index(usize),
@@ -47,7 +46,6 @@ pub(crate) enum Place {
     Queue(Option<String>, i32),
 }
 
-/// Bounds of a send batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) rows_max: usize,
@@ -72,7 +70,6 @@ impl SendBatch {
     }
 }
 
-/// A batch of rows to send.
 #[derive(Debug)]
 pub(crate) struct Rows {
     columns: RowColumns,

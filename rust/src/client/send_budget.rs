@@ -50,7 +50,6 @@ impl SendBudget {
         used.messages == 0 || (used.messages < self.messages_max && used.bytes + bytes <= self.bytes_max)
     }
 
-    /// Gives back the room of one message.
     pub(crate) fn give(&self, bytes: usize) {
         let mut used = self.used.lock();
         debug_assert!(used.messages > 0 && used.bytes >= bytes, "given back more than was taken");
@@ -72,7 +71,6 @@ impl SendBudget {
         true
     }
 
-    /// Messages outstanding.
     pub(crate) fn messages(&self) -> usize {
         self.used.lock().messages
     }

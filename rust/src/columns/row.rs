@@ -17,7 +17,6 @@ use super::error::RowError;
 /// Largest body taken apart. Brokers take 4 MiB unless configured otherwise; compressed bodies may announce any size.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
-/// One message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     record: RecordView<'a>,
@@ -71,7 +70,6 @@ impl<'a> Row<'a> {
         self.record.sys_flag() & (INNER_BATCH | NEEDS_UNWRAP) == INNER_BATCH | NEEDS_UNWRAP
     }
 
-    /// The record it lies in.
     pub(crate) fn record(&self) -> &RecordView<'a> {
         &self.record
     }

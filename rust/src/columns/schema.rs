@@ -33,9 +33,7 @@ pub(crate) enum Source {
     ReconsumeTimes,
     /// Place in the broker's log.
     PhysicalOffset,
-    /// Size of the record.
     StoreSize,
-    /// Checksum of the stored body.
     BodyCrc,
     TransactionId,
     DeliverTimestamp,

@@ -43,7 +43,6 @@ pub(crate) enum BadText {
     Replace,
 }
 
-/// Columns under construction.
 #[derive(Debug)]
 pub(crate) struct Table {
     schema: Arc<Schema>,
@@ -54,7 +53,6 @@ pub(crate) struct Table {
     bytes: usize,
 }
 
-/// The cells of one column.
 #[derive(Debug)]
 enum Cells {
     Text(StringBuilder),

@@ -58,12 +58,10 @@ impl<P: Protocol> Connection<P> {
         })
     }
 
-    /// Whether one more request may be in flight.
     pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Whether nothing is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
     }
@@ -73,7 +71,6 @@ impl<P: Protocol> Connection<P> {
         self.slots.iter().filter(|slot| slot.is_busy).map(|slot| slot.begin_ns)
     }
 
-    /// Makes one more request.
     pub(super) fn ask(&mut self, begin_ns: u64) {
         let Some(index) = self.free.pop() else { return };
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
@@ -81,12 +78,10 @@ impl<P: Protocol> Connection<P> {
         self.protocol.ask(index as usize, &mut self.out);
     }
 
-    /// The answer in a frame that has come.
     pub(super) fn read(&mut self, frame: &[u8]) -> Result<Option<Answer>, LoadError> {
         self.protocol.read(frame, &mut self.out).map_err(|reason| self.lost(&reason))
     }
 
-    /// The reason of a refusal.
     pub(super) fn remark(&mut self, frame: &[u8]) -> String {
         self.protocol.remark(frame)
     }

@@ -95,7 +95,6 @@ impl Load {
     }
 
     /// Messages accepted or received since the beginning.
-    #[must_use]
     pub fn messages(&self) -> u64 {
         self.run.messages.load(Ordering::Relaxed)
     }

@@ -33,10 +33,9 @@ pub struct Target {
 
 /// The kind of every request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "fields named for what they hold")]
 pub enum Work {
-    /// Sends messages.
     Produce {
-        /// Size of every message's body.
         body_bytes: usize,
         /// Messages in one request; more than one makes client batches (code 320).
         batch: usize,
@@ -83,6 +82,7 @@ pub struct Plan {
 
 /// A plan that was not carried out.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "fields named for what they hold")]
 pub enum LoadError {
     /// A setting is out of its bounds.
     #[error("{0}")]
@@ -90,30 +90,14 @@ pub enum LoadError {
     /// A request does not fit a frame.
     #[error("requests of this size cannot be sent: {0}")]
     TooLarge(String),
-    /// A broker cannot be reached.
     #[error("cannot connect to {address}: {reason}")]
-    Connect {
-        /// The broker.
-        address: String,
-        /// The reason the system gave.
-        reason: String,
-    },
+    Connect { address: String, reason: String },
     /// A connection ended, or carried what is no answer.
     #[error("lost the connection to {address}: {reason}")]
-    Lost {
-        /// The broker.
-        address: String,
-        /// The reason.
-        reason: String,
-    },
+    Lost { address: String, reason: String },
     /// A broker stopped answering.
     #[error("{address} gave no answer for {seconds} s")]
-    Silent {
-        /// The broker.
-        address: String,
-        /// Seconds it was waited for.
-        seconds: u64,
-    },
+    Silent { address: String, seconds: u64 },
     /// A thread could not be had.
     #[error("a thread of the load generator failed: {0}")]
     Thread(String),
@@ -126,7 +110,6 @@ impl Plan {
     }
 
     /// Messages one request carries or asks for.
-    #[must_use]
     pub fn messages_each(&self) -> usize {
         match self.work {
             Work::Produce { batch, .. } => batch,

@@ -18,7 +18,6 @@ use super::protocol::Protocol;
 pub(super) const SLEEP_MAX: Duration = Duration::from_millis(100);
 const EVENTS_MAX: usize = 256;
 
-/// A way to wait for connections.
 #[derive(Debug)]
 pub(super) enum Readiness {
     /// There is one connection, and it blocks.

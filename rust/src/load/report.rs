@@ -45,13 +45,11 @@ impl Report {
     }
 
     /// The report as a JSON object; times in its names: `_s` seconds, `_us` microseconds.
-    #[must_use]
     pub fn json(&self) -> String {
         self.0.to_string()
     }
 
     /// One number of it, by JSON pointer: `/latency_us/p99`.
-    #[must_use]
     pub fn number(&self, pointer: &str) -> Option<f64> {
         self.0.pointer(pointer)?.as_f64()
     }

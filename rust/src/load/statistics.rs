@@ -38,7 +38,6 @@ pub(super) struct LoadStatistics {
     pub(super) requests_total: u64,
     /// Pulls that brought nothing.
     pub(super) empty: u64,
-    /// Refusals by response code.
     pub(super) refused: BTreeMap<i32, Refusals>,
     /// Requests without an answer at the end.
     pub(super) unanswered: u64,
@@ -81,7 +80,6 @@ impl LoadStatistics {
         self.end_ns
     }
 
-    /// Seconds that were measured.
     pub(super) fn interval_s(&self) -> f64 {
         self.until_ns.saturating_sub(self.warm_up_ns) as f64 / 1e9
     }
@@ -118,7 +116,6 @@ impl LoadStatistics {
         }
     }
 
-    /// A request was refused.
     pub(super) fn refuse(&mut self, code: i32, remark: impl FnOnce() -> String) {
         let refusals = self.refused.entry(code).or_default();
         if refusals.count == 0 {

@@ -9,7 +9,6 @@ pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(super) struct Usage {
     pub(super) at: Instant,
-    /// This process.
     pub(super) own: f64,
     /// Each watched process; `None` where it cannot be told.
     pub(super) watched: Vec<Option<f64>>,

@@ -14,7 +14,7 @@ use super::properties::PROPERTIES_BYTES_MAX;
 pub const BATCH_COUNT_MAX: usize = 32_768;
 
 /// Size of an inner message with neither body nor properties.
-pub const INNER_FIXED_BYTES: usize = 22;
+pub(crate) const INNER_FIXED_BYTES: usize = 22;
 
 /// One message inside a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,15 +29,14 @@ pub struct InnerMessage<'a> {
 
 impl InnerMessage<'_> {
     /// Size of this message inside a batch body.
-    #[must_use]
-    pub const fn encoded_len(&self) -> usize {
+    pub(crate) const fn encoded_len(&self) -> usize {
         INNER_FIXED_BYTES + self.body.len() + self.properties.len()
     }
 
     /// Appends this message to a batch body.
     ///
     /// # Panics
-    /// When body or properties do not fit their length fields; whoever builds the batch has checked both limits.
+    /// When body or properties do not fit their length fields; the builder of the batch has checked both limits.
     pub fn encode(&self, out: &mut Vec<u8>) {
         assert!(self.body.len() <= i32::MAX as usize - INNER_FIXED_BYTES - PROPERTIES_BYTES_MAX);
         assert!(self.properties.len() <= PROPERTIES_BYTES_MAX);
@@ -53,7 +52,6 @@ impl InnerMessage<'_> {
 }
 
 /// The messages of a batch body, in order. After an error there is nothing more.
-#[must_use]
 pub fn inner_messages(body: &[u8]) -> InnerMessages<'_> {
     InnerMessages { body, at: 0, count: 0 }
 }

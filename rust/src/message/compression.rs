@@ -10,11 +10,8 @@ use std::io::{self, Read, Write};
 use super::error::CompressionError;
 use super::sysflag::{COMPRESSED, Compression};
 
-/// Largest decompressed body where nothing else bounds it: four times the largest body a broker takes by default.
-pub const DECOMPRESSED_BYTES_MAX: usize = 4 * (4 << 20);
-
 /// Level the Java producer compresses with unless told otherwise.
-pub const LEVEL_DEFAULT: i32 = 5;
+pub(crate) const LEVEL_DEFAULT: i32 = 5;
 
 /// The body as the application wrote it: borrowed where it is not compressed, at most `bytes_max` long where it is.
 ///

@@ -21,12 +21,10 @@ pub struct OffsetMessageId {
     pub physical: PhysicalOffset,
 }
 
-/// Text of an [`OffsetMessageId`].
-pub type OffsetMessageIdText = ArrayString<56>;
+pub(crate) type OffsetMessageIdText = ArrayString<56>;
 
 impl OffsetMessageId {
     /// The id as text, on the stack.
-    #[must_use]
     pub fn text(&self) -> OffsetMessageIdText {
         let mut text = ArrayString::new();
         match self.store_host.ip().to_canonical() {
@@ -36,11 +34,6 @@ impl OffsetMessageId {
         push_hex(&mut text, &u32::from(self.store_host.port()).to_be_bytes());
         push_hex(&mut text, &self.physical.0.to_be_bytes());
         text
-    }
-
-    /// Appends the id as text.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.text().as_bytes());
     }
 
     /// Reads an id, in upper or lower case.
@@ -73,13 +66,13 @@ impl fmt::Display for OffsetMessageId {
 }
 
 /// Text of a unique id: the property `UNIQ_KEY`.
-pub type UniqueIdText = ArrayString<32>;
+pub(crate) type UniqueIdText = ArrayString<32>;
 
 /// Makes ids for `UNIQ_KEY`: address, process, salt, time and a counter, as Java clients lay them out.
 ///
 /// Equal ids need 65,536 messages of one process within one millisecond. Any thread may call [`next`](Self::next).
 #[derive(Debug)]
-pub struct UniqueIds {
+pub(crate) struct UniqueIds {
     address: [u8; 4],
     process: [u8; 2],
     salt: [u8; 4],
@@ -89,8 +82,7 @@ pub struct UniqueIds {
 impl UniqueIds {
     /// A source for the process `process_id` on the machine `address`. `salt` is random: it tells apart sources that
     /// agree in both, say containers.
-    #[must_use]
-    pub const fn new(address: Ipv4Addr, process_id: u32, salt: u32) -> Self {
+    pub(crate) const fn new(address: Ipv4Addr, process_id: u32, salt: u32) -> Self {
         Self {
             address: address.octets(),
             process: (process_id as u16).to_be_bytes(),
@@ -99,9 +91,7 @@ impl UniqueIds {
         }
     }
 
-    /// The next id.
-    #[must_use]
-    pub fn next(&self, now_ms: u64) -> UniqueIdText {
+    pub(crate) fn next(&self, now_ms: u64) -> UniqueIdText {
         let count = self.counter.fetch_add(1, Ordering::Relaxed) as u16;
         let mut text = ArrayString::new();
         push_hex(&mut text, &self.address);
@@ -114,8 +104,7 @@ impl UniqueIds {
 }
 
 /// An id made of a hash: the same for the same content, wherever and whenever it is made.
-#[must_use]
-pub fn hashed_id(hash: u128) -> UniqueIdText {
+pub(crate) fn hashed_id(hash: u128) -> UniqueIdText {
     let mut text = ArrayString::new();
     push_hex(&mut text, &hash.to_be_bytes());
     text

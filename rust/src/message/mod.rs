@@ -1,4 +1,4 @@
-//! What a message is, on disk and on the wire: the same bytes.
+//! Message: the same bytes on disk and on the wire.
 //!
 //! `record` is the unit of the log and of every pull; `properties`, `batch`, `id`, `tag`, `sysflag` and
 //! `compression` are its parts. Everything here is a pure function of bytes: no I/O, no clock, no locks; any thread.

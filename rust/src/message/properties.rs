@@ -10,86 +10,44 @@ pub const NAME_VALUE_SEPARATOR: u8 = 1;
 /// Ends an entry. The last one may be missing.
 pub const ENTRY_SEPARATOR: u8 = 2;
 /// Longest properties a record can hold: its length field is a signed 16-bit number.
-pub const PROPERTIES_BYTES_MAX: usize = i16::MAX as usize;
+pub(crate) const PROPERTIES_BYTES_MAX: usize = i16::MAX as usize;
 
 /// Names that brokers and clients give a meaning.
 #[allow(missing_docs, reason = "constants named like their value")]
 pub mod name {
     pub const KEYS: &[u8] = b"KEYS";
-    pub const TAGS: &[u8] = b"TAGS";
-    pub const WAIT: &[u8] = b"WAIT";
-    pub const DELAY: &[u8] = b"DELAY";
+    pub(crate) const TAGS: &[u8] = b"TAGS";
+    pub(crate) const WAIT: &[u8] = b"WAIT";
+    pub(crate) const DELAY: &[u8] = b"DELAY";
     pub const UNIQ_KEY: &[u8] = b"UNIQ_KEY";
-    pub const RETRY_TOPIC: &[u8] = b"RETRY_TOPIC";
-    pub const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
-    pub const REAL_QUEUE_ID: &[u8] = b"REAL_QID";
-    pub const TRANSACTION_PREPARED: &[u8] = b"TRAN_MSG";
-    pub const PRODUCER_GROUP: &[u8] = b"PGROUP";
-    pub const MIN_OFFSET: &[u8] = b"MIN_OFFSET";
-    pub const MAX_OFFSET: &[u8] = b"MAX_OFFSET";
-    pub const ORIGIN_MESSAGE_ID: &[u8] = b"ORIGIN_MESSAGE_ID";
-    pub const ORIGIN_GROUP: &[u8] = b"ORIGIN_GROUP";
-    pub const RECONSUME_TIME: &[u8] = b"RECONSUME_TIME";
-    pub const MAX_RECONSUME_TIMES: &[u8] = b"MAX_RECONSUME_TIMES";
-    pub const MSG_REGION: &[u8] = b"MSG_REGION";
+    pub(crate) const RETRY_TOPIC: &[u8] = b"RETRY_TOPIC";
+    pub(crate) const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
+    pub(crate) const REAL_QUEUE_ID: &[u8] = b"REAL_QID";
+    pub(crate) const TRANSACTION_PREPARED: &[u8] = b"TRAN_MSG";
+    pub(crate) const ORIGIN_MESSAGE_ID: &[u8] = b"ORIGIN_MESSAGE_ID";
+    pub(crate) const MSG_REGION: &[u8] = b"MSG_REGION";
     pub const TRACE_ON: &[u8] = b"TRACE_ON";
-    pub const CLUSTER: &[u8] = b"CLUSTER";
-    pub const CONSUME_START_TIME: &[u8] = b"CONSUME_START_TIME";
+    pub(crate) const CLUSTER: &[u8] = b"CLUSTER";
     pub const INNER_NUM: &[u8] = b"INNER_NUM";
-    pub const INNER_BASE: &[u8] = b"INNER_BASE";
-    pub const CHECK_IMMUNITY_TIME: &[u8] = b"CHECK_IMMUNITY_TIME_IN_SECONDS";
-    pub const PREPARED_QUEUE_OFFSET: &[u8] = b"TRAN_PREPARED_QUEUE_OFFSET";
-    pub const TRANSACTION_ID: &[u8] = b"__transactionId__";
-    pub const TRANSACTION_CHECK_TIMES: &[u8] = b"TRANSACTION_CHECK_TIMES";
-    pub const INSTANCE_ID: &[u8] = b"INSTANCE_ID";
-    pub const CORRELATION_ID: &[u8] = b"CORRELATION_ID";
-    pub const REPLY_TO_CLIENT: &[u8] = b"REPLY_TO_CLIENT";
-    pub const TTL: &[u8] = b"TTL";
-    pub const ARRIVE_TIME: &[u8] = b"ARRIVE_TIME";
-    pub const PUSH_REPLY_TIME: &[u8] = b"PUSH_REPLY_TIME";
-    pub const MSG_TYPE: &[u8] = b"MSG_TYPE";
-    pub const POP_CK: &[u8] = b"POP_CK";
-    pub const POP_CK_OFFSET: &[u8] = b"POP_CK_OFFSET";
-    pub const FIRST_POP_TIME: &[u8] = b"1ST_POP_TIME";
-    pub const PRIORITY: &[u8] = b"_SYS_MSG_PRIORITY_";
-    pub const LITE_TOPIC: &[u8] = b"__LITE_TOPIC";
-    pub const SHARDING_KEY: &[u8] = b"__SHARDINGKEY";
-    pub const MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
-    pub const MULTI_QUEUE_OFFSET: &[u8] = b"INNER_MULTI_QUEUE_OFFSET";
-    pub const BORN_HOST: &[u8] = b"__BORNHOST";
-    pub const BORN_TIMESTAMP: &[u8] = b"BORN_TIMESTAMP";
+    pub(crate) const TRANSACTION_ID: &[u8] = b"__transactionId__";
+    pub(crate) const POP_CK: &[u8] = b"POP_CK";
+    pub(crate) const SHARDING_KEY: &[u8] = b"__SHARDINGKEY";
     pub const CRC32: &[u8] = b"__CRC32#";
-    pub const DLQ_ORIGIN_TOPIC: &[u8] = b"DLQ_ORIGIN_TOPIC";
-    pub const DLQ_ORIGIN_MESSAGE_ID: &[u8] = b"DLQ_ORIGIN_MESSAGE_ID";
-    pub const TIMER_DELAY_SEC: &[u8] = b"TIMER_DELAY_SEC";
-    pub const TIMER_DELAY_MS: &[u8] = b"TIMER_DELAY_MS";
-    pub const TIMER_DELIVER_MS: &[u8] = b"TIMER_DELIVER_MS";
-    pub const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
-    pub const TIMER_ENQUEUE_MS: &[u8] = b"TIMER_ENQUEUE_MS";
-    pub const TIMER_DEQUEUE_MS: &[u8] = b"TIMER_DEQUEUE_MS";
-    pub const TIMER_ROLL_TIMES: &[u8] = b"TIMER_ROLL_TIMES";
-    pub const TIMER_DELETE_UNIQ_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
-    /// Properties with this prefix are for the way between client and broker and are never stored.
-    pub const TRANSIENT_PREFIX: &[u8] = b"__RMQ.TRANSIENT.";
+    pub(crate) const TIMER_DELAY_SEC: &[u8] = b"TIMER_DELAY_SEC";
+    pub(crate) const TIMER_DELAY_MS: &[u8] = b"TIMER_DELAY_MS";
+    pub(crate) const TIMER_DELIVER_MS: &[u8] = b"TIMER_DELIVER_MS";
+    pub(crate) const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
 }
 
 /// The entries of `properties` in order, by the rules of the Java clients: one without a name, without a separator
 /// or with an empty value is not there; everything behind the first separator is value.
-#[must_use]
 pub fn entries(properties: &[u8]) -> Entries<'_> {
     Entries { rest: properties }
 }
 
 /// Value of the entry `name`; the last one where a name stands twice.
-#[must_use]
 pub fn get<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     entries(properties).filter(|(found, _)| *found == name).last().map(|(_, value)| value)
-}
-
-/// Whether `text` can be a name or a value: not empty, and without the two separators.
-#[must_use]
-pub fn is_legal(text: &[u8]) -> bool {
-    !text.is_empty() && !text.iter().any(|byte| matches!(*byte, NAME_VALUE_SEPARATOR | ENTRY_SEPARATOR))
 }
 
 /// Iterator of [`entries`].
@@ -127,7 +85,7 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// New properties at the end of `out`.
-    pub fn new(out: &'a mut Vec<u8>) -> Self {
+    pub(crate) fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         Self { out, start }
     }
@@ -162,13 +120,7 @@ impl<'a> Writer<'a> {
         self
     }
 
-    /// Appends a number.
-    pub fn append_number(&mut self, name: &[u8], value: i64) -> &mut Self {
-        self.append(name, itoa::Buffer::new().format(value).as_bytes())
-    }
-
     /// Size of the properties so far.
-    #[must_use]
     pub fn size(&self) -> usize {
         self.out.len() - self.start
     }
@@ -194,7 +146,7 @@ mod tests {
     #[test]
     fn the_last_separator_may_be_missing_and_is_added_before_appending() {
         let mut out = b"in front".to_vec();
-        Writer::copy(&mut out, b"a\x01b").append(b"c", b"d").append_number(b"n", -7);
+        Writer::copy(&mut out, b"a\x01b").append(b"c", b"d").append(b"n", b"-7");
         assert_eq!(&out[8..], b"a\x01b\x02c\x01d\x02n\x01-7\x02");
         check(&out[8..], &[(b"a", b"b"), (b"c", b"d"), (b"n", b"-7")]);
     }

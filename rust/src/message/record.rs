@@ -35,9 +35,9 @@ pub const MAGIC_V1: u32 = 0xDAA3_20A7;
 /// Magic of a record whose topic length takes two bytes; only used where one byte, read signed, does not do.
 pub const MAGIC_V2: u32 = 0xDAA3_20AB;
 /// Magic of the filler at the end of a segment.
-pub const BLANK_MAGIC: u32 = 0xCBD4_3194;
+pub(crate) const BLANK_MAGIC: u32 = 0xCBD4_3194;
 /// Size of a filler's head; what is behind it, up to its size, means nothing.
-pub const BLANK_BYTES_MIN: usize = 8;
+pub(crate) const BLANK_BYTES_MIN: usize = 8;
 /// Size of an empty v1 record between IPv4 hosts.
 pub const RECORD_BYTES_MIN: usize = 91;
 
@@ -87,7 +87,6 @@ pub struct Stamp {
 
 impl RecordFields<'_> {
     /// CRC-32 of the stored bytes of a body, without the sign bit.
-    #[must_use]
     pub fn body_crc(body: &[u8]) -> u32 {
         crc32fast::hash(body) & 0x7FFF_FFFF
     }
@@ -112,7 +111,6 @@ impl RecordFields<'_> {
     }
 
     /// Size of the record.
-    #[must_use]
     pub fn encoded_len(&self) -> usize {
         let is_v6 = |host: &SocketAddr| usize::from(host.ip().to_canonical().is_ipv6());
         RECORD_BYTES_MIN
@@ -201,7 +199,6 @@ pub enum Scanned<'a> {
 }
 
 /// Looks at the front of `bytes`.
-#[must_use]
 pub fn scan(bytes: &[u8]) -> Scanned<'_> {
     match head(bytes) {
         None | Some((0, 0)) => Scanned::End,

@@ -3,15 +3,13 @@
 /// Body is compressed.
 pub const COMPRESSED: i32 = 0x1;
 /// More than one tag; no broker or client acts on it.
-pub const MULTI_TAGS: i32 = 0x2;
+pub(crate) const MULTI_TAGS: i32 = 0x2;
 /// The two bits of the transaction state; 0 is an ordinary message.
-pub const TRANSACTION_MASK: i32 = 0xC;
+pub(crate) const TRANSACTION_MASK: i32 = 0xC;
 /// A half message.
-pub const PREPARED: i32 = 0x4;
-/// The copy that a commit makes visible.
-pub const COMMIT: i32 = 0x8;
+pub(crate) const PREPARED: i32 = 0x4;
 /// A rolled back half.
-pub const ROLLBACK: i32 = 0xC;
+pub(crate) const ROLLBACK: i32 = 0xC;
 /// The born host takes 16 address bytes instead of 4.
 pub const BORN_HOST_V6: i32 = 0x10;
 /// The store host takes 16 address bytes instead of 4.
@@ -21,13 +19,12 @@ pub const NEEDS_UNWRAP: i32 = 0x40;
 /// One record carries many messages.
 pub const INNER_BATCH: i32 = 0x80;
 /// The three bits of the compression type.
-pub const COMPRESSION_MASK: i32 = 0x700;
+pub(crate) const COMPRESSION_MASK: i32 = 0x700;
 
-/// What of a client's flag is stored.
+/// The part of a client's flag that is stored.
 ///
 /// The address bits decide how the record is laid out; from a client they are lies sooner or later. An original
-/// broker stores them as they come, and a send with `0x30` over IPv4 leaves a record nobody can parse.
-#[must_use]
+/// broker stores them as they come, and a send with `0x30` over IPv4 leaves a record that no reader can parse.
 pub const fn from_client(sys_flag: i32) -> i32 {
     sys_flag & (COMPRESSED | MULTI_TAGS | TRANSACTION_MASK | COMPRESSION_MASK)
 }
@@ -45,8 +42,7 @@ pub enum Compression {
 
 impl Compression {
     /// The type that the flag bits name, whether or not the body is compressed.
-    #[must_use]
-    pub const fn from_sys_flag(sys_flag: i32) -> Option<Self> {
+    pub(crate) const fn from_sys_flag(sys_flag: i32) -> Option<Self> {
         match (sys_flag & COMPRESSION_MASK) >> 8 {
             0 | 3 => Some(Self::Zlib),
             1 => Some(Self::Lz4),
@@ -56,7 +52,6 @@ impl Compression {
     }
 
     /// The bits of a body compressed this way.
-    #[must_use]
     pub const fn sys_flag(self) -> i32 {
         COMPRESSED
             | match self {

@@ -3,7 +3,6 @@
 use super::properties::{self, name};
 
 /// Java's `String.hashCode` of UTF-8 text: `h = 31 h + unit` over UTF-16 units, wrapping.
-#[must_use]
 pub fn java_hash(text: &[u8]) -> i32 {
     hash_on(0, text)
 }
@@ -40,20 +39,17 @@ fn hash_on(hash: i32, text: &[u8]) -> i32 {
 }
 
 /// What ConsumeQueue stores of a message's tag: its hash, sign-extended; 0 without a tag.
-#[must_use]
 pub fn tags_code(properties: &[u8]) -> i64 {
     properties::get(properties, name::TAGS).map_or(0, |tag| i64::from(java_hash(tag)))
 }
 
 /// What Index stores of a business key or UNIQ_KEY: `topic#key`.
-#[must_use]
 pub fn key_hash(topic: &[u8], key: &[u8]) -> i32 {
     positive(hash_on(hash_on(java_hash(topic), b"#"), key))
 }
 
 /// What Index stores of a tag: `topic#T#tag`.
-#[must_use]
-pub fn tag_key_hash(topic: &[u8], tag: &[u8]) -> i32 {
+pub(crate) fn tag_key_hash(topic: &[u8], tag: &[u8]) -> i32 {
     positive(hash_on(hash_on(java_hash(topic), b"#T#"), tag))
 }
 
@@ -76,7 +72,6 @@ pub enum TagFilter {
 
 impl TagFilter {
     /// Reads `*`, nothing at all, or `A || B`.
-    #[must_use]
     pub fn parse(expression: &str) -> Self {
         if expression == "*" {
             return Self::All;
@@ -89,7 +84,6 @@ impl TagFilter {
     }
 
     /// Whether a ConsumeQueue entry may match. A hash may match by chance; [`matches_tag`](Self::matches_tag) decides.
-    #[must_use]
     pub fn matches_code(&self, tags_code: i64) -> bool {
         match self {
             Self::All => true,
@@ -99,7 +93,6 @@ impl TagFilter {
     }
 
     /// Whether a message with this tag is wanted.
-    #[must_use]
     pub fn matches_tag(&self, tag: Option<&[u8]>) -> bool {
         match self {
             Self::All => true,

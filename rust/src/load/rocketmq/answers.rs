@@ -6,7 +6,6 @@ use crate::remoting::frame::Frame;
 use crate::remoting::header::Header;
 use crate::remoting::{Encoding, HeaderError};
 
-/// The two numbers every answer has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     pub(super) code: i32,

@@ -37,12 +37,9 @@ pub(super) struct Template {
     offset_at: Option<usize>,
 }
 
-/// The numbers of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers<'a> {
-    /// Which answer will be this request's.
     pub(super) opaque: u32,
-    /// Where a pull begins.
     pub(super) offset: u64,
     /// Counts the unique ids of the connection.
     pub(super) id: &'a std::cell::Cell<u32>,
@@ -110,7 +107,6 @@ impl Template {
         Ok(Self { frame, encoding: plan.encoding, opaque_at, ids_at, offset_at })
     }
 
-    /// Appends the request to `out`.
     pub(super) fn put(&self, out: &mut Vec<u8>, numbers: Numbers<'_>) {
         let start = out.len();
         out.extend_from_slice(&self.frame);

@@ -64,115 +64,96 @@ impl<'a> RecordView<'a> {
     }
 
     /// The bytes of the record, all of them.
-    #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// Size of the record.
-    #[must_use]
     pub const fn total_size(&self) -> usize {
         self.bytes.len()
     }
 
     /// [`MAGIC_V1`] or [`MAGIC_V2`].
-    #[must_use]
     pub fn magic(&self) -> u32 {
         u32::from_be_bytes(self.array(4))
     }
 
     /// CRC of the body as stored in the record.
-    #[must_use]
     pub fn body_crc(&self) -> u32 {
         u32::from_be_bytes(self.array(8))
     }
 
     /// Whether the body is the one its CRC was made of. An empty body has CRC 0.
-    #[must_use]
     pub fn body_crc_matches(&self) -> bool {
         RecordFields::body_crc(self.body) == self.body_crc()
     }
 
     /// Queue of the topic.
-    #[must_use]
     pub fn queue_id(&self) -> u32 {
         u32::from_be_bytes(self.array(12))
     }
 
     /// The application's flag.
-    #[must_use]
     pub fn flag(&self) -> i32 {
         i32::from_be_bytes(self.array(16))
     }
 
     /// Ordinal in its queue.
-    #[must_use]
     pub fn queue_offset(&self) -> QueueOffset {
         QueueOffset(u64::from_be_bytes(self.array(20)))
     }
 
     /// Position of the record's first byte in the log it was written to.
-    #[must_use]
     pub fn physical_offset(&self) -> PhysicalOffset {
         PhysicalOffset(u64::from_be_bytes(self.array(28)))
     }
 
     /// System flag.
-    #[must_use]
     pub fn sys_flag(&self) -> i32 {
         i32::from_be_bytes(self.array(36))
     }
 
     /// When the producer made the message.
-    #[must_use]
     pub fn born_timestamp_ms(&self) -> i64 {
         i64::from_be_bytes(self.array(40))
     }
 
     /// Where the producer is.
-    #[must_use]
     pub fn born_host(&self) -> SocketAddr {
         self.host(48, BORN_HOST_V6)
     }
 
     /// When the broker stored it.
-    #[must_use]
     pub fn store_timestamp_ms(&self) -> i64 {
         i64::from_be_bytes(self.array(self.stored_at))
     }
 
     /// The broker that stored it.
-    #[must_use]
     pub fn store_host(&self) -> SocketAddr {
         self.host(self.stored_at + 8, STORE_HOST_V6)
     }
 
     /// How often the message was returned.
-    #[must_use]
     pub fn reconsume_times(&self) -> i32 {
         i32::from_be_bytes(self.array(self.hosts_end))
     }
 
     /// Physical offset of the half message, on the copy a commit made; else 0.
-    #[must_use]
     pub fn prepared_transaction_offset(&self) -> i64 {
         i64::from_be_bytes(self.array(self.hosts_end + 4))
     }
 
     /// Body as stored, compressed or not.
-    #[must_use]
     pub const fn body(&self) -> &'a [u8] {
         self.body
     }
 
     /// Topic the record is stored under.
-    #[must_use]
     pub const fn topic(&self) -> &'a [u8] {
         self.topic
     }
 
     /// Properties, verbatim.
-    #[must_use]
     pub const fn properties(&self) -> &'a [u8] {
         self.properties
     }
@@ -187,7 +168,6 @@ impl<'a> RecordView<'a> {
     }
 
     /// The fields, to write the record again elsewhere.
-    #[must_use]
     pub fn fields(&self) -> RecordFields<'a> {
         RecordFields {
             queue_id: self.queue_id(),
@@ -206,7 +186,6 @@ impl<'a> RecordView<'a> {
     }
 
     /// The place in the log the record says it has.
-    #[must_use]
     pub fn stamp(&self) -> Stamp {
         let store_timestamp_ms = self.store_timestamp_ms();
         Stamp { physical: self.physical_offset(), queue: self.queue_offset(), store_timestamp_ms }
