@@ -616,71 +616,60 @@ class Sender:
         max_buffered_bytes: int = 67108864,
         retry_not_safe: bool = False,
         timeout: float = 3.0,
-        room_timeout: float = 3.0,
+        waits_for_room: bool = True,
         body_bytes_max: int = 4194304,
     ) -> Self:
-        """`retry_not_safe`: stored, but not as safely as asked, counts as a failed attempt. The last three hold for
-        `post` and `cut`."""
+        """`retry_not_safe`: stored, but not as safely as asked, counts as a failed attempt. `timeout`: of a send that
+        has none of its own. `waits_for_room`: a send without room in the budget blocks for as long as it may take."""
     def learn(self, topic: str, queues: Sequence[tuple[str, str, int]], fresh: float) -> None:
         """For `fresh` seconds, these queues take the topic's messages: address, name of the broker, queue id."""
-    def forget(self, topic: str) -> None:
-        """Drop what was learnt of a topic."""
-    def post(
+    def doubt(self, topic: str) -> None:
+        """What was learnt of a topic is not valid any more."""
+    def cut(self, messages: Sequence[Message], member_bytes: int) -> list[int]:
+        """Where to cut messages into batches that brokers take: the end of each. A message takes `member_bytes` beside
+        body and properties. Raises `ValueError` for a message that does not belong into a batch with the first one."""
+    def send(
         self,
         message: Message | str,
         body: Body | None = None,
         *,
-        announce: Literal["never", "failures", "always"] = "failures",
-    ) -> SendFuture | None:
-        """Start sending a message, or a body to a topic, to the next queue in rotation. All that a message takes,
-        in one call. `None` when there is something about it that takes a closer look: nothing was done then. Raises
-        `BufferFull`."""
-    def cut(self, messages: list[Message], member_bytes: int) -> list[int] | None:
-        """Where to cut messages into batches that brokers take: the end of each. A message takes `member_bytes` beside
-        body and properties. `None` when some message does not belong into a batch with the first one."""
-    def send(
-        self,
-        message: Message,
-        address: str,
-        broker: str,
-        queue_id: int,
-        *,
-        timeout: float,
-        room_timeout: float = 0.0,
+        to: tuple[str, str, int, bool] | None = None,
+        timeout: float | None = None,
         announce: Literal["never", "failures", "always"] = "failures",
         token: int = 0,
-        is_pinned: bool = False,
-    ) -> SendFuture | None:
-        """Start sending. `None` when there was no room in the budget within `room_timeout` seconds."""
+    ) -> SendFuture | NotSent:
+        """Start sending a message, or a body to a topic. All that a message takes, in one call.
+
+        `to`: address, name of the broker, queue id, and whether only that queue will do; without it the sharding key
+        chooses among the queues that were learnt, else it is the next one's turn. Raises `ValueError` and `TypeError`
+        for what no broker takes."""
     def send_batch(
         self,
         messages: Sequence[Message],
-        address: str,
-        broker: str,
-        queue_id: int,
         *,
-        timeout: float,
-        room_timeout: float = 0.0,
+        to: tuple[str, str, int, bool] | None = None,
+        timeout: float | None = None,
         announce: Literal["never", "failures", "always"] = "failures",
         token: int = 0,
-        is_pinned: bool = False,
-    ) -> SendFuture | None:
+    ) -> SendFuture | NotSent:
         """Likewise for messages of one topic, stored side by side."""
     def send_rows(
         self,
         rows: Rows,
         batch: SendBatch,
-        address: str,
-        broker: str,
-        queue_id: int,
         *,
-        timeout: float,
-        room_timeout: float = 0.0,
-        is_pinned: bool = False,
-    ) -> SendFuture | None:
+        topic: str,
+        to: tuple[str, str, int, bool] | None = None,
+    ) -> SendFuture | NotSent:
         """Likewise for rows that travel together; a failure is announced. Raises `ValueError` for a row that no
         broker takes."""
-    def send_oneway(self, message: Message, address: str, broker: str, queue_id: int) -> None:
+    def send_oneway(
+        self,
+        message: Message | str,
+        body: Body | None = None,
+        *,
+        to: tuple[str, str, int, bool] | None = None,
+    ) -> NotSent | None:
         """Send and forget. Raises `ConnectError` when the message cannot even be queued."""
     def again(self, future: SendFuture, address: str, broker: str, queue_id: int) -> None:
         """After a failed attempt: send the same bytes elsewhere."""
@@ -690,6 +679,17 @@ class Sender:
         """Whether a message of `size` bytes could start now."""
     @property
     def in_flight(self) -> int: ...
+
+@final
+class NotSent:
+    """The reason why a send has not started; nothing was done."""
+
+    @property
+    def reason(self) -> Literal["no_route", "no_room"]:
+        """No valid route of the topic was learnt, or the budget is used up."""
+    @property
+    def bytes(self) -> int:
+        """Room that was missing."""
 
 @final
 class Rows:

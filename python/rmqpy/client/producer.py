@@ -15,18 +15,20 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from functools import cached_property, partial
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeVar
 
 from rmqpy import errors
-from rmqpy._native import Completions, Rows, SendFuture
-from rmqpy.client.producer_base import CLOSE_GRACE_S, MESSAGE_BYTES_MAX, Compression, ProducerBase
+from rmqpy._native import Completions, NotSent, Rows, SendBatch, SendFuture
+from rmqpy.client.producer_base import CLOSE_GRACE_S, Chosen, ProducerBase, chosen, complete
 from rmqpy.client.routes import Route
-from rmqpy.client.selectors import QueueSelector
-from rmqpy.config.client import Address, ClientConfig, seconds
+from rmqpy.config.client import seconds
 from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, BlockingCaller, run
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -46,40 +48,9 @@ class Producer(ProducerBase):
     every name server is down, to the brokers known so far.
     """
 
-    def __init__(
-        self,
-        namesrv: Address | ClientConfig | None = None,
-        *,
-        group: str | None = None,
-        send_timeout: float | timedelta = 3.0,
-        retries: int = 2,
-        retry_not_stored: bool = False,
-        compress_above: int | None = 4096,
-        compression: Compression = "zlib",
-        max_message_size: int = MESSAGE_BYTES_MAX,
-        max_in_flight: int = 1024,
-        max_buffered_bytes: int = 64 << 20,
-        when_full: Literal["wait", "raise"] = "wait",
-        selector: QueueSelector | None = None,
-    ) -> None:
-        """`retry_not_stored`: try another broker also when the message is stored, but not flushed or copied as the
-        broker promises. `max_in_flight` and `max_buffered_bytes` bound what `submit` has under way; `when_full`
-        says what it does then. `selector` is round robin unless given; a sharding key goes before it."""
-        super().__init__(
-            namesrv,
-            group=group,
-            send_timeout=send_timeout,
-            retries=retries,
-            retry_not_stored=retry_not_stored,
-            compress_above=compress_above,
-            compression=compression,
-            max_message_size=max_message_size,
-            max_in_flight=max_in_flight,
-            max_buffered_bytes=max_buffered_bytes,
-            when_full=when_full,
-            selector=selector,
-        )
-        self._caller = BlockingCaller(self._cluster.client)
+    _IS_BLOCKING = True
+
+    def _begin(self) -> None:
         self._callbacks: dict[int, Callback] = {}
         self._next_token = 0
         self._lock = threading.Lock()
@@ -101,12 +72,15 @@ class Producer(ProducerBase):
         Equal sharding keys go to one queue. Raises `SendError` with every attempt listed, `RouteError` when there is
         nowhere to send to, and `ValueError` for what no broker takes.
         """
-        future = None
-        if queue is None and timeout is None and not fields and not self.is_closed:
-            future = self._sender.post(message, body, announce="never")
-        if future is None:
-            future = self._ship(message, body, fields, queue, timeout, announce="never")
-        return self._settled(future).result()
+        if fields:
+            message, body = complete(message, body, fields)
+        sent = None
+        if queue is None and timeout is None and self._selector is None and not self.is_closed:
+            # One call, where nothing is out of the ordinary.
+            sent = self._sender.send(message, body, announce="never")
+        if not isinstance(sent, SendFuture):
+            sent = run(self._send(message, body, queue, timeout, announce="never", refused=sent))
+        return self._settled(sent).result()
 
     def submit(
         self,
@@ -126,20 +100,21 @@ class Producer(ProducerBase):
         """
         if self._delivery is None:
             self._deliver()
+        if fields:
+            message, body = complete(message, body, fields)
         if callback is None:
-            # The short way: the native half does all of it, where nothing is out of the ordinary.
-            if queue is None and timeout is None and not self.is_closed:
-                if fields and isinstance(message, str) and body is not None:
-                    message, body, fields = Message(message, body, **fields), None, {}
-                if not fields and (future := self._sender.post(message, body)) is not None:
-                    return future
-            return self._ship(message, body, fields, queue, timeout, announce="failures")
+            sent = None
+            if queue is None and timeout is None and self._selector is None and not self.is_closed:
+                sent = self._sender.send(message, body)
+            if isinstance(sent, SendFuture):
+                return sent
+            return run(self._send(message, body, queue, timeout, announce="failures", refused=sent))
         with self._lock:
             self._next_token += 1
             token = self._next_token
         self._callbacks[token] = callback
         try:
-            return self._ship(message, body, fields, queue, timeout, announce="always", token=token)
+            return run(self._send(message, body, queue, timeout, announce="always", token=token))
         except BaseException:
             del self._callbacks[token]
             raise
@@ -154,10 +129,9 @@ class Producer(ProducerBase):
         **fields: Any,
     ) -> None:
         """Send without an answer: fast, and a loss goes unnoticed."""
-        message = self._message(message, body, fields)
-        route = self._route(message.topic)
-        queue, _ = self._choose(message, queue, route)
-        self._sender.send_oneway(message, route.master(queue.broker), queue.broker, queue.queue_id)
+        if fields:
+            message, body = complete(message, body, fields)
+        run(self._send_oneway(message, body, queue))
 
     def send_batch(
         self, messages: Iterable[Message], *, timeout: float | timedelta | None = None
@@ -167,25 +141,7 @@ class Producer(ProducerBase):
         Cut by size where one request cannot hold them. Raises `SendError` when a part fails: the parts before it
         are stored.
         """
-        results: list[SendResult] = []
-        queue: MessageQueue | None = None
-        for chunk in self._chunks(messages):
-            route = self._route(chunk[0].topic)
-            place, is_pinned = self._choose(chunk[0], queue, route)
-            future = self._sender.send_batch(
-                chunk,
-                route.master(place.broker),
-                place.broker,
-                place.queue_id,
-                timeout=self._timeout(timeout),
-                room_timeout=self._room_timeout(timeout),
-                announce="never",
-                is_pinned=is_pinned,
-            )
-            results += self._settled(self._admitted(future)).results()
-            # What follows goes behind what is stored.
-            queue = results[-1].queue
-        return results
+        return run(self._send_batch(messages, timeout))
 
     def submit_rows(
         self,
@@ -230,7 +186,7 @@ class Producer(ProducerBase):
             compress_above=None if limit is None else limit + 1,
         )
         for name in rows.topics():
-            route = self._route(name)
+            route = run(self._route(name))
             if route.is_borrowed and not create_topics:
                 raise errors.TopicNotFound(f"topic {name!r} does not exist", topic=name)
             send_batches = rows.send_batches(
@@ -241,23 +197,15 @@ class Producer(ProducerBase):
                 bytes_max=batch_bytes,
             )
             for send_batch in send_batches:
-                queue, is_pinned = self._place(send_batch, route)
-                future = self._sender.send_rows(
-                    rows,
-                    send_batch,
-                    route.master(queue.broker),
-                    queue.broker,
-                    queue.queue_id,
-                    timeout=self._timeout(None),
-                    room_timeout=self._room_timeout(None),
-                    is_pinned=is_pinned,
+                to = _place(send_batch, route)
+                yield run(
+                    self._start(name, partial(self._sender.send_rows, rows, send_batch, topic=name, to=to))
                 )
-                yield self._admitted(future)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that take messages, sorted."""
         self._check_open()
-        return list(self._route(topic).writable)
+        return list(run(self._route(topic)).writable)
 
     def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until nothing is on its way. Raises `RequestTimeout`."""
@@ -290,64 +238,23 @@ class Producer(ProducerBase):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _route(self, topic: str) -> Route:
-        routes = self._cluster.routes
-        route = routes.cached(topic, self._caller)
-        return route if route is not None and route.writable else run(routes.publish(topic, self._caller))
+    @cached_property
+    def _caller(self) -> BlockingCaller:
+        return BlockingCaller(self._cluster.client)
 
-    def _ship(
-        self,
-        message: Message | str,
-        body: Body | None,
-        fields: dict[str, Any],
-        queue: MessageQueue | None,
-        timeout: float | timedelta | None,
-        *,
-        announce: Literal["never", "failures", "always"],
-        token: int = 0,
-    ) -> SendFuture:
-        message = self._message(message, body, fields)
-        route = self._route(message.topic)
-        if queue is None and timeout is None and announce != "always" and self._is_in_turn:
-            self._learn(route)
-            posted = self._sender.post(message, announce=announce)
-            if posted is not None:
-                return posted
-        place, is_pinned = self._choose(message, queue, route)
-        future = self._sender.send(
-            message,
-            route.master(place.broker),
-            place.broker,
-            place.queue_id,
-            timeout=self._timeout(timeout),
-            room_timeout=self._room_timeout(timeout),
-            announce=announce,
-            token=token,
-            is_pinned=is_pinned,
-        )
-        return self._admitted(future)
+    async def _in_turn(self, send: Callable[[], T | NotSent]) -> T | NotSent:
+        # The native half makes this thread wait.
+        return send()
 
-    def _learn(self, route: Route) -> None:
-        """Let the native half choose among the queues of this route, while it is fresh."""
-        queues = [(route.master(each.broker), each.broker, each.queue_id) for each in route.writable]
-        self._sender.learn(route.topic, queues, self._cluster.routes.fresh_s(route.topic))
-
-    def _timeout(self, timeout: float | timedelta | None) -> float:
-        return self._send_timeout if timeout is None else seconds(timeout)
-
-    def _room_timeout(self, timeout: float | timedelta | None) -> float:
-        return self._timeout(timeout) if self._is_waiting_when_full else 0.0
-
-    def _admitted(self, future: SendFuture | None) -> SendFuture:
-        if future is None:
-            raise errors.BufferFull(f"{self._sender.in_flight} messages are on their way")
-        return future
+    async def _stored(self, topic: str, send: Callable[..., SendFuture | NotSent]) -> list[SendResult]:
+        future = await self._start(topic, partial(send, announce="never"))
+        return self._settled(future).results()
 
     def _settled(self, future: SendFuture) -> SendFuture:
         while not future.settle():
-            if pause := self._decide(future, self._caller):
+            if pause := self._decide(future):
                 time.sleep(pause)
-                self._decide(future, self._caller, has_paused=True)
+                self._decide(future, has_paused=True)
         return future
 
     def _deliver(self) -> None:
@@ -365,7 +272,7 @@ class Producer(ProducerBase):
 
     def _completed(self, token: int, future: SendFuture, *, has_paused: bool = False) -> float:
         """An announced future, on the delivery thread; returns what `_decide` does."""
-        if not future.done() and (pause := self._decide(future, self._caller, has_paused=has_paused)):
+        if not future.done() and (pause := self._decide(future, has_paused=has_paused)):
             return pause
         callback = self._callbacks.pop(token, None) if token and future.done() else None
         if callback is not None:
@@ -408,6 +315,19 @@ def _outcome(future: SendFuture) -> SendResult | errors.RocketMQError:
         return future.result()
     except errors.RocketMQError as error:
         return error
+
+
+def _place(batch: SendBatch, route: Route) -> Chosen | None:
+    """The queue of rows that travel together; `None` leaves it to the rotation."""
+    index, broker, queue_id = batch.place
+    if index is not None:
+        return chosen(route, route.writable[index])
+    if queue_id is None:
+        return None
+    for queue in route.writable:
+        if queue.queue_id == queue_id and broker in (None, queue.broker):
+            return chosen(route, queue)
+    raise ValueError(f"topic {route.topic} has no queue {queue_id}" + (f" on {broker}" if broker else ""))
 
 
 #: Producers not closed yet: leaving the program flushes them.

@@ -1,78 +1,78 @@
-"""Base of both producers, in threads and in event loops: checks, the choice of a queue, the rule for retries.
+"""Base of both producers, in threads and in event loops: settings, the one way to send, the rule for retries.
 
-Owns a producer's hold of a cluster connection and its native sender. Nothing here waits: a route that is not known yet
-is the business of the two producers, as is waiting for outcomes.
+Owns a producer's hold of a cluster connection and its native sender. A send is tried by the native half, which chooses
+the queue; a reason that keeps it from starting is removed here, and it is tried again. Written once, as coroutines over
+a `Caller`.
 """
 
+# ruff: noqa: ASYNC109 - a timeout bounds the send, not the wait
 from __future__ import annotations
 
 import os
-import random
 import warnings
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
-from itertools import count
-from typing import Any, Final, Literal
+from functools import cached_property, partial
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from rmqpy import errors
-from rmqpy._native import Completions, SendBatch, Sender, SendFuture
+from rmqpy._native import Completions, NotSent, Sender, SendFuture
 from rmqpy.client import retry
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
-from rmqpy.client.selectors import QueueSelector, by_sharding_key, round_robin
+from rmqpy.client.selectors import QueueSelector
 from rmqpy.config.client import Address, ClientConfig, seconds
-from rmqpy.message import Body, Message, MessageQueue
+from rmqpy.message import Body, Message, MessageQueue, SendResult
 from rmqpy.remoting.client import Caller
 
+T = TypeVar("T")
+
 DEFAULT_GROUP: Final = "rmqpy"
-MESSAGE_BYTES_MAX: Final = 4 << 20
 #: What one-way sends get to leave in, when the last client closes.
 CLOSE_GRACE_S: Final = 0.2
 #: What a message takes in a batch beside body and properties: its frame, and the id it gets.
 _MEMBER_BYTES: Final = 22 + 32
+#: A route that is being looked up again is used meanwhile, and asked for so often.
+_ROUTE_REUSE_S: Final = 0.01
 
-#: Properties of a batch itself: its id, and that its sender waits.
-_BATCH_BYTES: Final = 64
-
-Compression = Literal["zlib", "lz4", "zstd"]
-
-
-def room_for(messages: Iterable[Message]) -> int:
-    """Bytes that messages take of the budget at most, alone or together in a batch."""
-    return _BATCH_BYTES + sum(message.size + _MEMBER_BYTES for message in messages)
+#: Address, name of the broker, queue id, and whether only that queue will do.
+Chosen = tuple[str, str, int, bool]
+Announce = Literal["never", "failures", "always"]
 
 
-class ProducerBase:
-    """State and checks of both producers."""
+class ProducerBase(ABC):
+    """Settings, sending and retries of both producers."""
+
+    #: A send without room waits for some in the native half, blocking its thread.
+    _IS_BLOCKING: ClassVar[bool]
 
     def __init__(
         self,
-        namesrv: Address | ClientConfig | None,
+        namesrv: Address | ClientConfig | None = None,
         *,
-        group: str | None,
-        send_timeout: float | timedelta,
-        retries: int,
-        retry_not_stored: bool,
-        compress_above: int | None,
-        compression: Compression,
-        max_message_size: int,
-        max_in_flight: int,
-        max_buffered_bytes: int,
-        when_full: Literal["wait", "raise"],
-        selector: QueueSelector | None,
+        group: str | None = None,
+        send_timeout: float | timedelta = 3.0,
+        retries: int = 2,
+        retry_not_stored: bool = False,
+        compress_above: int | None = 4096,
+        compression: Literal["zlib", "lz4", "zstd"] = "zlib",
+        max_message_size: int = 4 << 20,
+        max_in_flight: int = 1024,
+        max_buffered_bytes: int = 64 << 20,
+        when_full: Literal["wait", "raise"] = "wait",
+        selector: QueueSelector | None = None,
     ) -> None:
-        self.is_closed = False
+        """`retry_not_stored`: try another broker also when the message is stored, but not flushed or copied as the
+        broker promises. `max_in_flight` and `max_buffered_bytes` bound what `submit` has under way; `when_full`
+        says what it does then. `selector` is round robin unless given; a sharding key goes before it."""
+        self.is_closed = True
         self.config = ClientConfig.of(namesrv)
-        self._send_timeout = seconds(send_timeout)
         self._retries = retries
-        self._max_message_size = max_message_size
         self._is_waiting_when_full = when_full == "wait"
-        self._selector = selector or round_robin()
-        # The native half knows the rule of turns, too; any other one has to be asked with every message.
-        self._is_in_turn = selector is None
+        self._selector = selector
         self._compress_above = compress_above
-        self._turn = count(random.randrange(1 << 16))
         self._pid = os.getpid()
         self._cluster = ClusterConnection.hold(self.config)
         self._completions = Completions()
@@ -88,14 +88,15 @@ class ProducerBase:
                 max_in_flight=max_in_flight,
                 max_buffered_bytes=max_buffered_bytes,
                 retry_not_safe=retry_not_stored,
-                timeout=self._send_timeout,
-                room_timeout=self._send_timeout if self._is_waiting_when_full else 0.0,
+                timeout=seconds(send_timeout),
+                waits_for_room=self._IS_BLOCKING and self._is_waiting_when_full,
                 body_bytes_max=max_message_size,
             )
         except BaseException:
             self._cluster.release()
-            self.is_closed = True
             raise
+        self.is_closed = False
+        self._begin()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"
@@ -117,56 +118,116 @@ class ProducerBase:
         if self._is_forked:
             raise errors.ForkedError("this producer was made before fork()")
 
-    def _message(self, message: Message | str, body: Body | None, fields: dict[str, Any]) -> Message:
-        """The message to send, however it was given; refused here if every broker would refuse it."""
-        self._check_open()
-        if isinstance(message, str):
-            if body is None:
-                raise TypeError("a topic needs a body: send(topic, body) or send(Message(...))")
-            message = Message(message, body, **fields)
-        elif body is not None or fields:
-            raise TypeError("a Message is complete: use message.replace(...) to change it")
-        if len(message.body) > self._max_message_size:
-            raise errors.MessageTooLarge(
-                f"the body has {len(message.body)} bytes, brokers take {self._max_message_size}",
-                topic=message.topic,
-                hint="send it in parts, or raise max_message_size here and maxMessageSize in broker.conf",
-            )
-        return message
+    @abstractmethod
+    def _begin(self) -> None:
+        """Make what only one kind of producer has."""
 
-    def _choose(
-        self, message: Message, queue: MessageQueue | None, route: Route
-    ) -> tuple[MessageQueue, bool]:
-        """The queue of the first attempt, and whether only that queue will do."""
+    @cached_property
+    @abstractmethod
+    def _caller(self) -> Caller:
+        """The way to wait for routes."""
+
+    @abstractmethod
+    async def _in_turn(self, send: Callable[[], T | NotSent]) -> T | NotSent:
+        """Try a send, behind those that wait for room."""
+
+    @abstractmethod
+    async def _stored(self, topic: str, send: Callable[..., SendFuture | NotSent]) -> list[SendResult]:
+        """Start a send, which takes `announce` and `token`, and wait for its end."""
+
+    # ---- the one way to send -----------------------------------------------------------------------------
+
+    async def _send(
+        self,
+        message: Message | str,
+        body: Body | None,
+        queue: MessageQueue | None,
+        timeout: float | timedelta | None,
+        *,
+        announce: Announce,
+        token: int = 0,
+        refused: NotSent | None = None,
+    ) -> SendFuture:
+        """Start sending a message, or a body to a topic. `refused`: it was tried before, to no avail."""
+        message, body, to = await self._placed(message, body, queue)
+        limit = None if timeout is None else seconds(timeout)
+        send = partial(self._sender.send, message, body, to=to, timeout=limit, announce=announce, token=token)
+        return await self._start(_topic(message), send, refused)
+
+    async def _send_oneway(
+        self, message: Message | str, body: Body | None, queue: MessageQueue | None
+    ) -> None:
+        message, body, to = await self._placed(message, body, queue)
+        await self._start(_topic(message), partial(self._sender.send_oneway, message, body, to=to))
+
+    async def _send_batch(
+        self, batch: Iterable[Message], timeout: float | timedelta | None
+    ) -> list[SendResult]:
+        """Send messages in parts that brokers take, one after the other."""
+        self._check_open()
+        messages = list(batch)
+        limit = None if timeout is None else seconds(timeout)
+        results: list[SendResult] = []
+        begin = 0
+        for end in self._sender.cut(messages, _MEMBER_BYTES):
+            part, begin = messages[begin:end], end
+            # What follows goes behind what is stored.
+            to = await self._choose(part[0], results[-1].queue if results else None)
+            send = partial(self._sender.send_batch, part, to=to, timeout=limit)
+            results += await self._stored(part[0].topic, send)
+        return results
+
+    async def _start(self, topic: str, send: Callable[[], T | NotSent], refused: NotSent | None = None) -> T:
+        """Try a send until it starts, removing what keeps it from that."""
+        while True:
+            if refused is not None:
+                if refused.reason == "no_room":
+                    raise errors.BufferFull(f"{self._sender.in_flight} messages are on their way")
+                self._learn(await self._route(topic))
+            sent = await self._in_turn(send)
+            if not isinstance(sent, NotSent):
+                return sent
+            refused = sent
+
+    async def _placed(
+        self, message: Message | str, body: Body | None, queue: MessageQueue | None
+    ) -> tuple[Message | str, Body | None, Chosen | None]:
+        self._check_open()
+        if queue is None and self._selector is None:
+            return message, body, None
+        if isinstance(message, str):
+            message, body = complete(message, body, {})
+        return message, body, await self._choose(message, queue)
+
+    async def _choose(self, message: Message, queue: MessageQueue | None) -> Chosen | None:
+        """The queue the user chose, by argument or selector; `None` leaves it to sharding key or rotation."""
         if queue is not None:
             if queue.topic != message.topic:
                 raise ValueError(f"{queue} is no queue of topic {message.topic}")
-            return queue, True
-        if message.sharding_key is not None:
-            return by_sharding_key(message, route.writable), True
-        return self._selector(message, route.writable), False
+            return chosen(await self._route(message.topic), queue)
+        if self._selector is None or message.sharding_key is not None:
+            return None
+        route = await self._route(message.topic)
+        return chosen(route, self._selector(message, route.writable), is_pinned=False)
 
-    def _place(self, send_batch: SendBatch, route: Route) -> tuple[MessageQueue, bool]:
-        """The queue of rows that travel together, and whether only that queue will do."""
-        index, broker, queue_id = send_batch.place
-        if index is not None:
-            return route.writable[index], True
-        if queue_id is None:
-            return route.writable[next(self._turn) % len(route.writable)], False
-        for queue in route.writable:
-            if queue.queue_id == queue_id and broker in (None, queue.broker):
-                return queue, True
-        raise ValueError(f"topic {route.topic} has no queue {queue_id}" + (f" on {broker}" if broker else ""))
+    async def _route(self, topic: str) -> Route:
+        return await self._cluster.routes.publish(topic, self._caller)
 
-    def _decide(self, future: SendFuture, caller: Caller, *, has_paused: bool = False) -> float:
+    def _learn(self, route: Route) -> None:
+        """Let the native half choose among the queues of this route, while it is fresh."""
+        queues = [(route.master(each.broker), each.broker, each.queue_id) for each in route.writable]
+        fresh_s = max(self._cluster.routes.fresh_s(route.topic), _ROUTE_REUSE_S)
+        self._sender.learn(route.topic, queues, fresh_s)
+
+    def _decide(self, future: SendFuture, *, has_paused: bool = False) -> float:
         """After a failed attempt: the next one, or the end. Never waits.
 
         Returns the seconds after which to decide again, having paused; 0 when that was all.
         """
         self._cluster.routes.doubt(future.topic)
-        self._sender.forget(future.topic)
+        self._sender.doubt(future.topic)
         with suppress(errors.RocketMQError):
-            route = self._cluster.routes.cached(future.topic, caller)
+            route = self._cluster.routes.cached(future.topic, self._caller)
             if route is not None and not self.is_closed:
                 queue = retry.next_queue(future, route, self._retries)
                 if queue is not None:
@@ -177,36 +238,19 @@ class ProducerBase:
         future.give_up()
         return 0.0
 
-    def _chunks(self, messages: Iterable[Message]) -> Iterator[list[Message]]:
-        """Messages of one topic, cut into batches that brokers take."""
-        messages = list(messages)
-        self._check_open()
-        ends = self._sender.cut(messages, _MEMBER_BYTES)
-        if ends is None:
-            yield from self._checked_chunks(messages)
-            return
-        begin = 0
-        for end in ends:
-            yield messages[begin:end]
-            begin = end
 
-    def _checked_chunks(self, messages: list[Message]) -> Iterator[list[Message]]:
-        """Likewise, message by message: says what is wrong with one."""
-        chunk: list[Message] = []
-        first: Message | None = None
-        size = 0
-        for message in messages:
-            message = self._message(message, None, {})
-            first = first or message
-            if message.topic != first.topic or message.sharding_key != first.sharding_key:
-                raise ValueError("the messages of a batch need one topic, and one sharding_key if any")
-            if message.deliver_at or message.deliver_after or message.delay_level:
-                raise ValueError("a batch cannot be delayed: send delayed messages one by one")
-            taken = message.size + _MEMBER_BYTES
-            if chunk and size + taken > self._max_message_size:
-                yield chunk
-                chunk, size = [], 0
-            chunk.append(message)
-            size += taken
-        if chunk:
-            yield chunk
+def complete(message: Message | str, body: Body | None, fields: dict[str, Any]) -> tuple[Message, None]:
+    """The message that a topic, a body and fields stand for."""
+    if not isinstance(message, str):
+        raise TypeError("a Message is complete: use message.replace(...) to change it")
+    if body is None:
+        raise TypeError("a topic needs a body: send(topic, body) or send(Message(...))")
+    return Message(message, body, **fields), None
+
+
+def chosen(route: Route, queue: MessageQueue, *, is_pinned: bool = True) -> Chosen:
+    return route.master(queue.broker), queue.broker, queue.queue_id, is_pinned
+
+
+def _topic(message: Message | str) -> str:
+    return message if isinstance(message, str) else message.topic

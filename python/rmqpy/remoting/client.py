@@ -187,11 +187,11 @@ class LoopCaller(Caller):
         import asyncio
 
         super().__init__(client)
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._completions = Completions()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._token = 0
-        self._loop.add_reader(self._completions.fileno(), self._complete)
+        self.loop.add_reader(self._completions.fileno(), self._complete)
 
     def start(
         self,
@@ -216,7 +216,7 @@ class LoopCaller(Caller):
     async def wait(self, call: Call) -> None:
         if call.done():
             return
-        self._waiting[call.token] = arrival = self._loop.create_future()
+        self._waiting[call.token] = arrival = self.loop.create_future()
         try:
             await arrival
         finally:
@@ -228,12 +228,12 @@ class LoopCaller(Caller):
         await asyncio.sleep(seconds)
 
     def inbox(self) -> Inbox:
-        return _LoopInbox(self._loop)
+        return _LoopInbox(self.loop)
 
     def close(self) -> None:
         """Stop listening. Waiters get `ClosedError`. Idempotent."""
         if not self._completions.is_closed():
-            self._loop.remove_reader(self._completions.fileno())
+            self.loop.remove_reader(self._completions.fileno())
             self._completions.close()
             for arrival in list(self._waiting.values()):
                 if not arrival.done():

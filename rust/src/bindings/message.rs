@@ -13,6 +13,8 @@ use crate::message::tag::java_hash;
 /// Bytes of a body that `repr` shows.
 const REPR_BYTES: usize = 64;
 
+pub(super) const EMPTY_BODY: &str = "the body is empty: brokers refuse a message without one";
+
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy", name = "Message")]
 pub(super) struct Message {
@@ -66,7 +68,7 @@ impl Message {
         fields.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
         let body = bytes_of(body)?;
         if body.as_bytes().is_empty() {
-            return Err(PyValueError::new_err("the body is empty: brokers refuse a message without one"));
+            return Err(PyValueError::new_err(EMPTY_BODY));
         }
         Ok(Self { fields, body: body.unbind() })
     }

@@ -45,6 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<server_request::ServerRequest>()?;
     module.add_class::<message::Message>()?;
     module.add_class::<received::ReceivedMessage>()?;
+    module.add_class::<sender::NotSent>()?;
     module.add_class::<sender::Sender>()?;
     module.add_class::<send_future::SendFuture>()?;
     module.add_class::<rows::Rows>()?;

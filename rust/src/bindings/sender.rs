@@ -1,23 +1,26 @@
 //! `Sender`: the native half of a producer. Messages become frames here, and their outcomes arrive here.
+//!
+//! Every send takes one way: a queue is chosen, the message is encoded, room is taken, the frame goes out. A send that
+//! cannot start is answered with `NotSent`; Python removes the reason and comes again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString};
+use pyo3::types::PyString;
 
 use super::client::{Client, SharedConnections};
 use super::completions::Completions;
-use super::errors::raise;
-use super::message::{Message, bytes_of};
+use super::errors::{raise, raise_with};
+use super::message::{EMPTY_BODY, Message, bytes_of};
 use super::rows::{Rows, SendBatch, refused};
 use super::send_future::SendFuture;
 use super::waiting::{OwnerProcess, duration, wait};
 use crate::client::completions::Completions as CompletionsCore;
 use crate::client::encoded_send::{EncodedSend, ProducerContext};
-use crate::client::message_fields::check_group;
+use crate::client::message_fields::{MessageFields, check_group};
 use crate::client::pending_send::{PendingSend, SendOptions};
 use crate::client::route_cache::{RouteCache, Target};
 use crate::client::send_budget::SendBudget;
@@ -40,8 +43,49 @@ pub(super) struct Sender {
 /// Settings of a message whose sender says nothing else. Seconds, bytes.
 struct SendDefaults {
     timeout: f64,
-    room_timeout: f64,
+    /// A send without room waits for some, as long as it may take altogether.
+    waits_for_room: bool,
     body_bytes_max: usize,
+}
+
+/// The reason why a send has not started.
+#[pyclass(frozen, get_all, module = "rmqpy._native")]
+pub(super) struct NotSent {
+    reason: &'static str,
+    /// Room that was missing.
+    bytes: usize,
+}
+
+/// No queue was chosen, and no valid route of the topic is known.
+const NO_ROUTE: NotSent = NotSent { reason: "no_route", bytes: 0 };
+
+/// A send that has started, or has not.
+#[derive(IntoPyObject)]
+enum Sent {
+    Started(SendFuture),
+    Refused(NotSent),
+}
+
+/// A queue chosen by the caller: address, name of the broker, queue id, and whether only that queue will do.
+type Chosen = (String, String, i32, bool);
+
+/// Where the first attempt goes, and whether only that queue will do.
+struct Place {
+    target: Target,
+    is_pinned: bool,
+}
+
+impl From<Chosen> for Place {
+    fn from((address, broker, queue_id, is_pinned): Chosen) -> Self {
+        Self { target: target(&address, &broker, queue_id), is_pinned }
+    }
+}
+
+/// What the caller says about one send.
+struct Terms<'a> {
+    timeout: Option<f64>,
+    announce: &'a str,
+    token: u64,
 }
 
 #[pymethods]
@@ -49,7 +93,7 @@ impl Sender {
     #[new]
     #[pyo3(signature = (client, completions, *, group, compress_above = None, compression = "zlib",
                         template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 67_108_864,
-                        retry_not_safe = false, timeout = 3.0, room_timeout = 3.0, body_bytes_max = 4_194_304))]
+                        retry_not_safe = false, timeout = 3.0, waits_for_room = true, body_bytes_max = 4_194_304))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python constructor, not a Rust interface")]
     fn new(
         client: &Client,
@@ -62,7 +106,7 @@ impl Sender {
         max_buffered_bytes: usize,
         retry_not_safe: bool,
         timeout: f64,
-        room_timeout: f64,
+        waits_for_room: bool,
         body_bytes_max: usize,
     ) -> PyResult<Self> {
         check_group(&group).map_err(|error| raise("ConfigError", &error.to_string()))?;
@@ -87,7 +131,7 @@ impl Sender {
             budget: Arc::new(SendBudget::new(max_in_flight.max(1), max_buffered_bytes)),
             completions: completions.core(),
             retry_not_safe,
-            defaults: SendDefaults { timeout, room_timeout, body_bytes_max },
+            defaults: SendDefaults { timeout, waits_for_room, body_bytes_max },
             routes: RouteCache::default(),
             clock: SystemClock::shared(),
             owner: OwnerProcess::here(),
@@ -100,134 +144,111 @@ impl Sender {
         self.routes.learn(topic, targets.collect(), first, Instant::now() + duration(fresh));
     }
 
-    fn forget(&self, topic: &str) {
-        self.routes.forget(topic);
+    fn doubt(&self, topic: &str) {
+        self.routes.doubt(topic);
     }
 
-    #[pyo3(signature = (message, body = None, *, announce = "failures"))]
-    fn post(
+    fn cut(
         &self,
         py: Python<'_>,
-        message: &Bound<'_, PyAny>,
-        body: Option<&Bound<'_, PyAny>>,
-        announce: &str,
-    ) -> PyResult<Option<SendFuture>> {
-        let Some((encoded, target, is_pinned)) = self.address(py, message, body)? else { return Ok(None) };
-        let SendDefaults { timeout, room_timeout, .. } = self.defaults;
-        let options = self.options(announce, 0, is_pinned)?;
-        let future = self.start(py, encoded, target, timeout, room_timeout, options)?;
-        let is_full =
-            || raise("BufferFull", &format!("{} messages are on their way", self.budget.messages()));
-        future.map(Some).ok_or_else(is_full)
-    }
-
-    fn cut(&self, py: Python<'_>, messages: &Bound<'_, PyList>, member_bytes: usize) -> Option<Vec<usize>> {
+        messages: Vec<PyRef<'_, Message>>,
+        member_bytes: usize,
+    ) -> PyResult<Vec<usize>> {
         let mut ends = Vec::new();
-        let mut first: Option<Bound<'_, Message>> = None;
         let mut bytes = 0;
+        let Some(first) = messages.first().map(|first| first.fields()) else { return Ok(ends) };
         for (at, message) in messages.iter().enumerate() {
-            let message = message.cast_into::<Message>().ok()?;
-            let (fields, body) = (message.get().fields(), message.get().body_bytes(py));
-            let known = first.as_ref().map_or(fields, |first| first.get().fields());
-            let is_alike = known.topic == fields.topic && known.sharding_key == fields.sharding_key;
-            if !is_alike || fields.delivery.is_some() || body.len() > self.defaults.body_bytes_max {
-                return None;
+            let (fields, body) = (message.fields(), message.body_bytes(py));
+            if fields.topic != first.topic || fields.sharding_key != first.sharding_key {
+                let text = "the messages of a batch need one topic, and one sharding_key if any";
+                return Err(PyValueError::new_err(text));
             }
+            if fields.delivery.is_some() {
+                let text = "a batch cannot be delayed: send delayed messages one by one";
+                return Err(PyValueError::new_err(text));
+            }
+            self.check_size(&fields.topic, body)?;
             let taken = body.len() + fields.properties_bytes() + member_bytes;
             if bytes > 0 && bytes + taken > self.defaults.body_bytes_max {
                 ends.push(at);
                 bytes = 0;
             }
             bytes += taken;
-            if first.is_none() {
-                first = Some(message);
-            }
         }
-        if bytes > 0 {
-            ends.push(messages.len());
-        }
-        Some(ends)
+        ends.push(messages.len());
+        Ok(ends)
     }
 
-    #[pyo3(signature = (message, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = "failures",
-                        token = 0, is_pinned = false))]
+    #[pyo3(signature = (message, body = None, *, to = None, timeout = None, announce = "failures", token = 0))]
     #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
     fn send(
         &self,
         py: Python<'_>,
-        message: &Message,
-        address: &str,
-        broker: &str,
-        queue_id: i32,
-        timeout: f64,
-        room_timeout: f64,
+        message: &Bound<'_, PyAny>,
+        body: Option<&Bound<'_, PyAny>>,
+        to: Option<Chosen>,
+        timeout: Option<f64>,
         announce: &str,
         token: u64,
-        is_pinned: bool,
-    ) -> PyResult<Option<SendFuture>> {
-        let encoded = self.encoded(py, message);
-        let target = target(address, broker, queue_id);
-        let options = self.options(announce, token, is_pinned)?;
-        self.start(py, encoded, target, timeout, room_timeout, options)
+    ) -> PyResult<Sent> {
+        // Before any lock is taken, which a fork may have left locked.
+        self.connections.get()?;
+        let Some((encoded, place)) = self.encoded(py, message, body, to)? else {
+            return Ok(Sent::Refused(NO_ROUTE));
+        };
+        self.start(py, encoded, place, &Terms { timeout, announce, token })
     }
 
-    #[pyo3(signature = (messages, address, broker, queue_id, *, timeout, room_timeout = 0.0, announce = "failures",
-                        token = 0, is_pinned = false))]
-    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
+    #[pyo3(signature = (messages, *, to = None, timeout = None, announce = "failures", token = 0))]
     fn send_batch(
         &self,
         py: Python<'_>,
         messages: Vec<PyRef<'_, Message>>,
-        address: &str,
-        broker: &str,
-        queue_id: i32,
-        timeout: f64,
-        room_timeout: f64,
+        to: Option<Chosen>,
+        timeout: Option<f64>,
         announce: &str,
         token: u64,
-        is_pinned: bool,
-    ) -> PyResult<Option<SendFuture>> {
-        let Some(first) = messages.first() else {
+    ) -> PyResult<Sent> {
+        self.connections.get()?;
+        let Some(first) = messages.first().map(|first| first.fields()) else {
             return Err(raise("ConfigError", "a batch needs at least one message"));
         };
+        let Some(place) = self.place(&first.topic, first.sharding_key.as_deref(), to) else {
+            return Ok(Sent::Refused(NO_ROUTE));
+        };
         let members = messages.iter().map(|message| (message.fields(), message.body_bytes(py)));
-        let encoded = self.context.batch(&first.fields().topic, members, self.clock.wall_ms());
-        let target = target(address, broker, queue_id);
-        let options = self.options(announce, token, is_pinned)?;
-        self.start(py, encoded, target, timeout, room_timeout, options)
+        let encoded = self.context.batch(&first.topic, members, self.clock.wall_ms());
+        self.start(py, encoded, place, &Terms { timeout, announce, token })
     }
 
-    #[pyo3(signature = (rows, batch, address, broker, queue_id, *, timeout, room_timeout = 0.0, is_pinned = false))]
-    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
+    #[pyo3(signature = (rows, batch, *, topic, to = None))]
     fn send_rows(
         &self,
         py: Python<'_>,
         rows: &Rows,
         batch: &SendBatch,
-        address: &str,
-        broker: &str,
-        queue_id: i32,
-        timeout: f64,
-        room_timeout: f64,
-        is_pinned: bool,
-    ) -> PyResult<Option<SendFuture>> {
+        topic: &str,
+        to: Option<Chosen>,
+    ) -> PyResult<Sent> {
+        self.connections.get()?;
+        let Some(place) = self.place(topic, None, to) else { return Ok(Sent::Refused(NO_ROUTE)) };
         let (part, now_ms) = (rows.part(batch)?, self.clock.wall_ms());
         let encoded = py.detach(|| part.encode(&self.context, batch.core(), now_ms)).map_err(refused)?;
-        let options = self.options("failures", 0, is_pinned)?;
-        self.start(py, encoded, target(address, broker, queue_id), timeout, room_timeout, options)
+        self.start(py, encoded, place, &Terms { timeout: None, announce: "failures", token: 0 })
     }
 
+    #[pyo3(signature = (message, body = None, *, to = None))]
     fn send_oneway(
         &self,
         py: Python<'_>,
-        message: &Message,
-        address: &str,
-        broker: &str,
-        queue_id: i32,
-    ) -> PyResult<()> {
-        let encoded = self.encoded(py, message);
-        let sent = self.connections.get()?.send_oneway(&encoded, &target(address, broker, queue_id));
-        sent.map_err(|error| raise("ConnectError", &error.to_string()))
+        message: &Bound<'_, PyAny>,
+        body: Option<&Bound<'_, PyAny>>,
+        to: Option<Chosen>,
+    ) -> PyResult<Option<NotSent>> {
+        let connections = self.connections.get()?;
+        let Some((encoded, place)) = self.encoded(py, message, body, to)? else { return Ok(Some(NO_ROUTE)) };
+        let sent = connections.send_oneway(&encoded, &place.target);
+        sent.map(|()| None).map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
     fn again(&self, future: &SendFuture, address: &str, broker: &str, queue_id: i32) -> PyResult<()> {
@@ -255,9 +276,74 @@ impl Sender {
 }
 
 impl Sender {
-    fn encoded(&self, py: Python<'_>, message: &Message) -> EncodedSend {
-        let (fields, body, now_ms) = (message.fields(), message.body_bytes(py), self.clock.wall_ms());
-        self.encode(py, body.len(), || self.context.message(fields, body, now_ms))
+    /// The queue of a message: the caller's choice, that of its sharding key, or the next in rotation.
+    fn place(&self, topic: &str, key: Option<&str>, to: Option<Chosen>) -> Option<Place> {
+        if let Some(chosen) = to {
+            return Some(chosen.into());
+        }
+        let rotation = self.routes.get(topic, Instant::now())?;
+        let target = key.map_or_else(|| rotation.next(), |key| rotation.of_key(key))?;
+        Some(Place { target: target.clone(), is_pinned: key.is_some() })
+    }
+
+    /// A message, or a body for a topic, as it is sent, and its place. `None` without one.
+    fn encoded(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, PyAny>,
+        body: Option<&Bound<'_, PyAny>>,
+        to: Option<Chosen>,
+    ) -> PyResult<Option<(EncodedSend, Place)>> {
+        if let Ok(message) = message.cast::<Message>() {
+            let message = message.get();
+            let (fields, content) = (message.fields(), message.body_bytes(py));
+            if body.is_some() {
+                return Err(PyTypeError::new_err(
+                    "a Message is complete: use message.replace(...) to change it",
+                ));
+            }
+            self.check_size(&fields.topic, content)?;
+            let Some(place) = self.place(&fields.topic, fields.sharding_key.as_deref(), to) else {
+                return Ok(None);
+            };
+            let encode = || self.context.message(fields, content, self.clock.wall_ms());
+            return Ok(Some((self.encode(py, content.len(), encode), place)));
+        }
+        let topic = message.cast::<PyString>()?;
+        let Some(body) = body else {
+            return Err(PyTypeError::new_err(
+                "a topic needs a body: send(topic, body) or send(Message(...))",
+            ));
+        };
+        let (topic, body) = (topic.to_cow()?, bytes_of(body)?);
+        let body = body.as_bytes();
+        if body.is_empty() {
+            return Err(PyValueError::new_err(EMPTY_BODY));
+        }
+        self.check_size(&topic, body)?;
+        let Some(rotation) = self.routes.get(&topic, Instant::now()) else {
+            // Only here: the topics of routes are known to be in order.
+            let fields = MessageFields { topic: topic.into_owned(), ..MessageFields::default() };
+            fields.check_topic().map_err(|error| PyValueError::new_err(error.to_string()))?;
+            return Ok(None);
+        };
+        let Some(target) = rotation.next() else { return Ok(None) };
+        let place = to.map_or_else(|| Place { target: target.clone(), is_pinned: false }, Place::from);
+        let plain = || self.context.plain(rotation.topic(), body, self.clock.wall_ms());
+        Ok(Some((self.encode(py, body.len(), plain), place)))
+    }
+
+    fn check_size(&self, topic: &str, body: &[u8]) -> PyResult<()> {
+        let body_bytes_max = self.defaults.body_bytes_max;
+        if body.len() <= body_bytes_max {
+            return Ok(());
+        }
+        let text = format!("the body has {} bytes, brokers take {body_bytes_max}", body.len());
+        let hint = "send it in parts, or raise max_message_size here and maxMessageSize in broker.conf";
+        Err(raise_with("MessageTooLarge", &text, |attributes| {
+            attributes.set_item("topic", topic)?;
+            attributes.set_item("hint", hint)
+        }))
     }
 
     /// Compressing takes tens of microseconds: others may run meanwhile.
@@ -271,40 +357,6 @@ impl Sender {
             Some(limit) if body_bytes >= limit => py.detach(encode),
             _ => encode(),
         }
-    }
-
-    /// The message as it is sent, its target, and whether only that will do. `None` where that takes a closer look.
-    fn address(
-        &self,
-        py: Python<'_>,
-        message: &Bound<'_, PyAny>,
-        body: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Option<(EncodedSend, Target, bool)>> {
-        let fits = |body: &[u8]| (1..=self.defaults.body_bytes_max).contains(&body.len());
-        if !self.owner.is_here() {
-            return Ok(None);
-        }
-        let now = Instant::now();
-        if let Ok(topic) = message.cast::<PyString>() {
-            let (Some(rotation), Some(body)) = (self.routes.get(topic.to_cow()?.as_ref(), now), body) else {
-                return Ok(None);
-            };
-            let body = bytes_of(body)?;
-            let (body, now_ms) = (body.as_bytes(), self.clock.wall_ms());
-            let Some(target) = rotation.next().filter(|_| fits(body)) else { return Ok(None) };
-            let plain = || self.context.plain(rotation.topic(), body, now_ms);
-            return Ok(Some((self.encode(py, body.len(), plain), target.clone(), false)));
-        }
-        let Ok(message) = message.cast::<Message>() else { return Ok(None) };
-        let message = message.get();
-        let fields = message.fields();
-        let Some(rotation) = self.routes.get(&fields.topic, now).filter(|_| body.is_none()) else {
-            return Ok(None);
-        };
-        let key = fields.sharding_key.as_deref();
-        let target = key.map_or_else(|| rotation.next(), |key| rotation.of_key(key));
-        let Some(target) = target.filter(|_| fits(message.body_bytes(py))) else { return Ok(None) };
-        Ok(Some((self.encoded(py, message), target.clone(), key.is_some())))
     }
 
     fn options(&self, announce: &str, token: u64, is_pinned: bool) -> PyResult<SendOptions> {
@@ -323,26 +375,21 @@ impl Sender {
         })
     }
 
-    fn start(
-        &self,
-        py: Python<'_>,
-        encoded: EncodedSend,
-        target: Target,
-        timeout: f64,
-        room_timeout: f64,
-        options: SendOptions,
-    ) -> PyResult<Option<SendFuture>> {
+    fn start(&self, py: Python<'_>, encoded: EncodedSend, place: Place, terms: &Terms<'_>) -> PyResult<Sent> {
         let connections = self.connections.get()?;
+        let options = self.options(terms.announce, terms.token, place.is_pinned)?;
+        let timeout = terms.timeout.unwrap_or(self.defaults.timeout);
         let bytes = encoded.bytes();
         let has_room = self.budget.take(bytes, Duration::ZERO)
-            || (room_timeout > 0.0 && wait(py, Some(room_timeout), |slice| self.budget.take(bytes, slice))?);
+            || (self.defaults.waits_for_room
+                && wait(py, Some(timeout), |slice| self.budget.take(bytes, slice))?);
         if !has_room {
-            return Ok(None);
+            return Ok(Sent::Refused(NotSent { reason: "no_room", bytes }));
         }
         let deadline = Instant::now() + duration(timeout);
-        let send = Arc::new(PendingSend::new(encoded, target, deadline, options));
+        let send = Arc::new(PendingSend::new(encoded, place.target, deadline, options));
         connections.send(&send, &self.completions);
-        Ok(Some(SendFuture::new(send, self.owner)))
+        Ok(Sent::Started(SendFuture::new(send, self.owner)))
     }
 }
 

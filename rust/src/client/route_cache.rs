@@ -6,7 +6,7 @@
 //! Invariant: a rotation is never empty. Any thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use hashbrown::HashMap;
@@ -30,6 +30,7 @@ pub(crate) struct QueueRotation {
     queues: Box<[Target]>,
     turn: AtomicUsize,
     valid_until: Instant,
+    is_doubted: AtomicBool,
 }
 
 impl QueueRotation {
@@ -57,23 +58,35 @@ impl RouteCache {
     /// These are the queues of `topic`, sorted, until then. `first` is the queue to begin with where nothing was known
     /// before.
     pub(crate) fn learn(&self, topic: &str, queues: Vec<Target>, first: usize, valid_until: Instant) {
-        if queues.is_empty() {
-            return self.forget(topic);
-        }
         let mut table = self.0.write();
+        if queues.is_empty() {
+            table.remove(topic);
+            return;
+        }
         let turn = table.get(topic).map_or(first, |known| known.turn.load(Ordering::Relaxed));
-        let rotation =
-            QueueRotation { topic: topic.into(), queues: queues.into(), turn: turn.into(), valid_until };
+        let rotation = QueueRotation {
+            topic: topic.into(),
+            queues: queues.into(),
+            turn: turn.into(),
+            valid_until,
+            is_doubted: AtomicBool::new(false),
+        };
         table.insert(topic.into(), Arc::new(rotation));
     }
 
-    pub(crate) fn forget(&self, topic: &str) {
-        self.0.write().remove(topic);
+    /// What was learnt of `topic` is not valid any more; the rotation goes on where it is.
+    pub(crate) fn doubt(&self, topic: &str) {
+        if let Some(rotation) = self.0.read().get(topic) {
+            rotation.is_doubted.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The rotation of `topic`, if there is one that is still valid.
     pub(crate) fn get(&self, topic: &str, now: Instant) -> Option<Arc<QueueRotation>> {
-        self.0.read().get(topic).filter(|rotation| now < rotation.valid_until).cloned()
+        let is_valid = |rotation: &&Arc<QueueRotation>| {
+            now < rotation.valid_until && !rotation.is_doubted.load(Ordering::Relaxed)
+        };
+        self.0.read().get(topic).filter(is_valid).cloned()
     }
 }
 
@@ -93,17 +106,19 @@ mod tests {
     }
 
     #[test]
-    fn each_queue_has_its_turn_and_a_new_rota_goes_on_where_the_old_one_was() {
+    fn each_queue_has_its_turn_and_a_new_rotation_goes_on_where_the_old_one_was() {
         let (routes, now) = (RouteCache::default(), Instant::now());
         let soon = now + Duration::from_secs(1);
         routes.learn("orders", queues(3), 5, soon);
         assert_eq!(turns(&routes.get("orders", now).unwrap(), 4), [2, 0, 1, 2]);
+        routes.doubt("orders");
+        assert!(routes.get("orders", now).is_none());
         routes.learn("orders", queues(3), 0, soon);
         assert_eq!(turns(&routes.get("orders", now).unwrap(), 2), [0, 1]);
     }
 
     #[test]
-    fn a_rota_is_believed_for_a_while_and_none_is_empty() {
+    fn a_rotation_is_valid_for_a_while_and_none_is_empty() {
         let (routes, now) = (RouteCache::default(), Instant::now());
         routes.learn("orders", queues(1), 0, now + Duration::from_secs(1));
         assert!(routes.get("orders", now).is_some());
