@@ -263,13 +263,10 @@ class Server:
     def __new__(
         cls,
         *,
+        idle_ms: int,
         store: Store | None = None,
         metadata: Metadata | None = None,
         offsets: Offsets | None = None,
-        io_threads: int = 0,
-        idle_ms: int = 120_000,
-        connections_max: int = 10_000,
-        frame_bytes_max: int = 16 << 20,
     ) -> Self: ...
     def listen(self, host: str, port: int, *, vip: bool = False) -> tuple[str, int]:
         """Bind and serve; port 0 picks a free one. Returns the bound address. Raises `OSError`."""

@@ -152,16 +152,12 @@ pub struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (*, store=None, metadata=None, offsets=None, io_threads=0, idle_ms=120_000,
-        connections_max=10_000, frame_bytes_max=16 << 20))]
+    #[pyo3(signature = (*, idle_ms, store=None, metadata=None, offsets=None))]
     fn new(
+        idle_ms: u64,
         store: Option<&PyStore>,
         metadata: Option<&PyMetadata>,
         offsets: Option<&PyOffsets>,
-        io_threads: usize,
-        idle_ms: u64,
-        connections_max: usize,
-        frame_bytes_max: usize,
     ) -> PyResult<Self> {
         let clock = SystemClock::shared();
         let data_plane = match (store, metadata, offsets) {
@@ -179,14 +175,9 @@ impl PyServer {
             }
         };
         let mut options = ServerOptions { idle: Duration::from_millis(idle_ms), ..ServerOptions::default() };
-        options.connections_max = connections_max;
-        options.frame.frame_bytes_max = frame_bytes_max;
         if store.is_none() {
             // The largest thing a name server is told is a registration, and nobody waits for the next one.
-            options.large_frames_bytes_max = frame_bytes_max;
-        }
-        if io_threads > 0 {
-            options.io_threads = io_threads;
+            options.large_frames_bytes_max = options.frame.frame_bytes_max;
         }
         let server = Server::start(Arc::clone(&data_plane), options)?;
         Ok(Self { data_plane, server: Mutex::new(Some(server)) })
