@@ -1,4 +1,4 @@
-"""The broker: builds its parts, starts and stops them. What it does is in `rmqpy.control` and in the native half.
+"""The broker: builds its parts, which are in `rmqpy.control` and in the native half, starts and stops them.
 
 Owns the order. Start: lock and recover the store, read the tables, cut offsets to what survived, listen, register.
 Stop: leave the name servers, answer what has arrived, save the offsets, flush and close the store. What was started
@@ -23,7 +23,7 @@ from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.control.clients.expiry import drop_silent
-from rmqpy.control.clients.notifications import Notices
+from rmqpy.control.clients.notifications import ClientNotifications
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.relay import Relay
 from rmqpy.control.groups.offset_file import OffsetFile
@@ -78,14 +78,14 @@ HOT_CODES: Final = frozenset(
 )
 
 SCAN_SECONDS: Final = 10.0
-#: How long a start waits to hear from its name servers; a broker serves without them.
+#: Bound of a start's wait for its name servers; a broker serves without them.
 FIRST_ROUND_SECONDS: Final = 3.0
 _PROGRESS_SECONDS: Final = 2.0
 _FREE_PORT_TRIES: Final = 20
 
 
 class _Parts(NamedTuple):
-    """What recovery found and the rest is built on."""
+    """The parts that recovery has filled, on which the rest is built."""
 
     store: Store
     metadata: Metadata
@@ -201,12 +201,12 @@ class Broker:
         return _Parts(store, metadata, offsets, topics, groups, offset_file, delay_file)
 
     def _serve(self, config: BrokerConfig, parts: _Parts) -> Metrics:
-        """Listen, answer, and do what comes round again; the figures about all of it."""
+        """Listen, answer, and do what comes round again; the metrics of all of it."""
         store, metadata, offsets, topics, groups, offset_file, delay_file = parts
         server = Server(store=store, metadata=metadata, offsets=offsets, idle_ms=config.idle_seconds * 1_000)
         producers = Producers()
-        notices = Notices(self._config, groups, server)
-        consumers = Consumers(metadata, notices.group_changed)
+        notifications = ClientNotifications(self._config, groups, server)
+        consumers = Consumers(metadata, notifications.group_changed)
         relay = Relay(server)
         progress = Progress(config.name, store, offsets)
         locks = QueueLocks(self._clock, metadata.put_in_order)
@@ -270,7 +270,7 @@ class Broker:
     async def _watch(
         self, config: BrokerConfig, store: Store, metrics: Metrics, registration: Registration
     ) -> None:
-        """Answer who asks over HTTP how the broker is."""
+        """Serve metrics and health over HTTP."""
         if config.http_port == NO_HTTP:
             return
         http = HttpServer(

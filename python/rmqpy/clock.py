@@ -1,6 +1,6 @@
 """Time, real or set by hand: the control plane's counterpart of the native clock.
 
-Whoever measures a duration or writes a timestamp is handed a `Clock`; nothing else asks the system.
+Code that measures a duration or writes a timestamp is handed a `Clock`; nothing else asks the system.
 """
 
 import time

@@ -39,7 +39,7 @@ from collections.abc import Sequence
 class RocketMQError(Exception):
     """Base of everything rmqpy raises on purpose."""
 
-    #: What a raised error keeps when the class is all that is known about it.
+    #: Defaults of a raised error of which the class alone is known.
     retriable: bool = False
     hint: str | None = None
 
@@ -65,7 +65,7 @@ class RocketMQError(Exception):
         #: Whether the same call may succeed later, or at another broker.
         if retriable is not None:
             self.retriable = retriable
-        #: What to do next, when there is something to do.
+        #: The next step, where there is one.
         if hint is not None:
             self.hint = hint
 
@@ -145,7 +145,7 @@ class SendError(RocketMQError):
         super().__init__(
             message, code=code, remark=remark, broker=broker, topic=topic, retriable=retriable, hint=hint
         )
-        #: What was tried, in order: one entry per broker asked.
+        #: The attempts in order: one entry per broker asked.
         self.attempts = tuple(attempts)
 
 

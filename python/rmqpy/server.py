@@ -1,4 +1,4 @@
-"""Name server and broker in one process, and how a process serves until it is told to stop.
+"""Name server and broker in one process, which serves until a signal.
 
 Owns the order of starting and stopping. One asyncio loop runs both servers: the caller's own (`async with`), that of a
 thread (`with`), or the main thread's (`serve`). Signal handlers are installed by `serve` alone; everything else
@@ -31,7 +31,7 @@ Setting = str | int | bool
 
 
 class Server(Protocol):
-    """What `serve` and `Thread` can run."""
+    """A server that `serve` and `Thread` can run."""
 
     async def start(self) -> None:
         """Begin to serve; returns when the first request can be answered."""
@@ -65,7 +65,7 @@ class Standalone:
         **settings: Setting,
     ) -> None:
         self.data_dir = Path(data_dir) if data_dir is not None else default_data_dir()
-        #: What the settings deserve to be told about, one line each.
+        #: Remarks about the settings, one line each.
         self.warnings: list[str] = []
         self._host = host
         self._namesrv_port = namesrv_port

@@ -22,7 +22,7 @@ SMALL = {
 
 
 class Cluster(NamedTuple):
-    """What a test talks to."""
+    """The servers of a test."""
 
     namesrv: str
     broker: Broker

@@ -1,4 +1,4 @@
-"""What a client says to a broker, frame by frame."""
+"""Requests of clients to a broker, frame by frame."""
 
 import asyncio
 from typing import Any
@@ -65,7 +65,7 @@ async def beat(peer: Peer, heartbeat: HeartBeat) -> Frame:
 
 
 async def route(peer: Peer, topic: str) -> TopicRoute | None:
-    """What the name server says about a topic now."""
+    """The route of a topic at the name server now."""
     answer = await peer.call(
         RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
     )

@@ -41,7 +41,7 @@ async def test_every_code_is_served_or_listed_as_not_served(cluster: Cluster) ->
             assert UNSERVED_BY_BROKER[RequestCode(code)] in answer.remark
 
 
-#: What brokerStatus, clusterList, the dashboard and the exporter read.
+#: The keys that brokerStatus, clusterList, the dashboard and the exporter read.
 RUNTIME_KEYS = [
     "bootTimestamp",
     "runtime",
@@ -101,7 +101,7 @@ RUNTIME_KEYS = [
 ]
 
 
-async def test_runtime_figures_are_complete_and_as_tools_parse_them(cluster: Cluster) -> None:
+async def test_runtime_information_is_complete_and_as_tools_parse_them(cluster: Cluster) -> None:
     """T35."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await send(peer, "orders")
@@ -118,7 +118,9 @@ async def test_runtime_figures_are_complete_and_as_tools_parse_them(cluster: Clu
     assert len(table["putMessageDistributeTime"].split()) == 13
 
 
-async def test_runtime_figures_tell_the_oldest_message_and_every_delay_level_in_use(cluster: Cluster) -> None:
+async def test_runtime_information_tells_the_oldest_message_and_every_delay_level_in_use(
+    cluster: Cluster,
+) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         empty = (await peer.ask(GetBrokerRuntimeInfo())).table
         assert empty["earliestMessageTimeStamp"] == "-1"
@@ -132,7 +134,7 @@ async def test_runtime_figures_tell_the_oldest_message_and_every_delay_level_in_
         assert delays == {"scheduleMessageOffset_18": "0,1"}
 
 
-async def test_rates_of_a_topic_and_of_a_group_in_it_are_among_their_figures(cluster: Cluster) -> None:
+async def test_rates_of_a_topic_and_of_a_group_in_it_are_among_their_statistics(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         for _ in range(3):
             await send(peer, "orders")
@@ -164,7 +166,7 @@ async def test_settings_are_read_and_the_listed_ones_changed(cluster: Cluster) -
             assert (await peer.call(25, {}, refused.encode())).code == 16
 
 
-async def test_keys_of_the_block_list_are_changed_by_nobody_online(start: Start) -> None:
+async def test_keys_of_the_block_list_are_not_changed_online(start: Start) -> None:
     cluster = await start(configBlackList="configBlackList; fileReservedTime")
     async with await Peer.connect(cluster.broker.address) as peer:
         await peer.ask(UpdateBrokerConfig(body="deleteWhen=05\n"))

@@ -44,7 +44,7 @@ async def test_a_group_without_members_is_an_error_and_never_an_empty_list(clust
 
 
 async def test_a_member_is_known_when_its_heartbeat_is_answered(cluster: Cluster) -> None:
-    """T17: asked right after, the broker must not say there is nobody; not on the VIP port either."""
+    """T17: asked right after, the broker must know the member; on the VIP port as well."""
     host, _, port = cluster.broker.address.rpartition(":")
     async with (
         await Peer.connect(cluster.broker.address) as peer,

@@ -1,4 +1,4 @@
-"""Input nobody sane sends: every request a broker serves answers it, keeps the connection and serves on."""
+"""Hostile input: every request a broker serves answers it, keeps the connection and serves on."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What clients and tools of 5.5.0 ask a broker, and what Apache's broker answers, as captured from the wire."""
+"""Requests of clients and tools of 5.5.0 to a broker, and the answers of Apache's, as captured from the wire."""
 
 import itertools
 from collections.abc import Iterator

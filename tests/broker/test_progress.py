@@ -1,4 +1,4 @@
-"""How far groups are, in time and over a broker, and letting one go on where another stands."""
+"""Consumer progress: in time, over a broker, copied to another group."""
 
 import logging
 from collections.abc import AsyncIterator

@@ -22,7 +22,7 @@ SUSPEND = 2
 
 
 class Record(NamedTuple):
-    """What a test wants to know of a stored message."""
+    """The parts of a stored message that tests compare."""
 
     position: int
     queue_offset: int

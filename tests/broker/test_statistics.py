@@ -18,7 +18,7 @@ from wire import Frame, Peer, Refusal
 
 @dataclass
 class Counted:
-    """What a data plane would have counted since it was asked last."""
+    """Counts of a data plane since the last call."""
 
     arrivals: list[tuple[str, int, int, int]] = field(default_factory=list)
     deliveries: list[tuple[str, str, int, int, int, int, int]] = field(default_factory=list)
@@ -150,7 +150,7 @@ async def test_a_broker_counts_what_comes_in_and_what_each_group_takes(cluster: 
                 await view(peer, name, key)
 
 
-async def test_a_group_that_pulls_on_another_connection_adds_to_the_same_figure(cluster: Cluster) -> None:
+async def test_a_group_that_pulls_on_another_connection_adds_to_the_same_statistic(cluster: Cluster) -> None:
     async with (
         await Peer.connect(cluster.broker.address) as peer,
         await Peer.connect(cluster.broker.address) as other,
@@ -183,7 +183,7 @@ async def test_a_message_whose_copy_does_not_fit_is_not_counted_as_given_back(st
             await view(peer, "SNDBCK_PUT_NUMS", "orders@billing")
 
 
-async def test_figures_of_deleted_topics_and_groups_are_gone(cluster: Cluster) -> None:
+async def test_statistics_of_deleted_topics_and_groups_are_gone(cluster: Cluster) -> None:
     async with await Peer.connect(cluster.broker.address) as peer:
         await exchange(peer)
         await peer.ask(DeleteSubscriptionGroup(group_name="billing"))

@@ -1,4 +1,4 @@
-"""What happens in the store is to be read in the broker's log."""
+"""Events of the store are in the broker's log."""
 
 import logging
 from pathlib import Path

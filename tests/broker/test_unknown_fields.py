@@ -1,4 +1,4 @@
-"""What files of the configuration hold beyond this release: it goes back as it was, and other files are left alone."""
+"""Unknown fields of the files of the configuration go back as they were, and other files are left alone."""
 
 import json
 from pathlib import Path
@@ -132,7 +132,7 @@ def test_what_was_read_is_not_kept_a_second_time(found: Any, wrote: Any, expecte
     assert UnknownFields.between(found, wrote).put_back(wrote) == expected
 
 
-#: What Apache's broker keeps beside the tables that are served here.
+#: Files of Apache's broker beside the tables that are served here.
 OTHERS = (
     "brokerMetadata",
     "consumerFilter.json",

@@ -1,4 +1,4 @@
-"""Input nobody sane sends: every request a name server serves answers it, keeps the connection and serves on."""
+"""Hostile input: every request a name server serves answers it, keeps the connection and serves on."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""What clients and tools are told: routes, clusters, lists of topics."""
+"""Answers to clients and tools: routes, clusters, lists of topics."""
 
 import json
 from typing import Any

@@ -46,7 +46,7 @@ class Upcall:
 
 
 class Native:
-    """What the endpoint needs of `_native.Server`."""
+    """The part of `_native.Server` that the endpoint uses."""
 
     def __init__(self) -> None:
         self._bell, self._ringer = socket.socketpair()

@@ -1,4 +1,4 @@
-"""What message ids say."""
+"""Contents of message ids."""
 
 from datetime import UTC, datetime, timedelta
 

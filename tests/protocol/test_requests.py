@@ -27,7 +27,7 @@ DECLARED: list[type[Request[Any]]] = [
 ]
 BY_CODE = {kind.code: kind for kind in DECLARED}
 
-#: What an original broker sends when an administrator in C++ asks for it; ours writes the form that all clients read.
+#: The form of an original broker for administrators in C++; ours writes the one that all clients read.
 OTHER_FORMS = {"220_reset_push_cpp"}
 
 

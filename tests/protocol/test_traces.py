@@ -1,4 +1,4 @@
-"""What clients of several kinds write down about their messages, and what is read from it."""
+"""Trace records of several clients, and the notes read from them."""
 
 import pytest
 

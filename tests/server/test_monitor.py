@@ -1,4 +1,4 @@
-"""How a server can be watched: figures for Prometheus, health for who starts and stops it, logs for programs."""
+"""Monitoring of a server: metrics for Prometheus, health for its supervisor, logs for programs."""
 
 import io
 import json
@@ -49,7 +49,7 @@ def get(address: str | None, path: str, method: str = "GET") -> tuple[int, str, 
 
 
 def samples(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """What Prometheus would read: by name, with every line checked."""
+    """The samples by name, with every line checked."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     kinds: dict[str, str] = {}
     for line in text.splitlines():
@@ -217,7 +217,7 @@ def test_connected_clients_are_counted(server: Standalone) -> None:
         assert value(server, "rocketmq_consumer_connections", consumer_group="counted") == 1
 
 
-def test_the_counters_of_the_data_plane_are_read_when_somebody_asks(server: Standalone) -> None:
+def test_the_counters_of_the_data_plane_are_read_when_they_are_scraped(server: Standalone) -> None:
     before = value(server, "rmqpy_puts_total")
     with rmqpy.Producer(server.namesrv) as producer:
         for _ in range(10):
@@ -247,7 +247,7 @@ def test_a_broker_that_no_name_server_knows_is_not_ready() -> None:
         assert "no name server knows this broker" in text
 
 
-def test_a_name_server_has_figures_of_its_own(tmp_path: Path) -> None:
+def test_a_name_server_has_metrics_of_its_own(tmp_path: Path) -> None:
     with broker() as other:
         server = NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="", http_port=0))
         thread = Thread(server)

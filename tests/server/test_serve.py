@@ -1,4 +1,4 @@
-"""How a process serves until it is told to stop: signals, threads, failures at the start."""
+"""Serving until a signal: threads, failures at the start."""
 
 import asyncio
 import signal

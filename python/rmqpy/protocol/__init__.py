@@ -1,2 +1,1 @@
-"""What travels between RocketMQ peers, without any I/O: codes, declarations of requests, and fastjson's
-dialect."""
+"""The remoting protocol without any I/O: codes, declarations of requests, and fastjson's dialect."""

@@ -1,7 +1,7 @@
 """The numbers of the remoting protocol.
 
 Owns every request code a RocketMQ peer may send and every response code it may see. The set is complete on
-purpose: a server tells apart a request it does not serve from a number nobody knows. Names are RocketMQ's.
+purpose: a server tells apart a request it does not serve from an unknown number. Names are RocketMQ's.
 """
 
 from enum import IntEnum
@@ -16,7 +16,7 @@ VERSION_STRICT_JSON: Final = 401
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
     # Messages, offsets, topics and clients of a broker.
     SEND_MESSAGE = 10
@@ -218,7 +218,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended. A code above zero is not always an error: many are results."""
+    """The outcome of a request. A code above zero is not always an error: many are results."""
 
     # Internal forwarding between brokers and proxies.
     RPC_TIME_OUT = -1006

@@ -1,4 +1,4 @@
-"""Declarations: what a request and its reply look like on the wire, said once.
+"""Declarations: requests and replies as they are on the wire, said once.
 
 ::
 
@@ -81,7 +81,7 @@ def wire(name: str, *, default: Any = MISSING, default_factory: Callable[[], Any
 
 
 def off_wire(*, default: Any) -> Any:
-    """A field that says something about its holder and does not travel."""
+    """A field that is about its holder and does not travel."""
     return field(default=default, metadata={values.OFF_WIRE: True})
 
 
@@ -129,7 +129,7 @@ def record(kind: type[T]) -> type[T]:
 _RECORDS: Final[set[type]] = set()
 
 
-#: What a frozen dataclass generates as text and compiles, which takes a millisecond for each class.
+#: Methods that a frozen dataclass generates as text and compiles, which takes a millisecond for each class.
 _COMPILED = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
 
 
@@ -217,7 +217,7 @@ class _Body(NamedTuple):
     read: Callable[[bytes], Any]
     write: Callable[[Any, bool], bytes]
     has_default: bool
-    #: What an empty body is read as when the declaration does not say; `None`: it must not be empty.
+    #: The value of an empty body where the declaration has no default; `None`: it must not be empty.
     empty: bytes | str | None
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from rmqpy.errors import DecodeError
 from rmqpy.protocol.codes import ResponseCode
 
-#: What a document may nest. Real bodies need eight levels; the bound keeps a hostile one off our stack.
+#: Nesting of a document. Real bodies need eight levels; the bound keeps a hostile one off our stack.
 DEPTH_MAX: Final = 64
 
 
@@ -217,7 +217,7 @@ def _unreadable(why: str) -> DecodeError:
 
 
 def _paired(text: str) -> str:
-    """Join surrogates that were escaped one by one, as Java escapes characters beyond the first plane."""
+    """Join surrogates that were escaped one by one, as Java escapes characters beyond U+FFFF."""
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""What message ids say: the broker's is an address in its log, the producer's is only unique, and tells who made it.
+"""Message ids: the broker's is an address in its log, the producer's is only unique, and names its maker.
 
 Both are hex, of any case. Pure; any thread.
 """
@@ -32,7 +32,7 @@ UNIQUE_ID_TOLERANCE = timedelta(days=1)
 
 
 def decode(text: str, now: datetime | None = None) -> OffsetId | UniqueId | None:
-    """What an id says; None when it is none. `now` decides about the month.
+    """The content of an id; None when it is none. `now` decides about the month.
 
     >>> decode("0A00000200002A9F0000000000000100")
     OffsetId(address='10.0.0.2:10911', offset=256)

@@ -1,4 +1,4 @@
-"""Names of topics and groups: which are valid, which belong to the system, which are derived from others.
+"""Names of topics and groups: the valid ones, those of the system, those derived from others.
 
 Pure; any thread.
 """
@@ -17,7 +17,7 @@ SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 #: The template that topics are created from when a send names one that does not exist.
 AUTO_CREATE_TOPIC: Final = "TBW102"
-#: Where messages wait that are to be delivered later, one queue for each delay level.
+#: Delayed messages wait there, one queue for each delay level.
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 TOPIC_CHARS_MAX: Final = 127
@@ -45,7 +45,7 @@ SYSTEM_TOPICS: Final = frozenset(
     }
 )
 
-#: Groups that exist without anybody creating them.
+#: Groups that exist from the start.
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",
@@ -59,12 +59,12 @@ SYSTEM_GROUPS: Final = (
 
 
 def retry_topic(group: str) -> str:
-    """Where messages come back that the group could not consume."""
+    """The topic of messages that the group could not consume and gets again."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where messages go that the group gave up on."""
+    """The topic of messages that the group gave up on."""
     return DEAD_LETTER_PREFIX + group
 
 
@@ -79,7 +79,7 @@ def group_of(topic: str) -> str:
 
 
 def topic_fault(topic: str) -> str | None:
-    """What is wrong with a topic's name; None when nothing is."""
+    """The first thing wrong with a topic's name; None when nothing is."""
     if not topic.strip():
         return "The specified topic is blank."
     if not _VALID.fullmatch(topic):
@@ -91,7 +91,7 @@ def topic_fault(topic: str) -> str | None:
 
 
 def group_fault(group: str) -> str | None:
-    """What is wrong with a group's name; None when nothing is."""
+    """The first thing wrong with a group's name; None when nothing is."""
     if not group.strip():
         return "The specified group is blank."
     if not _VALID.fullmatch(group):

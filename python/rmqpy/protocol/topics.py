@@ -1,4 +1,4 @@
-"""What brokers and name servers say about topics: configuration, permission and the version of a table."""
+"""Topics as brokers and name servers exchange them: configuration, permission, the version of a table."""
 
 from dataclasses import field
 from enum import Enum, IntFlag

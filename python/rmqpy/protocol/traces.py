@@ -1,4 +1,4 @@
-"""What clients write down about messages they sent and consumed.
+"""Trace records: notes of clients about messages they sent and consumed.
 
 A client that traces sends such notes to a topic of their own, many in one body: each ends with 0x02, its fields are
 kept apart by 0x01, and what is not there is the word `null`. How many fields a note has depends on the client and its
@@ -8,13 +8,13 @@ release; those this module does not know are passed over. Pure; any thread.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-#: Where clients send their notes unless they are told otherwise.
+#: The topic of the notes, unless clients are configured otherwise.
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
 _NOTE_END: Final = "\x02"
 _FIELD_END: Final = "\x01"
 _NULL: Final = "null"
-#: What the consumer's handler came to, by number.
+#: Outcomes of a consumer's handler, by number.
 _OUTCOMES: Final = ("success", "timeout", "exception", "no result", "failed")
 
 
@@ -33,9 +33,9 @@ class Note(NamedTuple):
     took_ms: int | None = None
     #: None while nothing is known of how it ended.
     outcome: str | None = None
-    #: Which delivery this is, the first one being 1.
+    #: Number of the delivery, the first one being 1.
     attempt: int | None = None
-    #: What the notes about one call of a handler have in common.
+    #: The same in all notes about one call of a handler.
     request: str | None = None
 
 

@@ -41,7 +41,7 @@ class TypeMismatch(Exception):
         return self
 
     def error(self) -> DecodeError:
-        """What the peer is told: a member that is missing, as Java words it, or a value and what it should be."""
+        """The answer to the sender: a member that is missing, as Java words it, or a value and what it should be."""
         path = "".join(self._path).removeprefix(".")
         if self._value is _MISSING:
             return DecodeError(f"the custom field <{path}> is null", code=ResponseCode.SYSTEM_ERROR)
@@ -54,7 +54,7 @@ _MISSING: Final = object()
 
 
 class Rule(NamedTuple):
-    """How one type travels. `read` raises `TypeMismatch`."""
+    """Reading and writing of one type. `read` raises `TypeMismatch`."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]

@@ -2,7 +2,7 @@
 
 Owns the one difference between the two, how to wait. Everything above is written once, as coroutines over a
 `Caller`: a `BlockingCaller` never suspends, so `run` can drive such a coroutine to its end in the caller's thread;
-a `LoopCaller` suspends until its loop is told, once per burst of replies. The network itself is native; no thread
+a `LoopCaller` suspends until its loop is woken, once per burst of replies. The network itself is native; no thread
 of it enters Python.
 
 A request that was sent and then cancelled may still be acted on by its server.

@@ -1,6 +1,6 @@
-"""From what servers say without being asked to handler methods, and their answers back.
+"""Listener: from the requests of servers to handler methods of a client, and their answers back.
 
-Owns the table from request codes to handlers of one client, and the asyncio reader on what it hears. Handlers are
+Owns the table from request codes to handlers of one client, and the asyncio reader on its queue. Handlers are
 marked as those of a server are. Invariant: a server that waits gets exactly one answer, whatever the handler does.
 
 Threads: the event loop it was started on. Handlers may be `def`, or `async def`: a task each, `TASKS_MAX` at most.
@@ -33,10 +33,10 @@ class _Handler(NamedTuple):
 
 
 class Listener:
-    """Hears what servers say on the connections of one client. The last listener of a client hears it."""
+    """Serves the requests of servers on the connections of one client. The last listener of a client gets them."""
 
     def __init__(self, client: Client, handlers: Sequence[object], closed: Callable[[str], None]) -> None:
-        """Made inside the loop that uses it. `closed` is told the address of a connection that ended."""
+        """Made inside the loop that uses it. `closed` gets the address of a connection that ended."""
         self._loop = asyncio.get_running_loop()
         self._client = client
         self._closed = closed
@@ -49,19 +49,19 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Hear what is said from now on."""
+        """Serve from now on."""
         self._client.listen(self._requests)
-        self._loop.add_reader(self._requests.fileno(), self._heed)
+        self._loop.add_reader(self._requests.fileno(), self._wake)
 
     def close(self) -> None:
-        """Hear no more, and answer nobody. Idempotent."""
+        """Serve no more requests. Idempotent."""
         if not self._requests.is_closed():
             self._loop.remove_reader(self._requests.fileno())
             self._requests.close()
             for task in self._tasks:
                 task.cancel()
 
-    def _heed(self) -> None:
+    def _wake(self) -> None:
         for _, request in self._requests.take(BURST_COUNT_MAX):
             if not isinstance(request, ServerRequest):
                 continue

@@ -29,7 +29,7 @@ class NameServers:
         return self.addresses[self._turn % len(self.addresses)]
 
     def fail(self, address: str) -> None:
-        """Ask the next one from now on, unless somebody has already moved on from `address`."""
+        """Ask the next one from now on, unless another thread has already moved on from `address`."""
         if self.current == address:
             self._turn = (self._turn + 1) % len(self.addresses)
 

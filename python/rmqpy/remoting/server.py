@@ -82,7 +82,7 @@ class ClientAnswered:
     """Event: a client answers what `Server.ask` sent it."""
 
     connection: int
-    #: What `Server.ask` returned.
+    #: As `Server.ask` returned it.
     token: int
     code: int
     remark: str

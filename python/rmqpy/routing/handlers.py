@@ -1,4 +1,4 @@
-"""The requests a name server serves, one class per family; what they mean is in the other modules of this package."""
+"""Requests of a name server, one class per family; the tables they read and change are the other modules."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -130,7 +130,7 @@ class RegistrationHandlers:
 
 
 class RouteHandlers:
-    """Clients ask where to go."""
+    """Routes for clients."""
 
     def __init__(self, routes: Routes, values: KeyValues, configuration: Configuration, clock: Clock) -> None:
         self._routes = routes
@@ -165,7 +165,7 @@ class RouteHandlers:
 
 
 class TopicHandlers:
-    """Tools list topics, and change what the tables say about them."""
+    """Lists of topics for tools, and changes of them."""
 
     def __init__(self, routes: Routes, configuration: Configuration) -> None:
         self._routes = routes

@@ -1,4 +1,4 @@
-"""The name server's figures for Prometheus: read from its tables when somebody asks."""
+"""Metrics of a name server for Prometheus, read from its tables when they are scraped."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -8,7 +8,7 @@ from rmqpy.routing.routes import Routes
 
 
 class Metrics:
-    """The figures of one name server."""
+    """The metrics of one name server."""
 
     def __init__(self, routes: Routes, server: Callable[[], Mapping[str, int]], address: str) -> None:
         self._routes = routes

@@ -55,7 +55,7 @@ class Cluster:
         **settings: Setting,
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="rmqpy-")
-        #: Where everything lies: `name-server-0`, `broker-a`, ….
+        #: The folder of every server: `name-server-0`, `broker-a`, ….
         self.folder = Path(self._temporary.name)
         self._members = _Members(
             self.folder,
@@ -71,7 +71,7 @@ class Cluster:
         return self._members.namesrv
 
     def address(self, name: str) -> str:
-        """Where the server `broker-a` or `name-server-0` listens, or will again."""
+        """The address of the server `broker-a` or `name-server-0`, running or not."""
         return self._members.address(name)
 
     def stop(self, name: str) -> None:

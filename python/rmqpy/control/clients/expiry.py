@@ -1,4 +1,4 @@
-"""Clients that fell silent: dropped, and the rest of their groups told. Threads: the event loop's."""
+"""Client expiry: clients without heartbeats are dropped, and their groups notified. Threads: the event loop's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling members that their group changed, so that they share its queues anew. Threads: the event loop's."""
+"""Notifications to members that their group changed, so that they rebalance. Threads: the event loop's."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
 
 
-class Notices:
-    """One-way notices; a connection that is gone misses nothing."""
+class ClientNotifications:
+    """One-way; a connection that is gone misses nothing."""
 
     def __init__(self, config: LiveConfig, groups: Groups, server: Server) -> None:
         self._config = config
@@ -20,7 +20,7 @@ class Notices:
         self._server = server
 
     def group_changed(self, group_name: str, connections: Collection[int]) -> None:
-        """Tell these members, unless the broker or the group is set not to."""
+        """Notify these members, unless the broker or the group is set not to."""
         group = self._groups.table.get(group_name)
         is_wanted = group is None or group.notify_consumer_ids_changed_enable
         if not (self._config.now.notifies_members and is_wanted):

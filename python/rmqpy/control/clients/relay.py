@@ -1,6 +1,6 @@
-"""Questions to clients: a request goes out on a client's connection, its answer comes up as an event.
+"""Client queries: a request goes out on a client's connection, its answer comes up as an event.
 
-Owns the questions that wait for their answer. Invariant: each ends once, with the answer, with the end of the
+Owns the queries that wait for their answer. Invariant: each ends once, with the answer, with the end of the
 connection, or with its time. Threads: the event loop's.
 """
 
@@ -16,19 +16,19 @@ from rmqpy.remoting.server import ClientAnswered, ConnectionClosed, Refused, han
 
 R = TypeVar("R")
 
-#: How long a client may think, as at the original.
+#: Time a client has to answer, as at the original.
 ANSWER_SECONDS: Final = 10.0
 
 
 class Relay:
-    """Asks clients, and hears what they answer."""
+    """Queries that are under way."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._waiting: dict[tuple[int, int], asyncio.Future[ClientAnswered]] = {}
 
     async def ask(self, connection: int, ask: Request[R], *, seconds: float = ANSWER_SECONDS) -> R:
-        """What the client on this connection answers.
+        """The answer of the client on this connection.
 
         Raises `Refused` with the client's code, with CONSUME_MSG_TIMEOUT when it does not answer in time, and with
         SYSTEM_ERROR when it is gone or too many clients are being asked.

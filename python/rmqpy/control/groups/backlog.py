@@ -1,4 +1,4 @@
-"""What waits for each group: not given to it yet, or given and not finished.
+"""Backlog: the messages that each group was not given yet, or was given and has not finished.
 
 Pure, but for the times of messages, for which the store may have to read: it belongs into a worker.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Backlog(NamedTuple):
-    """What waits for one group in one topic."""
+    """The backlog of one group in one topic."""
 
     topic: str
     group: str
@@ -20,7 +20,7 @@ class Backlog(NamedTuple):
     in_flight: int
     #: Those of them that it was not given.
     ready: int
-    #: How long the oldest message that is not finished has waited, in ms; 0 where there is none.
+    #: Age of the oldest message that is not finished, in ms; 0 where there is none.
     lag_ms: int
     #: The same of the oldest that was not given to it.
     queueing_ms: int
@@ -33,7 +33,7 @@ def backlogs(
     store_time: Callable[[str, int, int], int],
     now_ms: int,
 ) -> Iterator[Backlog]:
-    """What waits for each group that has committed something.
+    """The backlog of each group that has committed something.
 
     `committed` has offsets by `topic@group` and queue, `reached` the offset after the last message that was given to a
     group, by group, topic and queue. `ends` are those of a topic's queues, None for a topic that is gone.
@@ -69,5 +69,5 @@ def backlogs(
 
 
 def _age(now_ms: int, stored: Sequence[int]) -> int:
-    """How long ago the first was stored; 0 where none is known."""
+    """Age of the first that was stored; 0 where none is known."""
     return max(0, now_ms - min((time for time in stored if time > 0), default=now_ms))

@@ -1,8 +1,8 @@
-"""Queue locks: who consumes a queue in order.
+"""Queue locks, for consumption in order.
 
-Owns group → queue → holder. Invariant: a queue has at most one holder in a group, and nobody gets a queue before
-the holder gave it up or failed to renew for `LIFE_SECONDS`. Clients renew every 20 s and stop believing in a lock of
-their own after 30 s. The data plane is told which groups hold any. Threads: the event loop's.
+Owns group → queue → holder. Invariant: a queue has at most one holder in a group, and no client gets a queue before
+the holder gave it up or failed to renew for `LIFE_SECONDS`. Clients renew every 20 s and give up a lock of
+their own after 30 s. The data plane knows the groups that hold any. Threads: the event loop's.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class _Hold(NamedTuple):
 class QueueLocks:
     """The locks of all groups."""
 
-    def __init__(self, clock: Clock, tell: Callable[[str, bool], None]) -> None:
-        """`tell` gets the name of a group that holds its first lock, or has lost its last."""
+    def __init__(self, clock: Clock, on_change: Callable[[str, bool], None]) -> None:
+        """`on_change` gets the name of a group that holds its first lock, or has lost its last."""
         self._clock = clock
-        self._tell = tell
+        self._on_change = on_change
         self._groups: dict[str, dict[MessageQueue, _Hold]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -46,7 +46,7 @@ class QueueLocks:
         if not holds:
             del self._groups[group]
         elif granted:
-            self._tell(group, True)
+            self._on_change(group, True)
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
@@ -59,7 +59,7 @@ class QueueLocks:
         self._drop_empty(group)
 
     def expire(self) -> None:
-        """Forget the locks nobody renews."""
+        """Forget the locks that were not renewed."""
         now = self._clock.elapsed()
         for group, holds in list(self._groups.items()):
             for queue in [queue for queue, hold in holds.items() if now - hold.renewed > LIFE_SECONDS]:
@@ -69,4 +69,4 @@ class QueueLocks:
     def _drop_empty(self, group: str) -> None:
         if group in self._groups and not self._groups[group]:
             del self._groups[group]
-            self._tell(group, False)
+            self._on_change(group, False)

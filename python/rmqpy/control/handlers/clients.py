@@ -38,7 +38,7 @@ SUBSCRIPTIONS_MAX: Final = 1_000
 
 
 class ClientHandlers:
-    """What clients say about themselves, and what others ask about them."""
+    """Heartbeats of clients, and queries about them."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class ClientHandlers:
             self._producers.unregister(context.connection, ask.producer_group)
         if ask.consumer_group:
             self._consumers.unregister(context.connection, ask.consumer_group)
-        # A client that joins again with the same words must be heard.
+        # A client that joins again with the same words must come up.
         self._server.forget_heartbeats()
 
     @handles(ConnectionClosed)

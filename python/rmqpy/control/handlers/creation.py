@@ -1,7 +1,7 @@
-"""Topics and groups that come into being by being used. Runs on the event loop.
+"""Creation of topics and groups on first use. Runs on the event loop.
 
 The data plane parks the first sends to an unknown topic, and pulls of an unknown group, and asks once per name; it
-lets them go when it is told to, or refuses them by itself after 3 s.
+lets them go at `release`, or refuses them by itself after 3 s.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.topics import TopicFlag
 from rmqpy.remoting.server import GroupWanted, TopicWanted, handles
 
-#: What clients ask for when they say nothing.
+#: Queues of a topic whose first send does not name a number.
 _QUEUES_DEFAULT = 4
 
 
 class CreationHandlers:
-    """What is wanted is made, is durable, and only then is what waits for it let go."""
+    """A topic or group is made and durable before the requests that wait for it go on."""
 
     def __init__(self, config: LiveConfig, topics: Topics, groups: Groups, server: Server) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""What administrators ask the members of a group, by way of the broker. Runs on the event loop."""
+"""Client queries: requests of administrators to the members of a group, through the broker. Runs on the event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATUS_SECONDS = 5.0
 
 
 class IntrospectionHandlers:
-    """Questions that go through to a client."""
+    """Queries that go through to a client."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from rmqpy.protocol.requests.messages import (
 )
 from rmqpy.remoting.server import Refused, handles
 
-#: What a query by unique key may find, whatever it asks for: retries share the key of their message.
+#: Hits of a query by unique key, whatever it asks for: retries share the key of their message.
 _UNIQUE_HITS_MAX: Final = 32
 _HITS_MAX: Final = 64
 #: Room for a header and one more message below the largest frame.

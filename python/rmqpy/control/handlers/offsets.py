@@ -42,7 +42,7 @@ from rmqpy.remoting.server import Refused, handles
 
 
 class OffsetHandlers:
-    """Where queues end, and where groups stand in them."""
+    """The limits of queues, and the positions of groups in them."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class OffsetHandlers:
         topics = [
             topic
             for name in wanted or sorted(self._offsets.topics_of(group))
-            # A topic the group no longer subscribes to would show a lag nobody will ever work off.
+            # A topic the group no longer subscribes to would show a lag that never ends.
             if (topic := self._topics.table.get(name))
             and (online is None or not online.subscriptions or name in online.subscriptions)
         ]

@@ -1,5 +1,5 @@
-"""The progress of groups beyond one topic: in time, over a broker, copied. Runs on the event loop; the store is read
-in a worker."""
+"""Consumer progress beyond one topic: in time, over a broker, copied. Runs on the event loop; the store is read in a
+worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rmqpy.remoting.server import handles
 
 
 class ProgressHandlers:
-    """How far groups are, and letting one go on where another stands."""
+    """The progress of groups, and its copy from one to another."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ProgressHandlers:
 
     @handles(QueryCorrectionOffset)
     def correction(self, ask: QueryCorrectionOffset) -> CorrectionOffsets:
-        # An original broker deletes the offsets of the groups that are left out; a question should change nothing.
+        # An original broker deletes the offsets of the groups that are left out; a query should change nothing.
         without = set((ask.filter_groups or "").split(","))
         groups = [group for group in self._offsets.groups_of(ask.topic) if group not in without]
         topic = self._topics.existing(ask.topic)
@@ -123,7 +123,7 @@ class ProgressHandlers:
             stats = [
                 self._stats(group, topic, rates.get((group, topic.topic_name), 0.0))
                 for topic in topics
-                # A topic that the members no longer subscribe to would show a lag nobody will ever work off.
+                # A topic that the members no longer subscribe to would show a lag that never ends.
                 if topic and (topic.order or not is_order) and (not now or topic.topic_name in now)
             ]
             if stats:

@@ -1,7 +1,7 @@
-"""The broker's figures for Prometheus, under the names of RocketMQ 5.
+"""Metrics of a broker for Prometheus, under the names of RocketMQ 5.
 
-Owns nothing: everything is read from the counters of the data plane and the tables of the control plane when somebody
-asks. The loop's tables are copied on the loop; the rest, which may read queues of many topics, is done in a worker.
+Owns nothing: everything is read from the counters of the data plane and the tables of the control plane when they are
+scraped. The loop's tables are copied on the loop; the rest, which may read queues of many topics, is done in a worker.
 Labels on every sample are `cluster`, `node_type` and `node_id`, as with Apache's broker.
 """
 
@@ -33,7 +33,7 @@ from rmqpy.protocol.topics import TopicConfig
 
 _Sample = tuple[Labels, float]
 
-#: Counters of the data plane that only grow; its other figures are gauges, and have a line of their own.
+#: Counters of the data plane that only grow; its other values are gauges, and have a line of their own.
 _GROWING: Final = {
     "requests": "Requests read.",
     "upcalls": "Requests that Python answered.",
@@ -54,7 +54,7 @@ _SIZE_BYTES: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 
 
 class _Tables(NamedTuple):
-    """What the loop's tables hold at one moment."""
+    """The content of the loop's tables at one moment."""
 
     config: BrokerConfig
     topics: dict[str, TopicConfig]
@@ -66,7 +66,7 @@ class _Tables(NamedTuple):
 
 
 class Metrics:
-    """The figures of one broker."""
+    """The metrics of one broker."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class Metrics:
         yield plain("rmqpy_accepts_messages", "gauge", "1 while the store takes messages.", int(is_open))
 
     def _answers(self) -> Iterator[Family]:
-        """How long requests took, and how large messages are."""
+        """Latencies of requests, sizes of messages."""
         yield Family(
             "rocketmq_rpc_latency",
             "histogram",
@@ -283,7 +283,7 @@ class Metrics:
         )
 
     def _consumption(self, tables: _Tables) -> Iterator[Family]:
-        """What waits for each group, and for how long."""
+        """The backlog of each group, and its age."""
         ends: dict[str, list[int] | None] = {}
 
         def ends_of(topic: str) -> list[int] | None:
@@ -318,7 +318,7 @@ class Metrics:
         return [self._store.max_offset(topic.topic_name, queue_id) for queue_id in queues]
 
 
-#: What is told of each group in each topic.
+#: The metrics of each group in each topic.
 _BACKLOG: Final[tuple[tuple[str, str, Callable[[Backlog], int]], ...]] = (
     ("rocketmq_consumer_lag_messages", "Messages that wait for the group.", attrgetter("lag")),
     ("rocketmq_consumer_lag_latency", "How long the oldest has waited, in ms.", attrgetter("lag_ms")),

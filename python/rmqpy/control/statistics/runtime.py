@@ -1,4 +1,4 @@
-"""What a broker says about how it is doing: the table of code 28.
+"""Runtime information of a broker: the table of code 28.
 
 Tools parse these values, some at fixed positions, and fail on a missing key: the set is Apache's, complete, with zeros
 for what this broker does not have. Threads: the event loop's; one sample every 10 s.

@@ -1,7 +1,7 @@
 """Statistics of topics, queues and groups over the last minute, hour and day.
 
-Owns one series for each thing that is counted. The data plane counts; what it counted is taken from it every 10 s and
-whenever somebody asks, so an answer is never old. A window reaches from its oldest sample to now: a minute is seven
+Owns one series for each thing that is counted. The data plane counts; its counts are taken from it every 10 s and
+with each query, so an answer is never old. A window reaches from its oldest sample to now: a minute is seven
 samples 10 s apart, an hour seven 10 minutes apart, a day 25 an hour apart, as in Apache's broker.
 
 Invariant: a series is forgotten when nothing was counted for a day, or its topic or group is deleted.
@@ -41,7 +41,7 @@ _WINDOWS: Final = (_MINUTE, _HOUR, _DAY)
 
 
 class Totals(NamedTuple):
-    """What was counted: events, the messages in them, and their bytes."""
+    """Events, the messages in them, and their bytes."""
 
     times: int = 0
     messages: int = 0
@@ -70,27 +70,27 @@ class _Series:
         return len(day) == _DAY.kept and day[0] == self.now
 
 
-class _Figure(NamedTuple):
-    """What a name of Apache's statistics means here: a kind of series, and which of its totals."""
+class _Statistic(NamedTuple):
+    """A name of Apache's statistics: a kind of series, and one of its totals."""
 
     kind: str
     is_size: bool = False
 
 
-_FIGURES: Final[Mapping[str, _Figure]] = {
-    "TOPIC_PUT_NUMS": _Figure("topic put"),
-    "TOPIC_PUT_SIZE": _Figure("topic put", is_size=True),
-    "QUEUE_PUT_NUMS": _Figure("queue put"),
-    "QUEUE_PUT_SIZE": _Figure("queue put", is_size=True),
-    "GROUP_GET_NUMS": _Figure("group get"),
-    "GROUP_GET_SIZE": _Figure("group get", is_size=True),
-    "QUEUE_GET_NUMS": _Figure("queue get"),
-    "QUEUE_GET_SIZE": _Figure("queue get", is_size=True),
-    "SNDBCK_PUT_NUMS": _Figure("returned"),
-    "BROKER_PUT_NUMS": _Figure("broker put"),
-    "BROKER_GET_NUMS": _Figure("broker get"),
-    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": _Figure("user put"),
-    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": _Figure("user get"),
+_STATISTICS: Final[Mapping[str, _Statistic]] = {
+    "TOPIC_PUT_NUMS": _Statistic("topic put"),
+    "TOPIC_PUT_SIZE": _Statistic("topic put", is_size=True),
+    "QUEUE_PUT_NUMS": _Statistic("queue put"),
+    "QUEUE_PUT_SIZE": _Statistic("queue put", is_size=True),
+    "GROUP_GET_NUMS": _Statistic("group get"),
+    "GROUP_GET_SIZE": _Statistic("group get", is_size=True),
+    "QUEUE_GET_NUMS": _Statistic("queue get"),
+    "QUEUE_GET_SIZE": _Statistic("queue get", is_size=True),
+    "SNDBCK_PUT_NUMS": _Statistic("returned"),
+    "BROKER_PUT_NUMS": _Statistic("broker put"),
+    "BROKER_GET_NUMS": _Statistic("broker get"),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": _Statistic("user put"),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": _Statistic("user get"),
 }
 
 
@@ -112,7 +112,7 @@ class Statistics:
         self._clock = clock
         self._series: dict[tuple[str, str], _Series] = {}
         self._samples = 0
-        #: When the samples of each window were taken, oldest first.
+        #: Times of the samples of each window, oldest first.
         self._times: tuple[list[float], ...] = tuple([clock.elapsed()] for _ in _WINDOWS)
         self._is_full = False
         # What recovery found is older than this process.
@@ -131,21 +131,21 @@ class Statistics:
             self._forget(key for key, series in self._series.items() if series.is_idle)
 
     def view(self, name: str, key: str) -> BrokerStats | None:
-        """The windows of one figure by Apache's names, up to this moment; None where nothing was counted."""
-        figure = _FIGURES.get(name)
-        if figure is None:
+        """The windows of one statistic by Apache's names, up to this moment; None where nothing was counted."""
+        statistic = _STATISTICS.get(name)
+        if statistic is None:
             return None
         self._collect()
-        series = self._series.get((figure.kind, key))
+        series = self._series.get((statistic.kind, key))
         if series is None:
             return None
         minute, hour, day = (
-            self._window(figure, series, index, samples) for index, samples in enumerate(series.samples)
+            self._window(statistic, series, index, samples) for index, samples in enumerate(series.samples)
         )
         return BrokerStats(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def _per_second(self, name: str, key: str) -> float:
-        """The rate of one figure over the last minute; 0 where nothing was counted."""
+        """The rate of one statistic over the last minute; 0 where nothing was counted."""
         found = self.view(name, key)
         return found.stats_minute.tps if found else 0.0
 
@@ -160,18 +160,18 @@ class Statistics:
     def group_get_rates(self) -> dict[tuple[str, str], float]:
         """Messages a second that each group took of each topic within the last minute, by group and topic."""
         self._collect()
-        figure = _FIGURES["GROUP_GET_NUMS"]
+        statistic = _STATISTICS["GROUP_GET_NUMS"]
         rates = {}
         for (kind, key), series in self._series.items():
-            if kind == figure.kind:
+            if kind == statistic.kind:
                 topic, _, group = key.partition("@")
-                rates[group, topic] = self._window(figure, series, 0, series.samples[0]).tps
+                rates[group, topic] = self._window(statistic, series, 0, series.samples[0]).tps
         return rates
 
     def total(self, name: str) -> int:
-        """A figure of the whole broker since the start."""
+        """A statistic of the whole broker since the start."""
         self._collect()
-        series = self._series.get((_FIGURES[name].kind, self._cluster))
+        series = self._series.get((_STATISTICS[name].kind, self._cluster))
         return series.now.messages if series else 0
 
     def totals(self, kind: str) -> dict[str, Totals]:
@@ -191,7 +191,7 @@ class Statistics:
 
     def _collect(self) -> None:
         for topic, queue_id, messages, size in self._store.take_arrivals():
-            # Each message was put by itself: Apache's average of these figures is the size of one.
+            # Each message was put by itself: Apache's average of these statistics is the size of one.
             put = (messages, messages, size)
             self._add("topic put", topic, *put)
             self._add("queue put", f"{topic}@{queue_id}", *put)
@@ -220,11 +220,13 @@ class Statistics:
             series = self._series[(kind, key)] = _Series()
         series.add(times, messages, size)
 
-    def _window(self, figure: _Figure, series: _Series, index: int, samples: list[Totals]) -> StatsWindow:
+    def _window(
+        self, statistic: _Statistic, series: _Series, index: int, samples: list[Totals]
+    ) -> StatsWindow:
         first, now = samples[0], series.now
         # A series that is younger than the window began with nothing at the sample before it.
         began = self._times[index][-len(samples)]
-        grown = now.bytes - first.bytes if figure.is_size else now.messages - first.messages
+        grown = now.bytes - first.bytes if statistic.is_size else now.messages - first.messages
         times = now.times - first.times
         seconds = max(self._clock.elapsed() - began, SAMPLE_SECONDS)
         return StatsWindow(sum=grown, tps=grown / seconds, avgpt=grown / times if times else 0.0)

@@ -1,4 +1,4 @@
-"""How far the opening of a store is: one line for whoever waits for it.
+"""Recovery progress: one line about a store that is being opened.
 
 Pure; the broker asks every few seconds while a thread of its own recovers the store.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def opening_line(phase: str, done: int, total: int, seconds: float) -> str:
-    """What to tell after `seconds` in this phase, of whose `total` bytes `done` are read.
+    """The line after `seconds` in this phase, of whose `total` bytes `done` are read.
 
     >>> opening_line("scanning", 1 << 30, 4 << 30, 2.0)
     'opening the store: scanning, 25 % of 4096 MiB, 512 MiB/s, 6 s left'

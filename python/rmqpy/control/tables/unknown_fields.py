@@ -30,7 +30,7 @@ class UnknownFields:
 
     @classmethod
     def between(cls, found: Mapping[str, Any], written: Mapping[Any, Any]) -> UnknownFields:
-        """What is in `found` and would not be in `written`, which was made from it."""
+        """The members of `found` that would not be in `written`, which was made from it."""
         ours = {str(name): value for name, value in written.items()}
         folded: set[str] | None = None
         members: dict[str, object] = {}

@@ -48,7 +48,7 @@ class CleanExpiredConsumeQueue(Request[None]):
 
 @record
 class StatsWindow:
-    """One figure over one window: what was added up, per second, and per event."""
+    """One statistic over one window: total, per second, and per event."""
 
     sum: int
     tps: float
@@ -57,7 +57,7 @@ class StatsWindow:
 
 @record
 class BrokerStats:
-    """One figure over three windows."""
+    """One statistic over three windows."""
 
     stats_minute: StatsWindow
     stats_hour: StatsWindow
@@ -66,7 +66,7 @@ class BrokerStats:
 
 @request(RequestCode.VIEW_BROKER_STATS_DATA)
 class ViewBrokerStatsData(Request[BrokerStats]):
-    """A figure such as TOPIC_PUT_NUMS of `orders`, or GROUP_GET_SIZE of `orders@billing`; 1 when there is none."""
+    """A statistic such as TOPIC_PUT_NUMS of `orders`, or GROUP_GET_SIZE of `orders@billing`; 1 when there is none."""
 
     stats_name: str
     stats_key: str

@@ -1,4 +1,4 @@
-"""Clients and their broker: heartbeats, who is in a group, who is connected."""
+"""Clients and their broker: heartbeats, members of groups, connections."""
 
 from dataclasses import field
 from enum import Enum, auto
@@ -8,7 +8,7 @@ from rmqpy.protocol.declare import Request, record, reply, request, wire
 
 
 class ConsumeType(Enum):
-    """How a group gets its messages. C++ clients send the ordinal, so the order is part of the protocol."""
+    """The way a group gets its messages. C++ clients send the ordinal, so the order is part of the protocol."""
 
     CONSUME_ACTIVELY = 0
     CONSUME_PASSIVELY = auto()
@@ -24,7 +24,7 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without offsets begins. The order is part of the protocol."""
+    """The begin of a group without offsets. The order is part of the protocol."""
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = auto()
@@ -36,7 +36,7 @@ class ConsumeFromWhere(Enum):
 
 @record
 class SubscriptionData:
-    """What a group takes from one topic. The version grows with each change; its unit is the client's."""
+    """The subscription of a group to one topic. The version grows with each change; its unit is the client's."""
 
     topic: str
     sub_string: str | None = None
@@ -112,7 +112,7 @@ class ConsumerIds:
 
 @request(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 class GetConsumerListByGroup(Request[ConsumerIds]):
-    """Who is in a group; none is an error, as Go takes an empty list for an order to release its queues."""
+    """The members of a group; none is an error, as Go takes an empty list for an order to release its queues."""
 
     consumer_group: str
 

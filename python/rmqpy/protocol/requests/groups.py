@@ -25,7 +25,7 @@ class ExponentialRetry:
 
 @record
 class GroupRetryPolicy:
-    """When POP and gRPC consumers get a message again: CUSTOMIZED or EXPONENTIAL."""
+    """Delays before POP and gRPC consumers get a message again: CUSTOMIZED or EXPONENTIAL."""
 
     type: str = "CUSTOMIZED"
     customized_retry_policy: CustomizedRetry | None = None

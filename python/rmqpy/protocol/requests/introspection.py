@@ -1,4 +1,4 @@
-"""What a broker asks the members of a group, on its own or for an administrator."""
+"""Client queries: requests of a broker to the members of a group, on its own or for an administrator."""
 
 from dataclasses import field
 from enum import Enum, auto
@@ -12,14 +12,14 @@ from rmqpy.protocol.requests.queues import MessageQueue
 
 @reply
 class ClientAnswer:
-    """What a client said, which a broker hands on without reading it."""
+    """The answer of a client, which a broker hands on without reading it."""
 
     body: bytes
 
 
 @request(RequestCode.GET_CONSUMER_RUNNING_INFO)
 class GetConsumerRunningInfo(Request[ClientAnswer]):
-    """What a member of a group is busy with; to a broker, and from it to the member."""
+    """The running information of a member of a group; to a broker, and from it to the member."""
 
     consumer_group: str
     client_id: str
@@ -28,7 +28,7 @@ class GetConsumerRunningInfo(Request[ClientAnswer]):
 
 @record
 class QueueState:
-    """What a member has of one queue. Offsets are -1, times 0 where there are none; times are ms."""
+    """The state of one queue at a member. Offsets are -1, times 0 where there are none; times are ms."""
 
     commit_offset: int
     cached_msg_min_offset: int = -1
@@ -49,7 +49,7 @@ class QueueState:
 
 @record
 class TopicRates:
-    """How a member does with one topic, over the last minute: milliseconds and messages a second."""
+    """Latencies and rates of one topic at a member, over the last minute: milliseconds and messages a second."""
 
     consume_rt: float = wire("consumeRT")
     consume_ok_tps: float = wire("consumeOKTPS")
@@ -62,7 +62,7 @@ class TopicRates:
 
 @record
 class ConsumerRunningInfo:
-    """What a member is busy with."""
+    """The running information of a member."""
 
     properties: dict[str, str]
     subscription_set: list[SubscriptionData]
@@ -71,13 +71,13 @@ class ConsumerRunningInfo:
     #: Queues that are popped, and what a user added: nothing of ours. Tools expect them.
     mq_pop_table: dict[MessageQueue, QueueState] = field(default_factory=dict)
     user_consumer_info: dict[str, str] = field(default_factory=dict)
-    #: Where each thread stands, where that was asked for.
+    #: The stack of each thread, if that was asked for.
     jstack: str | None = None
 
 
 @request(RequestCode.CONSUME_MESSAGE_DIRECTLY)
 class ConsumeMessageDirectly(Request[ClientAnswer]):
-    """Let one member consume one message now, whoever consumed it before. The broker adds the message."""
+    """Let one member consume one message now, whether it was consumed before or not. The broker adds the message."""
 
     consumer_group: str
     client_id: str | None = None
@@ -90,7 +90,7 @@ class ConsumeMessageDirectly(Request[ClientAnswer]):
 
 
 class DirectResult(Enum):
-    """What became of a message consumed directly. Go sends the ordinal, so the order is part of the protocol."""
+    """The outcome of a message consumed directly. Go sends the ordinal, so the order is part of the protocol."""
 
     CR_SUCCESS = 0
     CR_LATER = auto()
@@ -113,7 +113,7 @@ class DirectConsumption:
 
 @record
 class ConsumerStatus:
-    """Where a member stands in its queues; to administrators, for each client id."""
+    """The positions of a member in its queues; to administrators, for each client id."""
 
     message_queue_table: dict[MessageQueue, int]
     consumer_table: dict[str, dict[MessageQueue, int]]
@@ -121,7 +121,7 @@ class ConsumerStatus:
 
 @request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
 class GetConsumerStatusFromClient(Request[ConsumerStatus]):
-    """Broker to member: where do you stand in this topic?"""
+    """Broker to member: your positions in this topic."""
 
     topic: str
     group: str
@@ -129,7 +129,7 @@ class GetConsumerStatusFromClient(Request[ConsumerStatus]):
 
 @request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
 class InvokeBrokerToGetConsumerStatus(Request[ConsumerStatus]):
-    """Where each member of a group stands in a topic; `client_addr` is a client id, empty for all."""
+    """The positions of each member of a group in a topic; `client_addr` is a client id, empty for all."""
 
     topic: str
     group: str

@@ -59,7 +59,7 @@ class ConsumerSendMessageBack(Request[None]):
 
 @reply
 class StoredMessage:
-    """Where a message was stored."""
+    """The place of a stored message."""
 
     msg_id: str
     queue_id: int

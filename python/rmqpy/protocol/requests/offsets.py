@@ -9,7 +9,7 @@ from rmqpy.protocol.requests.queues import MessageQueue
 
 
 class BoundaryType(Enum):
-    """Which of several messages with the timestamp: the first, or the last."""
+    """The first or the last of several messages with the timestamp."""
 
     LOWER = 0
     UPPER = auto()
@@ -24,7 +24,7 @@ class OffsetReply:
 
 @request(RequestCode.QUERY_CONSUMER_OFFSET)
 class QueryConsumerOffset(Request[OffsetReply]):
-    """Where a group stands in a queue."""
+    """The position of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -34,7 +34,7 @@ class QueryConsumerOffset(Request[OffsetReply]):
 
 @request(RequestCode.UPDATE_CONSUMER_OFFSET)
 class UpdateConsumerOffset(Request[None]):
-    """Commit where a group stands in a queue."""
+    """Commit the position of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -78,7 +78,7 @@ class StoreTimeReply:
 
 @request(RequestCode.GET_EARLIEST_MSG_STORETIME)
 class GetEarliestMsgStoreTime(Request[StoreTimeReply]):
-    """When the oldest message of a queue was stored."""
+    """The store time of the oldest message of a queue."""
 
     topic: str
     queue_id: int
@@ -110,7 +110,7 @@ class GetTopicStatsInfo(Request[TopicStats]):
 
 @record
 class ConsumeOffset:
-    """Where a group stands in one queue. `pull_offset` is what it took, `consumer_offset` what it committed."""
+    """The position of a group in one queue. `pull_offset` is what it took, `consumer_offset` what it committed."""
 
     broker_offset: int
     consumer_offset: int
@@ -120,7 +120,7 @@ class ConsumeOffset:
 
 @record
 class ConsumeStats:
-    """Where a group stands in all queues it consumes."""
+    """The positions of a group in all queues it consumes."""
 
     offset_table: dict[MessageQueue, ConsumeOffset]
     consume_tps: float = 0.0

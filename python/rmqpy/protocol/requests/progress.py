@@ -1,4 +1,4 @@
-"""The progress of groups: how far behind in time, in all of a broker, and how to copy it."""
+"""Consumer progress: in time, over all of a broker, copied to another group."""
 
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, record, request
@@ -15,7 +15,7 @@ class QueueTimeSpan:
     min_time_stamp: int
     max_time_stamp: int
     consume_time_stamp: int
-    #: How long ago the next message to consume was stored; 0 where there is none.
+    #: Age of the next message to consume; 0 where there is none.
     delay_time: int
 
 
@@ -28,7 +28,7 @@ class TimeSpans:
 
 @request(RequestCode.QUERY_CONSUME_TIME_SPAN)
 class QueryConsumeTimeSpan(Request[TimeSpans]):
-    """How far a group is behind in a topic, in time."""
+    """The lag of a group in a topic, in time."""
 
     topic: str
     group: str
@@ -79,7 +79,7 @@ class GetBrokerConsumeStats(Request[BrokerConsumeStats]):
 
 @record
 class GroupSubscription:
-    """What a group takes from a topic."""
+    """The subscription of a group to a topic."""
 
     group: str
     topic: str
@@ -88,7 +88,7 @@ class GroupSubscription:
 
 @request(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
 class QuerySubscriptionByConsumer(Request[GroupSubscription]):
-    """What the members of a group take from a topic."""
+    """The subscription of a group to a topic."""
 
     group: str
     topic: str

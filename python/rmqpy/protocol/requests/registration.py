@@ -41,7 +41,7 @@ class RegisterBroker(Request[Registered]):
     broker_addr: str
     broker_id: int
     ha_server_addr: str
-    #: How long the name server believes in the broker without hearing from it; absent: 120 s.
+    #: Silence after which the name server drops the broker; absent: 120 s.
     heartbeat_timeout_millis: int | None = None
     #: Absent: a broker that is too old to act for its master.
     enable_acting_master: bool | None = None
@@ -81,7 +81,7 @@ class VersionCompared:
 
 @request(RequestCode.QUERY_DATA_VERSION)
 class QueryDataVersion(Request[VersionCompared]):
-    """Is it necessary to register again? Also a sign of life."""
+    """Whether it is necessary to register again; also a sign of life."""
 
     cluster_name: str
     broker_name: str
@@ -97,7 +97,7 @@ class NotifyMinBrokerIdChange(Request[None]):
     min_broker_id: int
     broker_name: str
     min_broker_addr: str
-    #: Of who left; absent where somebody came.
+    #: Of the broker that left; absent where one came.
     offline_broker_addr: str | None = None
     ha_broker_addr: str | None = None
 
@@ -130,7 +130,7 @@ def checksum(body: bytes) -> int:
 
 
 def unpack(ask: RegisterBroker, version: int) -> Registration:
-    """What a registration of a broker of this version says. Raises `DecodeError`."""
+    """The content of a registration of a broker of this version. Raises `DecodeError`."""
     if not ask.body:
         return Registration(topic_config_serialize_wrapper=TopicTable())
     if ask.compressed:

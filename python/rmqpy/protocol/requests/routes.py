@@ -1,4 +1,4 @@
-"""Where topics and brokers are: what clients, tools and brokers ask a name server."""
+"""Routes: topics and brokers, as clients, tools and brokers ask a name server for them."""
 
 from dataclasses import field
 
@@ -160,7 +160,7 @@ class DeleteTopic(Request[None]):
 
 @reply
 class WritePermissionWiped:
-    """How many topics the broker has."""
+    """The number of topics the broker has."""
 
     wipe_topic_count: int
 
@@ -174,7 +174,7 @@ class WipeWritePermission(Request[WritePermissionWiped]):
 
 @reply
 class WritePermissionAdded:
-    """How many topics the broker has."""
+    """The number of topics the broker has."""
 
     add_topic_count: int
 

@@ -75,4 +75,4 @@ class GetAllTopicConfig(Request[AllTopicConfig]):
 
 @request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
 class GetSystemTopicListFromBroker(Request[TopicList]):
-    """The topics that exist without anybody creating them."""
+    """The topics that exist from the start."""
