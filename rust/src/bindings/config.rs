@@ -17,7 +17,7 @@ use crate::store::{Durability, Options, Retention, Setting};
 type Row = (u64, u64, u64, &'static str);
 
 #[pyfunction]
-pub fn store_settings() -> BTreeMap<&'static str, Row> {
+pub(super) fn store_settings() -> BTreeMap<&'static str, Row> {
     let settings = Options::new(PathBuf::new()).settings().into_iter();
     let row = |setting: Setting| {
         (setting.key, (setting.value, *setting.bounds.start(), *setting.bounds.end(), setting.unit))
@@ -26,7 +26,7 @@ pub fn store_settings() -> BTreeMap<&'static str, Row> {
 }
 
 /// What a `StoreConfig` says of a store. Raises `ConfigError` for a number out of its bounds.
-pub fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
+pub(super) fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
     let durability: String = field(config, "durability")?;
     let options = Options {
         segment_bytes: field(config, "segment_bytes")?,
@@ -49,7 +49,7 @@ pub fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
 }
 
 /// What a `StoreConfig` says of how long messages are kept.
-pub fn retention(config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<Retention> {
+pub(super) fn retention(config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<Retention> {
     let force_percent = field(config, "force_percent")?;
     Ok(Retention {
         reserved_ms: field::<u64>(config, "reserved_hours")? * 3_600_000,
@@ -63,7 +63,7 @@ pub fn retention(config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<Rete
 }
 
 /// What a `BrokerConfig` says of a broker whose messages carry the address `store_host`.
-pub fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<Identity> {
+pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<Identity> {
     let store_host = store_host
         .parse()
         .map_err(|_| PyValueError::new_err(format!("store_host must be ip:port, not {store_host:?}")))?;
