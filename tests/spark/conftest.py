@@ -55,6 +55,25 @@ def made_topic(server: Standalone) -> str:
     return name
 
 
+@pytest.fixture
+def received(server: Standalone, topic: str) -> Callable[..., list[rmqpy.ReceivedMessage]]:
+    """`received()`: every message of the test's topic, queue by queue."""
+
+    def received(name: str = topic) -> list[rmqpy.ReceivedMessage]:
+        found: list[rmqpy.ReceivedMessage] = []
+        with rmqpy.PullConsumer("sink-tests", server.namesrv, auto_commit=False) as consumer:
+            queues = consumer.queues(name)
+            count = sum(end for _, end in map(consumer.offsets, queues))
+            consumer.assign(queues)
+            for queue in queues:
+                consumer.seek(queue, "begin")
+            while len(found) < count:
+                found += consumer.poll(timeout=30)
+        return sorted(found, key=lambda message: (message.queue, message.queue_offset))
+
+    return received
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """A local session that finds the format by itself, as a user's does."""

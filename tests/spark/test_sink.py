@@ -1,14 +1,11 @@
-"""The sink against a real broker: what arrives, under which ids, and what a user is told when it cannot."""
+"""The sink of one task against a real broker, without a session: messages, their ids, and errors."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pytest
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 import rmqpy
@@ -18,33 +15,11 @@ from pyspark_rocketmq.source import RocketMQSource
 from rmqpy.server import Standalone
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    pass
 
 pytestmark = pytest.mark.timeout(300)
 
 Read = Callable[..., list[rmqpy.ReceivedMessage]]
-
-
-@pytest.fixture
-def received(server: Standalone, topic: str) -> Read:
-    """`received()`: every message of the test's topic, queue by queue."""
-
-    def received(name: str = topic) -> list[rmqpy.ReceivedMessage]:
-        found: list[rmqpy.ReceivedMessage] = []
-        with rmqpy.PullConsumer("sink-tests", server.namesrv, auto_commit=False) as consumer:
-            queues = consumer.queues(name)
-            count = sum(end for _, end in map(consumer.offsets, queues))
-            consumer.assign(queues)
-            for queue in queues:
-                consumer.seek(queue, "begin")
-            while len(found) < count:
-                found += consumer.poll(timeout=30)
-        return sorted(found, key=lambda message: (message.queue, message.queue_offset))
-
-    return received
-
-
-# --- one task, without a session ---
 
 
 def schema(table: pyarrow.Table) -> StructType:
@@ -339,94 +314,3 @@ def test_a_row_for_a_moment_is_refused_by_a_broker_without_timers(server: Standa
     ):
         with pytest.raises(rmqpy.errors.SendError):
             write(server, {"body": [b"x"], "deliverTimestamp": moment}, topic=topic)
-
-
-# --- in a session ---
-
-
-def counted(messages: Iterable[rmqpy.ReceivedMessage]) -> list[int]:
-    return sorted(int(message.body) for message in messages)
-
-
-def test_a_dataframe_is_written(
-    spark: "SparkSession", server: Standalone, topic: str, received: Read
-) -> None:
-    df = spark.range(5_000).select(f.col("id").cast("string").alias("value"), f.lit("new").alias("tags"))
-    df.write.format("rocketmq").mode("append").option("nameserver", server.namesrv).save(topic)
-    assert counted(received()) == list(range(5_000))
-
-
-def test_a_stream_goes_from_topic_to_topic_and_what_is_repeated_keeps_its_ids(
-    spark: "SparkSession",
-    server: Standalone,
-    producer: rmqpy.Producer,
-    topic: str,
-    other_topic: str,
-    received: Read,
-    tmp_path: Path,
-) -> None:
-    for number in range(100):
-        producer.submit(topic, str(number)).result()
-    stream = (
-        spark.readStream.format("rocketmq")
-        .options(
-            nameserver=server.namesrv, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=40
-        )
-        .load()
-        .select("body", "keys")
-    )
-    attempts = []
-
-    def put(df: "DataFrame", batch_id: int) -> None:
-        df.write.format("rocketmq").mode("append").options(
-            nameserver=server.namesrv, topic=other_topic
-        ).save()
-        attempts.append(batch_id)
-        if len(attempts) == 2:
-            raise RuntimeError("after the second batch was sent")
-
-    def run() -> Any:
-        writer = stream.writeStream.foreachBatch(put).option("checkpointLocation", str(tmp_path / "cp"))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination(120)
-        return query
-
-    with pytest.raises(StreamingQueryException, match="after the second batch was sent"):
-        run()
-    run()
-    messages = received(other_topic)
-    assert len(messages) > 100
-    by_id = {message.message_id: message.body for message in messages}
-    assert sorted(map(int, by_id.values())) == list(range(100))
-
-
-def test_an_aggregation_is_written_as_a_stream(
-    spark: "SparkSession",
-    server: Standalone,
-    producer: rmqpy.Producer,
-    topic: str,
-    other_topic: str,
-    received: Read,
-    tmp_path: Path,
-) -> None:
-    for number in range(30):
-        producer.submit(topic, b"x", tag=f"t{number % 3}").result()
-    stream = spark.readStream.format("rocketmq").options(
-        nameserver=server.namesrv, subscribe=topic, startingOffsets="earliest"
-    )
-    counts = stream.load().groupBy("tags").count()
-    query = (
-        counts.select("tags", f.col("count").cast("string").alias("body"))
-        .writeStream.format("rocketmq")
-        .outputMode("complete")
-        .options(nameserver=server.namesrv, topic=other_topic, idempotencyKey="tags,body")
-        .option("checkpointLocation", str(tmp_path / "cp"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    assert sorted((each.tag, each.text()) for each in received(other_topic)) == [
-        ("t0", "10"),
-        ("t1", "10"),
-        ("t2", "10"),
-    ]
