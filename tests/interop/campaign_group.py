@@ -22,8 +22,8 @@ import rmqpy
 from benchmarks.processes import Child
 
 from . import servers, wire
+from .clients import ProcessClient, start_java
 from .ledger import Ledger
-from .peers import ProcessPeer, java_peer
 
 SECONDS = float(os.environ.get("CAMPAIGN_SECONDS") or 600)
 RATE = int(os.environ.get("CAMPAIGN_RATE") or 5000)
@@ -78,12 +78,12 @@ class JavaMember:
     """A JVM with a push consumer of Java's."""
 
     def __init__(
-        self, name: str, peer: ProcessPeer, namesrv: str, group: str, mode: str, ledger: Ledger
+        self, name: str, client: ProcessClient, namesrv: str, group: str, mode: str, ledger: Ledger
     ) -> None:
         self.name = name
-        self._peer = peer
+        self._client = client
         self._ledger = ledger
-        self._listener = peer.listen(namesrv, group, group, ordered=mode == "ordered")
+        self._listener = client.listen(namesrv, group, group, ordered=mode == "ordered")
         self._has_ended = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -91,10 +91,10 @@ class JavaMember:
     def leave(self) -> None:
         self._listener.stop()
         self._end()
-        self._peer.close()
+        self._client.close()
 
     def kill(self) -> None:
-        self._peer.kill()
+        self._client.kill()
         self._end()
 
     def _end(self) -> None:
@@ -128,8 +128,8 @@ def test_a_group_of_eight_survives_joins_leaves_and_kills(
         def join(is_java: bool) -> Member:
             name = f"{'java' if is_java else 'ours'}-{next(numbers)}"
             if is_java:
-                peer = java_peer(build, "5.5.0", home, name)
-                return JavaMember(name, peer, cluster.namesrv, group, mode, ledger)
+                client = start_java(build, "5.5.0", home, name)
+                return JavaMember(name, client, cluster.namesrv, group, mode, ledger)
             return OurMember(name, cluster.namesrv, group, mode, home, ledger)
 
         members = {index: join(index >= OURS) for index in range(OURS + THEIRS)}

@@ -15,8 +15,8 @@ import pytest
 from benchmarks.processes import Child
 
 from . import servers, wire
+from .clients import InteropClient, ProcessClient, start_go, start_java
 from .exchange import QUEUES, Exchange
-from .peers import Peer, ProcessPeer, go_peer, java_peer
 from .servers import Cluster
 from .toolchain import JAVA_CLIENTS, Missing, Originals
 
@@ -102,38 +102,42 @@ def cluster_of(
 
 
 @pytest.fixture(scope="session")
-def peer_of(originals: Callable[[str], Path], folder: Path, until_end: ExitStack) -> Callable[[str], Peer]:
+def client_of(
+    originals: Callable[[str], Path], folder: Path, until_end: ExitStack
+) -> Callable[[str], InteropClient]:
     """The client of this name, started on first use."""
-    started: dict[str, Peer] = {}
+    started: dict[str, InteropClient] = {}
 
-    def peer(name: str) -> Peer:
+    def client(name: str) -> InteropClient:
         if name not in started:
             started[name] = _start(name)
             until_end.callback(started[name].close)
         return started[name]
 
-    def _start(name: str) -> Peer:
+    def _start(name: str) -> InteropClient:
         if name == "rmqpy":
-            from .ours import RmqpyPeer
+            from .ours import RmqpyClient
 
-            return RmqpyPeer()
+            return RmqpyClient()
         if name == "go":
-            return go_peer(originals("go"), folder)
-        return java_peer(originals(name), name.removeprefix("java-"), folder, name)
+            return start_go(originals("go"), folder)
+        return start_java(originals(name), name.removeprefix("java-"), folder, name)
 
-    return peer
+    return client
 
 
 @pytest.fixture(scope="session")
-def member_of_group(originals: Callable[[str], Path], folder: Path) -> Iterator[Callable[[str], ProcessPeer]]:
+def member_of_group(
+    originals: Callable[[str], Path], folder: Path
+) -> Iterator[Callable[[str], ProcessClient]]:
     """Further JVMs, by a name of their own, which learn of other members from the broker or not at all."""
     no_timer = "-Drocketmq.client.rebalance.waitInterval=600000"
     with ExitStack() as stack:
 
-        def start(name: str) -> ProcessPeer:
-            peer = java_peer(originals("java-5.5.0"), "5.5.0", folder, name, no_timer)
-            stack.callback(peer.close)
-            return peer
+        def start(name: str) -> ProcessClient:
+            client = start_java(originals("java-5.5.0"), "5.5.0", folder, name, no_timer)
+            stack.callback(client.close)
+            return client
 
         yield start
 
@@ -143,11 +147,11 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def exchange(
-    pair: tuple[str, str], peer_of: Callable[[str], Peer], cluster_of: Callable[[str], Cluster]
+    pair: tuple[str, str], client_of: Callable[[str], InteropClient], cluster_of: Callable[[str], Cluster]
 ) -> Exchange:
     """One client at one cluster, with an unused topic of four queues."""
-    client, name = pair
-    peer, cluster = peer_of(client), cluster_of(name)
-    topic = f"{client}-{next(_numbers)}".replace(".", "_")
+    client_name, name = pair
+    client, cluster = client_of(client_name), cluster_of(name)
+    topic = f"{client_name}-{next(_numbers)}".replace(".", "_")
     wire.create_topic(cluster.namesrv, cluster.broker, topic, QUEUES)
-    return Exchange(peer, cluster, topic)
+    return Exchange(client, cluster, topic)

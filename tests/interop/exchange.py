@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import wire
-from .messages import Outgoing, Received, Sent
-from .peers import Peer, ProcessPeer
+from .clients import InteropClient, ProcessClient
+from .messages import MessageSpec, Received, SendOutcome
 from .servers import Cluster
 
 QUEUES = 4
@@ -20,15 +20,17 @@ _groups = itertools.count()
 class Exchange:
     """Sends with the client under test and consumes with it, the way it prefers: by listening if it can."""
 
-    peer: Peer
+    client: InteropClient
     cluster: Cluster
     topic: str
     group: str = field(default_factory=lambda: f"interop-group-{next(_groups)}")
 
     def send(
-        self, messages: Sequence[Outgoing], *, mode: str = "sync", compression: str = "zlib"
-    ) -> list[Sent]:
-        return self.peer.send(self.cluster.namesrv, self.topic, messages, mode=mode, compression=compression)
+        self, messages: Sequence[MessageSpec], *, mode: str = "sync", compression: str = "zlib"
+    ) -> list[SendOutcome]:
+        return self.client.send(
+            self.cluster.namesrv, self.topic, messages, mode=mode, compression=compression
+        )
 
     def consume(
         self, count: int, *, tags: str = "*", ordered: bool = False, until_committed: int = 0
@@ -37,12 +39,14 @@ class Exchange:
 
         `until_committed`: the consumer goes on until the broker knows that this many messages are done with.
         """
-        if not isinstance(self.peer, ProcessPeer):
-            [api] = self.peer.pulls
-            return self.peer.pull(
+        if not isinstance(self.client, ProcessClient):
+            [api] = self.client.pulls
+            return self.client.pull(
                 self.cluster.namesrv, self.topic, self.group, api=api, count=count, tags=tags
             )
-        listener = self.peer.listen(self.cluster.namesrv, self.topic, self.group, tags=tags, ordered=ordered)
+        listener = self.client.listen(
+            self.cluster.namesrv, self.topic, self.group, tags=tags, ordered=ordered
+        )
         try:
             listener.wait_for(count)
             self._wait_for_commits(until_committed)
@@ -55,7 +59,7 @@ class Exchange:
         deadline = time.monotonic() + COMMIT_SECONDS_MAX
         while self._committed() < count:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.peer.name} committed {self._committed()} of {count} messages")
+                raise TimeoutError(f"{self.client.name} committed {self._committed()} of {count} messages")
             time.sleep(0.05)
 
     def _committed(self) -> int:
@@ -66,4 +70,4 @@ class Exchange:
     def pull(self, count: int, *, api: str, tags: str = "*") -> list[Received]:
         """The same by pulling, for a group that has not consumed before."""
         group = f"interop-pull-{next(_groups)}"
-        return self.peer.pull(self.cluster.namesrv, self.topic, group, api=api, count=count, tags=tags)
+        return self.client.pull(self.cluster.namesrv, self.topic, group, api=api, count=count, tags=tags)

@@ -20,7 +20,7 @@ COMPRESSION_TYPES = {"lz4": 1 << 8, "zstd": 2 << 8, "zlib": 3 << 8}
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class MessageSpec:
     """A message to be sent."""
 
     body: bytes
@@ -31,7 +31,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True)
-class Sent:
+class SendOutcome:
     """Outcome of a send, as the sending client reports it."""
 
     status: str
@@ -65,10 +65,10 @@ class Received:
     def user_properties(self) -> dict[str, str]:
         return {name: value for name, value in self.properties.items() if name not in SYSTEM_PROPERTIES}
 
-    def content(self) -> Outgoing:
+    def content(self) -> MessageSpec:
         """The part of it that its sender decided on."""
         keys = tuple((self.keys or "").split())
-        return Outgoing(self.body, self.tag or None, keys, self.user_properties(), self.flag)
+        return MessageSpec(self.body, self.tag or None, keys, self.user_properties(), self.flag)
 
 
 def bodies(messages: list[Received]) -> list[bytes]:
@@ -76,6 +76,6 @@ def bodies(messages: list[Received]) -> list[bytes]:
     return sorted(message.body for message in messages)
 
 
-def numbered(count: int, prefix: str = "message", **fields: object) -> list[Outgoing]:
+def numbered(count: int, prefix: str = "message", **fields: object) -> list[MessageSpec]:
     """`count` messages told apart by their body."""
-    return [Outgoing(f"{prefix} {index:05}".encode(), **fields) for index in range(count)]  # type: ignore[arg-type]
+    return [MessageSpec(f"{prefix} {index:05}".encode(), **fields) for index in range(count)]  # type: ignore[arg-type]

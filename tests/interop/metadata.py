@@ -9,8 +9,8 @@ from typing import Any
 from rmqpy.protocol import fastjson
 
 from . import wire
+from .clients import ProcessClient
 from .folders import Folder
-from .peers import ProcessPeer
 
 TOPIC = "kept-topic"
 GROUP = "kept-group"
@@ -38,7 +38,7 @@ _TO_COME: dict[str, tuple[tuple[str, ...], ...]] = {
 _NEWS = {"aRelease": "of tomorrow", "numbers": [1, 2]}
 
 
-def fill(folder: Folder, admin: ProcessPeer) -> None:
+def fill(folder: Folder, admin: ProcessClient) -> None:
     """Let the broker that serves the folder write every kind of file that a tool can make it write."""
     for line in (
         f"updateTopic -b {folder.broker} -t {TOPIC} -r 3 -w 2 -a +message.type=FIFO",
@@ -74,7 +74,7 @@ def contents(folder: Folder) -> dict[str, bytes]:
     }
 
 
-def change(folder: Folder, admin: ProcessPeer) -> None:
+def change(folder: Folder, admin: ProcessClient) -> None:
     """Let the broker that serves the folder write every file that is ours to write."""
     wire.create_topic(folder.namesrv, folder.broker, f"{TOPIC}-other", queues=1)
     admin.mqadmin("updateSubGroup", "-n", folder.namesrv, "-b", folder.broker, "-g", f"{GROUP}-other")

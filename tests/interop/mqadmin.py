@@ -18,8 +18,8 @@ from pathlib import Path
 import rmqpy
 
 from . import wire
-from .messages import Outgoing
-from .peers import MQADMIN_SECONDS_MAX, Printed, ProcessPeer
+from .clients import MQADMIN_SECONDS_MAX, Printed, ProcessClient
+from .messages import MessageSpec
 from .servers import BROKER_NAME, CLUSTER_NAME, Cluster
 
 TOPIC = "mqadmin-topic"
@@ -259,7 +259,7 @@ class Town:
     """Cluster that the commands look at, and the tool that asks."""
 
     cluster: Cluster
-    tool: ProcessPeer
+    tool: ProcessClient
     names: Mapping[str, object]
 
     def typed(self, label: str, arguments: str) -> list[str]:
@@ -301,14 +301,14 @@ def run_phases(town: Town, version: str) -> tuple[dict[str, Command], dict[str, 
 
 
 @contextmanager
-def built(cluster: Cluster, peer: ProcessPeer, folder: Path) -> Iterator[Town]:
-    """The town; `peer` has the producer and the group, and the tool."""
+def built(cluster: Cluster, client: ProcessClient, folder: Path) -> Iterator[Town]:
+    """The town; `client` has the producer and the group, and the tool."""
     wire.create_topic(cluster.namesrv, cluster.broker, TOPIC, queues=3)
     wire.create_topic(cluster.namesrv, cluster.broker, f"{TOPIC}-sent", queues=1)
-    messages = [Outgoing(f"body {i}".encode(), tag="paid", keys=(f"order-{i}",)) for i in range(12)]
-    sent = peer.send(cluster.namesrv, TOPIC, messages)[5]
-    resent = peer.send(cluster.namesrv, f"{TOPIC}-sent", messages[:1])[0]
-    listener = peer.listen(cluster.namesrv, TOPIC, GROUP)
+    messages = [MessageSpec(f"body {i}".encode(), tag="paid", keys=(f"order-{i}",)) for i in range(12)]
+    sent = client.send(cluster.namesrv, TOPIC, messages)[5]
+    resent = client.send(cluster.namesrv, f"{TOPIC}-sent", messages[:1])[0]
+    listener = client.listen(cluster.namesrv, TOPIC, GROUP)
     listener.wait_for(12)
     topics = [
         {"topicName": f"{TOPIC}-list-{i}", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
@@ -336,7 +336,7 @@ def built(cluster: Cluster, peer: ProcessPeer, folder: Path) -> Iterator[Town]:
         for group in (GROUP, OUR_GROUP):
             _wait_for_commits(cluster, group)
         members = {"client": _member(cluster, GROUP), "our_client": _member(cluster, OUR_GROUP)}
-        yield Town(cluster, peer, names | members)
+        yield Town(cluster, client, names | members)
     listener.stop()
     for name in (sent.id, sent.offset_id):
         (BODY_FOLDER / name).unlink(missing_ok=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from . import mqadmin, servers
+from .clients import InteropClient, Printed, ProcessClient
 from .mqadmin import ENDLESS, LOCAL, NOT_SERVED, REFUSED, Command, Town
-from .peers import Peer, Printed, ProcessPeer
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -72,10 +72,10 @@ class Row:
 
 
 def test_the_table_of_all_commands(
-    originals: Callable[[str], Path], peer_of: Callable[[str], Peer], tmp_path: Path
+    originals: Callable[[str], Path], client_of: Callable[[str], InteropClient], tmp_path: Path
 ) -> None:
-    tool = peer_of("java-5.5.0")
-    assert isinstance(tool, ProcessPeer)
+    tool = client_of("java-5.5.0")
+    assert isinstance(tool, ProcessClient)
     with ExitStack() as stack:
         clusters = [
             stack.enter_context(servers.rmqpy_standalone(tmp_path)),

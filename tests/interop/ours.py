@@ -1,4 +1,4 @@
-"""rmqpy's own client behind the verbs of `peers`."""
+"""rmqpy's own client behind the verbs of `clients`."""
 
 import time
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from typing import Literal, cast
 
 import rmqpy
 
-from .messages import Outgoing, Received, Sent
+from .messages import MessageSpec, Received, SendOutcome
 
 Compression = Literal["zlib", "lz4", "zstd"]
 
 
-class RmqpyPeer:
+class RmqpyClient:
     """Producers and pull consumers of this very process, one per call."""
 
     name = "rmqpy"
@@ -22,11 +22,11 @@ class RmqpyPeer:
         self,
         namesrv: str,
         topic: str,
-        messages: Sequence[Outgoing],
+        messages: Sequence[MessageSpec],
         *,
         mode: str = "sync",
         compression: str = "zlib",
-    ) -> list[Sent]:
+    ) -> list[SendOutcome]:
         outgoing = [_outgoing(topic, message, is_keyed=mode == "keyed") for message in messages]
         chosen = cast(Compression, compression)
         with rmqpy.Producer(namesrv, compression=chosen, send_timeout=10.0) as producer:
@@ -64,7 +64,7 @@ class RmqpyPeer:
         """Nothing is kept between calls."""
 
 
-def _outgoing(topic: str, message: Outgoing, *, is_keyed: bool) -> rmqpy.Message:
+def _outgoing(topic: str, message: MessageSpec, *, is_keyed: bool) -> rmqpy.Message:
     return rmqpy.Message(
         topic,
         message.body,
@@ -77,8 +77,8 @@ def _outgoing(topic: str, message: Outgoing, *, is_keyed: bool) -> rmqpy.Message
     )
 
 
-def _sent(result: rmqpy.SendResult) -> Sent:
-    return Sent(
+def _sent(result: rmqpy.SendResult) -> SendOutcome:
+    return SendOutcome(
         status=result.status.name,
         id=result.message_id,
         offset_id=result.offset_message_id,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from . import servers, wire
+from .clients import InteropClient, ProcessClient
 from .messages import bodies, numbered
-from .peers import Peer, ProcessPeer
 from .servers import Cluster
 
 NAME, CLUSTER = "broker-ours", "mixed"
@@ -26,29 +26,29 @@ def mixed(
         yield Cluster(namesrv, broker, (child,))
 
 
-@pytest.mark.parametrize("client", ["java-5.5.0", "java-4.9.8", "go", "rmqpy"])
+@pytest.mark.parametrize("client_name", ["java-5.5.0", "java-4.9.8", "go", "rmqpy"])
 def test_a_client_finds_the_broker_and_its_messages(
-    mixed: Cluster, client: str, peer_of: Callable[[str], Peer]
+    mixed: Cluster, client_name: str, client_of: Callable[[str], InteropClient]
 ) -> None:
-    peer = peer_of(client)
-    topic = f"mixed-{client}".replace(".", "_")
+    client = client_of(client_name)
+    topic = f"mixed-{client_name}".replace(".", "_")
     wire.create_topic(mixed.namesrv, mixed.broker, topic, queues=4)
     messages = numbered(100)
-    peer.send(mixed.namesrv, topic, messages, mode="async")
-    if isinstance(peer, ProcessPeer):
-        listener = peer.listen(mixed.namesrv, topic, f"{topic}-group")
+    client.send(mixed.namesrv, topic, messages, mode="async")
+    if isinstance(client, ProcessClient):
+        listener = client.listen(mixed.namesrv, topic, f"{topic}-group")
         listener.wait_for(100)
         received = listener.stop()
     else:
-        received = peer.pull(mixed.namesrv, topic, f"{topic}-group", api="poll", count=100)
+        received = client.pull(mixed.namesrv, topic, f"{topic}-group", api="poll", count=100)
     assert bodies(received) == [message.body for message in messages]
 
 
 def test_a_topic_deleted_at_the_broker_leaves_the_name_server(
-    mixed: Cluster, peer_of: Callable[[str], Peer]
+    mixed: Cluster, client_of: Callable[[str], InteropClient]
 ) -> None:
-    admin = peer_of("java-5.5.0")
-    assert isinstance(admin, ProcessPeer)
+    admin = client_of("java-5.5.0")
+    assert isinstance(admin, ProcessClient)
     wire.create_topic(mixed.namesrv, mixed.broker, "mixed-short-lived", queues=4)
     admin.mqadmin("deleteTopic", "-n", mixed.namesrv, "-c", CLUSTER, "-t", "mixed-short-lived")
     assert not wire.has_route(mixed.namesrv, "mixed-short-lived")

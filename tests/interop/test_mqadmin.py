@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 
 from . import mqadmin
+from .clients import InteropClient, Printed, ProcessClient
 from .mqadmin import ENDLESS, LOCAL, NOT_SERVED, PHASES, REFUSED, Command, Town, command_of
-from .peers import Peer, Printed, ProcessPeer
 from .servers import Cluster
 from .toolchain import JAVA_CLIENTS
 
@@ -24,23 +24,23 @@ Results = tuple[dict[str, Command], dict[str, Printed]]
 def town(
     cluster_name: str,
     cluster_of: Callable[[str], Cluster],
-    peer_of: Callable[[str], Peer],
+    client_of: Callable[[str], InteropClient],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Town]:
-    peer = peer_of("java-5.5.0")
-    assert isinstance(peer, ProcessPeer)
-    with mqadmin.built(cluster_of(cluster_name), peer, tmp_path_factory.mktemp("town")) as town:
+    client = client_of("java-5.5.0")
+    assert isinstance(client, ProcessClient)
+    with mqadmin.built(cluster_of(cluster_name), client, tmp_path_factory.mktemp("town")) as town:
         yield town
 
 
 @pytest.fixture(scope="module")
-def results_of(town: Town, peer_of: Callable[[str], Peer]) -> Callable[[str], Results]:
+def results_of(town: Town, client_of: Callable[[str], InteropClient]) -> Callable[[str], Results]:
     """Output of all commands of one version; they run when the first test of that version asks."""
 
     @cache
     def results(version: str) -> Results:
-        tool = peer_of(f"java-{version}")
-        assert isinstance(tool, ProcessPeer)
+        tool = client_of(f"java-{version}")
+        assert isinstance(tool, ProcessClient)
         return mqadmin.run_phases(Town(town.cluster, tool, town.names), version)
 
     return results
@@ -78,8 +78,8 @@ def test_mqadmin_is_told_what_our_servers_do_not_serve_and_why(town: Town) -> No
     assert not silent, {label: printed[label] for label in silent}
 
 
-def test_every_command_of_the_tool_is_accounted_for(peer_of: Callable[[str], Peer]) -> None:
-    tool = peer_of("java-5.5.0")
-    assert isinstance(tool, ProcessPeer)
+def test_every_command_of_the_tool_is_accounted_for(client_of: Callable[[str], InteropClient]) -> None:
+    tool = client_of("java-5.5.0")
+    assert isinstance(tool, ProcessClient)
     listed = {command_of(label) for label in [*LABELS, *NOT_SERVED, *LOCAL, *ENDLESS]}
     assert set(tool.mqadmin_names()) == listed

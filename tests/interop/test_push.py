@@ -27,8 +27,8 @@ import rmqpy
 from rmqpy import errors
 
 from . import wire
-from .messages import Outgoing, numbered
-from .peers import Listener, Peer, ProcessPeer
+from .clients import InteropClient, Listener, ProcessClient
+from .messages import MessageSpec, numbered
 from .servers import Cluster
 
 WAIT_S = 120.0
@@ -56,7 +56,7 @@ class Meeting:
     """Cluster and clients of a scenario."""
 
     cluster: Cluster
-    peer: ProcessPeer
+    client: ProcessClient
     #: An unused topic; the group has its name as well.
     topic: str
     folder: Path
@@ -69,13 +69,13 @@ class Meeting:
 
     def listen(self, **options: Any) -> Listener:
         """A member of theirs."""
-        listener = self.peer.listen(self.namesrv, self.topic, self.topic, **options)
+        listener = self.client.listen(self.namesrv, self.topic, self.topic, **options)
         self.afterwards.callback(listener.stop)
         return listener
 
-    def send(self, messages: Sequence[Outgoing], mode: str = "async") -> list[Position]:
+    def send(self, messages: Sequence[MessageSpec], mode: str = "async") -> list[Position]:
         """Sent by them; where the messages are."""
-        sent = self.peer.send(self.namesrv, self.topic, messages, mode=mode)
+        sent = self.client.send(self.namesrv, self.topic, messages, mode=mode)
         return [(one.queue_id, one.queue_offset) for one in sent]
 
 
@@ -114,7 +114,7 @@ def positions(listener: Listener) -> list[Position]:
     return [message.position for message in listener.consumed()]
 
 
-def keyed(begin: int, count: int) -> list[Outgoing]:
+def keyed(begin: int, count: int) -> list[MessageSpec]:
     """Messages that say which of their key they are."""
     return [
         replace(message, keys=(f"key{number % KEYS}",))
@@ -174,7 +174,9 @@ def order_by_key_is_kept_while_queues_change_hands_between_languages(meeting: Me
         _each_in_order(first.seen, second.seen, positions(theirs))
         everything = [*first.seen, *second.seen, *positions(theirs)]
         # Of two members both may have got the end of what one had not committed yet when it gave the queue away.
-        assert len(everything) - len(set(everything)) <= UNCOMMITTED_MAX[meeting.peer.name.partition("-")[0]]
+        assert (
+            len(everything) - len(set(everything)) <= UNCOMMITTED_MAX[meeting.client.name.partition("-")[0]]
+        )
 
 
 def _each_in_order(*members: Sequence[Position]) -> None:
@@ -211,7 +213,7 @@ def a_message_we_fail_comes_back_later_each_time_and_ends_as_a_dead_letter(meeti
     consumer = rmqpy.PushConsumer(topic, meeting.namesrv, start_from="earliest", max_attempts=RETRIES + 1)
     consumer.on(topic, "*", handle)
     with consumer:
-        meeting.send([Outgoing(b"bad")])
+        meeting.send([MessageSpec(b"bad")])
         until(lambda: len(seen) == 3)
         letters = _poll(meeting.cluster, f"%DLQ%{topic}", f"{topic}-undertaker")
     assert [entry[:3] for entry in seen] == [(topic, b"bad", attempt) for attempt in (1, 2, 3)]
@@ -226,10 +228,10 @@ def a_message_they_return_comes_again_after_growing_delays_and_ends_as_a_dead_le
 ) -> None:
     # The times at which the broker stored each delivery tell the delays, whatever the machine is busy with.
     topic = meeting.topic
-    [sent] = meeting.peer.send(
-        meeting.namesrv, topic, [Outgoing(b"never done", tag="paid", keys=("k1",))], mode="sync"
+    [sent] = meeting.client.send(
+        meeting.namesrv, topic, [MessageSpec(b"never done", tag="paid", keys=("k1",))], mode="sync"
     )
-    listener = meeting.peer.listen_and_fail(meeting.namesrv, topic, topic, retries=RETRIES)
+    listener = meeting.client.listen_and_fail(meeting.namesrv, topic, topic, retries=RETRIES)
     listener.wait_for(RETRIES + 1, WAIT_S)
     [letter] = _poll(meeting.cluster, f"%DLQ%{topic}", f"{topic}-undertaker")
     consumed = listener.stop()
@@ -280,25 +282,25 @@ _numbers = itertools.count()
 def outcomes(
     request: pytest.FixtureRequest,
     cluster_of: Callable[[str], Cluster],
-    peer_of: Callable[[str], Peer],
+    client_of: Callable[[str], InteropClient],
     folder: Path,
 ) -> Iterator[dict[tuple[Scenario, tuple[str, str]], Future[None]]]:
     """Every test of this module that was chosen, begun."""
 
     def begin(scenario: Scenario, place: tuple[str, str]) -> Future[None]:
         try:
-            peer, cluster = peer_of(place[0]), cluster_of(place[1])
+            client, cluster = client_of(place[0]), cluster_of(place[1])
         except pytest.skip.Exception as skipped:
             future: Future[None] = Future()
             future.set_exception(skipped)
             return future
-        assert isinstance(peer, ProcessPeer)
+        assert isinstance(client, ProcessClient)
         topic = f"push-{next(_numbers)}"
         wire.create_topic(cluster.namesrv, cluster.broker, topic, QUEUES)
 
         def take_place() -> None:
             with ExitStack() as afterwards:
-                scenario(Meeting(cluster, peer, topic, folder / topic, afterwards))
+                scenario(Meeting(cluster, client, topic, folder / topic, afterwards))
 
         return pool.submit(take_place)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from . import wire
+from .clients import InteropClient, Listener, ProcessClient
 from .messages import numbered
-from .peers import Listener, Peer, ProcessPeer
 from .servers import Cluster
 
 pytestmark = pytest.mark.timeout(200, func_only=True)
@@ -29,13 +29,13 @@ Position = tuple[int, int]
 def test_no_message_is_lost_while_consumers_join_and_die(
     cluster_name: str,
     cluster_of: Callable[[str], Cluster],
-    peer_of: Callable[[str], Peer],
-    member_of_group: Callable[[str], ProcessPeer],
+    client_of: Callable[[str], InteropClient],
+    member_of_group: Callable[[str], ProcessClient],
 ) -> None:
     cluster = cluster_of(cluster_name)
     topic = group = "interop-rebalance"
     wire.create_topic(cluster.namesrv, cluster.broker, topic, QUEUES)
-    producer = peer_of("java-5.5.0")
+    producer = client_of("java-5.5.0")
     messages = numbered(MESSAGES)
 
     def send(phase: int) -> None:

@@ -18,8 +18,8 @@ import pytest
 import rmqpy
 
 from . import metadata, servers, wire
+from .clients import InteropClient, ProcessClient
 from .folders import SCHEDULE_TOPIC, SMALL_FILES, Folder, Record
-from .peers import Peer, ProcessPeer
 
 TOPIC = "round-trip"
 QUEUES = 4
@@ -110,10 +110,10 @@ def count(everything: Served) -> int:
 
 @pytest.mark.timeout(300 + MESSAGES // 50)
 def test_a_folder_goes_from_apache_to_rmqpy_and_back_and_serves_every_byte(
-    originals: Callable[[str], Path], peer_of: Callable[[str], Peer], namesrv: str, tmp_path: Path
+    originals: Callable[[str], Path], client_of: Callable[[str], InteropClient], namesrv: str, tmp_path: Path
 ) -> None:
-    admin = peer_of("java-5.5.0")
-    assert isinstance(admin, ProcessPeer)
+    admin = client_of("java-5.5.0")
+    assert isinstance(admin, ProcessClient)
     settings = SMALL_FILES | {"messageDelayLevel": servers.APACHE_DELAY_LEVELS}
     folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **settings)
     with folder.served_by("apache"):

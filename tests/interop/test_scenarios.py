@@ -11,16 +11,16 @@ from random import Random
 import pytest
 
 from . import wire
+from .clients import ProcessClient
 from .exchange import QUEUES, Exchange
-from .messages import COMPRESSED, COMPRESSION_MASK, COMPRESSION_TYPES, Outgoing, Received, bodies, numbered
-from .peers import ProcessPeer
+from .messages import COMPRESSED, COMPRESSION_MASK, COMPRESSION_TYPES, MessageSpec, Received, bodies, numbered
 
 pytestmark = pytest.mark.timeout(100, func_only=True)
 
 WARM_UP_SECONDS_MAX = 20.0
 AT_ONCE_SECONDS_MAX = 3.0
 
-ORDER = Outgoing(
+ORDER = MessageSpec(
     b'{"order": 4711}',
     tag="paid",
     keys=("A-1", "A-2"),
@@ -99,8 +99,8 @@ def test_a_tag_filter_lets_through_its_tags_only_even_where_hashes_collide(excha
 
 def test_a_compressed_body_is_stored_compressed_and_arrives_whole(exchange: Exchange) -> None:
     body = b"to be compressed " * 1000
-    for compression in exchange.peer.compressions:
-        [sent] = exchange.send([Outgoing(body, tag=compression)], compression=compression)
+    for compression in exchange.client.compressions:
+        [sent] = exchange.send([MessageSpec(body, tag=compression)], compression=compression)
         sys_flag, size = wire.stored(
             exchange.cluster.broker, exchange.topic, sent.queue_id, sent.queue_offset
         )
@@ -108,26 +108,26 @@ def test_a_compressed_body_is_stored_compressed_and_arrives_whole(exchange: Exch
         # Clients from before there was a choice leave the type at 0.
         assert sys_flag & COMPRESSION_MASK == COMPRESSION_TYPES[compression] or compression == "zlib"
         assert size < len(body) / 2
-    received = exchange.consume(len(exchange.peer.compressions))
-    assert {r.tag for r in received} == set(exchange.peer.compressions)
+    received = exchange.consume(len(exchange.client.compressions))
+    assert {r.tag for r in received} == set(exchange.client.compressions)
     assert {r.body for r in received} == {body}
 
 
 def test_a_body_of_three_megabytes_arrives_whole(exchange: Exchange) -> None:
     body = Random(1).randbytes(3 << 20)  # Random, so that compression cannot make it small.
-    exchange.send([Outgoing(body)])
+    exchange.send([MessageSpec(body)])
     [received] = exchange.consume(1)
     assert received.body == body
 
 
 def test_a_message_with_a_body_only_arrives(exchange: Exchange) -> None:
-    exchange.send([Outgoing(b"\x00")])
+    exchange.send([MessageSpec(b"\x00")])
     [received] = exchange.consume(1)
-    assert received.content() == Outgoing(b"\x00")
+    assert received.content() == MessageSpec(b"\x00")
 
 
 def test_a_property_with_an_empty_value_does_no_harm_to_the_others(exchange: Exchange) -> None:
-    exchange.send([Outgoing(b"x", tag="t", keys=("k",), properties={"a": "1", "empty": "", "z": "2"})])
+    exchange.send([MessageSpec(b"x", tag="t", keys=("k",), properties={"a": "1", "empty": "", "z": "2"})])
     [received] = exchange.consume(1)
     content = received.content()
     # Some clients drop the empty one, when sending or when decoding; none may lose another for it.
@@ -136,7 +136,7 @@ def test_a_property_with_an_empty_value_does_no_harm_to_the_others(exchange: Exc
 
 
 def test_text_beyond_ascii_arrives_unchanged(exchange: Exchange) -> None:
-    message = Outgoing(
+    message = MessageSpec(
         "Grüße, 世界 🚀".encode(),
         tag="прогноз",
         keys=("schlüssel", "键"),
@@ -153,7 +153,7 @@ def test_each_way_to_pull_reads_every_message_once(exchange: Exchange) -> None:
     # A sender that waited too long for an answer sends again, and then the topic holds both.
     ends = [wire.max_offset(exchange.cluster.broker, exchange.topic, queue) for queue in range(QUEUES)]
     stored = {(queue, offset) for queue, end in enumerate(ends) for offset in range(end)}
-    for api in exchange.peer.pulls:
+    for api in exchange.client.pulls:
         pulled = exchange.pull(len(stored), api=api)
         assert sorted(_places(pulled)) == sorted(stored), api
         assert {m.body for m in pulled} == {m.body for m in messages}, api
@@ -175,8 +175,8 @@ def test_a_topic_that_nobody_made_is_made_by_the_first_send(exchange: Exchange) 
 @pytest.mark.push
 def test_a_waiting_consumer_gets_a_message_at_once(exchange: Exchange) -> None:
     # Long polls last 15 s: a message that waits for the end of one comes too late.
-    assert isinstance(exchange.peer, ProcessPeer)
-    listener = exchange.peer.listen(exchange.cluster.namesrv, exchange.topic, exchange.group)
+    assert isinstance(exchange.client, ProcessClient)
+    listener = exchange.client.listen(exchange.cluster.namesrv, exchange.topic, exchange.group)
     try:
         for count in range(1, 13):
             exchange.send(numbered(1, f"round {count}"))

@@ -15,8 +15,8 @@ import pytest
 import rmqpy
 
 from . import wire
+from .clients import InteropClient, Listener, ProcessClient
 from .messages import numbered
-from .peers import Listener, Peer, ProcessPeer
 from .servers import Cluster
 
 WAIT_S = 120.0
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(3 * WAIT_S, func_only=True)
 
 TOPIC = GROUP = "shrinks"
 BEFORE, AFTER = 16, 8
-#: Clients look routes up this often: Java's peer as well.
+#: Clients look routes up this often: Java's client as well.
 REFRESH_S = 2.0
 
 
@@ -77,12 +77,12 @@ def at_work(*sends: Callable[[], object]) -> Iterator[list[BaseException]]:
 
 
 def test_a_topic_is_shrunk_as_operators_do_it_and_no_message_is_lost(
-    cluster_of: Callable[[str], Cluster], peer_of: Callable[[str], Peer]
+    cluster_of: Callable[[str], Cluster], client_of: Callable[[str], InteropClient]
 ) -> None:
     # One client sends and consumes, the other is the operator's tool: a process of theirs does one thing at a time.
-    cluster, java, tool = cluster_of("rmqpy"), peer_of("java-5.5.0"), peer_of("java-4.9.8")
-    assert isinstance(java, ProcessPeer)
-    assert isinstance(tool, ProcessPeer)
+    cluster, java, tool = cluster_of("rmqpy"), client_of("java-5.5.0"), client_of("java-4.9.8")
+    assert isinstance(java, ProcessClient)
+    assert isinstance(tool, ProcessClient)
     wire.create_topic(cluster.namesrv, cluster.broker, TOPIC, BEFORE)
     queues = Queues(cluster)
 

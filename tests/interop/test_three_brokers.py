@@ -15,8 +15,8 @@ import pytest
 from benchmarks.processes import Child
 
 from . import servers, wire
-from .messages import Outgoing, Received, Sent, bodies, numbered
-from .peers import Peer, ProcessPeer
+from .clients import InteropClient, ProcessClient
+from .messages import MessageSpec, Received, SendOutcome, bodies, numbered
 
 pytestmark = pytest.mark.timeout(200, func_only=True)
 
@@ -45,9 +45,9 @@ class Three:
         """As clients are told."""
         return ";".join(self.name_servers)
 
-    def told(self, client: str) -> str:
+    def namesrv_of(self, client_name: str) -> str:
         """The same for this client: Go's takes one only."""
-        return self.name_servers[1] if client == "go" else self.namesrv
+        return self.name_servers[1] if client_name == "go" else self.namesrv
 
     def wait_for_route(self, topic: str, brokers: frozenset[str], queues: int = QUEUES) -> None:
         """Until both name servers name exactly these brokers, with so many queues each."""
@@ -96,13 +96,13 @@ def three(originals: Callable[[str], Path], tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def admin(peer_of: Callable[[str], Peer]) -> ProcessPeer:
-    peer = peer_of("java-5.5.0")
-    assert isinstance(peer, ProcessPeer)
-    return peer
+def admin(client_of: Callable[[str], InteropClient]) -> ProcessClient:
+    client = client_of("java-5.5.0")
+    assert isinstance(client, ProcessClient)
+    return client
 
 
-def make_everywhere(three: Three, admin: ProcessPeer, topic: str) -> None:
+def make_everywhere(three: Three, admin: ProcessClient, topic: str) -> None:
     """Create a topic in cluster mode."""
     options = f"-c {servers.CLUSTER_NAME} -t {topic} -r {QUEUES} -w {QUEUES}"
     printed = admin.mqadmin("updateTopic", "-n", three.namesrv, *options.split())
@@ -111,16 +111,16 @@ def make_everywhere(three: Three, admin: ProcessPeer, topic: str) -> None:
     three.wait_for_route(topic, EVERYWHERE)
 
 
-def consume(namesrv: str, peer: Peer, topic: str, count: int) -> list[Received]:
+def consume(namesrv: str, client: InteropClient, topic: str, count: int) -> list[Received]:
     """Everything there is of a topic, by a new group."""
-    if not isinstance(peer, ProcessPeer):
-        return peer.pull(namesrv, topic, f"{topic}-group", api="poll", count=count)
-    listener = peer.listen(namesrv, topic, f"{topic}-group")
+    if not isinstance(client, ProcessClient):
+        return client.pull(namesrv, topic, f"{topic}-group", api="poll", count=count)
+    listener = client.listen(namesrv, topic, f"{topic}-group")
     listener.wait_for(count, 60.0)
     return listener.stop()
 
 
-def ports_of(messages: Sequence[Sent]) -> set[int]:
+def ports_of(messages: Sequence[SendOutcome]) -> set[int]:
     """The ports of the brokers that took them: part of each message's id."""
     return {int(message.offset_id[8:16], 16) for message in messages}
 
@@ -129,7 +129,7 @@ def port(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def test_the_tool_sees_one_cluster_at_either_name_server(three: Three, admin: ProcessPeer) -> None:
+def test_the_tool_sees_one_cluster_at_either_name_server(three: Three, admin: ProcessClient) -> None:
     for namesrv in three.name_servers:
         deadline = time.monotonic() + READY_SECONDS_MAX
         # Apache's broker cannot say how it is doing before it has sampled its figures once.
@@ -137,39 +137,41 @@ def test_the_tool_sees_one_cluster_at_either_name_server(three: Three, admin: Pr
             assert time.monotonic() < deadline, f"{namesrv} lists {found}"
 
 
-def _listed(admin: ProcessPeer, namesrv: str) -> dict[str, str]:
+def _listed(admin: ProcessClient, namesrv: str) -> dict[str, str]:
     """The cluster as the tool shows it: addresses of brokers by name."""
     [printed] = admin.mqadmin_all([("clusterList", "-n", namesrv)])
     lines = [line.split() for line in printed.out.splitlines()]
     return {line[1]: line[3] for line in lines if line[:1] == [servers.CLUSTER_NAME]}
 
 
-@pytest.mark.parametrize("client", ["java-5.5.0", "java-4.9.8", "go", "rmqpy"])
+@pytest.mark.parametrize("client_name", ["java-5.5.0", "java-4.9.8", "go", "rmqpy"])
 def test_a_topic_made_in_cluster_mode_takes_and_gives_messages_at_all_three(
-    three: Three, client: str, admin: ProcessPeer, peer_of: Callable[[str], Peer]
+    three: Three, client_name: str, admin: ProcessClient, client_of: Callable[[str], InteropClient]
 ) -> None:
-    peer, topic = peer_of(client), f"everywhere-{client}".replace(".", "_")
+    client, topic = client_of(client_name), f"everywhere-{client_name}".replace(".", "_")
     make_everywhere(three, admin, topic)
     messages = numbered(90)
-    sent = peer.send(three.told(client), topic, messages)
+    sent = client.send(three.namesrv_of(client_name), topic, messages)
     assert ports_of(sent) == {port(address) for address in three.brokers.values()}
-    assert bodies(consume(three.told(client), peer, topic, 90)) == [message.body for message in messages]
+    assert bodies(consume(three.namesrv_of(client_name), client, topic, 90)) == [
+        message.body for message in messages
+    ]
 
 
-def test_a_topic_made_in_broker_mode_is_at_that_broker_only(three: Three, admin: ProcessPeer) -> None:
+def test_a_topic_made_in_broker_mode_is_at_that_broker_only(three: Three, admin: ProcessClient) -> None:
     for name, address in three.brokers.items():
         topic = f"only-at-{name}"
         options = f"-b {address} -t {topic} -r 3 -w 3"
         printed = admin.mqadmin("updateTopic", "-n", three.namesrv, *options.split())
         assert f"create topic to {address} success" in printed
         three.wait_for_route(topic, frozenset({name}), queues=3)
-        [sent] = admin.send(three.namesrv, topic, [Outgoing(b"here")])
+        [sent] = admin.send(three.namesrv, topic, [MessageSpec(b"here")])
         assert ports_of([sent]) == {port(address)}
         assert bodies(admin.pull(three.namesrv, topic, f"{topic}-group", api="assign", count=1)) == [b"here"]
 
 
 def test_a_topic_deleted_in_the_cluster_is_gone_at_brokers_and_name_servers(
-    three: Three, admin: ProcessPeer
+    three: Three, admin: ProcessClient
 ) -> None:
     make_everywhere(three, admin, "short-lived")
     admin.mqadmin("deleteTopic", "-n", three.namesrv, "-c", servers.CLUSTER_NAME, "-t", "short-lived")
@@ -179,7 +181,7 @@ def test_a_topic_deleted_in_the_cluster_is_gone_at_brokers_and_name_servers(
             wire.request(address, _TOPIC_CONFIG, {"topic": "short-lived"})
 
 
-def test_clients_go_on_without_one_broker_and_one_name_server(three: Three, admin: ProcessPeer) -> None:
+def test_clients_go_on_without_one_broker_and_one_name_server(three: Three, admin: ProcessClient) -> None:
     topic, gone = "outlives", OURS[0]
     make_everywhere(three, admin, topic)
     listener = admin.listen(three.namesrv, topic, f"{topic}-group")

@@ -63,7 +63,7 @@ class Originals:
 
 
 def java_client(version: str) -> Path:
-    """Classes and jars of the Java peer for one version of rocketmq-client."""
+    """Classes and jars of the Java client for one version of rocketmq-client."""
     require("java", "javac", "mvn")
     sources = HERE / "java" / "client"
     target = CACHE / f"java-{version}"
@@ -88,7 +88,7 @@ def apache_server() -> Path:
 
 
 def go_client() -> Path:
-    """The folder with the Go peer's binary."""
+    """The folder with the Go client's binary."""
     require("go")
     sources = HERE / "go"
     target = CACHE / "go"

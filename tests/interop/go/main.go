@@ -1,7 +1,7 @@
 // Command peer is a Go client that does what it is told: one JSON request per line on stdin, one JSON answer per
 // line on stdout.
 //
-// It owns the line protocol (described in peers.py). Requests run one after the other; consumed messages are written
+// It owns the line protocol (described in clients.py). Requests run one after the other; consumed messages are written
 // as events from the client's own goroutines. The process ends when stdin does.
 package main
 

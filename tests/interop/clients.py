@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from benchmarks.processes import Child
 
-from .messages import Outgoing, Received, Sent
+from .messages import MessageSpec, Received, SendOutcome
 from .servers import SMALL_JVM
 
 ANSWER_SECONDS_MAX = 45.0
@@ -49,7 +49,7 @@ class Printed:
     exit: int | None
 
 
-class Peer(Protocol):
+class InteropClient(Protocol):
     """A client that sends and consumes for the tests. `pulls` names its ways to pull."""
 
     @property
@@ -65,11 +65,11 @@ class Peer(Protocol):
         self,
         namesrv: str,
         topic: str,
-        messages: Sequence[Outgoing],
+        messages: Sequence[MessageSpec],
         *,
         mode: str = "sync",
         compression: str = "zlib",
-    ) -> list[Sent]: ...
+    ) -> list[SendOutcome]: ...
 
     def pull(
         self,
@@ -87,30 +87,30 @@ class Peer(Protocol):
 
 
 class Listener:
-    """A push consumer in a peer; collects what it consumed, in the order of the events."""
+    """A push consumer in a client; collects what it consumed, in the order of the events."""
 
-    def __init__(self, peer: "ProcessPeer", name: str) -> None:
-        self._peer = peer
+    def __init__(self, client: "ProcessClient", name: str) -> None:
+        self._client = client
         self.name = name
 
     def consumed(self) -> list[Received]:
-        return self._peer.consumed(self.name)
+        return self._client.consumed(self.name)
 
     def take(self) -> list[tuple[int, int]]:
         """Positions of what was consumed since the last call; it is forgotten then."""
-        return self._peer.take(self.name)
+        return self._client.take(self.name)
 
     def wait_for(self, count: int, seconds: float = 20.0) -> list[Received]:
         """The consumed messages, as soon as there are `count`; raises when time is up before."""
-        return self._peer.wait_for(self.name, count, seconds)
+        return self._client.wait_for(self.name, count, seconds)
 
     def stop(self) -> list[Received]:
         """Shut the consumer down; everything it consumed."""
-        self._peer.stop(self.name)
+        self._client.stop(self.name)
         return self.consumed()
 
 
-class ProcessPeer:
+class ProcessClient:
     """A foreign client in a process of its own. Any thread may ask; it does one thing after the other."""
 
     def __init__(
@@ -138,16 +138,16 @@ class ProcessPeer:
         self,
         namesrv: str,
         topic: str,
-        messages: Sequence[Outgoing],
+        messages: Sequence[MessageSpec],
         *,
         mode: str = "sync",
         compression: str = "zlib",
-    ) -> list[Sent]:
+    ) -> list[SendOutcome]:
         described = [_described(message) for message in messages]
         results = self._ask(
             "send", namesrv=namesrv, topic=topic, mode=mode, compression=compression, messages=described
         )
-        return [Sent(**result) for result in results]
+        return [SendOutcome(**result) for result in results]
 
     def pull(
         self,
@@ -241,16 +241,16 @@ class ProcessPeer:
         self.child.stop()
         self._reader.join()
 
-    def _ask(self, verb: str, patience: float = ANSWER_SECONDS_MAX, **fields: object) -> Any:
+    def _ask(self, verb: str, timeout: float = ANSWER_SECONDS_MAX, **fields: object) -> Any:
         with self._asking:
-            return self._ask_alone(verb, patience, **fields)
+            return self._ask_alone(verb, timeout, **fields)
 
-    def _ask_alone(self, verb: str, patience: float, **fields: object) -> Any:
+    def _ask_alone(self, verb: str, timeout: float, **fields: object) -> Any:
         self._asked += 1
         asked = self._asked
         self.child.stdin.write(json.dumps({"id": asked, "verb": verb, **fields}).encode() + b"\n")
         self.child.stdin.flush()
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 answer = self._answers.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -281,7 +281,7 @@ class ProcessPeer:
             self._arrived.notify_all()
 
 
-def java_peer(build: Path, version: str, folder: Path, name: str, *options: str) -> ProcessPeer:
+def start_java(build: Path, version: str, folder: Path, name: str, *options: str) -> ProcessClient:
     """A JVM with rocketmq-client `version`."""
     home = folder / name
     (home / "conf").mkdir(parents=True)
@@ -295,24 +295,24 @@ def java_peer(build: Path, version: str, folder: Path, name: str, *options: str)
         f"-Duser.home={home}",
         "-cp",
         classes,
-        "interop.Peer",
+        "interop.InteropClient",
     ]
     child = Child(name, command, home, is_piped=True)
     compressions = ("zlib",) if version.startswith("4.") else ("zlib", "lz4", "zstd")
-    return ProcessPeer(name, child, pulls=("old", "lite", "assign"), compressions=compressions)
+    return ProcessClient(name, child, pulls=("old", "lite", "assign"), compressions=compressions)
 
 
-def go_peer(build: Path, folder: Path) -> ProcessPeer:
+def start_go(build: Path, folder: Path) -> ProcessClient:
     """A process with the Go client."""
     home = folder / "go"
     home.mkdir()
     env = {"ROCKETMQ_GO_LOG_LEVEL": "warn"}
-    return ProcessPeer(
+    return ProcessClient(
         "go", Child("go", [str(build / "peer")], home, env=env, is_piped=True), pulls=("poll",)
     )
 
 
-def _described(message: Outgoing) -> dict[str, object]:
+def _described(message: MessageSpec) -> dict[str, object]:
     return {
         "body": base64.b64encode(message.body).decode(),
         "tag": message.tag,

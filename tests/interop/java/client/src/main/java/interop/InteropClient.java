@@ -15,22 +15,22 @@ import java.nio.charset.StandardCharsets;
 /**
  * A Java client that does what it is told: one JSON request per line on stdin, one JSON answer per line on stdout.
  *
- * <p>Owns the line protocol (described in peers.py). Requests run one after the other on the main thread; consumed
+ * <p>Owns the line protocol (described in clients.py). Requests run one after the other on the main thread; consumed
  * messages are written as events from the client's own threads. The process ends when stdin does.
  */
-public final class Peer {
+public final class InteropClient {
     private final PrintStream lines;
     private final Producers producers = new Producers();
     private final Listeners listeners = new Listeners(this::write);
 
-    private Peer(PrintStream lines) {
+    private InteropClient(PrintStream lines) {
         this.lines = lines;
     }
 
     public static void main(String[] args) throws IOException {
         PrintStream lines = new PrintStream(new FileOutputStream(FileDescriptor.out), false, "UTF-8");
         System.setOut(System.err); // Whatever the libraries print must not break the protocol.
-        new Peer(lines).serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
+        new InteropClient(lines).serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));
         Runtime.getRuntime().halt(0);
     }
 
