@@ -66,7 +66,7 @@ def document(whole: Whole) -> str:
         table(
             ["cell", "bar", "measured", ""],
             [
-                [cell.title, bar.text(), "–" if ratio is None else _ratio(bar, ratio), _verdict(bar, ratio)]
+                [cell.title, bar.text(), "–" if ratio is None else _ratio(bar, ratio), _outcome(bar, ratio)]
                 for cell, bar, ratio in judged(whole)
             ],
         ),
@@ -111,7 +111,7 @@ def document(whole: Whole) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _verdict(bar: Bar, ratio: float | None) -> str:
+def _outcome(bar: Bar, ratio: float | None) -> str:
     if ratio is None:
         return "not measured"
     return "held" if bar.holds(ratio) else "**missed**"

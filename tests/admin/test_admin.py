@@ -130,7 +130,7 @@ async def test_the_twin_of_an_event_loop_does_the_same(cluster: Cluster) -> None
         await admin.create_topic("looped")
         assert "looped" in await admin.topics()
         assert [message async for message in admin.messages_between("looped")] == []
-        assert all(verdict.level != "bad" for verdict in await admin.health(disk_free_min=0))
+        assert all(check.level != "bad" for check in await admin.health(disk_free_min=0))
     with pytest.raises(errors.ClosedError):
         admin.topics()
 

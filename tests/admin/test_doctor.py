@@ -37,12 +37,12 @@ def doctor(run: Run) -> Any:
     def doctor(*arguments: str) -> tuple[int, dict[str, str]]:
         code, out, err = run("doctor", "--disk-free-min", "0", *arguments, "-o", "json")
         assert out, err
-        verdicts = json.loads(out)
-        assert all(verdict["advice"] for verdict in verdicts if verdict["level"] != "ok")
+        results = json.loads(out)
+        assert all(result["advice"] for result in results if result["level"] != "ok")
         return code, {
-            verdict["check"]: f"{verdict['found']}; {verdict['advice']}"
-            for verdict in verdicts
-            if verdict["level"] != "ok"
+            result["check"]: f"{result['found']}; {result['advice']}"
+            for result in results
+            if result["level"] != "ok"
         }
 
     return doctor

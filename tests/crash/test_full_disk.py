@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from crash.killable import Broker
-from crash.traffic import QUEUES, Acknowledged, Sent, audit, send_header
+from crash.traffic import QUEUES, Acknowledged, AcknowledgedMessage, audit, send_header
 from wire import Peer
 
 DISK_BYTES = 256 << 20
@@ -55,7 +55,7 @@ async def send(peer: Peer, number: int, acknowledged: Acknowledged) -> int:
     if answer.code == OK:
         assert answer.ext is not None
         place = int(answer.ext["queueId"]), int(answer.ext["queueOffset"])
-        acknowledged[place] = Sent(body, int(answer.ext["msgId"][-16:], 16))
+        acknowledged[place] = AcknowledgedMessage(body, int(answer.ext["msgId"][-16:], 16))
     return answer.code
 
 

@@ -21,7 +21,7 @@ CARRIES_SUBSCRIPTION = 4
 BODY_AT = 84
 
 
-class Sent(NamedTuple):
+class AcknowledgedMessage(NamedTuple):
     """An acknowledged message, and its position in the log."""
 
     body: bytes
@@ -29,7 +29,7 @@ class Sent(NamedTuple):
 
 
 #: By queue and offset.
-Acknowledged = dict[tuple[int, int], Sent]
+Acknowledged = dict[tuple[int, int], AcknowledgedMessage]
 
 
 def send_header(topic: str, queue: int) -> dict[str, str]:
@@ -52,7 +52,7 @@ async def send_until_the_end(
                 assert answer.ext is not None
                 # The id of a message ends with its position.
                 place = int(answer.ext["queueId"]), int(answer.ext["queueOffset"])
-                acknowledged[place] = Sent(body, int(answer.ext["msgId"][-16:], 16))
+                acknowledged[place] = AcknowledgedMessage(body, int(answer.ext["msgId"][-16:], 16))
                 started.set()
 
 

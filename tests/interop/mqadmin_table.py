@@ -61,13 +61,13 @@ class Row:
 
     label: str
     arguments: str
-    verdict: str
+    status: str
     ours: Answer
     theirs: Answer
 
     def text(self) -> str:
         line = f"{mqadmin.command_of(self.label)} {self.arguments.format(**NAMES)}".strip()
-        cells = [f"`{line}`", _exit(self.ours.printed), self.verdict, _outcome(self), _differences(self)]
+        cells = [f"`{line}`", _exit(self.ours.printed), self.status, _outcome(self), _differences(self)]
         return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
@@ -90,7 +90,7 @@ def test_the_table_of_all_commands(
                 asked.append(answers)
     ours, theirs = asked
     rows = [
-        Row(label, commands[label].arguments, _verdict(label), ours[label], theirs[label])
+        Row(label, commands[label].arguments, _status(label), ours[label], theirs[label])
         for label in commands
     ]
     DOCUMENT.write_text("\n".join(_document(rows, len(tool.mqadmin_names()))) + "\n")
@@ -117,7 +117,7 @@ def _everything(town: Town) -> tuple[dict[str, Command], dict[str, Answer]]:
 
 
 def _document(rows: list[Row], commands: int) -> Iterator[str]:
-    counts = Counter(row.verdict.partition(":")[0] for row in rows)
+    counts = Counter(row.status.partition(":")[0] for row in rows)
     yield HEAD.format(
         commands=commands,
         works=counts["works"],
@@ -127,11 +127,11 @@ def _document(rows: list[Row], commands: int) -> Iterator[str]:
     )
     yield "| command line (all with `-n 127.0.0.1:9876`) | exit | rmqpy | Apache | what only one of them printed |"
     yield "|---|---|---|---|---|"
-    for row in sorted(rows, key=lambda row: (row.verdict != "works", row.verdict, row.label.lower())):
+    for row in sorted(rows, key=lambda row: (row.status != "works", row.status, row.label.lower())):
         yield row.text()
 
 
-def _verdict(label: str) -> str:
+def _status(label: str) -> str:
     if label in NOT_SERVED:
         reason = NOT_SERVED[label][1]
         return f"not served: {'it prints an error' if reason == mqadmin.SWALLOWED else reason.removesuffix(' yet')}"
@@ -140,7 +140,7 @@ def _verdict(label: str) -> str:
         "asks no server": LOCAL,
         "runs on": ENDLESS,
     }
-    return next((verdict for verdict, table in tables.items() if label in table), "works")
+    return next((status for status, table in tables.items() if label in table), "works")
 
 
 def _exit(printed: Printed) -> str:
@@ -148,7 +148,7 @@ def _exit(printed: Printed) -> str:
 
 
 def _outcome(row: Row) -> str:
-    if row.verdict in ("works", "runs on") and row.theirs.is_expected:
+    if row.status in ("works", "runs on") and row.theirs.is_expected:
         return "works"
     printed = row.theirs.printed
     if code := re.search(r"CODE: (\d+)", printed.err + printed.out):
@@ -157,7 +157,7 @@ def _outcome(row: Row) -> str:
 
 
 def _differences(row: Row) -> str:
-    if not row.verdict.startswith(("works", "runs on")):
+    if not row.status.startswith(("works", "runs on")):
         return ""
     ours, theirs = row.ours.lines, row.theirs.lines
     found = [
