@@ -16,6 +16,15 @@ from rmqpy.protocol.requests.groups import SubscriptionGroup
 from rmqpy.protocol.topics import TopicConfig
 
 __all__ = [
+    "AUTO_CREATE_TOPIC",
+    "BROKER_TOPICS",
+    "DEAD_LETTER_PREFIX",
+    "GROUP_BYTES_MAX",
+    "GROUP_TOPIC_BYTES_MAX",
+    "LATENCY_BOUNDS_MS",
+    "RETRY_PREFIX",
+    "SCHEDULE_TOPIC",
+    "TOPIC_BYTES_MAX",
     "ArrowBatch",
     "Call",
     "Client",
@@ -41,6 +50,21 @@ __all__ = [
 ]
 
 __version__: str
+
+RETRY_PREFIX: str
+DEAD_LETTER_PREFIX: str
+#: The template of topics that are made by their first message.
+AUTO_CREATE_TOPIC: str
+#: Where delayed messages wait, one queue for each delay level.
+SCHEDULE_TOPIC: str
+#: Topics that only brokers write.
+BROKER_TOPICS: tuple[str, ...]
+TOPIC_BYTES_MAX: int
+#: Of a retry or dead-letter topic, whose name holds a group's.
+GROUP_TOPIC_BYTES_MAX: int
+GROUP_BYTES_MAX: int
+#: Upper ends of the buckets of `Server.latencies`.
+LATENCY_BOUNDS_MS: tuple[int, ...]
 
 def attach_count() -> int:
     """Times that control crossed from Python into a server object since the process began.
@@ -314,8 +338,8 @@ class Server:
         """Group, topic, queue id, and the offset after the last message the group was given there: of those that take
         messages, or did a moment ago."""
     def latencies(self) -> list[tuple[int, int, bool, list[int], int]]:
-        """Request code, response code, whether the request waited for a message; how many answers took up to 1, 3, 5,
-        7, 10, 100, 1000, 2000, 3000 ms and longer, each counted once; microseconds of all together. Since the start."""
+        """Request code, response code, whether the request waited for a message; how many answers took up to
+        each of `LATENCY_BOUNDS_MS` and longer, each counted once; microseconds of all together. Since the start."""
     def statistics(self) -> dict[str, int]:
         """connections, requests, upcalls, sends, pulls, parked_pulls, rejected, ..."""
     def stop(self, grace_ms: int = 2_000) -> None:

@@ -8,22 +8,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_LETTER_PREFIX: Final = "%DLQ%"
+from rmqpy import _native
+
+RETRY_PREFIX: Final = _native.RETRY_PREFIX
+DEAD_LETTER_PREFIX: Final = _native.DEAD_LETTER_PREFIX
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 #: Topics of brokers that synchronise the members of their group.
 BROKER_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
-#: The template that topics are created from when a send names one that does not exist.
-AUTO_CREATE_TOPIC: Final = "TBW102"
-#: Delayed messages wait there, one queue for each delay level.
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-
-TOPIC_CHARS_MAX: Final = 127
-#: Retry and DLQ topics hold a group's name behind their prefix.
-DERIVED_TOPIC_CHARS_MAX: Final = 255
-GROUP_CHARS_MAX: Final = 120
+AUTO_CREATE_TOPIC: Final = _native.AUTO_CREATE_TOPIC
+SCHEDULE_TOPIC: Final = _native.SCHEDULE_TOPIC
 
 _VALID: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
@@ -31,17 +26,10 @@ _VALID: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,
-        SCHEDULE_TOPIC,
         "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
-        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
         "RMQ_SYS_TRACE_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
         "CHECKPOINT_TOPIC",
+        *(topic for topic in _native.BROKER_TOPICS if not topic.startswith(SYSTEM_TOPIC_PREFIX)),
     }
 )
 
@@ -84,7 +72,7 @@ def topic_fault(topic: str) -> str | None:
         return "The specified topic is blank."
     if not _VALID.fullmatch(topic):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    longest = DERIVED_TOPIC_CHARS_MAX if is_derived(topic) else TOPIC_CHARS_MAX
+    longest = _native.GROUP_TOPIC_BYTES_MAX if is_derived(topic) else _native.TOPIC_BYTES_MAX
     if len(topic) > longest:
         return f"The specified topic is longer than topic max length {longest}."
     return None
@@ -96,8 +84,8 @@ def group_fault(group: str) -> str | None:
         return "The specified group is blank."
     if not _VALID.fullmatch(group):
         return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(group) > GROUP_CHARS_MAX:
-        return f"The specified group is longer than group max length {GROUP_CHARS_MAX}."
+    if len(group) > _native.GROUP_BYTES_MAX:
+        return f"The specified group is longer than group max length {_native.GROUP_BYTES_MAX}."
     return None
 
 

@@ -12,6 +12,7 @@ use super::decode_failure::decode_error;
 use super::message::repr_body;
 use crate::columns::Row;
 use crate::message::properties::{self, name};
+use crate::message::topic::RETRY_PREFIX;
 
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy", name = "ReceivedMessage")]
@@ -57,8 +58,8 @@ impl ReceivedMessage {
     fn topic(&self, py: Python<'_>) -> PyResult<String> {
         let row = self.row(py)?;
         let stored = row.record().topic();
-        // A message that failed was stored anew, for its group alone; to its reader it is the same message.
-        let is_retry = stored.starts_with(b"%RETRY%");
+        // A message that failed was stored anew, for its group alone; to a reader it is the same message.
+        let is_retry = stored.starts_with(RETRY_PREFIX.as_bytes());
         let topic = row.property(name::RETRY_TOPIC).filter(|_| is_retry).unwrap_or(stored);
         Ok(String::from_utf8_lossy(topic).into_owned())
     }

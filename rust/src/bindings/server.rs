@@ -1,4 +1,4 @@
-//! `Server` and `Request`: the two ends of the ring between the data plane and Python's loop.
+//! `Server`: the two ends of the ring between the data plane and Python's loop.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,11 +11,12 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 
 use super::errors::raise;
 use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
+use super::request::PyRequest;
 use super::store::PyStore;
 use crate::clock::SystemClock;
 use crate::dataplane::data_plane::DataPlane;
@@ -24,8 +25,7 @@ use crate::dataplane::event::{Event, KnownHeartbeat};
 use crate::dataplane::latency::Histogram;
 use crate::dataplane::rejection::Missing;
 use crate::dataplane::request::RequestKind;
-use crate::dataplane::upcall::{Cause, Upcall};
-use crate::remoting::codes::{flag, language, response};
+use crate::remoting::codes::{flag, response};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
 use crate::remoting::{LinkId, Server, ServerOptions};
@@ -39,102 +39,8 @@ pub fn attach_count() -> u64 {
     ATTACHES.load(Ordering::Relaxed)
 }
 
-/// One cold request, or one event, that went up to Python.
-#[pyclass(name = "Request", module = "rmqpy._native", frozen)]
-pub struct PyRequest {
-    upcall: Upcall,
-}
-
 /// Group, topic, queue id; pulls, messages, bytes, and messages given back.
 type Delivered = (String, String, u32, u64, u64, u64, u64);
-
-#[pymethods]
-impl PyRequest {
-    #[getter]
-    fn kind(&self) -> &'static str {
-        match self.upcall.cause {
-            Cause::Request => "request",
-            Cause::Answered(_) => "answer",
-            Cause::Closed => "closed",
-            Cause::Missing(Missing::Topic, _) => "create_topic",
-            Cause::Missing(Missing::Group, _) => "create_group",
-        }
-    }
-
-    #[getter]
-    fn token(&self) -> u64 {
-        self.upcall.token
-    }
-
-    #[getter]
-    fn connection(&self) -> u64 {
-        self.upcall.connection
-    }
-
-    #[getter]
-    fn peer(&self) -> String {
-        self.upcall.peer.to_string()
-    }
-
-    #[getter]
-    fn is_vip(&self) -> bool {
-        self.upcall.is_vip
-    }
-
-    #[getter]
-    fn code(&self) -> i32 {
-        self.upcall.code
-    }
-
-    #[getter]
-    fn version(&self) -> i32 {
-        self.upcall.version
-    }
-
-    #[getter]
-    fn language(&self) -> &'static str {
-        language::name(self.upcall.language)
-    }
-
-    #[getter]
-    fn is_oneway(&self) -> bool {
-        self.upcall.is_oneway
-    }
-
-    #[getter]
-    fn ext<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let ext = PyDict::new(py);
-        for (name, value) in &self.upcall.ext {
-            ext.set_item(name, value)?;
-        }
-        Ok(ext)
-    }
-
-    #[getter]
-    fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.upcall.body)
-    }
-
-    #[getter]
-    fn name(&self) -> &str {
-        match &self.upcall.cause {
-            Cause::Missing(_, name) => name,
-            Cause::Request | Cause::Answered(_) | Cause::Closed => "",
-        }
-    }
-
-    #[getter]
-    fn remark(&self) -> &str {
-        match &self.upcall.cause {
-            Cause::Answered(remark) => remark,
-            Cause::Request | Cause::Missing(..) | Cause::Closed => "",
-        }
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<Request {} code={} from {}>", self.kind(), self.upcall.code, self.upcall.peer)
-    }
-}
 
 /// request code, response code, whether it waited for a message, answers by bucket, microseconds of all together
 type Latency = (i32, i32, bool, Vec<u64>, u64);
@@ -176,7 +82,7 @@ impl PyServer {
         };
         let mut options = ServerOptions { idle: Duration::from_millis(idle_ms), ..ServerOptions::default() };
         if store.is_none() {
-            // The largest thing a name server is told is a registration, and nobody waits for the next one.
+            // The largest request of a name server is a registration, and registrations may wait for each other.
             options.large_frames_bytes_max = options.frame.frame_bytes_max;
         }
         let server = Server::start(Arc::clone(&data_plane), options)?;
@@ -203,7 +109,7 @@ impl PyServer {
     #[pyo3(signature = (limit=256))]
     fn take(&self, limit: usize) -> Vec<PyRequest> {
         ATTACHES.fetch_add(1, Ordering::Relaxed);
-        self.data_plane.take(limit).into_iter().map(|upcall| PyRequest { upcall }).collect()
+        self.data_plane.take(limit).into_iter().map(PyRequest::new).collect()
     }
 
     fn answer(&self, answers: Vec<Answer<'_>>) -> PyResult<()> {

@@ -8,25 +8,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use crate::message::properties::{ENTRY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTIES_BYTES_MAX};
-
-/// Longest topic name that brokers accept from users.
-const TOPIC_CHARS_MAX: usize = 127;
-/// Longest retry or dead-letter topic name: a prefix and a group of 120 characters with room to spare.
-const INTERNAL_TOPIC_CHARS_MAX: usize = 255;
-const GROUP_CHARS_MAX: usize = 120;
-
-/// Topics that only a broker writes to.
-const BROKER_TOPICS: [&str; 9] = [
-    "SCHEDULE_TOPIC_XXXX",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC",
-    "OFFSET_MOVED_EVENT",
-    "rmq_sys_wheel_timer",
-];
+use crate::message::topic::{self, BROKER_TOPICS, GROUP_BYTES_MAX};
 
 /// Property names that carry meaning for brokers and clients: the original refuses them from users as well.
 static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
@@ -108,18 +90,16 @@ pub(crate) enum FieldError {
 
 /// Whether `name` can be a topic's.
 fn check_topic(name: &str) -> Result<(), FieldError> {
-    let is_internal = name.starts_with("%RETRY%") || name.starts_with("%DLQ%");
-    check_name("topic", name, if is_internal { INTERNAL_TOPIC_CHARS_MAX } else { TOPIC_CHARS_MAX })
+    check_name("topic", name, topic::bytes_max(name))
 }
 
 /// Whether `name` can be a group's.
 pub(crate) fn check_group(name: &str) -> Result<(), FieldError> {
-    check_name("group", name, GROUP_CHARS_MAX)
+    check_name("group", name, GROUP_BYTES_MAX)
 }
 
 fn check_name(what: &'static str, name: &str, chars_max: usize) -> Result<(), FieldError> {
-    let is_allowed = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'%' | b'|' | b'_' | b'-');
-    if (1..=chars_max).contains(&name.len()) && name.bytes().all(is_allowed) {
+    if (1..=chars_max).contains(&name.len()) && name.bytes().all(topic::is_name_byte) {
         Ok(())
     } else {
         Err(FieldError::Name { what, name: name.to_owned(), chars_max })

@@ -8,33 +8,10 @@ use std::sync::Arc;
 use super::metadata::{Group, Metadata, PERMISSION_READ, PERMISSION_WRITE, Topic};
 use super::rejection::{ErrorReply, Missing, Rejection, unknown_topic};
 use crate::message::tag::TagFilter;
+use crate::message::topic::{self, BROKER_TOPICS, DEAD_LETTER_PREFIX, RETRY_PREFIX};
 use crate::remoting::codes::response;
 use crate::requests::pull::PullHeader;
 use crate::requests::send::SendHeader;
-
-/// Prefix of the topic that carries a group's retries.
-pub(super) const RETRY_PREFIX: &str = "%RETRY%";
-/// Prefix of the topic that takes what a group gave up on.
-pub(super) const DLQ_PREFIX: &str = "%DLQ%";
-
-/// Topics that only the broker itself writes. `rmq_sys_wheel_timer` is among them although Apache's broker lets
-/// clients in: one record without its due time stops every timer there for good.
-const INTERNAL_TOPICS: [&str; 9] = [
-    "SCHEDULE_TOPIC_XXXX",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
-    "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC",
-    "OFFSET_MOVED_EVENT",
-    "rmq_sys_wheel_timer",
-];
-
-/// Longest name of an ordinary topic, in bytes: what one length byte of a record can say.
-const TOPIC_BYTES_MAX: usize = 127;
-/// Longest name of a retry or dead-letter topic, in bytes.
-const SYSTEM_TOPIC_BYTES_MAX: usize = 255;
 
 /// Where it lands: the topic, and the queue unless any will do.
 pub(super) type Landing = (Arc<Topic>, Option<u32>);
@@ -45,7 +22,7 @@ pub(super) type Landing = (Arc<Topic>, Option<u32>);
 /// A refusal with its code, or the name of what is missing.
 pub(super) fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Result<Landing, Rejection> {
     check_topic_name(to.topic)?;
-    if INTERNAL_TOPICS.contains(&to.topic) {
+    if BROKER_TOPICS.contains(&to.topic) {
         let remark = format!("sending to topic[{}] is forbidden.", to.topic);
         return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
     }
@@ -66,7 +43,7 @@ pub(super) fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Result<Landing, 
     if let Some(group) = to.topic.strip_prefix(RETRY_PREFIX)
         && (is_exhausted(metadata, group, to)? || metadata.in_order.get(group).is_some())
     {
-        let dead_letters = topic_of(metadata, &format!("{DLQ_PREFIX}{group}"))?;
+        let dead_letters = topic_of(metadata, &format!("{DEAD_LETTER_PREFIX}{group}"))?;
         return Ok((dead_letters, Some(0)));
     }
     Ok((topic, u32::try_from(to.queue_id).ok()))
@@ -86,20 +63,18 @@ pub(super) fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Re
     if let Some(topic) = metadata.topics.get(name) {
         return Ok(topic);
     }
-    let is_of_group = name.starts_with(RETRY_PREFIX) || name.starts_with(DLQ_PREFIX);
-    if metadata.identity.is_auto_create_topics || is_of_group {
+    if metadata.identity.is_auto_create_topics || topic::is_of_group(name) {
         return Err(Rejection::Missing(Missing::Topic, name.to_owned()));
     }
     Err(unknown_topic(name).into())
 }
 
 fn check_topic_name(name: &str) -> Result<(), ErrorReply> {
-    let is_known_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'%' | b'|' | b'_' | b'-');
-    let is_of_group = name.starts_with(RETRY_PREFIX) || name.starts_with(DLQ_PREFIX);
-    let bytes_max = if is_of_group { SYSTEM_TOPIC_BYTES_MAX } else { TOPIC_BYTES_MAX };
+    let is_of_group = topic::is_of_group(name);
+    let bytes_max = topic::bytes_max(name);
     // `+` parts group and topic in the name of a POP retry topic of the second kind.
-    let is_legal =
-        !name.is_empty() && name.bytes().all(|byte| is_known_byte(byte) || (is_of_group && byte == b'+'));
+    let is_legal = !name.is_empty()
+        && name.bytes().all(|byte| topic::is_name_byte(byte) || (is_of_group && byte == b'+'));
     if !is_legal {
         let remark =
             "the specified topic is blank or contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$";

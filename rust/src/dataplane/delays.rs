@@ -19,9 +19,10 @@ use crate::clock::SharedClock;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView, records};
 use crate::message::tag;
+use crate::message::topic::{HALF_TOPIC, SCHEDULE_TOPIC};
 use crate::positions::QueueOffset;
 use crate::remoting::codes::response;
-use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, PutError, SCHEDULE_TOPIC, Store};
+use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, PutError, Store};
 
 /// Messages that move on with one taking of the put lock.
 const BATCH_MESSAGES_MAX: u32 = 64;
@@ -31,9 +32,6 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Pause after the store refused a message.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
-
-/// Messages for this topic are halves of transactions that a raw client delayed; nobody waits for them.
-const HALF_TOPIC: &[u8] = b"RMQ_SYS_TRANS_HALF_TOPIC";
 
 /// Where a message waits, and what its properties say about it.
 pub(super) struct DelaySlot<'a> {
@@ -202,7 +200,9 @@ impl Delivery {
     /// The message as it was sent; `None` for one that has nowhere to go.
     fn put<'r>(&self, record: &RecordView<'r>) -> Option<Put<'r>> {
         let properties = record.properties();
-        let topic = properties::get(properties, name::REAL_TOPIC).filter(|topic| *topic != HALF_TOPIC)?;
+        // Halves of transactions that a raw client delayed have no reader.
+        let is_half = |topic: &&[u8]| *topic == HALF_TOPIC.as_bytes();
+        let topic = properties::get(properties, name::REAL_TOPIC).filter(|topic| !is_half(topic))?;
         let queue_id = properties::get(properties, name::REAL_QUEUE_ID)?;
         let queue_id: u32 = std::str::from_utf8(queue_id).ok()?.parse().ok()?;
         let queue = self.store.queue_or_create(std::str::from_utf8(topic).ok()?, queue_id).ok()?;

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::request::{RequestContext, RequestKind};
 
 /// Upper ends of the buckets, those of the original; one more holds what took longer.
-pub(super) const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
+pub(crate) const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
 /// Kinds that are told apart; later ones are counted as one.
 const KINDS_MAX: usize = 1_024;
 /// Histograms that one connection remembers: a client has a handful of kinds.

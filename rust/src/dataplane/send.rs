@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::admission::{self, DLQ_PREFIX, RETRY_PREFIX};
+use super::admission;
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
@@ -23,13 +23,14 @@ use super::session::Session;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordFields;
+use crate::message::topic::{DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC};
 use crate::message::{batch, sysflag};
 use crate::positions::PhysicalOffset;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
 use crate::requests::send::SendHeader;
-use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
+use crate::store::{ConsumeQueue, Put, PutError};
 
 /// A record that passed every check and waits for the put lock.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl Broker {
         let attributes =
             MessageAttributes::rewrite(&self.added_properties, arena, &topic.name, fields.properties)?;
         let mut staged = StagedRecord { body_crc: RecordFields::body_crc(frame.body), attributes, ..staged };
-        if topic.name.starts_with(DLQ_PREFIX) && fields.topic.starts_with(RETRY_PREFIX) {
+        if topic.name.starts_with(DEAD_LETTER_PREFIX) && fields.topic.starts_with(RETRY_PREFIX) {
             // The consumer that gave up on it asked for a delay before the next try.
             staged.attributes = staged.attributes.moved(arena, &topic.name, &[(name::DELAY, b"-1")])?;
         } else if staged.attributes.delay_level > 0 {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::admission::{self, DLQ_PREFIX, RETRY_PREFIX};
+use super::admission;
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
@@ -21,12 +21,13 @@ use super::session::Session;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
+use crate::message::topic::{DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC};
 use crate::positions::PhysicalOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
 use crate::requests::send_back::SendBackHeader;
-use crate::store::{ConsumeQueue, Put, PutError, SCHEDULE_TOPIC};
+use crate::store::{ConsumeQueue, Put, PutError};
 
 /// The level of the first retry: 10 s, where the levels are Apache's.
 const FIRST_RETRY_LEVEL: i32 = 3;
@@ -71,7 +72,7 @@ impl Broker {
         let original = RecordView::parse(&original).map_err(|_| not_found(fields.offset))?;
         let is_dead = fields.delay_level < 0
             || original.reconsume_times() >= fields.reconsume_max.unwrap_or(group.retry_max);
-        let prefix = if is_dead { DLQ_PREFIX } else { RETRY_PREFIX };
+        let prefix = if is_dead { DEAD_LETTER_PREFIX } else { RETRY_PREFIX };
         let topic = admission::topic_of(&self.metadata, &format!("{prefix}{}", fields.group))?;
         if topic.permission & PERMISSION_WRITE == 0 {
             let remark = format!("the topic[{}] sending message is forbidden", topic.name);

@@ -1,7 +1,7 @@
 //! Message: the same bytes on disk and on the wire.
 //!
 //! `record` is the unit of the log and of every pull; `properties`, `batch`, `id`, `tag`, `sysflag` and
-//! `compression` are its parts. Everything here is a pure function of bytes: no I/O, no clock, no locks; any thread.
+//! `compression` are its parts, and `topic` knows the names of topics. Everything here is a pure function of bytes: no I/O, no clock, no locks; any thread.
 //!
 //! Invariant: decoders borrow, check every length before they use it, and never panic on bytes from outside.
 
@@ -13,5 +13,6 @@ pub mod properties;
 pub mod record;
 pub mod sysflag;
 pub mod tag;
+pub(crate) mod topic;
 
 pub use error::{BatchError, CompressionError, IdError, RecordError};

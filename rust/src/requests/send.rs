@@ -1,11 +1,9 @@
 //! Send: SEND_MESSAGE with its long names; its second version and a batch, of the same fields under letters.
 
+use crate::message::topic::AUTO_CREATE_TOPIC;
 use crate::remoting::codes::{RECONSUME_MAX_SINCE, request};
 use crate::remoting::error::FieldError;
 use crate::remoting::header::{Header, HeaderWriter, number};
-
-/// Topic whose settings a broker copies for one that is made by its first message.
-const TEMPLATE_TOPIC: &str = "TBW102";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SendHeader<'h> {
@@ -68,7 +66,7 @@ impl<'h> SendHeader<'h> {
     pub(crate) fn encode(&self, origin: &SendOrigin<'_>, out: &mut HeaderWriter<'_>) {
         out.ext("a", origin.group)
             .ext("b", self.topic)
-            .ext("c", TEMPLATE_TOPIC)
+            .ext("c", AUTO_CREATE_TOPIC)
             .ext_i64("d", origin.template_queues.into())
             .ext_i64("e", self.queue_id.into())
             .ext_i64("f", self.sys_flag.into())

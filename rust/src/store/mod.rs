@@ -77,7 +77,6 @@ pub use options::Options;
 pub use recovery::{RecoveryPhase, RecoveryProgress};
 pub use retention::Retention;
 
-pub(crate) use derived::SCHEDULE_TOPIC;
 pub(crate) use figures::QueueArrivals;
 pub(crate) use options::Setting;
 

@@ -16,7 +16,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from rmqpy._native import Offsets, Server, Store
+from rmqpy._native import LATENCY_BOUNDS_MS, Offsets, Server, Store
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Consumers, Producers
@@ -48,8 +48,7 @@ _GROWING: Final = {
 }
 
 
-#: Upper ends of the buckets of the data plane's histograms: answers in ms, messages in bytes.
-_LATENCY_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
+#: Upper ends of the buckets of message sizes.
 _SIZE_BYTES: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 
 
@@ -229,7 +228,7 @@ class Metrics:
                         "is_long_polling": _is(is_long_polling),
                         "result": "success",
                     },
-                    _LATENCY_MS,
+                    LATENCY_BOUNDS_MS,
                     counts,
                     sum_us / 1_000,
                 )

@@ -17,7 +17,7 @@ pub(crate) use dispatch::{Derived, DispatchRequest};
 pub(crate) use files::{DerivedFiles, digest_with_index};
 pub(crate) use index::Index;
 pub(crate) use index::index_file::{ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES};
-pub(crate) use queue::consume_queue::{SCHEDULE_TOPIC, weight_of};
+pub(crate) use queue::consume_queue::weight_of;
 pub(crate) use queue::queue_file_cache::QueueFileCache;
 pub(crate) use queue::queue_files::QueueFiles;
 pub(crate) use queue::queues::Queues;

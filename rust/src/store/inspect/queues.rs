@@ -13,8 +13,9 @@ use std::path::PathBuf;
 use hashbrown::{HashMap, HashSet};
 
 use crate::message::record::RecordView;
+use crate::message::topic::SCHEDULE_TOPIC;
 use crate::message::{sysflag, tag};
-use crate::store::derived::{SCHEDULE_TOPIC, UNIT_BYTES, Unit};
+use crate::store::derived::{UNIT_BYTES, Unit};
 use crate::store::disk::{Disk, Open, name_of, position_of};
 use crate::store::error::StoreError;
 

@@ -17,9 +17,6 @@ use crate::store::sync::{AtomicBool, AtomicU64, Mutex, fence};
 
 use super::unit::{UNIT_BYTES, Unit};
 
-/// The topic whose queues hold delayed messages, one queue a level: level `n` is queue `n - 1`.
-pub(crate) const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
-
 /// Written units that stay in memory: what a consumer at the end of the queue asks for.
 const WARM_UNITS: usize = 64;
 

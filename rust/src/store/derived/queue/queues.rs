@@ -13,12 +13,13 @@ use std::sync::atomic::Ordering;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
+use crate::message::topic::SCHEDULE_TOPIC;
 use crate::positions::{QueueKey, QueueOffset};
 use crate::store::derived::dispatch::{Derived, DispatchRequest};
 use crate::store::error::StoreError;
 use crate::store::sync::{AtomicU64, Mutex};
 
-use super::consume_queue::{ConsumeQueue, SCHEDULE_TOPIC};
+use super::consume_queue::ConsumeQueue;
 use super::queue_files::QueueFiles;
 use super::unit::{UNIT_BYTES, Unit};
 

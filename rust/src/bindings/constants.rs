@@ -1,0 +1,20 @@
+//! Constants that both halves need: said here, read by Python.
+
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::dataplane::latency;
+use crate::message::topic;
+
+pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let tuple = |names: &[&str]| PyTuple::new(module.py(), names);
+    module.add("RETRY_PREFIX", topic::RETRY_PREFIX)?;
+    module.add("DEAD_LETTER_PREFIX", topic::DEAD_LETTER_PREFIX)?;
+    module.add("AUTO_CREATE_TOPIC", topic::AUTO_CREATE_TOPIC)?;
+    module.add("SCHEDULE_TOPIC", topic::SCHEDULE_TOPIC)?;
+    module.add("BROKER_TOPICS", tuple(&topic::BROKER_TOPICS)?)?;
+    module.add("TOPIC_BYTES_MAX", topic::TOPIC_BYTES_MAX)?;
+    module.add("GROUP_TOPIC_BYTES_MAX", topic::GROUP_TOPIC_BYTES_MAX)?;
+    module.add("GROUP_BYTES_MAX", topic::GROUP_BYTES_MAX)?;
+    module.add("LATENCY_BOUNDS_MS", PyTuple::new(module.py(), latency::BOUNDS_MS)?)
+}
