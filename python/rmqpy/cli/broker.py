@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from rmqpy import __version__
-from rmqpy.cli.options import said
+from rmqpy.cli.options import option_value
 from rmqpy.cli.output import teller
 from rmqpy.cli.settings import config_option, log_options, log_warnings, settings_argument
 
@@ -15,7 +15,11 @@ from rmqpy.cli.settings import config_option, log_options, log_warnings, setting
 @settings_argument()
 @config_option("broker.conf")
 @click.option(
-    "-n", "--namesrv", metavar="HOST:PORT[;…]", callback=said, help="Name servers; the same as namesrvAddr=…"
+    "-n",
+    "--namesrv",
+    metavar="HOST:PORT[;…]",
+    callback=option_value,
+    help="Name servers; the same as namesrvAddr=…",
 )
 @log_options
 def command(settings: dict[str, str], config: Path | None, namesrv: str | None) -> None:

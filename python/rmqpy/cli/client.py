@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import Rows, cluster_command, with_admin
 from rmqpy.cli.options import complete_groups
 from rmqpy.cli.output import Format, output_option, show
@@ -12,9 +13,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
 
 
-@click.group()
-def command() -> None:
-    """Connected producers and consumers."""
+command = click.Group("client", help=COMMANDS["client"])
 
 
 @command.command("list")

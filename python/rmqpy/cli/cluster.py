@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from rmqpy.cli import COMMANDS
 from rmqpy.cli.checks import disk_free_option, report
 from rmqpy.cli.command import Result, Rows, cluster_command, with_admin
 from rmqpy.cli.watching import looks, show_again, watch_options
@@ -13,9 +14,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.cluster import BrokerState
 
 
-@click.group()
-def command() -> None:
-    """The brokers of a cluster: state and health."""
+command = click.Group("cluster", help=COMMANDS["cluster"])
 
 
 @command.command()

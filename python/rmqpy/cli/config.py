@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import Result, Rows, cluster_command, printed
 from rmqpy.cli.options import EXISTING_FILE, complete_brokers
 from rmqpy.cli.settings import settings_argument
@@ -16,9 +17,7 @@ _NAME_SERVERS = "namesrv"
 _SERVER = click.argument("server", shell_complete=complete_brokers, metavar="BROKER|namesrv")
 
 
-@click.group()
-def command() -> None:
-    """Settings of running servers and of files."""
+command = click.Group("config", help=COMMANDS["config"])
 
 
 @command.command()

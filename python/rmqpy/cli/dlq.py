@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import Rows, cluster_command, confirm, confirmed, with_admin, yes_option
 from rmqpy.cli.options import complete_groups
 from rmqpy.cli.output import (
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
 _GROUP = click.argument("group", shell_complete=complete_groups)
 
 
-@click.group()
-def command() -> None:
-    """Dead letters: messages whose group has used up its retries."""
+command = click.Group("dlq", help=COMMANDS["dlq"])
 
 
 @command.command("list")

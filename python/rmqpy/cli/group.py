@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import (
     Rows,
     check_given,
@@ -46,9 +47,7 @@ _settings = options(
 )
 
 
-@click.group()
-def command() -> None:
-    """Consumer groups: settings, members, progress."""
+command = click.Group("group", help=COMMANDS["group"])
 
 
 @command.command("list")

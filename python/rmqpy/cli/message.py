@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import Rows, cluster_command, printed, with_admin
 from rmqpy.cli.options import complete_groups, complete_topics, moment, options
 from rmqpy.cli.output import (
@@ -35,9 +36,7 @@ _TIMES = options(
 )
 
 
-@click.group()
-def command() -> None:
-    """Single messages: by id, by key, by time; traces of one."""
+command = click.Group("message", help=COMMANDS["message"])
 
 
 @command.command()

@@ -51,16 +51,14 @@ def number(
 
 
 def global_options(command: _Command) -> _Command:
-    """Add what may stand before a command; `said` finds it there."""
+    """Add options that may stand before a command, where `option_value` finds them."""
     wait: Any = {"expose_value": False, "callback": _wait}
     return options(
         click.option(
             "-p", "--profile", metavar="NAME", **wait, help="Name servers and timeout of this profile."
         ),
         click.option("-n", "--namesrv", metavar=_NAMESRV, **wait, help="Name servers of the cluster."),
-        click.option(
-            "--timeout", type=POSITIVE, metavar="SECONDS", **wait, help="How long one answer may take."
-        ),
+        click.option("--timeout", type=POSITIVE, metavar="SECONDS", **wait, help="Timeout of one request."),
         click.option(
             "-o",
             "--output",
@@ -104,12 +102,12 @@ def cluster_options(command: _Command) -> _Command:
             type=POSITIVE,
             callback=_timeout,
             metavar="SECONDS",
-            help=f"How long one answer may take. [default: {DEFAULT_TIMEOUT_S}]",
+            help=f"Timeout of one request. [default: {DEFAULT_TIMEOUT_S}]",
         ),
     )(command)
 
 
-def said(context: click.Context, option: click.Parameter, given: Any) -> Any:
+def option_value(context: click.Context, option: click.Parameter, given: Any) -> Any:
     """The callback of an option that may stand before the command as well: there it counts less than behind it, and
     more than environment and default."""
     assert option.name is not None
@@ -164,7 +162,7 @@ def _wait(context: click.Context, option: click.Parameter, given: object) -> Non
 
 
 def _remember(context: click.Context, option: click.Parameter, name: str | None) -> None:
-    name = said(context, option, name)
+    name = option_value(context, option, name)
     if name is not None:
         from rmqpy.config import profiles
 
@@ -173,12 +171,12 @@ def _remember(context: click.Context, option: click.Parameter, name: str | None)
 
 def _namesrv(context: click.Context, option: click.Parameter, given: str | None) -> str:
     profile: Profile | None = context.meta.get(_PROFILE)
-    return said(context, option, given) or (profile and profile.namesrv) or DEFAULT_NAMESRV
+    return option_value(context, option, given) or (profile and profile.namesrv) or DEFAULT_NAMESRV
 
 
 def _timeout(context: click.Context, option: click.Parameter, given: float | None) -> float:
     profile: Profile | None = context.meta.get(_PROFILE)
-    return said(context, option, given) or (profile and profile.timeout) or DEFAULT_TIMEOUT_S
+    return option_value(context, option, given) or (profile and profile.timeout) or DEFAULT_TIMEOUT_S
 
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

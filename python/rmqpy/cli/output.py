@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqpy.cli.options import flag, said
+from rmqpy.cli.options import flag, option_value
 from rmqpy.cli.template import PREFIX, OutputFormat, filled, plain
 
 if TYPE_CHECKING:
@@ -28,45 +28,39 @@ _BODY_CHARS_MAX = 40
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def output_option(command: _Command) -> _Command:
-    """Add `-o/--output`, handed to the command as `output`."""
+def _output(formats: "click.Choice[str]", default: Format, text: str) -> Callable[[_Command], _Command]:
     return click.option(
         "-o",
         "--output",
-        type=OutputFormat(["table", "wide", "json", "jsonl", "csv"]),
-        default="table",
+        type=formats,
+        default=default,
         show_default=True,
-        callback=said,
-        help="How to print the result; wide cuts nothing off, jsonl is one JSON object a line, csv has headings, "
-        "template='{name} …' fills in what the JSON has.",
-    )(command)
+        callback=option_value,
+        help=text,
+    )
 
 
-def lines_option(command: _Command) -> _Command:
-    """Add `-o/--output` to a command that goes on and on: a table each time, or one JSON object a line."""
-    return click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "jsonl"]),
-        default="table",
-        show_default=True,
-        callback=said,
-        help="How to print what there is each time; jsonl is one JSON object a line.",
-    )(command)
+#: `-o/--output`, handed to the command as `output`.
+output_option = _output(
+    OutputFormat(["table", "wide", "json", "jsonl", "csv"]),
+    "table",
+    "How to print the result; wide cuts nothing off, jsonl is one JSON object a line, csv has headings, "
+    "template='{name} …' fills in what the JSON has.",
+)
 
+#: The same of a command that prints again and again.
+lines_option = _output(
+    click.Choice(["table", "jsonl"]),
+    "table",
+    "How to print what there is each time; jsonl is one JSON object a line.",
+)
 
-def messages_option(command: _Command) -> _Command:
-    """Add `-o/--output` to a command that prints messages as they come."""
-    return click.option(
-        "-o",
-        "--output",
-        type=OutputFormat(["text", "jsonl"]),
-        default="text",
-        show_default=True,
-        callback=said,
-        help="Bodies only, each message whole as a JSON object, or template='{offset} {body}'.",
-    )(command)
-
+#: The same of a command that prints messages as they come.
+messages_option = _output(
+    OutputFormat(["text", "jsonl"]),
+    "text",
+    "Bodies only, each message whole as a JSON object, or template='{offset} {body}'.",
+)
 
 export_option = click.option(
     "--file", type=click.Path(dir_okay=False, path_type=Path), help="Instead of standard output."

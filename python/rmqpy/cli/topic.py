@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import Rows, check_given, cluster_command, confirmed, with_admin
 from rmqpy.cli.options import complete_topics
 from rmqpy.cli.output import Format, message_text, messages_option, ms_text
@@ -18,9 +19,7 @@ _PERM = click.Choice(["RW", "R", "W"])
 _QUEUES = click.IntRange(1, 1024)
 
 
-@click.group()
-def command() -> None:
-    """Topics: list, describe, traffic, settings; create, change, delete."""
+command = click.Group("topic", help=COMMANDS["topic"])
 
 
 @command.command("list")
@@ -51,7 +50,7 @@ def describe(admin: "Admin", name: str) -> Rows:
 @_TOPIC
 @cluster_command
 def status(admin: "Admin", name: str) -> Rows:
-    """Rates of topic NAME in, and of each of its groups out, with the lag of each group.
+    """Traffic of topic NAME: messages in, messages out to each group, and lags.
 
     \b
     rmqpy topic status orders
