@@ -182,13 +182,13 @@ class Cluster:
         return ask(*arguments, **named)
 
 
-def lost(losses: Iterable[str], options: Options, tell: Callable[[str], None]) -> None:
-    """Raise `DataLoss` for what is missing, or tell of it and go on, as the user wants."""
+def lost(losses: Iterable[str], options: Options, warn: Callable[[str], None]) -> None:
+    """Raise `DataLoss` for what is missing, or warn of it and continue, as the user wants."""
     losses = list(losses)
     if losses and options.fail_on_data_loss:
         raise DataLoss("; ".join(losses), hint="failOnDataLoss=false reads what is there")
     for loss in losses:
-        tell(loss)
+        warn(loss)
 
 
 def _named(queue: Queue) -> rmqpy.MessageQueue:

@@ -115,28 +115,28 @@ class Position(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it: equal positions become equal text."""
-        told: dict[str, Any] = {"v": VERSION, "queues": nest(self.queues)}
+        value: dict[str, Any] = {"v": VERSION, "queues": nest(self.queues)}
         if self.is_first:
-            told["first"] = True
+            value["first"] = True
         if self.begun_at is not None:
-            told["from"] = nest(self.begun_at)
-        return told
+            value["from"] = nest(self.begun_at)
+        return value
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> "Position":
+    def of_json(cls, value: Mapping[str, Any]) -> "Position":
         """Position from a checkpoint. Raises `ValueError` for one of a newer connector, and for any other text."""
-        version = told.get("v")
+        version = value.get("v")
         if type(version) is not int:
-            raise ValueError(f"this is no offset of the rocketmq source: {json.dumps(told)[:200]}")
+            raise ValueError(f"this is no offset of the rocketmq source: {json.dumps(value)[:200]}")
         if version > VERSION:
             raise ValueError(
                 f"the checkpoint was written by a newer pyspark-rocketmq, offsets of version {version}: "
                 "upgrade this one"
             )
-        begun_at = told.get("from")
+        begun_at = value.get("from")
         return cls(
-            flatten(_object(told.get("queues"), "topics"), _offset),
-            told.get("first") is True,
+            flatten(_object(value.get("queues"), "topics"), _offset),
+            value.get("first") is True,
             None if begun_at is None else flatten(_object(begun_at, "topics"), _offset),
         )
 

@@ -1,7 +1,7 @@
 """Options of the data source: one table that parses, checks and documents them.
 
 Pure: neither PySpark nor the network. Spark hands over a dictionary whose keys are lower case and whose values are
-text; `Options.parse` turns it into checked values or says what is wrong, with the nearest name for a misspelt one.
+text; `Options.parse` turns it into checked values or raises an error, with the nearest name for a misspelt one.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """Columns a sink takes, and how they become those that rmqpy sends.
 
-Owns the names, aliases and types of both sides. What a user got wrong is told while the job is planned; the casts run
-on whole columns, in Arrow.
+Owns the names, aliases and types of both sides. Mistakes of the user are reported while the job is planned; the casts
+run on whole columns, in Arrow.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -97,7 +97,7 @@ def _as_sent(column: "pyarrow.Array", name: str) -> "pyarrow.Array":
 
 
 def _identity(columns: "list[pyarrow.Array]") -> "pyarrow.Array":
-    """One text for each row that says which it is. Parts of a structure, as Spark's windows are, count each."""
+    """One text for each row that identifies it. Parts of a structure, as Spark's windows are, count each."""
     import pyarrow
     import pyarrow.compute
 

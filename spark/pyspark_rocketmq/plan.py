@@ -21,7 +21,7 @@ class Held(NamedTuple):
 
 
 def settle(bound: Bound, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
-    """An offset for each queue: what `bound` says, its stand-ins replaced.
+    """An offset for each queue: that of `bound`, its stand-ins replaced.
 
     Raises `ValueError` for a queue that is not there.
     """
@@ -38,7 +38,7 @@ def ranges_between(
     """Ranges to read of each queue, and a sentence for each that is missing.
 
     A range that the broker does not hold whole is a loss; it then covers what is held. A queue without a start has
-    appeared since, and is read from its very beginning. One that `held` does not tell about is left to its task.
+    appeared since, and is read from its very beginning. One that is not in `held` is left to its task.
     """
     ranges, losses = [], []
     for queue, last in sorted(end.items()):

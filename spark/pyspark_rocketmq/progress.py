@@ -114,8 +114,8 @@ def _positions(progress: Progress | None) -> list[tuple[Mapping[Queue, int], Map
     """For each of our sources: what has been read, and where the topics end."""
     if progress is None:
         return []
-    told = progress if isinstance(progress, str) else getattr(progress, "json", None)
-    facts = progress if isinstance(progress, Mapping) else json.loads(str(told))
+    text = progress if isinstance(progress, str) else getattr(progress, "json", None)
+    facts = progress if isinstance(progress, Mapping) else json.loads(str(text))
     found = []
     for source in facts.get("sources", ()):
         read, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
@@ -124,10 +124,10 @@ def _positions(progress: Progress | None) -> list[tuple[Mapping[Queue, int], Map
     return found
 
 
-def _offsets(told: object) -> Mapping[Queue, int] | None:
+def _offsets(reported: object) -> Mapping[Queue, int] | None:
     """Offsets as Spark reports them: a nested object, or its text. `None` for those of another source."""
     try:
-        nested = json.loads(told) if isinstance(told, str) else told
+        nested = json.loads(reported) if isinstance(reported, str) else reported
         return Position.of_json(nested).queues if isinstance(nested, Mapping) else None
     except ValueError:
         return None

@@ -1,4 +1,4 @@
-"""Filters of a query, as far as they say what need not be read.
+"""Filters of a query, as far as they exclude messages from a read.
 
 Owns the decision which of them are settled by reading less, and which Spark must still apply: everything about the
 place of a message is settled here; times and tags only narrow the read, because a broker finds messages by

@@ -1,4 +1,4 @@
-"""Columns a read can have. Which there are, and the types each can have, is rmqpy's to say."""
+"""Columns of a read. rmqpy defines their names, and the types each can have."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""`format("rocketmq")`: where Spark asks for readers and writers.
+"""`format("rocketmq")`: the factory of readers and writers for Spark.
 
 Everything a user can get wrong in options and schema is refused here, at `load()` and `start()`.
 """
@@ -23,11 +23,11 @@ class RocketMQSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        # Misspelt names are told early; what fits together depends on what is asked for next.
+        # Misspelt names are refused early; combinations are checked for the operation that comes next.
         self._any = Options.parse(options)
 
     def schema(self) -> StructType:
-        """The usual columns, where the user has not said which."""
+        """The default columns, for a user without a schema."""
         return default_schema(self._any.include_properties)
 
     def reader(self, schema: StructType) -> TopicReader:

@@ -46,7 +46,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Where this run ends, with `availableNow`.
         self._target: Mapping[Queue, int] | None = None
         self._ends: Mapping[Queue, int] = {}
-        self._told_away: set[Queue] = set()
+        self._reported_away: set[Queue] = set()
         self._idle_since: float | None = None
         self._last_batch_at = float("-inf")
 
@@ -60,7 +60,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._look({})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Any limit says that there is one; which ones there are, and how they go together, `latestOffset` knows."""
+        """Any limit stands for all: `latestOffset` applies the limits of the options together."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -110,7 +110,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Position.of_json(start), Position.of_json(end)
         # Of a first batch that is repeated, `start` was computed anew and may lie too far on.
         begun = first.queues if last.begun_at is None else last.begun_at
-        # A queue that ends before it began was made anew: `latestOffset` has told, now it is read from its beginning.
+        # A queue that ends before its begin was recreated: `latestOffset` has reported it, now it is read from its begin.
         begun = {queue: offset for queue, offset in begun.items() if offset <= last.queues.get(queue, offset)}
         moved = [queue for queue, offset in last.queues.items() if offset > begun.get(queue, 0)]
         held = self._at().held(moved, skip_unreachable=True)
@@ -128,7 +128,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._at().commit(Position.of_json(end).queues)
             except RocketMQError as error:
-                self._tell(f"offsets were not stored under {self._options.consumer_group}: {error}")
+                self._warn(f"offsets were not stored under {self._options.consumer_group}: {error}")
 
     # ---- pieces ------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = cluster.ends(queues, skip_unreachable=True)
         silent = [queue for queue in queues if queue not in ends]
         held_up = {queue: at[queue] for queue in silent if queue in at}
-        self._tell_away(silent)
+        self._warn_away(silent)
         return {**ends, **held_up, **self._missing(at, dict.fromkeys(queues, 0))}
 
     def _missing(self, at: Mapping[Queue, int], found: Mapping[Queue, int]) -> dict[Queue, int]:
@@ -165,7 +165,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         away = {broker: self._at().is_away(broker) for broker in {queue.broker for queue in missing}}
         gone = [queue for queue in missing if not away[queue.broker]]
         self._lost([f"queue {queue} does not exist any more; it stood at {at[queue]}" for queue in gone])
-        self._tell_away([queue for queue in missing if away[queue.broker]])
+        self._warn_away([queue for queue in missing if away[queue.broker]])
         return {queue: at[queue] for queue in missing if away[queue.broker]}
 
     def _advance(
@@ -218,15 +218,15 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _lost(self, losses: list[str]) -> None:
-        lost(losses, self._options, self._tell)
+        lost(losses, self._options, self._warn)
 
-    def _tell_away(self, queues: list[Queue]) -> None:
+    def _warn_away(self, queues: list[Queue]) -> None:
         """Once for each queue that is held up, and again after it was back."""
-        news = sorted(set(queues) - self._told_away)
+        news = sorted(set(queues) - self._reported_away)
         if news:
-            self._tell(f"brokers that do not answer hold up {', '.join(map(str, news))}")
-        self._told_away = set(queues)
+            self._warn(f"brokers that do not answer hold up {', '.join(map(str, news))}")
+        self._reported_away = set(queues)
 
     @staticmethod
-    def _tell(text: str) -> None:
+    def _warn(text: str) -> None:
         warnings.warn(text, stacklevel=2)

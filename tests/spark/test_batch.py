@@ -68,7 +68,9 @@ def test_tags_choose_messages(server: Standalone, producer: rmqpy.Producer, topi
     assert bodies(reader(server, subscribe=topic, subExpression="paid || refunded")) == ["paid", "refunded"]
 
 
-def test_a_group_tells_where_to_begin(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+def test_a_read_begins_at_the_offsets_of_a_group(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
     send_to(producer, topic, 0, "a", "b", "c")
     send_to(producer, topic, 1, "d")
     group, queue = f"standing-{topic}", rmqpy.MessageQueue(topic, "broker-a", 0)
@@ -193,7 +195,7 @@ def test_patience_is_what_the_user_says(
     assert told["batch_bytes"] == 65536
 
 
-def test_questions_are_asked_again_as_often_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_repeated_as_often_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("pyspark_rocketmq.cluster.time.sleep", slept.append)
     options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}

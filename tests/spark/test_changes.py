@@ -177,7 +177,7 @@ def test_a_topic_that_is_made_anew_is_read_from_its_beginning(
 
 
 @pytest.mark.parametrize("is_fatal", [True, False])
-def test_retention_that_overtakes_a_query_is_told(
+def test_retention_that_overtakes_a_query_is_reported(
     is_fatal: bool, spark: "SparkSession", tmp_path: Path
 ) -> None:
     with rmqpy.testing.Cluster(mappedFileSizeCommitLog=1 << 20) as cluster:

@@ -109,7 +109,7 @@ def test_a_bound_that_names_a_stranger_is_refused(stranger: Queue) -> None:
         ({}, {A1: 0}, [], []),
     ],
 )
-def test_what_the_broker_no_longer_holds_is_told(
+def test_what_the_broker_no_longer_holds_is_reported(
     start: Mapping[Queue, int], end: Mapping[Queue, int], expected: list[Range], losses: list[str]
 ) -> None:
     ranges, told = ranges_between(start, end, HELD)

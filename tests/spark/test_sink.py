@@ -252,7 +252,7 @@ def test_rows_travel_together(
     assert is_compressed == ({1} if expected == 100 else {0})
 
 
-def test_rows_tell_where_they_come_from_on_request(server: Standalone, topic: str, received: Read) -> None:
+def test_rows_carry_their_origin_on_request(server: Standalone, topic: str, received: Read) -> None:
     write(server, {"body": [b"x"]}, topic=topic)
     write(server, {"body": [b"y"]}, topic=topic, sparkProperties="true")
     told = {message.body: message.properties.get("SPARK_PARTITION_ID") for message in received()}

@@ -114,12 +114,12 @@ def test_an_unknown_option_is_refused_while_planning() -> None:
         RocketMQSource({"nameserver": "a:1", "subscrib": "t"})
 
 
-def test_a_topic_that_does_not_exist_is_told(server: Standalone) -> None:
+def test_a_topic_that_does_not_exist_is_reported(server: Standalone) -> None:
     with pytest.raises(rmqpy.errors.TopicNotFound, match="no-such-topic"):
         source(server, "no-such-topic").reader(schema=default_schema(with_properties=True)).partitions()
 
 
-def test_a_name_server_that_is_not_there_is_told() -> None:
+def test_an_unreachable_name_server_is_reported() -> None:
     nowhere = RocketMQSource({"nameserver": "127.0.0.1:1", "subscribe": "t"})
     reader = nowhere.reader(schema=default_schema(with_properties=True))
     with pytest.raises(rmqpy.errors.NameServerUnreachable):

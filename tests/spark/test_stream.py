@@ -272,7 +272,7 @@ def until(look: Callable[[], Any], is_enough: Callable[[Any], bool]) -> Any:
     return seen
 
 
-def test_an_idle_stream_waits_for_a_message_but_no_longer_than_it_was_told(
+def test_an_idle_stream_waits_for_a_message_but_no_longer_than_the_interval(
     server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[tuple[dict[int, int], float]] = []

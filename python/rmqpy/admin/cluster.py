@@ -10,7 +10,7 @@ from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, Prod
 
 
 class BrokerState(NamedTuple):
-    """One registered broker. What only it can tell is None when it did not answer."""
+    """One registered broker. Its own state is None when it did not answer."""
 
     cluster: str
     broker: str
@@ -103,7 +103,7 @@ class Cluster(Part):
 
 
 def _first(numbers: str | None) -> float | None:
-    """The first of several numbers: brokers tell rates over 10 s, a minute and ten minutes."""
+    """The first of several numbers: brokers report rates over 10 s, a minute and ten minutes."""
     try:
         return float((numbers or "").split()[0])
     except (ValueError, IndexError):

@@ -51,7 +51,7 @@ class Progress(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One client of a group. What it subscribes to is None when it did not say."""
+    """One client of a group. Its subscriptions are None when it did not report them."""
 
     client_id: str
     address: str

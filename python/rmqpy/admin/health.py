@@ -181,7 +181,7 @@ def _disk_fault(settings: dict[str, str], runtime: dict[str, str], free_min: int
         if int(full) < 100 and float(used) * 100 >= int(full):
             return f"{float(used):.0%} of it are in use: from {full} % on messages are refused"
     except ValueError:
-        pass  # a server that says something else there
+        pass  # a server with another format there
     free = _free(runtime)
     if free is not None and free < free_min:
         return f"{free >> 20} MiB are free where its log lies"

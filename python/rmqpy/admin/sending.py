@@ -8,7 +8,7 @@ from rmqpy.admin.connection import ClusterConnection
 from rmqpy.admin.reading import TOOLS
 from rmqpy.protocol.requests.messages import SendMessage
 
-#: Properties that said where the message was to go, and what brokers add by themselves.
+#: Properties of its former destination, and those that brokers add by themselves.
 _LEFT_BEHIND: Final = frozenset(
     {
         *("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),

@@ -118,7 +118,7 @@ class Topics(Part):
     ) -> list[str]:
         """Make the topic on every master, or change it where it exists; the names of these brokers.
 
-        Returns when the name servers show it there, or after the timeout: brokers tell them on their own.
+        Returns when the name servers show it there, or after the timeout: brokers register it on their own.
         """
         brokers = await self._cluster.masters(cluster)
         ask = UpdateAndCreateTopic(

@@ -16,7 +16,7 @@ class Step(NamedTuple):
 
     #: send, consume, end transaction, recall.
     what: str
-    #: When it began, in ms since the epoch; None where the client does not say.
+    #: When it began, in ms since the epoch; None where the client does not report it.
     at_ms: int | None
     group: str | None
     #: `ip:port` of the client.

@@ -41,7 +41,7 @@ class Traffic(Part):
         per_second, last_hour, last_day = 0.0, 0, 0
         for address in addresses:
             ask = ViewBrokerStatsData(stats_name=name, stats_key=key)
-            # The code is how a broker says that there was nothing to count.
+            # With this code a broker reports that there was nothing to count.
             stats = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, address, ask)
             if stats is not None:
                 per_second += stats.stats_minute.tps

@@ -72,7 +72,7 @@ load_options = options(
         "pids",
         low=1,
         multiple=True,
-        help="The broker's process, to tell its processor time; found by its port where it runs on this machine.",
+        help="The broker's process, to report its processor time; found by its port where it runs on this machine.",
     ),
     click.option(
         "--plot",

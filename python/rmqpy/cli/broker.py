@@ -7,7 +7,7 @@ import click
 
 from rmqpy import __version__
 from rmqpy.cli.options import option_value
-from rmqpy.cli.output import teller
+from rmqpy.cli.output import note_printer
 from rmqpy.cli.settings import config_option, log_options, log_warnings, settings_argument
 
 
@@ -37,7 +37,7 @@ def command(settings: dict[str, str], config: Path | None, namesrv: str | None) 
         settings["namesrvAddr"] = namesrv
     reading = load(config, settings)
     log_warnings(reading.warnings)
-    server = Broker(reading.config, path=config, progress=teller())
+    server = Broker(reading.config, path=config, progress=note_printer())
     asyncio.run(
         serve(
             server,

@@ -88,7 +88,7 @@ def diff(admin: "Admin", server: str, other: str) -> Result:
 @click.option("--namesrv", "is_name_server", is_flag=True, help="A file of a name server.")
 @printed
 def validate(file: Path, is_name_server: bool) -> Rows:
-    """Whether a server would start with FILE, and what it would say about its keys. Asks no server.
+    """Check that a server would start with FILE, and its keys. Asks no server.
 
     \b
     rmqpy config validate broker.conf

@@ -115,7 +115,7 @@ def _share(
 
 
 def _queues(consumer: "PullConsumer", topic: str) -> "list[MessageQueue]":
-    """The topic's queues. Name servers hear of a new topic a moment after its first message was stored, so that an
+    """The topic's queues. Name servers know a new topic a moment after its first message was stored, so that an
     unknown topic is asked for again before it counts as missing."""
     from rmqpy.errors import TopicNotFound
 

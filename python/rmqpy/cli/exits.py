@@ -34,7 +34,7 @@ def exit_code(error: Exception) -> int | None:
     for kind, code in _CODES:
         if isinstance(error, kind):
             cause = error.__cause__
-            # "Not sent" says less than why: a send that met no broker at all is a matter of reaching it.
+            # The cause is more precise than "not sent": a send that met no broker at all is a failure to connect.
             if code == FAILED and isinstance(cause, RocketMQError):
                 return exit_code(cause)
             return code

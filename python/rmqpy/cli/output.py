@@ -98,18 +98,18 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
 
 def note(text: str) -> None:
     """Print a note on standard error; nothing with `rmqpy -q`. For the command's own thread."""
-    teller()(text)
+    note_printer()(text)
 
 
-def teller() -> Callable[[str], None]:
+def note_printer() -> Callable[[str], None]:
     """`note` for any thread."""
     is_quiet = flag("quiet")
 
-    def tell(text: str) -> None:
+    def print_note(text: str) -> None:
         if not is_quiet:
             click.echo(text, err=True)
 
-    return tell
+    return print_note
 
 
 def message_record(message: "ReceivedMessage") -> dict[str, Any]:

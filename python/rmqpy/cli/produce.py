@@ -82,7 +82,7 @@ def command(
     tail -f access.log | rmqpy produce lines -
     rmqpy message export orders | rmqpy produce copy - --from-jsonl
 
-    With --from-jsonl the options say what a line leaves out; RocketMQ's own properties are made anew.
+    With --from-jsonl the options are for what a line leaves out; RocketMQ's own properties are set anew.
     """
     if (body is None) == (file is None):
         raise click.UsageError("give BODY, or - to read lines, or --file")
@@ -97,14 +97,14 @@ def command(
     from rmqpy.client.producer import Producer
     from rmqpy.message import Message
 
-    def message(body: str | bytes, **said: Any) -> Message:
+    def message(body: str | bytes, **given: Any) -> Message:
         fields: dict[str, Any] = {
             "tag": tag,
             "keys": keys,
             "properties": dict(properties),
             "sharding_key": shard,
         }
-        return Message(topic, body, delay_level=delay_level, **{**fields, **said})
+        return Message(topic, body, delay_level=delay_level, **{**fields, **given})
 
     def messages() -> Iterator[Message]:
         if lines is None:
@@ -147,7 +147,7 @@ def _send(producer: "Producer", messages: "Iterable[Message]", rate: float | Non
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """A line of `message export` or `consume -o jsonl` as arguments of a message; what it does not say is left out.
+    """A line of `message export` or `consume -o jsonl` as arguments of a message; absent fields are left out.
 
     Raises `ValueError`. Its topic, place, ids and times are those of the message it was printed from.
     """
@@ -163,32 +163,32 @@ def _read(line: bytes) -> dict[str, Any]:
         raise ValueError("no JSON object")
     match record:
         case {"body": str(body)}:
-            said: dict[str, Any] = {"body": body}
+            fields: dict[str, Any] = {"body": body}
         case {"body_base64": str(text)}:
             import base64
 
-            said = {"body": base64.b64decode(text, validate=True)}
+            fields = {"body": base64.b64decode(text, validate=True)}
         case _:
             raise ValueError("it needs a body, or a body_base64, which are text")
     match record.get("tag"):
         case None:
             pass
         case str(tag):
-            said["tag"] = tag
+            fields["tag"] = tag
         case _:
             raise ValueError("tag must be text")
     if keys := record.get("keys"):
         if not (isinstance(keys, list) and all(isinstance(key, str) for key in keys)):
             raise ValueError("keys must be a list of texts")
-        said["keys"] = keys
+        fields["keys"] = keys
     if properties := record.get("properties"):
         if not (isinstance(properties, dict) and all(isinstance(text, str) for text in properties.values())):
             raise ValueError("properties must be an object of texts")
         if shard := properties.get("__SHARDINGKEY"):
-            said["sharding_key"] = shard
+            fields["sharding_key"] = shard
         if own := {name: text for name, text in properties.items() if not Message.is_reserved(name)}:
-            said["properties"] = own
-    return said
+            fields["properties"] = own
+    return fields
 
 
 def _record(result: "SendResult") -> dict[str, object]:

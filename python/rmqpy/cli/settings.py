@@ -77,7 +77,7 @@ def parse_settings(given: Iterable[str]) -> dict[str, str]:
 
 
 def log_warnings(warnings: Iterable[str]) -> None:
-    """Log what is to be said of a configuration, so that JSON lines stay JSON lines."""
+    """Log warnings about a configuration, so that JSON lines stay JSON lines."""
     log = logging.getLogger("rmqpy.config")
     for warning in warnings:
         log.warning("%s", warning)

@@ -13,7 +13,7 @@ import click
 
 from rmqpy import __version__
 from rmqpy.cli.options import number
-from rmqpy.cli.output import teller
+from rmqpy.cli.output import note_printer
 from rmqpy.cli.settings import log_options, log_warnings, settings_argument
 
 #: A file system in memory, on Linux.
@@ -33,9 +33,7 @@ SMALL: Final = {
 @settings_argument()
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where messages are kept.")
 @click.option("--memory", is_flag=True, help="Keep messages in memory; they are gone when it stops.")
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on and to tell clients."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on and to advertise.")
 @number("--namesrv-port", low=0, high=65_535, default=9876)
 @number("--broker-port", low=0, high=65_535, default=10911)
 @click.option(
@@ -77,7 +75,7 @@ def command(
             namesrv_port=namesrv_port,
             broker_port=broker_port,
             http_port=NO_HTTP if http_port is None else http_port,
-            progress=teller(),
+            progress=note_printer(),
             **(SMALL if memory else {}) | settings,
         )
 

@@ -269,7 +269,7 @@ def _progress_line(done: int, total: int, seconds: float) -> str:
 
 
 def _topics(root: Path) -> list[str] | None:
-    """The topics that exist; None where no file says so. Unlike a broker this leaves a damaged file where it is."""
+    """The topics that exist; None without a file of them. Unlike a broker this leaves a damaged file where it is."""
     from rmqpy.protocol import fastjson
 
     for name in ("topics.json", "topics.json.bak"):

@@ -1,7 +1,7 @@
 """This machine, and the processes on it that listen: read from /proc, empty where there is none.
 
-A measurement means nothing without its machine, and a broker that shares the cores with the load is told apart from it
-by its process id.
+A measurement means nothing without its machine, and a broker that shares the cores with the load is distinguished
+from it by its process id.
 """
 
 import os
