@@ -1,7 +1,7 @@
 """The sink, batch and streaming: rows become messages, at least once.
 
 A task sends what it gets with several requests on their way, and reports only when brokers have all of it. A row that
-is sent again, because a task or a batch was repeated, has the same `msgId` as before, so that duplicates are recognized.
+is sent again, because a task or a batch was repeated, has the same `msgId` as before, so that duplicates can be found.
 
 A writer is made on the driver for each job or micro-batch and pickled into every task; nothing it sets in one of them
 is seen anywhere else. Producers are kept per process: tasks come and go, connections stay.

@@ -110,7 +110,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Position.of_json(start), Position.of_json(end)
         # Of a first batch that is repeated, `start` was computed anew and may lie too far on.
         begun = first.queues if last.begun_at is None else last.begun_at
-        # A queue that ends before its begin was recreated: `latestOffset` has reported it, now it is read from its begin.
+        # A queue that ends before its begin was recreated: `latestOffset` has reported it, and all of it is read.
         begun = {queue: offset for queue, offset in begun.items() if offset <= last.queues.get(queue, offset)}
         moved = [queue for queue, offset in last.queues.items() if offset > begun.get(queue, 0)]
         held = self._at().held(moved, skip_unreachable=True)
