@@ -29,6 +29,12 @@ pub const fn from_client(sys_flag: i32) -> i32 {
     sys_flag & (COMPRESSED | MULTI_TAGS | TRANSACTION_MASK | COMPRESSION_MASK)
 }
 
+/// Whether a record has an entry in its queue: half and rolled back messages have none, and inner batches live in
+/// queues of another kind.
+pub(crate) const fn is_queued(sys_flag: i32) -> bool {
+    sys_flag & INNER_BATCH == 0 && !matches!(sys_flag & TRANSACTION_MASK, PREPARED | ROLLBACK)
+}
+
 /// How a body is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compression {

@@ -34,7 +34,6 @@ pub mod disk;
 mod durability;
 mod error;
 mod events;
-mod figures;
 pub mod inspect;
 mod log;
 mod lookup;
@@ -77,8 +76,8 @@ pub use options::Options;
 pub use recovery::{RecoveryPhase, RecoveryProgress};
 pub use retention::Retention;
 
-pub(crate) use figures::QueueArrivals;
 pub(crate) use options::Setting;
+pub(crate) use statistics::QueueArrivals;
 
 /// How long an append waits, in all, for a segment or for a flush that makes room.
 const WAIT_MAX: Duration = Duration::from_secs(5);

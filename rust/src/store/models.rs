@@ -13,7 +13,6 @@ use std::time::Duration;
 use loom::thread::spawn;
 
 use crate::clock::ManualClock;
-use crate::message::record::RecordFields;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::{
     ConsumeQueue, Derived, DerivedFiles, KeyHashes, QueueFiles, Queues, UNIT_BYTES, Unit,
@@ -21,9 +20,7 @@ use crate::store::derived::{
 use crate::store::disk::simulated::SimDisk;
 use crate::store::error::PutError;
 use crate::store::events::Events;
-use crate::store::log::{
-    Arrivals, Checksums, CommitLog, Dispatcher, Flush, MediumKind, Put, Segments, Stored,
-};
+use crate::store::log::{Arrivals, Checksums, CommitLog, Dispatcher, Flush, MediumKind, Put, Segments};
 use crate::store::sync::{AtomicU64, Condvar, Mutex};
 
 const SEGMENT_BYTES: u64 = 1 << 13;
@@ -67,28 +64,12 @@ impl World {
         Arc::new(Self { log, dispatcher, flush, queue })
     }
 
-    fn append(&self) -> Result<Stored, PutError> {
-        let host = std::net::SocketAddr::from(([127, 0, 0, 1], 10911));
-        let record = RecordFields {
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp_ms: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
-            body: b"body",
-            body_crc: RecordFields::body_crc(b"body"),
-            topic: b"t",
-            properties: b"",
-        };
-        let (queue, keys) = (Arc::clone(&self.queue), KeyHashes::default());
-        let mut puts =
-            [Put { queue, record, tags_code: 0, keys, joined: false, outcome: Err(PutError::Pending) }];
+    /// Appends a message; the position after it.
+    fn append(&self) -> Result<PhysicalOffset, PutError> {
+        let mut puts = [Put::sample(&self.queue, b"body")];
         self.log.append(&mut puts, || false);
         let [put] = puts;
-        put.outcome
+        put.outcome.map(|stored| stored.end)
     }
 
     fn show(&self) {
@@ -173,12 +154,9 @@ fn the_ring_hands_over_every_record_once_and_in_order_whoever_drains_it() {
         let world = World::new(MediumKind::Mapping, false);
         let other = Arc::clone(&world);
         let sending = spawn(move || {
-            let stored = other.append().expect("stored");
+            let end = other.append().expect("stored");
             other.show();
-            assert!(
-                other.dispatcher.visible() >= stored.end,
-                "what was appended is visible to who appended it"
-            );
+            assert!(other.dispatcher.visible() >= end, "what was appended is visible to who appended it");
             other.look(false);
         });
         world.append().expect("stored");
@@ -221,7 +199,7 @@ fn every_waiter_for_the_disk_is_released() {
         let flushing = spawn(move || flush.run());
         let (other, told) = (Arc::clone(&world), Arc::clone(&listener));
         let send = |world: &World, listener: &Listener| {
-            let end = world.append().expect("stored").end;
+            let end = world.append().expect("stored");
             world.flush.release_after(end);
             listener.wait_until(|told| told.0 >= end.0);
             assert!(world.flush.durable() >= end && world.dispatcher.visible() >= end);
@@ -258,8 +236,8 @@ fn after_the_log_has_latched_nothing_is_stored_any_more() {
         let stored = Arc::new(AtomicU64::new(0));
         let end = Arc::clone(&stored);
         let sending = spawn(move || {
-            if let Ok(put) = sender.append() {
-                end.store(put.end.0, Ordering::Relaxed);
+            if let Ok(position) = sender.append() {
+                end.store(position.0, Ordering::Relaxed);
             }
         });
         world.flush.fail("the disk is broken".to_owned());

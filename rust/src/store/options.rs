@@ -55,7 +55,7 @@ pub struct Options {
     /// `SCHEDULE_TOPIC_XXXX`.
     pub delay_levels_ms: Vec<u64>,
     /// Whether the store runs its threads. Tests that decide about every step turn them off and call
-    /// [`Store::flush`](super::Store::flush) and [`Store::keep`](super::Store::keep) themselves.
+    /// [`Store::flush`](super::Store::flush) and [`Store::maintain`](super::Store::maintain) themselves.
     pub threads: bool,
 }
 

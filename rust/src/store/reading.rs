@@ -8,12 +8,15 @@ use bytes::Bytes;
 
 use crate::message::tag;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::ConsumeQueue;
+use crate::store::derived::{ConsumeQueue, Unit};
 use crate::store::error::StoreError;
 use crate::store::log::record_at;
 use crate::store::lookup::{Boundary, Get, GetResult, QueryResult, StoreReader};
 
 use super::Store;
+
+/// Units of one query at most.
+const UNITS_MAX: usize = 1_024;
 
 impl Store {
     fn reader(&self) -> StoreReader<'_> {
@@ -69,6 +72,13 @@ impl Store {
     /// What is taken for granted is less than what memory may hold: others on the machine need some, too.
     fn hot_bytes(&self) -> u64 {
         self.in_memory_bytes / 4
+    }
+
+    /// Units of a queue from `offset` on; fewer than `count` at its end, and at most `UNITS_MAX`.
+    pub(crate) fn units(&self, queue: &ConsumeQueue, offset: QueueOffset, count: usize) -> Vec<Unit> {
+        let queues = &self.dispatcher.derived().queues;
+        let end = queue.max().0.min(offset.0.saturating_add(count.min(UNITS_MAX) as u64));
+        (offset.0..end).map_while(|at| queues.unit(queue, at).ok().flatten()).collect()
     }
 
     /// Runs `read` on the thread for reads that may wait for the disk. `false`, and nothing done, when too many wait

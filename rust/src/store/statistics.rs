@@ -1,14 +1,34 @@
-//! What a store counts, and what it says of itself.
+//! Statistics: what a store counts, as a whole and queue by queue.
 //!
-//! Threads: any.
+//! Threads: any, though only one caller may keep count of arrivals.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::positions::QueueKey;
+
 use super::Store;
 use super::counters::Sizes;
 
+/// Messages that became visible in one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct QueueArrivals {
+    pub(crate) key: QueueKey,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
 impl Store {
+    /// Queues that messages arrived in since the last call. The first call counts what recovery found as well.
+    pub(crate) fn take_arrivals(&self) -> Vec<QueueArrivals> {
+        let queues = self.dispatcher.derived().queues.all();
+        let counted = queues.iter().map(|queue| {
+            let (messages, bytes) = queue.take_arrivals();
+            QueueArrivals { key: queue.key().clone(), messages, bytes }
+        });
+        counted.filter(|arrived| arrived.messages > 0 || arrived.bytes > 0).collect()
+    }
+
     pub(crate) fn message_sizes(&self) -> Sizes {
         self.counters.sizes()
     }

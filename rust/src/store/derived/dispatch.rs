@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use crate::message::sysflag;
+use crate::message::record::RecordView;
+use crate::message::{sysflag, tag};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::error::StoreError;
 
@@ -17,8 +18,7 @@ use super::queue::consume_queue::ConsumeQueue;
 /// What the derived files need to know of one record.
 pub(crate) struct DispatchRequest {
     pub(crate) queue: Arc<ConsumeQueue>,
-    /// The transaction bits of its system flag.
-    pub(crate) transaction: i32,
+    pub(crate) sys_flag: i32,
     pub(crate) physical: PhysicalOffset,
     pub(crate) size: u32,
     /// Third field of the queue entry.
@@ -30,14 +30,27 @@ pub(crate) struct DispatchRequest {
 }
 
 impl DispatchRequest {
-    /// Whether it has an entry in its queue: half and rolled back messages have none.
+    /// What append would have left of a record that is read again.
+    pub(crate) fn of(record: &RecordView<'_>, queue: Arc<ConsumeQueue>) -> Self {
+        Self {
+            sys_flag: record.sys_flag(),
+            physical: record.physical_offset(),
+            size: record.total_size() as u32,
+            tags_code: queue.tags_code(tag::tags_code(record.properties()), record.store_timestamp_ms()),
+            queue_offset: record.queue_offset(),
+            store_timestamp_ms: record.store_timestamp_ms(),
+            keys: KeyHashes::of(record.topic(), record.properties()),
+            queue,
+        }
+    }
+
     pub(crate) fn is_queued(&self) -> bool {
-        !matches!(self.transaction, sysflag::PREPARED | sysflag::ROLLBACK)
+        sysflag::is_queued(self.sys_flag)
     }
 
     /// Whether it can be looked up by key: rolled back messages cannot.
     pub(crate) fn is_indexed(&self) -> bool {
-        self.transaction != sysflag::ROLLBACK
+        self.sys_flag & sysflag::TRANSACTION_MASK != sysflag::ROLLBACK
     }
 }
 

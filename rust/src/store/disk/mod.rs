@@ -20,6 +20,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::store::error::StoreError;
+
 pub use os::OsDisk;
 
 pub(crate) use file_name::{name_of, position_of};
@@ -87,6 +89,30 @@ pub trait Disk: Send + Sync {
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
     /// Likewise takes a shared lock on a file that is there: it keeps those out who want it exclusively.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
+}
+
+impl dyn Disk {
+    /// The first `size_max` bytes of a file, fewer where it is shorter; none where there is no file.
+    pub(crate) fn read_front(&self, path: &Path, size_max: usize) -> Result<Vec<u8>, StoreError> {
+        let read = || -> io::Result<Vec<u8>> {
+            let file = self.open(path, Open::Read)?;
+            let mut bytes = vec![0; size_max.min(file.size()? as usize)];
+            let read = file.read_at(&mut bytes, 0)?;
+            bytes.truncate(read);
+            Ok(bytes)
+        };
+        match read() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.map_err(StoreError::io(path, "read")),
+        }
+    }
+
+    /// Removes a file, and makes that durable.
+    pub(crate) fn remove_durably(&self, path: &Path) -> Result<(), StoreError> {
+        self.remove(path).map_err(StoreError::io(path, "remove"))?;
+        let dir = path.parent().unwrap_or(Path::new("."));
+        self.sync_dir(dir).map_err(StoreError::io(dir, "sync"))
+    }
 }
 
 /// An open file.

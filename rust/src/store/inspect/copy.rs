@@ -101,7 +101,7 @@ impl StoppedStore {
                 self.copy_folder(&name, target)?;
                 continue;
             }
-            let bytes = self.read(&name, entry.size as usize)?;
+            let bytes = self.disk.read_front(&self.root.join(&name), entry.size as usize)?;
             let path = target.join(&name);
             if let Some(dir) = path.parent() {
                 self.disk.create_dir(dir).map_err(StoreError::io(dir, "create"))?;

@@ -78,10 +78,7 @@ impl<'a> QueueCheck<'a> {
         record: &RecordView<'_>,
         findings: &mut Findings,
     ) -> Result<(), StoreError> {
-        let transaction = record.sys_flag() & sysflag::TRANSACTION_MASK;
-        let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
-            && !matches!(transaction, sysflag::PREPARED | sysflag::ROLLBACK);
-        if !is_queued {
+        if !sysflag::is_queued(record.sys_flag()) {
             return Ok(());
         }
         let (offset, physical) = (record.queue_offset().0, record.physical_offset().0);

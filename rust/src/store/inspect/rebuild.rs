@@ -9,10 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::SharedClock;
-use crate::message::record::RecordView;
-use crate::message::{sysflag, tag};
 use crate::positions::QueueKey;
-use crate::store::derived::{ConsumeQueue, Derived, DispatchRequest, Index, KeyHashes, digest_with_index};
+use crate::store::derived::{ConsumeQueue, Derived, DispatchRequest, Index, digest_with_index};
 use crate::store::error::StoreError;
 use crate::store::recovery::{CheckpointFiles, CleanStop};
 
@@ -45,7 +43,7 @@ impl StoppedStore {
         let mut records = 0_u64;
         self.walk(|found| {
             let Found::Record(record) = found else { return Ok(()) };
-            made.take(&[dispatch(record, &queue)]);
+            made.take(&[DispatchRequest::of(record, Arc::clone(&queue))]);
             records += 1;
             if records.is_multiple_of(RECORDS_BETWEEN_WRITES) { made.write() } else { Ok(()) }
         })?;
@@ -86,18 +84,5 @@ impl StoppedStore {
         let Some(stop) = manifest.clean_stop else { return Ok(()) };
         let stop = CleanStop { derived: digest_with_index(stop.derived, old, new), ..stop };
         checkpoint_files.save(&checkpoint, manifest.queues, Some(stop))
-    }
-}
-
-fn dispatch(record: &RecordView<'_>, queue: &Arc<ConsumeQueue>) -> DispatchRequest {
-    DispatchRequest {
-        queue: Arc::clone(queue),
-        transaction: record.sys_flag() & sysflag::TRANSACTION_MASK,
-        physical: record.physical_offset(),
-        size: record.total_size() as u32,
-        tags_code: tag::tags_code(record.properties()),
-        queue_offset: record.queue_offset(),
-        store_timestamp_ms: record.store_timestamp_ms(),
-        keys: KeyHashes::of(record.topic(), record.properties()),
     }
 }

@@ -6,11 +6,8 @@
 //! Invariants: memory is bounded by the number of queues; nothing is written.
 //! Threads: the verification.
 
-use std::path::Path;
-
 use hashbrown::HashSet;
 
-use crate::store::disk::Open;
 use crate::store::error::StoreError;
 use crate::store::recovery::{CHECKPOINT_BYTES, Checkpoint, DeletedTopics, MANIFEST_BYTES, Manifest};
 
@@ -25,7 +22,8 @@ impl StoppedStore {
     ///
     /// `topics` are the topics that exist: records of others are left over from deleted ones. `None` takes all to exist.
     pub fn verify(&self, topics: Option<&HashSet<String>>, shape: Shape) -> Result<Report, StoreError> {
-        let checkpoint = Checkpoint::decode(&self.read("checkpoint", CHECKPOINT_BYTES)?);
+        let checkpoint =
+            Checkpoint::decode(&self.disk.read_front(&self.root.join("checkpoint"), CHECKPOINT_BYTES)?);
         let is_aborted = self.list("")?.iter().any(|entry| entry.name == "abort");
         let named = checkpoint.record.max(0) as u64;
         let files = log_files(&*self.disk, &self.root)?;
@@ -114,8 +112,8 @@ impl StoppedStore {
         last: Option<(u64, u32)>,
         findings: &mut Findings,
     ) -> Result<(), StoreError> {
-        let bytes = self.read("rmqpy/mark", MANIFEST_BYTES)?;
         let path = self.root.join("rmqpy").join("mark");
+        let bytes = self.disk.read_front(&path, MANIFEST_BYTES)?;
         let Some(manifest) = Manifest::decode(&bytes) else {
             if !bytes.is_empty() {
                 findings.add(
@@ -139,19 +137,6 @@ impl StoppedStore {
             findings.add(FindingKind::Manifest, &path, u64::MAX, text);
         }
         Ok(())
-    }
-
-    /// The first bytes of a file below the root; none where there is no file.
-    pub(super) fn read(&self, name: impl AsRef<Path>, size: usize) -> Result<Vec<u8>, StoreError> {
-        let path = self.root.join(name);
-        let file = match self.disk.open(&path, Open::Read) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            file => file.map_err(StoreError::io(&path, "open"))?,
-        };
-        let mut bytes = vec![0; size];
-        let read = file.read_at(&mut bytes, 0).map_err(StoreError::io(&path, "read"))?;
-        bytes.truncate(read);
-        Ok(bytes)
     }
 }
 

@@ -14,15 +14,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::clock::SharedClock;
-use crate::message::record::{RecordFields, Stamp};
+use crate::message::record::Stamp;
 use crate::message::sysflag;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::derived::{ConsumeQueue, DispatchRequest, KeyHashes};
+use crate::store::derived::DispatchRequest;
 use crate::store::error::PutError;
 use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 
 use super::checksums::Checksums;
 use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
+use super::put::{Put, Stored, next_group};
 use super::segment::Segment;
 use super::segments::{Active, Segments};
 
@@ -30,34 +31,6 @@ use super::segments::{Active, Segments};
 const RING_RECORDS_MAX: usize = 1 << 16;
 /// How long an append waits for room before it asks again.
 const WAIT_STEP: Duration = Duration::from_millis(5);
-
-/// A message to append, and what came of it.
-pub struct Put<'a> {
-    /// The queue it goes to.
-    pub queue: Arc<ConsumeQueue>,
-    /// The message.
-    pub record: RecordFields<'a>,
-    /// Third field of the queue entry: the hash of the tag, sign-extended. Queues of delay levels have a time there.
-    pub tags_code: i64,
-    /// Hashes of the keys it can be looked up by. Moved out by the append.
-    pub keys: KeyHashes,
-    /// Whether it belongs to one client batch with the put before it: in the same file, right behind it.
-    pub joined: bool,
-    /// `Err(PutError::Pending)` before the append.
-    pub outcome: Result<Stored, PutError>,
-}
-
-/// Where a message was stored.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stored {
-    /// Position of the record in the log.
-    pub physical: PhysicalOffset,
-    /// Its offset in the queue.
-    pub queue_offset: QueueOffset,
-    pub(crate) store_timestamp_ms: i64,
-    /// Position after the record: durable when `durable` has reached it.
-    pub end: PhysicalOffset,
-}
 
 /// The log and the right to append to it.
 pub(crate) struct CommitLog {
@@ -324,9 +297,7 @@ impl Writer {
 
     fn place(&mut self, put: &mut Put<'_>) {
         let size = put.record.encoded_len();
-        // Half messages, and rolled back ones, are in the log and in no queue.
-        let is_queued =
-            !matches!(put.record.sys_flag & sysflag::TRANSACTION_MASK, sysflag::PREPARED | sysflag::ROLLBACK);
+        let is_queued = sysflag::is_queued(put.record.sys_flag);
         let queue_offset = if is_queued { put.queue.next() } else { QueueOffset(0) };
         let physical = PhysicalOffset(self.end);
         let stamp = Stamp { physical, queue: queue_offset, store_timestamp_ms: self.store_timestamp_ms };
@@ -343,7 +314,7 @@ impl Writer {
         }
         self.ring.push(DispatchRequest {
             queue: Arc::clone(&put.queue),
-            transaction: put.record.sys_flag & sysflag::TRANSACTION_MASK,
+            sys_flag: put.record.sys_flag,
             physical,
             size: size as u32,
             tags_code: put.queue.tags_code(put.tags_code, self.store_timestamp_ms),
@@ -360,124 +331,5 @@ impl Writer {
     }
 }
 
-/// The put at `from` and those joined to it; `None` at the end.
-fn next_group<'p, 'a>(puts: &'p mut [Put<'a>], from: usize) -> Option<&'p mut [Put<'a>]> {
-    let rest = puts.get_mut(from..)?;
-    if rest.is_empty() {
-        return None;
-    }
-    let joined = rest.iter().skip(1).take_while(|put| put.joined).count();
-    rest.get_mut(..=joined)
-}
-
 #[cfg(test)]
-mod tests {
-    use std::path::{Path, PathBuf};
-    use std::sync::mpsc;
-    use std::{hint, thread};
-
-    use super::*;
-    use crate::clock::ManualClock;
-    use crate::positions::QueueKey;
-    use crate::store::disk::simulated::SimDisk;
-    use crate::store::events::Events;
-    use crate::store::log::medium::MediumKind;
-
-    const SEGMENT_BYTES: u64 = 1 << 16;
-    /// How often an append asks for room before it has waited long enough.
-    const ASKED_MAX: u32 = 3;
-
-    /// Appends a record that takes most of a file; its outcome, and how often room was asked for.
-    fn append(log: &CommitLog, queue: &Arc<ConsumeQueue>) -> (Result<Stored, PutError>, u32) {
-        let body = vec![b'x'; SEGMENT_BYTES as usize / 2];
-        let host = "127.0.0.1:10911".parse().expect("an address");
-        let record = RecordFields {
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp_ms: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
-            body: &body,
-            body_crc: RecordFields::body_crc(&body),
-            topic: b"t",
-            properties: b"",
-        };
-        let (queue, keys) = (Arc::clone(queue), KeyHashes::default());
-        let mut puts =
-            [Put { queue, record, tags_code: 0, keys, joined: false, outcome: Err(PutError::Pending) }];
-        let mut asked = 0;
-        log.append(&mut puts, || {
-            asked += 1;
-            asked < ASKED_MAX
-        });
-        (puts[0].outcome, asked)
-    }
-
-    fn empty_log() -> CommitLog {
-        let disk = SimDisk::new().shared();
-        let dir = PathBuf::from("/commitlog");
-        disk.create_dir(&dir).expect("a directory");
-        let segments = Segments::load(
-            Arc::clone(&disk),
-            dir,
-            PathBuf::from("/scratch"),
-            SEGMENT_BYTES,
-            MediumKind::Mapping,
-        )
-        .expect("an empty log");
-        let active = segments.create().expect("a file");
-        let events = Arc::new(Events::default());
-        let checksums =
-            Checksums::load(&disk, Path::new("/"), &segments, 0, true, &events).expect("no checksums");
-        CommitLog::new(segments, checksums, ManualClock::at(0), active, 0)
-    }
-
-    #[test]
-    fn asking_for_the_next_file_never_blocks_an_append_that_takes_it() {
-        let log = Arc::new(empty_log());
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (finished, results) = mpsc::channel();
-        let (asker, asked, over) = (Arc::clone(&log), finished.clone(), Arc::clone(&is_over));
-        thread::spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                asker.needs_next();
-            }
-            asked.send(()).expect("the test waits");
-        });
-        thread::spawn(move || {
-            for _ in 0..1_000 {
-                // What an append does that fills the file, and takes its time.
-                log.between_appends(|| {
-                    (0..1_000).for_each(|_| hint::spin_loop());
-                    log.drop_next();
-                });
-            }
-            is_over.store(true, Ordering::Relaxed);
-            finished.send(()).expect("the test waits");
-        });
-        for _ in 0..2 {
-            results.recv_timeout(Duration::from_secs(30)).expect("neither waits for the other");
-        }
-    }
-
-    #[test]
-    fn after_one_append_has_waited_in_vain_no_other_waits_until_there_is_room() {
-        let log = empty_log();
-        let queue = Arc::new(ConsumeQueue::new(QueueKey::new("t", 0), 0, 0, 0));
-        assert!(append(&log, &queue).0.is_ok());
-
-        assert_eq!(append(&log, &queue), (Err(PutError::Busy), ASKED_MAX));
-        assert_eq!(append(&log, &queue), (Err(PutError::Busy), 1));
-
-        log.set_next(log.segments().create().expect("another file"));
-        assert_eq!(append(&log, &queue).1, 0);
-        assert_eq!(
-            append(&log, &queue),
-            (Err(PutError::Busy), ASKED_MAX),
-            "there was room, so it is waited for again"
-        );
-    }
-}
+mod tests;

@@ -9,12 +9,13 @@ mod commit_log;
 mod dispatcher;
 mod flush;
 mod medium;
+mod put;
 mod scan;
 mod segment;
 mod segments;
 
-pub use commit_log::Put;
 pub use dispatcher::Arrivals;
+pub use put::Put;
 
 pub(crate) use checksums::Checksums;
 pub(crate) use commit_log::CommitLog;

@@ -231,8 +231,7 @@ impl Segments {
         self.list.store(Arc::new(kept.clone()));
         // From the end, so that a crash in between leaves no gap.
         for segment in removed.iter().rev() {
-            self.disk.remove(segment.path()).map_err(StoreError::io(segment.path(), "remove"))?;
-            self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+            self.disk.remove_durably(segment.path())?;
         }
         let Some(last) = kept.last().filter(|last| last.limit() > end) else { return Ok(None) };
         let path = last.path().to_owned();
@@ -267,8 +266,7 @@ impl Segments {
     /// A reader of it keeps its mapping. After an error the file is in the list, and may be gone from the disk
     /// already: what is mapped can be read, and removing it again succeeds.
     pub(crate) fn remove_first(&self, first: &Segment) -> Result<(), StoreError> {
-        self.disk.remove(first.path()).map_err(StoreError::io(first.path(), "remove"))?;
-        self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+        self.disk.remove_durably(first.path())?;
         let rest = self.all().iter().filter(|segment| segment.base() != first.base()).cloned().collect();
         self.list.store(Arc::new(rest));
         Ok(())
@@ -279,8 +277,7 @@ impl Segments {
         let mut list = Vec::clone(&self.all());
         if let Some(last) = list.pop_if(|last| last.base() > end) {
             self.list.store(Arc::new(list));
-            self.disk.remove(last.path()).map_err(StoreError::io(last.path(), "remove"))?;
-            self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+            self.disk.remove_durably(last.path())?;
         }
         Ok(())
     }

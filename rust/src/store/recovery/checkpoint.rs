@@ -9,7 +9,6 @@
 //! Invariant: a checkpoint names only positions that are durable in everything it speaks of.
 //! Threads: recovery, then maintenance, then the thread that closes the store.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -161,9 +160,9 @@ impl CheckpointFiles {
 
     /// The checkpoint, all zeros where there is none, and the manifest, if it belongs to it.
     pub(crate) fn load(&self) -> Result<(Checkpoint, Option<Manifest>), StoreError> {
-        let checkpoint = self.read(&self.checkpoint, CHECKPOINT_BYTES)?;
+        let checkpoint = self.disk.read_front(&self.checkpoint, CHECKPOINT_BYTES)?;
         let checkpoint = Checkpoint::decode(&checkpoint);
-        let manifest = Manifest::decode(&self.read(&self.manifest, MANIFEST_BYTES)?);
+        let manifest = Manifest::decode(&self.disk.read_front(&self.manifest, MANIFEST_BYTES)?);
         Ok((checkpoint, manifest.filter(|manifest| manifest.checkpoint == checkpoint)))
     }
 
@@ -199,19 +198,7 @@ impl CheckpointFiles {
 
     /// Removes the abort file, durably: the store was closed in order.
     pub(crate) fn end(&self) -> Result<(), StoreError> {
-        self.disk.remove(&self.abort).map_err(StoreError::io(&self.abort, "remove"))?;
-        self.disk.sync_dir(&self.root).map_err(StoreError::io(&self.root, "sync"))
-    }
-
-    fn read(&self, path: &Path, size: usize) -> Result<Vec<u8>, StoreError> {
-        let file = match self.disk.open(path, Open::Read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            file => file.map_err(StoreError::io(path, "open"))?,
-        };
-        let mut bytes = vec![0; size];
-        let read = file.read_at(&mut bytes, 0).map_err(StoreError::io(path, "read"))?;
-        bytes.truncate(read);
-        Ok(bytes)
+        self.disk.remove_durably(&self.abort)
     }
 
     fn write(&self, path: &Path, bytes: &[u8], size: u64) -> Result<(), StoreError> {

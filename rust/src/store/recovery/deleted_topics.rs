@@ -10,7 +10,6 @@
 //! Threads: recovery, then the thread that deletes a topic.
 
 use std::collections::HashMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ impl DeletedTopics {
     pub(crate) fn load(disk: &Arc<dyn Disk>, root: &Path, log_begin: u64) -> Result<Self, StoreError> {
         let own = root.join("rmqpy");
         let path = own.join("deleted");
-        let text = read(&**disk, &path).map_err(StoreError::io(&path, "read"))?;
+        let text = String::from_utf8(disk.read_front(&path, usize::MAX)?).unwrap_or_default();
         let topics = text.lines().filter_map(deletion_of).filter(|(_, deletion)| deletion.end > log_begin);
         let topics = Mutex::new(topics.collect());
         Ok(Self { disk: Arc::clone(disk), path, scratch: own.join("deleted.new"), topics })
@@ -112,15 +111,4 @@ fn deletion_of(line: &str) -> Option<(String, Deletion)> {
     let end = words.next()?.parse().ok()?;
     let is_done = words.next()? == DONE;
     Some((words.next()?.to_owned(), Deletion { end, is_done }))
-}
-
-fn read(disk: &dyn Disk, path: &Path) -> io::Result<String> {
-    let file = match disk.open(path, Open::Read) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        file => file?,
-    };
-    let mut bytes = vec![0; file.size()? as usize];
-    let size = file.read_at(&mut bytes, 0)?;
-    bytes.truncate(size);
-    Ok(String::from_utf8(bytes).unwrap_or_default())
 }

@@ -17,10 +17,10 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::message::record::RecordView;
-use crate::message::{sysflag, tag};
+use crate::message::sysflag;
 use crate::positions::{QueueKey, QueueOffset};
 use crate::store::derived::{
-    ConsumeQueue, Derived, DerivedFiles, DispatchRequest, KeyHashes, Queues, UNIT_BYTES, Unit, weight_of,
+    ConsumeQueue, Derived, DerivedFiles, DispatchRequest, Queues, UNIT_BYTES, Unit, weight_of,
 };
 use crate::store::error::StoreError;
 use crate::store::log::{Found, LastRecord, Segments, record_at};
@@ -136,16 +136,7 @@ impl<'a> Replay<'a> {
         }
         // A name that cannot be a directory cannot have come from a send; it keeps its place in the log.
         let Ok(queue) = self.derived.queues.get_or_create(topic, record.queue_id()) else { return Ok(()) };
-        let dispatch = DispatchRequest {
-            transaction: record.sys_flag() & sysflag::TRANSACTION_MASK,
-            physical: record.physical_offset(),
-            size: record.total_size() as u32,
-            tags_code: queue.tags_code(tag::tags_code(record.properties()), record.store_timestamp_ms()),
-            queue_offset: record.queue_offset(),
-            store_timestamp_ms: record.store_timestamp_ms(),
-            keys: KeyHashes::of(record.topic(), record.properties()),
-            queue,
-        };
+        let dispatch = DispatchRequest::of(record, queue);
         if dispatch.is_queued() {
             let unit = Unit { physical: at, size: dispatch.size, tags_code: dispatch.tags_code };
             let queue = Arc::clone(&dispatch.queue);
@@ -269,12 +260,8 @@ impl<'a> Replay<'a> {
 impl LastRecord {
     /// What a record in the log says, and whether its topic has been deleted since.
     pub(crate) fn of(record: &RecordView<'_>, deleted: &DeletedTopics) -> Self {
-        let is_queued = record.sys_flag() & sysflag::INNER_BATCH == 0
-            && !deleted.covers(record.topic(), record.physical_offset().0)
-            && !matches!(
-                record.sys_flag() & sysflag::TRANSACTION_MASK,
-                sysflag::PREPARED | sysflag::ROLLBACK
-            );
+        let is_queued = sysflag::is_queued(record.sys_flag())
+            && !deleted.covers(record.topic(), record.physical_offset().0);
         let weight = if is_queued { weight_of(record.topic(), record.queue_id()) } else { 0 };
         Self { physical: record.physical_offset().0, store_timestamp_ms: record.store_timestamp_ms(), weight }
     }

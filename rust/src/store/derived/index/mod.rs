@@ -209,8 +209,7 @@ impl Derived for Index {
             if oldest.end_physical() >= log_begin {
                 break;
             }
-            self.disk.remove(oldest.path()).map_err(StoreError::io(oldest.path(), "remove"))?;
-            self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+            self.disk.remove_durably(oldest.path())?;
             files.list.remove(0);
         }
         Ok(true)

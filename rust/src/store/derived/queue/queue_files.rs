@@ -136,10 +136,7 @@ impl QueueFiles {
             open.files.remove(&(queue.serial(), base));
             open.unsynced.remove(&(queue.serial(), base));
         }
-        let dir = self.dir(&queue.key().topic, queue.key().queue_id);
-        let path = dir.join(name_of(base));
-        self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
-        self.disk.sync_dir(&dir).map_err(StoreError::io(&dir, "sync"))
+        self.disk.remove_durably(&self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base)))
     }
 
     pub(crate) fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
