@@ -100,7 +100,7 @@ async def test_messages_are_found_by_position_and_by_key(cluster: Cluster) -> No
     async with await Peer.connect(cluster.broker.address) as peer:
         sent = await send(peer, "orders", b"first")
         position = int((sent.ext or {})["msgId"][-16:], 16)
-        record = (await peer.ask(ViewMessageById(offset=position))).body
+        record = await peer.ask(ViewMessageById(offset=position))
         assert b"first" in record
         ask = QueryMessage(topic="orders", key="k1", max_num=32, begin_timestamp=0, end_timestamp=1 << 62)
         assert (await peer.ask(ask)).body == record

@@ -20,7 +20,7 @@ async def test_a_queue_shows_its_entries_and_their_records_can_be_read(cluster: 
         found = await units(peer, index=1, count=3)
         assert (found.min_queue_index, found.max_queue_index, len(found.queue_data)) == (0, 5, 3)
         for unit in found.queue_data:
-            record = (await peer.ask(ViewMessageById(offset=unit.physic_offset))).body
+            record = await peer.ask(ViewMessageById(offset=unit.physic_offset))
             assert len(record) == unit.physic_size
         assert [len((await units(peer, index, 10)).queue_data) for index in (-1, 4, 5, 99)] == [5, 1, 0, 0]
 

@@ -34,12 +34,12 @@ async def broker(server: Standalone) -> AsyncIterator[Asked]:
 
 async def running_info(broker: Asked, group: str, *, stacks: bool = False) -> Any:
     ask = GetConsumerRunningInfo(consumer_group=group, client_id="", jstack_enable=stacks)
-    return fastjson.loads((await broker.call(ask)).body)
+    return fastjson.loads(await broker.call(ask))
 
 
 async def handed(broker: Asked, group: str, topic: str, message_id: str) -> Any:
     ask = ConsumeMessageDirectly(consumer_group=group, topic=topic, msg_id=message_id)
-    return json.loads((await broker.call(ask)).body)
+    return json.loads(await broker.call(ask))
 
 
 def consumer(

@@ -10,7 +10,6 @@ from rmqpy._native import Client
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
 from rmqpy.protocol.requests.introspection import (
-    ClientAnswer,
     ConsumeMessageDirectly,
     ConsumerStatus,
     GetConsumerRunningInfo,
@@ -44,12 +43,12 @@ class Handlers:
         return ConsumerStatus(message_queue_table={}, consumer_table={})
 
     @handles(GetConsumerRunningInfo)
-    async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:
+    async def running_info(self, ask: GetConsumerRunningInfo) -> bytes:
         await self.gate.wait()
-        return ClientAnswer(body=b"at last")
+        return b"at last"
 
     @handles(ConsumeMessageDirectly)
-    async def consume(self, ask: ConsumeMessageDirectly) -> ClientAnswer:
+    async def consume(self, ask: ConsumeMessageDirectly) -> bytes:
         raise errors.DecodeError("no message", code=ResponseCode.SYSTEM_ERROR)
 
 

@@ -158,7 +158,7 @@ def test_a_crash_between_any_two_steps_of_a_save_leaves_one_whole_content(
 
 
 async def test_settings_are_listed_as_properties(peer: Peer) -> None:
-    text = (await peer.ask(GetNameServerConfig())).body
+    text = await peer.ask(GetNameServerConfig())
     assert "listenPort=0\n" in text
     assert "orderMessageEnable=false\n" in text
 
@@ -171,7 +171,7 @@ async def test_a_setting_changes_at_once_and_is_written_down(
     assert (await peer.call(206)).code == 1
     text = (tmp_path / "namesrv.properties").read_text()
     assert text == "# ours\nenableTopicList=false\nenableAllTopicList=false\n"
-    assert "enableTopicList=false\n" in (await peer.ask(GetNameServerConfig())).body
+    assert "enableTopicList=false\n" in await peer.ask(GetNameServerConfig())
 
 
 async def test_silent_brokers_are_looked_for_as_often_as_the_setting_says_from_then_on(
@@ -203,10 +203,10 @@ async def test_silent_brokers_are_looked_for_as_often_as_the_setting_says_from_t
 async def test_a_change_that_is_not_allowed_changes_nothing(
     peer: Peer, tmp_path: Path, text: str, code: int
 ) -> None:
-    before = (await peer.ask(GetNameServerConfig())).body
+    before = await peer.ask(GetNameServerConfig())
     frame = await peer.call(318, None, f"enableAllTopicList=false\n{text}\n".encode())
     assert frame.code == code
-    assert (await peer.ask(GetNameServerConfig())).body == before
+    assert await peer.ask(GetNameServerConfig()) == before
     assert not (tmp_path / "namesrv.properties").exists()
 
 

@@ -196,7 +196,7 @@ class Groups(Part):
         refused: RocketMQError | None = None
         for address in (await self._cluster.masters()).values():
             try:
-                answer = (await self._cluster.ask(address, ask)).body
+                answer = await self._cluster.ask(address, ask)
             except RocketMQError as error:
                 refused = error
             else:
@@ -278,7 +278,7 @@ class Groups(Part):
             answer = await self._cluster.ask(
                 address, GetConsumerRunningInfo(consumer_group=group, client_id=client_id)
             )
-            found = fastjson.loads(answer.body)["subscriptionSet"]
+            found = fastjson.loads(answer)["subscriptionSet"]
             return {each["topic"]: each.get("subString") or "*" for each in found}
         except (RocketMQError, LookupError, TypeError):
             return None

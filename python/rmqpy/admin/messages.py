@@ -51,7 +51,7 @@ class Messages(Part):
             ask = ViewMessageById(offset=place.offset, topic=topic)
             reply = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, place.address, ask)
             if reply is not None:
-                return _message(reply.body, "")
+                return _message(reply, "")
         elif topic is None:
             raise ConfigError(
                 f"{message_id!r} is no id of a broker",

@@ -40,7 +40,7 @@ class ServerSettings(Part):
     async def of_name_servers(self) -> dict[str, dict[str, str]]:
         """All settings of each name server, by address."""
         return {
-            address: properties.parse((await self._cluster.ask(address, GetNameServerConfig())).body)
+            address: properties.parse(await self._cluster.ask(address, GetNameServerConfig()))
             for address in self._cluster.name_servers.addresses
         }
 

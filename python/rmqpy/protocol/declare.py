@@ -18,7 +18,7 @@ peer.call(GetMaxOffset(...))`, and the type checker knows that both speak of a `
 
 The fields of a request or reply are header fields; one that is called `body` is the frame's body: `bytes`
 as they are, `str` as UTF-8, anything else as JSON. The members of a `@record` are members of a JSON object;
-an answer that is a record is a body without header fields.
+an answer that is a record, `bytes` or `str` is a body without header fields.
 Names become camelCase; `wire("clientID")` says otherwise. A field that is `None` is not sent, and one
 without a default must be there. Reading is as lenient as Java: numbers and booleans in strings, names in
 any case, unknown fields skipped.
@@ -122,11 +122,12 @@ def reply(kind: type[T]) -> type[T]:
 def record(kind: type[T]) -> type[T]:
     """Declare a JSON object."""
     made = _declared(kind)
-    _RECORDS.add(made)
+    _BODIES.add(made)
     return made
 
 
-_RECORDS: Final[set[type]] = set()
+#: Types that are a body as a whole.
+_BODIES: Final[set[type]] = {bytes, str}
 
 
 #: Methods that a frozen dataclass generates as text and compiles, which takes a millisecond for each class.
@@ -167,7 +168,7 @@ def encode(message: Any) -> EncodedRequest:
     ext = {name: _text(value) for name, value in values.write_members(form.header, message).items()}
     body = None
     if form.body is not None:
-        content = message if kind in _RECORDS else getattr(message, "body", None)
+        content = message if kind in _BODIES else getattr(message, "body", None)
         if content is not None:
             body = form.body.write(content, bool(getattr(message, "is_strict", False)))
     return EncodedRequest(ext if form.header else None, body)
@@ -188,7 +189,7 @@ def decode(kind: type[T], ext: Mapping[str, str], body: bytes | None) -> T:
             if form.body.empty is None:
                 raise DecodeError(f"{kind.__name__} needs a body", code=ResponseCode.SYSTEM_ERROR)
             arguments["body"] = form.body.empty
-    return cast(T, arguments["body"]) if of in _RECORDS else kind(**arguments)
+    return cast(T, arguments["body"]) if of in _BODIES else kind(**arguments)
 
 
 def decode_reply(ask: type[Request[T]], ext: Mapping[str, str], body: bytes | None) -> T:
@@ -228,7 +229,7 @@ class _Form(NamedTuple):
 
 @cache
 def _form(kind: type) -> _Form:
-    if kind in _RECORDS:
+    if kind in _BODIES:
         return _Form((), _body(kind, has_default=False))
     for one in fields(kind):
         if one.name == "body":

@@ -39,8 +39,10 @@ class Caller(ABC):
     `client` may be shared by callers of other threads and loops; closing it is its owner's business.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, completions: Completions | None = None) -> None:
+        """Calls that are done are announced to `completions`, where there are any."""
         self.client = client
+        self._completions = completions
 
     def start(
         self,
@@ -52,7 +54,18 @@ class Caller(ABC):
         timeout: float,
     ) -> Call:
         """Send a request and return at once. `wait` for the call, or look at it later."""
-        return self.client.call(address, code, ext, body, timeout_ms=_milliseconds(timeout))
+        return self.client.call(
+            address,
+            code,
+            ext,
+            body,
+            timeout_ms=_milliseconds(timeout),
+            completions=self._completions,
+            token=self._next_token(),
+        )
+
+    def _next_token(self) -> int:
+        return 0
 
     @abstractmethod
     async def wait(self, call: Call) -> None:
@@ -95,11 +108,6 @@ class Caller(ABC):
             )
         return read(ask, call, address)
 
-    def tell(self, address: str, ask: declare.Request[Any]) -> None:
-        """Send a declared request one-way: there is no answer, and a failure goes unnoticed."""
-        sent = declare.encode(ask)
-        self.client.call_oneway(address, ask.code, sent.ext, sent.body)
-
     def peer(self, address: str, *, timeout: float = 3.0) -> Peer:
         """The server at `address`."""
         return Peer(self, address, timeout)
@@ -120,10 +128,6 @@ class Peer:
         and what `refusals.from_response` makes of a code other than 0.
         """
         return await self._caller.ask(self.address, ask, timeout=timeout or self._timeout)
-
-    def tell(self, ask: declare.Request[Any]) -> None:
-        """Send `ask` one-way."""
-        self._caller.tell(self.address, ask)
 
 
 class Inbox(ABC):
@@ -186,32 +190,16 @@ class LoopCaller(Caller):
     def __init__(self, client: Client) -> None:
         import asyncio
 
-        super().__init__(client)
+        self._announced = Completions()
+        super().__init__(client, self._announced)
         self.loop = asyncio.get_running_loop()
-        self._completions = Completions()
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._token = 0
-        self.loop.add_reader(self._completions.fileno(), self._complete)
+        self.loop.add_reader(self._announced.fileno(), self._complete)
 
-    def start(
-        self,
-        address: str,
-        code: int,
-        ext: dict[str, str] | None = None,
-        body: bytes | None = None,
-        *,
-        timeout: float,
-    ) -> Call:
+    def _next_token(self) -> int:
         self._token += 1
-        return self.client.call(
-            address,
-            code,
-            ext,
-            body,
-            timeout_ms=_milliseconds(timeout),
-            completions=self._completions,
-            token=self._token,
-        )
+        return self._token
 
     async def wait(self, call: Call) -> None:
         if call.done():
@@ -232,9 +220,9 @@ class LoopCaller(Caller):
 
     def close(self) -> None:
         """Stop listening. Waiters get `ClosedError`. Idempotent."""
-        if not self._completions.is_closed():
-            self.loop.remove_reader(self._completions.fileno())
-            self._completions.close()
+        if not self._announced.is_closed():
+            self.loop.remove_reader(self._announced.fileno())
+            self._announced.close()
             for arrival in list(self._waiting.values()):
                 if not arrival.done():
                     arrival.set_exception(errors.ClosedError("the client was closed"))
@@ -246,7 +234,7 @@ class LoopCaller(Caller):
         self.close()
 
     def _complete(self) -> None:
-        for token, _ in self._completions.take(BURST_COUNT_MAX):
+        for token, _ in self._announced.take(BURST_COUNT_MAX):
             arrival = self._waiting.get(token)
             if arrival is not None and not arrival.done():
                 arrival.set_result(None)
@@ -291,7 +279,7 @@ def _set(arrival: asyncio.Future[bool], value: bool) -> None:
         arrival.set_result(value)
 
 
-# ---- reading what came back ----------------------------------------------------------------------------
+# ---- reading replies ----------------------------------------------------------------------------
 
 
 def check_transport(call: Call, address: str) -> None:

@@ -12,24 +12,19 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from rmqpy import errors
 from rmqpy._native import Client, Completions, ServerRequest
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import decode, encode
 from rmqpy.remoting.client import BURST_COUNT_MAX
-from rmqpy.remoting.server import marked, refusal
+from rmqpy.remoting.server import Handler, marked, refusal
 
 log = logging.getLogger(__name__)
 
 #: Handlers that wait for something at the same time.
 TASKS_MAX: Final = 64
-
-
-class _Handler(NamedTuple):
-    ask: type[Any]
-    call: Callable[[Any], Any]
 
 
 class Listener:
@@ -40,11 +35,9 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._client = client
         self._closed = closed
-        self._handlers: dict[int, _Handler] = {}
-        for holder in handlers:
-            for mark, method in marked(holder):
-                handler = _Handler(mark.ask, method)
-                self._handlers[handler.ask.code] = handler
+        self._handlers: dict[int, Handler] = {
+            handler.ask.code: handler for holder in handlers for handler in marked(holder)
+        }
         self._requests = Completions()
         self._tasks: set[asyncio.Task[None]] = set()
 

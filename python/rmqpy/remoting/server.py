@@ -122,18 +122,15 @@ def handles(ask: Any) -> Any:
         # A module may keep its annotations as text.
         if first.annotation not in (ask, ask.__name__, inspect.Parameter.empty) or len(rest) > 1:
             raise TypeError(f"{method.__qualname__} must take (self, ask: {ask.__name__}[, context])")
-        method.__rmqpy_handles__ = _Mark(ask, bool(rest))  # type: ignore[attr-defined]
+        method.__rmqpy_handles__ = (ask, bool(rest))  # type: ignore[attr-defined]
         return method
 
     return mark
 
 
-class _Mark(NamedTuple):
-    ask: type
-    wants_context: bool
+class Handler(NamedTuple):
+    """A marked method, and the request or event it handles."""
 
-
-class _Handler(NamedTuple):
     ask: type[Any]
     call: Callable[..., Any]
     wants_context: bool
@@ -164,8 +161,8 @@ class Endpoint:
         self._role = role
         self._hot = frozenset(hot)
         self._unserved = unserved
-        self._requests: dict[int, _Handler] = {}
-        self._events: dict[type, list[_Handler]] = {kind: [] for kind in get_args(Event)}
+        self._requests: dict[int, Handler] = {}
+        self._events: dict[type, list[Handler]] = {kind: [] for kind in get_args(Event)}
         self._answers: list[_Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -332,24 +329,24 @@ class Endpoint:
     # ---- building ----
 
     def _add(self, holder: object) -> None:
-        for mark, method in marked(holder):
-            handler = _Handler(mark.ask, method, mark.wants_context)
-            if mark.ask in self._events:
-                self._events[mark.ask].append(handler)
+        for handler in marked(holder):
+            if handler.ask in self._events:
+                self._events[handler.ask].append(handler)
                 continue
             code: RequestCode = handler.ask.code
             if code in self._requests:
-                other = self._requests[code].call.__qualname__
-                raise TypeError(f"{code.name} is handled by {other} and by {method.__qualname__}")
+                other, method = self._requests[code].call.__qualname__, handler.call.__qualname__
+                raise TypeError(f"{code.name} is handled by {other} and by {method}")
             self._requests[code] = handler
 
 
-def marked(holder: object) -> Iterator[tuple[_Mark, Callable[..., Any]]]:
-    """The methods of an object that `handles` marked, and for what."""
+def marked(holder: object) -> Iterator[Handler]:
+    """The methods of an object that `handles` marked."""
     for name in dir(type(holder)):
         mark = getattr(getattr(type(holder), name), "__rmqpy_handles__", None)
         if mark is not None:
-            yield mark, getattr(holder, name)
+            ask, wants_context = mark
+            yield Handler(ask, getattr(holder, name), wants_context)
 
 
 def refusal(error: Exception, what: str) -> tuple[int, str, object | None]:

@@ -13,7 +13,6 @@ from rmqpy.protocol.requests.kv import (
     GetKvList,
     GetNameServerConfig,
     KvFound,
-    NameServerConfigFound,
     PutKv,
     UpdateNameServerConfig,
 )
@@ -271,8 +270,8 @@ class ConfigurationHandlers:
         self._configuration = configuration
 
     @handles(GetNameServerConfig)
-    def get(self, ask: GetNameServerConfig) -> NameServerConfigFound:
-        return NameServerConfigFound(body=self._configuration.text())
+    def get(self, ask: GetNameServerConfig) -> str:
+        return self._configuration.text()
 
     @handles(UpdateNameServerConfig)
     async def update(self, ask: UpdateNameServerConfig) -> None:

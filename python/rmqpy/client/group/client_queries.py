@@ -20,7 +20,6 @@ from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.clients import ConsumeType
 from rmqpy.protocol.requests.introspection import (
-    ClientAnswer,
     ConsumeMessageDirectly,
     ConsumerRunningInfo,
     ConsumerStatus,
@@ -77,7 +76,7 @@ class ClientQueryHandlers:
         return ConsumerStatus(message_queue_table=table, consumer_table={})
 
     @handles(GetConsumerRunningInfo)
-    async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:
+    async def running_info(self, ask: GetConsumerRunningInfo) -> bytes:
         self._check(ask.consumer_group)
         info = self._member.running_info()
         if ask.jstack_enable:
@@ -85,7 +84,7 @@ class ClientQueryHandlers:
         return _answer(info)
 
     @handles(ConsumeMessageDirectly)
-    async def consume(self, ask: ConsumeMessageDirectly) -> ClientAnswer:
+    async def consume(self, ask: ConsumeMessageDirectly) -> bytes:
         self._check(ask.consumer_group)
         queue = MessageQueue(ask.topic or "", ask.broker_name or "", int.from_bytes(ask.body[_QUEUE_ID]))
         return _answer(await self._member.handle(ReceivedMessage(ask.body, None, queue)))
@@ -96,8 +95,8 @@ class ClientQueryHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
 
-def _answer(body: ConsumerRunningInfo | DirectConsumption) -> ClientAnswer:
-    return ClientAnswer(body=fastjson.dumps(json_tree(body)).encode())
+def _answer(body: ConsumerRunningInfo | DirectConsumption) -> bytes:
+    return fastjson.dumps(json_tree(body)).encode()
 
 
 def _stacks() -> str:

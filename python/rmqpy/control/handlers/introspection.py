@@ -12,7 +12,6 @@ from rmqpy.control.groups.table import Groups
 from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.introspection import (
-    ClientAnswer,
     ConsumeMessageDirectly,
     ConsumerStatus,
     GetConsumerRunningInfo,
@@ -46,12 +45,12 @@ class IntrospectionHandlers:
         self._relay = relay
 
     @handles(GetConsumerRunningInfo)
-    async def running_info(self, ask: GetConsumerRunningInfo) -> ClientAnswer:
+    async def running_info(self, ask: GetConsumerRunningInfo) -> bytes:
         member = self._member(ask.consumer_group, ask.client_id)
         return await self._relay.ask(member.connection, ask)
 
     @handles(ConsumeMessageDirectly)
-    async def consume(self, ask: ConsumeMessageDirectly) -> ClientAnswer:
+    async def consume(self, ask: ConsumeMessageDirectly) -> bytes:
         member = self._member(ask.consumer_group, ask.client_id)
         record = await asyncio.to_thread(self._record, ask.msg_id or "")
         topic, group = self._topics.table.get(ask.topic or ""), self._groups.table.get(ask.consumer_group)

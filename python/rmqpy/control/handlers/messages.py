@@ -15,7 +15,6 @@ from rmqpy.protocol.requests.messages import (
     QueryMessage,
     QueueUnit,
     QueueUnits,
-    ViewedMessage,
     ViewMessageById,
 )
 from rmqpy.remoting.server import Refused, handles
@@ -55,14 +54,14 @@ class MessageHandlers:
         )
 
     @handles(ViewMessageById)
-    async def view(self, ask: ViewMessageById) -> ViewedMessage:
+    async def view(self, ask: ViewMessageById) -> bytes:
         record = None
         if ask.offset >= 0:
             record = await asyncio.to_thread(self._store.message, ask.offset)
         if record is None:
             remark = f"can not find message by the offset, {ask.offset}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-        return ViewedMessage(body=record)
+        return record
 
     @handles(QueryConsumeQueue)
     async def units(self, ask: QueryConsumeQueue) -> QueueUnits:

@@ -4,22 +4,15 @@ from dataclasses import field
 from enum import Enum, auto
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request, wire
+from rmqpy.protocol.declare import Request, record, request, wire
 from rmqpy.protocol.requests.clients import SubscriptionData
 from rmqpy.protocol.requests.offsets import ResetOffsets
 from rmqpy.protocol.requests.queues import MessageQueue
 
 
-@reply
-class ClientAnswer:
-    """The answer of a client, which a broker hands on without reading it."""
-
-    body: bytes
-
-
 @request(RequestCode.GET_CONSUMER_RUNNING_INFO)
-class GetConsumerRunningInfo(Request[ClientAnswer]):
-    """The running information of a member of a group; to a broker, and from it to the member."""
+class GetConsumerRunningInfo(Request[bytes]):
+    """The running information of a member, which a broker hands on unread; to a broker, and from it to the member."""
 
     consumer_group: str
     client_id: str
@@ -76,7 +69,7 @@ class ConsumerRunningInfo:
 
 
 @request(RequestCode.CONSUME_MESSAGE_DIRECTLY)
-class ConsumeMessageDirectly(Request[ClientAnswer]):
+class ConsumeMessageDirectly(Request[bytes]):
     """Let one member consume one message now, whether it was consumed before or not. The broker adds the message."""
 
     consumer_group: str

@@ -44,16 +44,9 @@ class GetKvList(Request[KvTable]):
     namespace: str
 
 
-@reply
-class NameServerConfigFound:
-    """Properties text."""
-
-    body: str
-
-
 @request(RequestCode.GET_NAMESRV_CONFIG)
-class GetNameServerConfig(Request[NameServerConfigFound]):
-    """All settings of the name server."""
+class GetNameServerConfig(Request[str]):
+    """All settings of the name server, as properties text."""
 
 
 @request(RequestCode.UPDATE_NAMESRV_CONFIG)

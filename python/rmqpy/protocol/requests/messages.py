@@ -27,15 +27,8 @@ class QueryMessage(Request[QueriedMessages]):
     index_type: str | None = None
 
 
-@reply
-class ViewedMessage:
-    """One record as it lies in the log."""
-
-    body: bytes
-
-
 @request(RequestCode.VIEW_MESSAGE_BY_ID)
-class ViewMessageById(Request[ViewedMessage]):
+class ViewMessageById(Request[bytes]):
     """The message at a position of the log; an offset message id is address and position."""
 
     offset: int
