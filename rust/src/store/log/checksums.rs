@@ -1,6 +1,6 @@
 //! Checksums of the log, block by block, for the CRC of a record covers its body alone.
 //!
-//! Owns `rmqpy/sums/`: for each file of the log one of the same name, with 8 bytes for every block of 4 KiB: CRC-32 of
+//! Owns `rmqpy/checksums/`: for each file of the log one of the same name, with 8 bytes for every block of 4 KiB: CRC-32 of
 //! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint. A block of an earlier life
 //! is compared with its entry before anything of it is served for the first time; what does not match is reported once
 //! and never served. An entry that does not match itself says nothing, so the files can be lost without harm.
@@ -64,7 +64,7 @@ impl Checksums {
         are_ours: bool,
         events: &Arc<Events>,
     ) -> Result<Self, StoreError> {
-        let dir = root.join("rmqpy").join("sums");
+        let dir = root.join("rmqpy").join("checksums");
         let list = || disk.list(&dir).map_err(StoreError::io(&dir, "list"));
         if !are_ours && !list()?.is_empty() {
             // Durably, or they would be believed again when a manifest of ours is there.
