@@ -11,7 +11,7 @@ from rmqpy._native import Message, ReceivedMessage
 
 __all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
 
-#: What a body may be given as. Text is sent as UTF-8.
+#: Types a body may be given as. Text is sent as UTF-8.
 Body = bytes | bytearray | memoryview | str
 
 

@@ -9,7 +9,7 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.server import Standalone
 
-#: Patience with a loaded machine.
+#: Enough for a loaded machine.
 WAIT_S = 30.0
 
 BODIES = [str(number) for number in range(500)]

@@ -18,7 +18,7 @@ from rmqpy.testing import Cluster
 
 from .live import WAIT_S, Seen, knows, until
 
-#: How long every name server is gone.
+#: Time for which every name server is gone.
 OUTAGE_S = float(os.environ.get("OUTAGE_SECONDS") or 3)
 #: In the short run routes come of age several times as well.
 REFRESH_S = 0.5 if OUTAGE_S < 60 else 30.0

@@ -162,8 +162,8 @@ def test_a_paused_consumer_fetches_nothing_until_it_is_resumed(server: Standalon
         consumer.pause()
         # A queue may have a pull under way, which still brings something; the one after it is not made.
         send(server, topic, ["b"] * 8)
-        patience = time.monotonic() + 2
-        while len(seen["b"]) < 4 and time.monotonic() < patience:
+        deadline = time.monotonic() + 2
+        while len(seen["b"]) < 4 and time.monotonic() < deadline:
             time.sleep(0.01)
         send(server, topic, ["c"] * 8)
         time.sleep(0.2)

@@ -170,12 +170,12 @@ def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
     assert not queue.put(messages(12), 13, 0)
 
 
-def test_what_a_halted_queue_finishes_still_counts() -> None:
+def test_what_a_stopped_queue_finishes_still_counts() -> None:
     queue, woken = owned()
     put(queue, 10)
     worker = Worker[ProcessQueue]()
     assert queue.take(worker, 1)
-    queue.halt()
+    queue.stop()
     assert queue.is_busy
     assert not woken
     queue.leave(worker)

@@ -6,26 +6,19 @@ together, so that fifty queues take as long as the slowest of their brokers. For
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call
 from rmqpy.client import arrival_waiter
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.group.offsets import commitment, place_query, progress_query
 from rmqpy.client.routes import Route
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare, names
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.offsets import (
-    GetMaxOffset,
-    GetMinOffset,
-    OffsetReply,
-    QueryConsumerOffset,
-    SearchOffsetByTimestamp,
-    UpdateConsumerOffset,
-)
+from rmqpy.protocol.requests.offsets import OffsetReply
 from rmqpy.protocol.requests.routes import GetAllTopics, GetClusterInfo, GetSystemTopics
 from rmqpy.protocol.requests.topics import GetSystemTopicListFromBroker
 from rmqpy.remoting import pulls
@@ -81,14 +74,14 @@ class Catalog:
     ) -> dict[MessageQueue, int]:
         """The first offset each queue holds. `skip_unreachable`: leave out queues whose broker does not answer,
         instead of raising `ConnectError` or `RequestTimeout`."""
-        asks = {queue: GetMinOffset(topic=queue.topic, queue_id=queue.queue_id) for queue in queues}
+        asks = {queue: place_query(queue, "earliest") for queue in queues}
         return self._offsets(asks, skip_unreachable)
 
     def ends(
         self, queues: Iterable[MessageQueue], *, skip_unreachable: bool = False
     ) -> dict[MessageQueue, int]:
         """The offset after the last message of each queue."""
-        asks = {queue: GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id) for queue in queues}
+        asks = {queue: place_query(queue, "latest") for queue in queues}
         return self._offsets(asks, skip_unreachable)
 
     def wait(self, offsets: Mapping[MessageQueue, int], timeout: float) -> bool:
@@ -101,35 +94,17 @@ class Catalog:
 
     def since(self, moments: Mapping[MessageQueue, datetime]) -> dict[MessageQueue, int]:
         """The offset of the first message stored at or after a moment; the end where none is that new."""
-        asks = {
-            queue: SearchOffsetByTimestamp(
-                topic=queue.topic, queue_id=queue.queue_id, timestamp=round(moment.timestamp() * 1000)
-            )
-            for queue, moment in moments.items()
-        }
+        asks = {queue: place_query(queue, moment) for queue, moment in moments.items()}
         return self._offsets(asks, False)
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The progress of a group; queues it has no commit in are left out."""
-        asks = {
-            queue: QueryConsumerOffset(
-                consumer_group=group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                set_zero_if_not_found=False,
-            )
-            for queue in queues
-        }
+        asks = {queue: progress_query(group, queue) for queue in queues}
         return self._offsets(asks, False, absent=ResponseCode.QUERY_NOT_FOUND)
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Store offsets as a group's progress. Returns when the brokers have them."""
-        asks = {
-            queue: UpdateConsumerOffset(
-                consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
-            )
-            for queue, offset in offsets.items()
-        }
+        asks = {queue: commitment(group, queue, offset) for queue, offset in offsets.items()}
         self._each(asks, lambda _, ask, call, address: read(ask, call, address))
 
     def message_bytes(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
@@ -162,9 +137,7 @@ class Catalog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _route(self, topic: str) -> Route:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from types import TracebackType
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
-from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, PullConsumerBase
-from rmqpy.client.group.offsets import StartFrom
+from rmqpy.client.consumer_base import PullConsumerBase
+from rmqpy.client.cursor import Cursor, Place
 from rmqpy.client.group.rebalance import Rebalance
-from rmqpy.config.client import Address, ClientConfig, seconds
+from rmqpy.config.client import seconds
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import BlockingCaller, run
 
@@ -37,20 +36,11 @@ class PullConsumer(PullConsumerBase):
     messages and loses none.
     """
 
-    def __init__(
-        self,
-        group: str,
-        namesrv: Address | ClientConfig | None = None,
-        *,
-        auto_commit: bool | float = AUTO_COMMIT_S,
-        start_from: StartFrom = "latest",
-        max_batch: int = MAX_BATCH,
-    ) -> None:
-        """`max_batch`: messages that one `poll` returns at most."""
-        super().__init__(group, namesrv, auto_commit, start_from, max_batch)
+    def _begin(self) -> None:
         # A rebalance calls its user, who calls `commit`, from within `poll`.
         self._lock = threading.RLock()
-        self._begin(BlockingCaller(self._cluster.client))
+        # At once: later, two threads might make two.
+        self._now()
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
@@ -65,20 +55,19 @@ class PullConsumer(PullConsumerBase):
         `on_rebalance` is called from within `poll` before reading goes on: `commit` works there for what is
         revoked, `seek` for what was assigned. Poll often: a member that comes late finds its queues lost, not revoked.
         """
-        core = self._now()
 
         async def notify(change: Rebalance) -> None:
             assert on_rebalance is not None
             on_rebalance(change)
 
-        self._join(core, topic, notify if on_rebalance else None).put(topic, tags)
+        self._join(topic, notify if on_rebalance else None).put(topic, tags)
 
     def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
         """Read these queues and no others; those assigned before go on where they are.
 
         `tags`: only messages with one of these tags, `"paid || refunded"`.
         """
-        self._check_free()
+        self._check_unsubscribed()
         self._run(lambda core: core.assign(queues, tags))
 
     def poll(
@@ -97,10 +86,6 @@ class PullConsumer(PullConsumerBase):
     def seek(self, queue: MessageQueue, offset: Place) -> None:
         """Read an assigned queue from an offset, from its begin or end, or from the first message stored at a time."""
         self._run(lambda core: core.seek(queue, offset))
-
-    def position(self, queue: MessageQueue) -> int:
-        """The offset after the last message received."""
-        return self._now().position(queue)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset, `None` when it has none."""
@@ -121,21 +106,9 @@ class PullConsumer(PullConsumerBase):
         """
         self._run(lambda core: core.commit(offsets))
 
-    def assignment(self) -> frozenset[MessageQueue]:
-        """The assigned queues."""
-        return self._now().assignment()
-
-    def pause(self, *queues: MessageQueue) -> None:
-        """Hand nothing out of these queues until `resume`."""
-        self._now().pause(queues, True)
-
-    def resume(self, *queues: MessageQueue) -> None:
-        """Go on with these queues."""
-        self._now().pause(queues, False)
-
     def close(self) -> None:
         """Commit if `auto_commit` is on, then end. Idempotent."""
-        if not self.is_closed and self._pid == os.getpid():
+        if not self.is_closed and not self._is_forked:
             core = self._now()
             self.is_closed = True
             run(core.close())
@@ -149,15 +122,12 @@ class PullConsumer(PullConsumerBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _now(self) -> Cursor:
-        self._check_open()
-        assert self._core is not None
-        return self._core
+    @cached_property
+    def _caller(self) -> BlockingCaller:
+        return BlockingCaller(self._cluster.client)
 
     def _run(self, work: Callable[[Cursor], Coroutine[Any, Any, R]]) -> R:
         core = self._now()

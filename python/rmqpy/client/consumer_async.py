@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from types import TracebackType
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
-from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor, Place, PullConsumerBase
-from rmqpy.client.group.offsets import StartFrom
+from rmqpy.client.consumer_base import PullConsumerBase
+from rmqpy.client.cursor import Place
 from rmqpy.client.group.rebalance import Rebalance
-from rmqpy.config.client import Address, ClientConfig, seconds
+from rmqpy.config.client import seconds
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import LoopCaller
 
@@ -36,18 +35,7 @@ class AsyncPullConsumer(PullConsumerBase):
     For one task; a second one gets `RuntimeError`.
     """
 
-    def __init__(
-        self,
-        group: str,
-        namesrv: Address | ClientConfig | None = None,
-        *,
-        auto_commit: bool | float = AUTO_COMMIT_S,
-        start_from: StartFrom = "latest",
-        max_batch: int = MAX_BATCH,
-    ) -> None:
-        """As `PullConsumer`."""
-        super().__init__(group, namesrv, auto_commit, start_from, max_batch)
-        self._caller: LoopCaller | None = None
+    def _begin(self) -> None:
         self._is_busy = False
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -62,7 +50,6 @@ class AsyncPullConsumer(PullConsumerBase):
         on_rebalance: Callable[[Rebalance], Awaitable[object] | object] | None = None,
     ) -> None:
         """As `PullConsumer.subscribe`; `on_rebalance` may be a coroutine function."""
-        core = self._now()
 
         async def notify(change: Rebalance) -> None:
             assert on_rebalance is not None
@@ -74,12 +61,12 @@ class AsyncPullConsumer(PullConsumerBase):
             finally:
                 self._is_busy = True
 
-        subscriber = self._join(core, topic, notify if on_rebalance else None)
+        subscriber = self._join(topic, notify if on_rebalance else None)
         await asyncio.to_thread(subscriber.put, topic, tags)
 
     async def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
         """As `PullConsumer.assign`."""
-        self._check_free()
+        self._check_unsubscribed()
         await self._run(self._now().assign(queues, tags))
 
     async def poll(
@@ -102,10 +89,6 @@ class AsyncPullConsumer(PullConsumerBase):
         """As `PullConsumer.seek`."""
         await self._run(self._now().seek(queue, offset))
 
-    def position(self, queue: MessageQueue) -> int:
-        """As `PullConsumer.position`."""
-        return self._now().position(queue)
-
     async def committed(self, queue: MessageQueue) -> int | None:
         """As `PullConsumer.committed`."""
         return await self._run(self._now().committed(queue))
@@ -122,28 +105,15 @@ class AsyncPullConsumer(PullConsumerBase):
         """As `PullConsumer.commit`."""
         await self._run(self._now().commit(offsets))
 
-    def assignment(self) -> frozenset[MessageQueue]:
-        """As `PullConsumer.assignment`."""
-        return self._now().assignment()
-
-    def pause(self, *queues: MessageQueue) -> None:
-        """As `PullConsumer.pause`."""
-        self._now().pause(queues, True)
-
-    def resume(self, *queues: MessageQueue) -> None:
-        """As `PullConsumer.resume`."""
-        self._now().pause(queues, False)
-
     async def close(self) -> None:
         """As `PullConsumer.close`."""
-        if not self.is_closed and self._pid == os.getpid():
+        if not self.is_closed and not self._is_forked:
             core = self._now()
             self.is_closed = True
             try:
                 await core.close()
             finally:
-                if self._caller is not None:
-                    self._caller.close()
+                self._caller.close()
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Messages as they come, until `close`."""
@@ -155,17 +125,13 @@ class AsyncPullConsumer(PullConsumerBase):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _now(self) -> Cursor:
-        self._check_open()
-        if self._core is not None:
-            return self._core
-        self._caller = LoopCaller(self._cluster.client)
-        return self._begin(self._caller)
+    @cached_property
+    def _caller(self) -> LoopCaller:
+        # In the loop that uses the consumer first.
+        return LoopCaller(self._cluster.client)
 
     async def _run(self, work: Coroutine[Any, Any, R]) -> R:
         if self._is_busy:

@@ -7,9 +7,7 @@ Invariant: a commit never passes what the caller has received.
 from __future__ import annotations
 
 import logging
-import os
 import time
-import warnings
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, Literal
@@ -18,10 +16,8 @@ from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns, ReceivedMessage
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.fetcher import Fetcher
-from rmqpy.client.group.follower import LOOK_S, Follower, Notify
-from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom
-from rmqpy.client.group.subscriber import Subscriber
-from rmqpy.config.client import Address, ClientConfig
+from rmqpy.client.group.follower import LOOK_S, Follower
+from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom, commitment
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
@@ -49,6 +45,7 @@ class Cursor:
     ) -> None:
         self._cluster = cluster
         self._caller = caller
+        self._group = group
         self._start_from = start_from
         self._max_batch = max_batch
         self._commit_every = AUTO_COMMIT_S if auto_commit is True else float(auto_commit)
@@ -58,28 +55,24 @@ class Cursor:
         self._places = Places(cluster, caller)
         self._stored = BrokerOffsets(self._places, group)
         self._fetcher = Fetcher(caller, cluster.routes, group)
-        #: Where the queues come from a group, not from the user.
+        #: Present where the queues come from a group, not from the user.
         self._follower: Follower | None = None
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         return list((await self._cluster.routes.subscribe(topic, self._caller)).readable)
 
     async def assign(self, queues: Iterable[MessageQueue], tags: str) -> None:
-        known = self._fetcher.positions()
-        positions = {
-            queue: known[queue] if queue in known else await self._first_position(queue) for queue in queues
-        }
-        self._fetcher.assign(positions, {queue.topic: tags for queue in positions})
+        chosen = list(queues)
+        await self.share(chosen, {queue.topic: tags for queue in chosen})
 
     def follow(self, follower: Follower) -> None:
         """Read what the group leaves to this member from now on."""
         self._follower = follower
 
-    async def share(self, queues: frozenset[MessageQueue], tags: Mapping[str, str]) -> None:
+    async def share(self, queues: Iterable[MessageQueue], tags: Mapping[str, str]) -> None:
         known = self._fetcher.positions()
         positions = {
-            queue: known[queue] if queue in known else await self._first_position(queue)
-            for queue in sorted(queues)
+            queue: known[queue] if queue in known else await self._first_position(queue) for queue in queues
         }
         self._fetcher.assign(positions, tags)
 
@@ -209,69 +202,10 @@ class Cursor:
             route = self._cluster.routes.cached(queue.topic, self._caller)
             if route is None:
                 continue
-            ask = self._stored.commitment(queue, offset)
+            ask = commitment(self._group, queue, offset)
             sent = declare.encode(ask)
             address = route.reader(queue.broker)
             timeout_ms = round(self._cluster.config.request_timeout * 1000)
             call = self._cluster.client.call(address, ask.code, sent.ext, sent.body, timeout_ms=timeout_ms)
             self._commits.append((queue, ask, address, call))
             self._committed[queue] = offset
-
-
-class PullConsumerBase:
-    """Life and death of both consumers."""
-
-    _core: Cursor | None
-    _follower: Follower | None = None
-
-    def __init__(
-        self,
-        group: str,
-        namesrv: Address | ClientConfig | None,
-        auto_commit: bool | float,
-        start_from: StartFrom,
-        max_batch: int,
-    ) -> None:
-        self.is_closed = True
-        self.group = group
-        self.config = ClientConfig.of(namesrv)
-        self._settings = (auto_commit, start_from, max_batch)
-        self._pid = os.getpid()
-        self._cluster = ClusterConnection.hold(self.config)
-        self._core = None
-        self.is_closed = False
-
-    def _begin(self, caller: Caller) -> Cursor:
-        auto_commit, start_from, max_batch = self._settings
-        self._core = Cursor(self._cluster, caller, self.group, auto_commit, start_from, max_batch)
-        return self._core
-
-    def _join(self, core: Cursor, topic: str, notify: Notify | None) -> Subscriber:
-        if self._follower is None:
-            if core.assignment():
-                raise RuntimeError("a consumer that was assigned queues does not share those of a group")
-            auto_commit, start_from, _ = self._settings
-            subscriber = Subscriber(self.config, self.group, start_from, core.positions)
-            self._follower = Follower(subscriber, core, is_committing=bool(auto_commit))
-            core.follow(self._follower)
-        self._follower.listen(topic, notify)
-        return self._follower.subscriber
-
-    def _check_free(self) -> None:
-        if self._follower is not None:
-            raise RuntimeError("a consumer that shares the queues of a group is not assigned others")
-
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise errors.ClosedError("the consumer is closed")
-        if self._pid != os.getpid():
-            raise errors.ForkedError("this consumer was made before fork()")
-
-    def __repr__(self) -> str:
-        state = "closed" if self.is_closed else "open"
-        return f"<{type(self).__name__} {self.group} at {';'.join(self.config.namesrv)}: {state}>"
-
-    def __del__(self) -> None:
-        if not self.is_closed and self._pid == os.getpid():
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-            self._cluster.release()

@@ -146,6 +146,7 @@ class AsyncProducer(ProducerBase):
 
     async def _submit(self, start: Callable[..., Awaitable[SendFuture]]) -> asyncio.Future[Any]:
         """The future of a send that `start` starts, with `announce` and `token`."""
+        self._check_open()
         loop = self._caller.loop
         self._token += 1
         token = self._token

@@ -8,8 +8,6 @@ a `Caller`.
 # ruff: noqa: ASYNC109 - a timeout bounds the send, not the wait
 from __future__ import annotations
 
-import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -21,6 +19,7 @@ from rmqpy import errors
 from rmqpy._native import Completions, NotSent, Sender, SendFuture
 from rmqpy.client import retry
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.lifetime import Lifetime
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
 from rmqpy.client.selectors import QueueSelector
 from rmqpy.config.client import Address, ClientConfig, seconds
@@ -30,9 +29,9 @@ from rmqpy.remoting.client import Caller
 T = TypeVar("T")
 
 DEFAULT_GROUP: Final = "rmqpy"
-#: What one-way sends get to leave in, when the last client closes.
+#: Time for one-way sends to leave in, when the last client closes.
 CLOSE_GRACE_S: Final = 0.2
-#: What a message takes in a batch beside body and properties: its frame, and the id it gets.
+#: Bytes of a message in a batch beside body and properties: its frame, and the id it gets.
 _MEMBER_BYTES: Final = 22 + 32
 #: A route that is being looked up again is used meanwhile, and asked for so often.
 _ROUTE_REUSE_S: Final = 0.01
@@ -42,8 +41,10 @@ Chosen = tuple[str, str, int, bool]
 Announce = Literal["never", "failures", "always"]
 
 
-class ProducerBase(ABC):
+class ProducerBase(Lifetime, ABC):
     """Settings, sending and retries of both producers."""
+
+    _NOUN = "producer"
 
     #: A send without room waits for some in the native half, blocking its thread.
     _IS_BLOCKING: ClassVar[bool]
@@ -67,13 +68,11 @@ class ProducerBase(ABC):
         """`retry_not_stored`: try another broker also when the message is stored, but not flushed or copied as the
         broker promises. `max_in_flight` and `max_buffered_bytes` bound what `submit` has under way; `when_full`
         says what it does then. `selector` is round robin unless given; a sharding key goes before it."""
-        self.is_closed = True
-        self.config = ClientConfig.of(namesrv)
+        super().__init__(namesrv)
         self._retries = retries
         self._is_waiting_when_full = when_full == "wait"
         self._selector = selector
         self._compress_above = compress_above
-        self._pid = os.getpid()
         self._cluster = ClusterConnection.hold(self.config)
         self._completions = Completions()
         try:
@@ -98,25 +97,9 @@ class ProducerBase(ABC):
         self.is_closed = False
         self._begin()
 
-    def __repr__(self) -> str:
-        state = "closed" if self.is_closed else "open"
-        return f"<{type(self).__name__} to {';'.join(self.config.namesrv)}: {state}>"
-
-    def __del__(self) -> None:
-        if not getattr(self, "is_closed", True) and self._pid == os.getpid():
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
-            self._completions.close()
-            self._cluster.release()
-
-    @property
-    def _is_forked(self) -> bool:
-        return self._pid != os.getpid()
-
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise errors.ClosedError("the producer is closed")
-        if self._is_forked:
-            raise errors.ForkedError("this producer was made before fork()")
+    def _release(self) -> None:
+        self._completions.close()
+        self._cluster.release()
 
     @abstractmethod
     def _begin(self) -> None:

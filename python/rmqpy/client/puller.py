@@ -32,7 +32,7 @@ class PullPlan(NamedTuple):
     group: str
     messages_max: int = pulls.MESSAGES_MAX
     bytes_max: int = pulls.BYTES_MAX
-    #: How long a broker may hold a pull that finds nothing, and how much longer its reply may take.
+    #: The time a broker may hold a pull that finds nothing, and the time its reply may take beyond that.
     suspend_s: float = pulls.SUSPEND_S
     reply_s: float = pulls.REPLY_S
     #: After a failure, and after the refusal of a busy broker.
@@ -41,8 +41,8 @@ class PullPlan(NamedTuple):
     #: Failures of one queue in a row after which it is given up, as it is at once after an error that is not
     #: retriable. `None`: it is tried until its consumer stops, unless a user has to mend what is wrong.
     failures_max: int | None = None
-    #: Pauses grow with the number of failures.
-    is_patient: bool = False
+    #: Pauses grow with the number of failures in a row.
+    is_growing: bool = False
 
 
 class QueuePull:
@@ -105,7 +105,7 @@ class Puller(Generic[PullT]):
     ) -> None:
         """With `columns`, replies are decoded into them where they are received: see `Call.rows`. `doubt`: called when
         a broker does not answer."""
-        self.plan = plan
+        self._plan = plan
         #: The first error that gave a queue up, until `check` raises it.
         self._failure: errors.RocketMQError | None = None
         self._caller = caller
@@ -128,7 +128,7 @@ class Puller(Generic[PullT]):
                     self._failed(pull, error)
 
     def start(self, queues: Iterable[PullT], *, under_way_max: int | None = None) -> None:
-        """Start a pull for every queue that is due, has a known route and does not pause. Never suspends."""
+        """Start a pull for every queue that is due and has a known route. Never suspends."""
         for pull in queues:
             if under_way_max is not None and len(self._under_way) >= under_way_max:
                 return
@@ -141,11 +141,11 @@ class Puller(Generic[PullT]):
             else:
                 self._start(pull)
 
-    async def wait(self, queues: Iterable[PullT], timeout_s: float) -> bool:
-        """Until a pull has completed: True then. Else until the first pause is over, or for so long."""
+    async def wait(self, queues: Iterable[PullT], timeout_s: float) -> None:
+        """Until a pull has completed or the first pause is over, but no longer than that."""
         now = time.monotonic()
         pauses = (pull.not_before - now for pull in queues if pull.not_before > now and pull.has_room())
-        return await self._inbox.wait(max(0.001, min(timeout_s, min(pauses, default=timeout_s))))
+        await self._inbox.wait(max(0.001, min(timeout_s, min(pauses, default=timeout_s))))
 
     def completed(self) -> Iterator[tuple[PullT, pulls.Pulled]]:
         """Replies of queues that are still where they were pulled. Failed pulls are tried again after a pause, or are
@@ -182,13 +182,13 @@ class Puller(Generic[PullT]):
         try:
             route = await self._routes.subscribe(pull.queue.topic, self._caller)
             pull.address = route.reader(pull.queue.broker, pull.suggested)
-            timeout = self.plan.suspend_s + self.plan.reply_s
+            timeout = self._plan.suspend_s + self._plan.reply_s
             call = await self._caller.call(pull.address, pulls.PULL, self._request(pull), timeout=timeout)
             return self._read(pull, call)
         except errors.RocketMQError as error:
             if not self._is_tolerated(pull, error):
                 raise
-        await self._caller.sleep(pull.not_before - time.monotonic())
+        await self._caller.sleep(max(0.0, pull.not_before - time.monotonic()))
         return None
 
     # ---- failures ----------------------------------------------------------------------------------------
@@ -196,8 +196,8 @@ class Puller(Generic[PullT]):
     def pause(self, pull: PullT, *, is_busy: bool = False) -> None:
         """Count a failure of a queue, and leave it alone for a while."""
         pull.failures += 1
-        seconds = self.plan.busy_pause_s if is_busy else self.plan.pause_s
-        pull.not_before = time.monotonic() + seconds * (pull.failures if self.plan.is_patient else 1)
+        seconds = self._plan.busy_pause_s if is_busy else self._plan.pause_s
+        pull.not_before = time.monotonic() + seconds * (pull.failures if self._plan.is_growing else 1)
 
     def _failed(self, pull: PullT, error: errors.RocketMQError) -> None:
         if not self._is_tolerated(pull, error):
@@ -218,8 +218,8 @@ class Puller(Generic[PullT]):
         return True
 
     def _is_final(self, pull: PullT, error: errors.RocketMQError) -> bool:
-        if self.plan.failures_max is not None:
-            return not error.retriable or pull.failures >= self.plan.failures_max
+        if self._plan.failures_max is not None:
+            return not error.retriable or pull.failures >= self._plan.failures_max
         return error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED or isinstance(
             error, errors.AuthError | errors.GroupNotFound | errors.ClosedError | errors.DecodeError
         )
@@ -231,24 +231,19 @@ class Puller(Generic[PullT]):
 
     def _start(self, pull: PullT) -> None:
         self._token += 1
-        pull.token = self._token
-        self._under_way[self._token] = pull
-        timeout_ms = round((self.plan.suspend_s + self.plan.reply_s) * 1000)
-        completions = self._inbox.completions
+        pull.token = token = self._token
+        self._under_way[token] = pull
+        client, ext, completions = self._caller.client, self._request(pull), self._inbox.completions
+        timeout_ms = round((self._plan.suspend_s + self._plan.reply_s) * 1000)
         if self._columns is None:
-            self._caller.client.call(
-                pull.address,
-                pulls.PULL,
-                self._request(pull),
-                timeout_ms=timeout_ms,
-                completions=completions,
-                token=self._token,
+            client.call(
+                pull.address, pulls.PULL, ext, timeout_ms=timeout_ms, completions=completions, token=token
             )
             return
         assert pull.end is not None, "columns are of ranges"
-        self._caller.client.pull(
+        client.pull(
             pull.address,
-            self._request(pull),
+            ext,
             self._columns,
             pull.queue,
             tags=pull.tags,
@@ -256,19 +251,19 @@ class Puller(Generic[PullT]):
             end=pull.end,
             timeout_ms=timeout_ms,
             completions=completions,
-            token=self._token,
+            token=token,
         )
 
     def _request(self, pull: PullT) -> dict[str, str]:
-        count = self.plan.messages_max
+        count = self._plan.messages_max
         return pulls.request(
-            self.plan.group,
+            self._plan.group,
             pull.queue,
             pull.offset,
             tags=pull.tags,
             messages_max=count if pull.end is None else min(count, pull.end - pull.offset),
-            bytes_max=self.plan.bytes_max,
-            suspend_s=self.plan.suspend_s,
+            bytes_max=self._plan.bytes_max,
+            suspend_s=self._plan.suspend_s,
         )
 
     def _read(self, pull: PullT, call: Call) -> pulls.Pulled:

@@ -13,8 +13,7 @@ import logging
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from types import TracebackType
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns
@@ -29,20 +28,11 @@ log = logging.getLogger(__name__)
 
 #: The group such reads are made under. Nothing is committed to it.
 READER_GROUP: Final = "rmqpy-reader"
-#: Spark's sweet spot: large enough to be cheap per row, small enough to stay in its socket.
-BATCH_ROWS: Final = 10_000
-BATCH_BYTES: Final = 8 << 20
-#: What one pull asks for: each costs the interpreter some 90 µs whatever it brings, and a row costs more in replies of
-#: 4 MiB than in those of 2 MiB.
-PULL_MESSAGES: Final = 4096
+#: A row costs more in replies of 4 MiB than in those of 2 MiB.
 PULL_BYTES: Final = 2 << 20
 #: Ranges pulled side by side.
 UNDER_WAY_MAX: Final = 4
-PULL_TIMEOUT_S: Final = 10.0
 RETRY_PAUSE_S: Final = 0.2
-
-#: What becomes of a body that was asked for as text and is none.
-BadText = Literal["fail", "null", "replace"]
 
 
 class QueueRange(NamedTuple):
@@ -53,22 +43,48 @@ class QueueRange(NamedTuple):
     end: int
 
 
+class RangeOptions(TypedDict, total=False):
+    """Options of a range read."""
+
+    #: Names, or names with Spark types where the usual one is not wanted (`{"body": "string"}`): see `column_types`.
+    columns: Sequence[str] | Mapping[str, str] | None
+    #: Only messages with one of these tags, `"paid || refunded"`.
+    tags: str
+    group: str
+    #: A batch has up to so many, give or take a pull of each range read beside it.
+    batch_rows: int
+    batch_bytes: int
+    fail_on_data_loss: bool
+    #: A body asked for as string that is not UTF-8 fails the read, becomes null, or has what cannot be read replaced.
+    bad_text: Literal["fail", "null", "replace"]
+    #: A pull asks for so many messages, waits so many seconds for its answer, and is tried so many times more.
+    pull_messages: int
+    pull_timeout: float
+    retries: int
+
+
+_DEFAULTS: Final[RangeOptions] = {
+    "columns": None,
+    "tags": "*",
+    "group": READER_GROUP,
+    # Spark's sweet spot: large enough to be cheap per row, small enough to stay in its socket.
+    "batch_rows": 10_000,
+    "batch_bytes": 8 << 20,
+    "fail_on_data_loss": True,
+    "bad_text": "fail",
+    # Each pull costs the interpreter some 90 µs whatever it brings.
+    "pull_messages": 4096,
+    "pull_timeout": 10.0,
+    "retries": 3,
+}
+
+
 def read_range(
     queue: MessageQueue,
     begin: int,
     end: int,
     namesrv: Address | ClientConfig | None = None,
-    *,
-    columns: Sequence[str] | Mapping[str, str] | None = None,
-    tags: str = "*",
-    group: str = READER_GROUP,
-    batch_rows: int = BATCH_ROWS,
-    batch_bytes: int = BATCH_BYTES,
-    fail_on_data_loss: bool = True,
-    bad_text: BadText = "fail",
-    pull_messages: int = PULL_MESSAGES,
-    pull_timeout: float = PULL_TIMEOUT_S,
-    retries: int = 3,
+    **options: Unpack[RangeOptions],
 ) -> "RangeReader":
     """The messages of one queue with offsets in [begin, end), as Arrow batches.
 
@@ -80,55 +96,21 @@ def read_range(
 
     See `read_ranges` for the rest.
     """
-    return read_ranges(
-        [QueueRange(queue, begin, end)],
-        namesrv,
-        columns=columns,
-        tags=tags,
-        group=group,
-        batch_rows=batch_rows,
-        batch_bytes=batch_bytes,
-        fail_on_data_loss=fail_on_data_loss,
-        bad_text=bad_text,
-        pull_messages=pull_messages,
-        pull_timeout=pull_timeout,
-        retries=retries,
-    )
+    return read_ranges([QueueRange(queue, begin, end)], namesrv, **options)
 
 
 def read_ranges(
     ranges: Iterable[QueueRange],
     namesrv: Address | ClientConfig | None = None,
-    *,
-    columns: Sequence[str] | Mapping[str, str] | None = None,
-    tags: str = "*",
-    group: str = READER_GROUP,
-    batch_rows: int = BATCH_ROWS,
-    batch_bytes: int = BATCH_BYTES,
-    fail_on_data_loss: bool = True,
-    bad_text: BadText = "fail",
-    pull_messages: int = PULL_MESSAGES,
-    pull_timeout: float = PULL_TIMEOUT_S,
-    retries: int = 3,
+    **options: Unpack[RangeOptions],
 ) -> "RangeReader":
-    """The messages of several ranges as Arrow batches. Messages of one range come in order.
-
-    `columns`: names, or names with Spark types where the usual one is not wanted (`{"body": "string"}`); see
-    `column_types`. A batch has up to `batch_rows` and `batch_bytes`, give or take a pull of each range read beside it.
-    `tags`: only messages with one of these tags, `"paid || refunded"`. `bad_text`: a body asked for as string that
-    is not UTF-8 fails the read, becomes null, or has what cannot be read replaced. A pull asks for `pull_messages`,
-    waits `pull_timeout` seconds for its answer and is tried `retries` times more before it fails.
+    """The messages of several ranges as Arrow batches, with the options of `RangeOptions`. Messages of one range come
+    in order.
 
     Iterating raises `DataLoss` when the broker does not hold the whole range, unless `fail_on_data_loss` is False:
     then a warning is logged and the rest is read. A body that cannot be decoded raises `DecodeError` with its place.
     """
-    asked = columns.items() if isinstance(columns, Mapping) else ((name, None) for name in columns or ())
-    return RangeReader(
-        list(ranges),
-        ClientConfig.of(namesrv),
-        Columns(None if columns is None else list(asked), bad_text=bad_text),
-        _Plan(tags, group, batch_rows, batch_bytes, fail_on_data_loss, pull_messages, pull_timeout, retries),
-    )
+    return RangeReader(list(ranges), ClientConfig.of(namesrv), options)
 
 
 def column_types() -> dict[str, list[str]]:
@@ -149,17 +131,6 @@ def default_columns() -> list[str]:
     return [name for name, _, is_default in Columns.known() if is_default]
 
 
-class _Plan(NamedTuple):
-    tags: str
-    group: str
-    batch_rows: int
-    batch_bytes: int
-    fails_on_loss: bool
-    pull_messages: int
-    pull_timeout_s: float
-    retries: int
-
-
 class RangeReader:
     """An iterator of `ArrowBatch`, and an Arrow stream: `pyarrow.table(reader)`, `polars.DataFrame(reader)`.
 
@@ -167,36 +138,40 @@ class RangeReader:
     stream raises an exception of its own with our text; iterating raises ours.
     """
 
-    def __init__(
-        self, ranges: Sequence[QueueRange], config: ClientConfig, columns: Columns, plan: _Plan
-    ) -> None:
+    def __init__(self, ranges: Sequence[QueueRange], config: ClientConfig, options: RangeOptions) -> None:
         for queue, begin, end in ranges:
             if not 0 <= begin <= end:
                 raise ValueError(
                     f"a range goes from an offset to a later one, not from {begin} to {end} ({queue})"
                 )
-        self._plan = plan
-        self._columns = columns
+        if unknown := options.keys() - _DEFAULTS.keys():
+            raise TypeError(f"a range read has no option {', '.join(sorted(unknown))}")
+        self._options: RangeOptions = {**_DEFAULTS, **options}
+        columns = self._options["columns"]
+        asked = columns.items() if isinstance(columns, Mapping) else ((name, None) for name in columns or ())
+        self._columns = Columns(None if columns is None else list(asked), bad_text=self._options["bad_text"])
         self._cluster = _connection(config)
         self._puller: Puller[QueuePull] = Puller(
             BlockingCaller(self._cluster.client),
             self._cluster.routes,
             PullPlan(
-                plan.group,
-                messages_max=plan.pull_messages,
+                self._options["group"],
+                messages_max=self._options["pull_messages"],
                 bytes_max=PULL_BYTES,
                 suspend_s=0.0,
-                reply_s=plan.pull_timeout_s,
+                reply_s=self._options["pull_timeout"],
                 pause_s=RETRY_PAUSE_S,
                 busy_pause_s=RETRY_PAUSE_S,
-                failures_max=plan.retries + 1,
-                is_patient=True,
+                failures_max=self._options["retries"] + 1,
+                is_growing=True,
             ),
-            columns=columns,
+            columns=self._columns,
         )
         #: In order: the first ones are pulled first.
         self._unfinished = [
-            QueuePull(queue, begin, plan.tags, end=end) for queue, begin, end in ranges if begin < end
+            QueuePull(queue, begin, self._options["tags"], end=end)
+            for queue, begin, end in ranges
+            if begin < end
         ]
         self._batches = self._read()
 
@@ -220,24 +195,24 @@ class RangeReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read(self) -> Generator[ArrowBatch, None, None]:
-        columns, plan = self._columns, self._plan
+        columns, options = self._columns, self._options
         try:
             while self._unfinished:
                 self._start()
-                run(self._puller.wait(self._unfinished, plan.pull_timeout_s))
+                run(self._puller.wait(self._unfinished, options["pull_timeout"]))
                 for pull, pulled in self._puller.completed():
                     brought = pulled.call.rows(pull.queue)
                     self._go_on(pull, pulled)
                     # Full is what has no room for another reply like this one.
                     rows, size = columns.num_rows, columns.nbytes
+                    rows_after = rows + brought
                     is_full = (
-                        rows + brought > plan.batch_rows or size * (rows + brought) > plan.batch_bytes * rows
+                        rows_after > options["batch_rows"]
+                        or size * rows_after > options["batch_bytes"] * rows
                     )
                     batch = columns.take() if is_full else None
                     # Before the caller works, so that the broker does, too.
@@ -264,7 +239,7 @@ class RangeReader:
             self._lost(pull, pulled)
             pull.offset = max(pull.offset, pulled.next_offset)
             is_over = not has_moved_on
-        elif pull.failures < self._plan.retries:
+        elif pull.failures < self._options["retries"]:
             # What was just stored may need a moment to become visible here.
             self._puller.pause(pull)
         else:
@@ -279,7 +254,7 @@ class RangeReader:
             f"queue {queue_id} of {topic} on {broker}: asked for {pull.offset} to {pull.end}, "
             f"the broker holds {pulled.begin} to {pulled.end}"
         )
-        if self._plan.fails_on_loss:
+        if self._options["fail_on_data_loss"]:
             raise errors.DataLoss(loss, broker=broker, topic=topic)
         log.warning("%s; reading what is left", loss)
 

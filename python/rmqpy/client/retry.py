@@ -33,7 +33,7 @@ ELSEWHERE: Final = frozenset(
 TRANSPORT: Final = frozenset({"connect", "overloaded", "lost", "timeout"})
 
 
-#: What a busy broker is left alone for before it is asked again; doubles with each attempt.
+#: Pause before a busy broker is asked again, for sends and pulls alike; sends double it with each attempt.
 BUSY_PAUSE_S: Final = 0.05
 
 

@@ -16,7 +16,7 @@ from rmqpy.errors import ConfigError
 NAMESRV_PORT = 9876
 DEFAULT_NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
 
-#: Where the name servers are: `"a:9876;b:9876"`, a list of such, or `"rmq://a:9876,b:9876"`.
+#: Addresses of the name servers: `"a:9876;b:9876"`, a list of such, or `"rmq://a:9876,b:9876"`.
 Address = str | Sequence[str]
 
 

@@ -22,7 +22,7 @@ class Profile(NamedTuple):
     """Settings of a profile; None where it has none."""
 
     namesrv: str | None = None
-    #: How long one answer may take, in seconds.
+    #: Time that one answer may take, in seconds.
     timeout: float | None = None
 
 

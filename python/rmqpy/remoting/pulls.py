@@ -17,7 +17,7 @@ from rmqpy.remoting.client import check_transport
 #: Asked for at a time. Apache's broker gives 32 messages or 256 KiB at most; ours honours more.
 MESSAGES_MAX: Final = 1024
 BYTES_MAX: Final = 4 << 20
-#: How long a broker may hold a pull that finds nothing, and how much longer its reply may take.
+#: The time a broker may hold a pull that finds nothing, and the time its reply may take beyond that.
 SUSPEND_S: Final = 15.0
 REPLY_S: Final = 15.0
 

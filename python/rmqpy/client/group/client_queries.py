@@ -30,7 +30,7 @@ from rmqpy.protocol.requests.introspection import (
 from rmqpy.protocol.requests.queues import named
 from rmqpy.remoting.server import Refused, handles
 
-#: Where a stored record has the id of its queue.
+#: The id of its queue in a stored record.
 _QUEUE_ID = slice(12, 16)
 
 

@@ -8,7 +8,7 @@ consumer.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, Protocol
 
 from rmqpy.client.group.rebalance import Rebalance
@@ -28,7 +28,7 @@ class Reading(Protocol):
 
     def assignment(self) -> frozenset[MessageQueue]: ...
 
-    async def share(self, queues: frozenset[MessageQueue], tags: Mapping[str, str]) -> None: ...
+    async def share(self, queues: Iterable[MessageQueue], tags: Mapping[str, str]) -> None: ...
 
     async def commit_these(self, queues: frozenset[MessageQueue]) -> None: ...
 
@@ -79,7 +79,7 @@ class Follower:
                 if not view.is_alone:
                     # The one before us commits when it hears of the change, as we do.
                     await self._reading.sleep(max(0.0, since + GRACE_S - time.monotonic()))
-                await self._reading.share(owned | taken, tags)
+                await self._reading.share(sorted(owned | taken), tags)
             if change.revoked and self._is_committing:
                 await self._reading.commit_these(change.revoked)
             for topic, notify in self._notify.items():
@@ -88,4 +88,4 @@ class Follower:
                     await notify(concerned)
         finally:
             self._changing = None
-            await self._reading.share((owned | taken) - given, tags)
+            await self._reading.share(sorted((owned | taken) - given), tags)

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
@@ -38,37 +39,33 @@ log = logging.getLogger(__name__)
 ASKED_MAX = 3
 
 
-class Membership:
-    """A member of `group`."""
+class Member(NamedTuple):
+    """A member as it describes itself to brokers."""
 
-    def __init__(
-        self,
-        cluster: ClusterConnection,
-        caller: Caller,
-        group: str,
-        client_id: str,
-        subscriptions: Subscriptions,
-        *,
-        consume_type: ConsumeType,
-        model: MessageModel,
-        begins: ConsumeFromWhere,
-    ) -> None:
-        self.group = group
-        self.client_id = client_id
+    group: str
+    client_id: str
+    subscriptions: Subscriptions
+    consume_type: ConsumeType
+    model: MessageModel
+    begins: ConsumeFromWhere
+
+
+class Membership:
+    """A member of its group."""
+
+    def __init__(self, cluster: ClusterConnection, caller: Caller, member: Member) -> None:
+        self.member = member
+        self.group = member.group
         self._cluster = cluster
         self._caller = caller
-        self._subscriptions = subscriptions
-        self._consume_type = consume_type
-        self._model = model
-        self._begins = begins
         #: Brokers that have been told, and must hear the goodbye.
         self._told: set[str] = set()
 
     async def routes(self) -> dict[str, Route]:
         """Routes of the subscribed topics that exist. Raises `NameServerUnreachable` when one is not known and
-        nobody can be asked."""
+        none can be had."""
         found = {}
-        for topic in self._subscriptions.table:
+        for topic in self.member.subscriptions.table:
             try:
                 found[topic] = await self._cluster.routes.subscribe(topic, self._caller)
             except errors.TopicNotFound:
@@ -80,7 +77,7 @@ class Membership:
 
         Raises what a broker refuses the group with for good.
         """
-        data = HeartbeatData(client_id=self.client_id, consumer_data_set=[self._data()])
+        data = HeartbeatData(client_id=self.member.client_id, consumer_data_set=[self._data()])
         addresses = _addresses(await self.routes())
         outcomes = await asyncio.gather(
             *(self._ask(address, HeartBeat(body=data)) for address in addresses), return_exceptions=True
@@ -99,7 +96,7 @@ class Membership:
 
     async def leave(self) -> None:
         """Say goodbye, so that the others take over at once. Nothing is raised: brokers notice without it, later."""
-        ask = UnregisterClient(client_id=self.client_id, consumer_group=self.group)
+        ask = UnregisterClient(client_id=self.member.client_id, consumer_group=self.group)
         await asyncio.gather(*(self._ask(address, ask) for address in self._told), return_exceptions=True)
         self._told.clear()
 
@@ -135,10 +132,10 @@ class Membership:
     def _data(self) -> ConsumerData:
         return ConsumerData(
             group_name=self.group,
-            consume_type=self._consume_type,
-            message_model=self._model,
-            consume_from_where=self._begins,
-            subscription_data_set=[one.data() for one in self._subscriptions.table.values()],
+            consume_type=self.member.consume_type,
+            message_model=self.member.model,
+            consume_from_where=self.member.begins,
+            subscription_data_set=[one.data() for one in self.member.subscriptions.table.values()],
         )
 
     async def _ask(self, address: str, ask: HeartBeat | UnregisterClient) -> None:

@@ -18,17 +18,11 @@ from typing import Final
 from rmqpy import errors
 from rmqpy.client.allocation import Allocate
 from rmqpy.client.cluster import ClusterConnection
-from rmqpy.client.group.membership import Membership
+from rmqpy.client.group.membership import Member, Membership
 from rmqpy.client.group.rebalance import Shares, View
-from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue
-from rmqpy.protocol.requests.clients import (
-    ConsumeFromWhere,
-    ConsumeType,
-    MessageModel,
-    NotifyConsumerIdsChanged,
-)
+from rmqpy.protocol.requests.clients import NotifyConsumerIdsChanged
 from rmqpy.protocol.requests.introspection import ResetConsumerClientOffset
 from rmqpy.remoting.client import LoopCaller
 from rmqpy.remoting.listener import Listener
@@ -53,14 +47,9 @@ class MembershipKeeper:
     def __init__(
         self,
         config: ClientConfig,
-        group: str,
-        client_id: str,
-        subscriptions: Subscriptions,
+        member: Member,
         allocate: Allocate,
         *,
-        consume_type: ConsumeType,
-        model: MessageModel,
-        begins: ConsumeFromWhere,
         apply: Apply,
         reset: Callable[[Mapping[MessageQueue, int]], None],
         fail: Callable[[BaseException], None],
@@ -68,23 +57,13 @@ class MembershipKeeper:
     ) -> None:
         """`reset`: a broker orders to read queues from elsewhere. `fail`: the member cannot go on. `queries` has the
         handlers of client queries."""
-        self.group = group
+        self.group = member.group
         self._loop = asyncio.get_running_loop()
         # A broker knows members apart by their connections: this one has its own.
         self.cluster = ClusterConnection(config)
         self.caller = LoopCaller(self.cluster.client)
-        self._membership = Membership(
-            self.cluster,
-            self.caller,
-            group,
-            client_id,
-            subscriptions,
-            consume_type=consume_type,
-            model=model,
-            begins=begins,
-        )
-        is_broadcast = model is MessageModel.BROADCASTING
-        self._shares = Shares(self._membership, subscriptions, allocate, is_broadcast=is_broadcast)
+        self._membership = Membership(self.cluster, self.caller, member)
+        self._shares = Shares(self._membership, allocate)
         self._apply = apply
         self._reset = reset
         self._fail = fail
@@ -134,7 +113,7 @@ class MembershipKeeper:
         self._due.set()
 
     def tolerate(self, error: Exception) -> None:
-        """What passes is logged and tried again; anything else ends the member."""
+        """Log an error that passes, and try again; any other one ends the member."""
         if isinstance(error, errors.RouteError) or (
             isinstance(error, errors.RocketMQError) and error.retriable
         ):

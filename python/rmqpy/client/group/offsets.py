@@ -68,16 +68,7 @@ class Places:
 
     async def find(self, queue: MessageQueue, place: StartFrom) -> int:
         """The offset of a place: after the last message, at the first, or at the first stored at that time."""
-        topic, number = queue.topic, queue.queue_id
-        ask: declare.Request[OffsetReply]
-        if place == "earliest":
-            ask = GetMinOffset(topic=topic, queue_id=number)
-        elif place == "latest":
-            ask = GetMaxOffset(topic=topic, queue_id=number)
-        else:
-            when = round(place.timestamp() * 1000)
-            ask = SearchOffsetByTimestamp(topic=topic, queue_id=number, timestamp=when)
-        return (await self.ask(queue, ask)).offset
+        return (await self.ask(queue, place_query(queue, place))).offset
 
     async def ask(self, queue: MessageQueue, ask: declare.Request[R]) -> R:
         """Ask the broker that has the queue. One that is not there may have moved: its route is looked up anew."""
@@ -98,14 +89,8 @@ class BrokerOffsets(Offsets):
         self._group = group
 
     async def load(self, queue: MessageQueue) -> int | None:
-        ask = QueryConsumerOffset(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            set_zero_if_not_found=False,
-        )
         try:
-            return (await self._places.ask(queue, ask)).offset
+            return (await self._places.ask(queue, progress_query(self._group, queue))).offset
         except errors.BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
@@ -117,13 +102,7 @@ class BrokerOffsets(Offsets):
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Write the progress in one queue. Raises when it could not be written."""
-        await self._places.ask(queue, self.commitment(queue, offset))
-
-    def commitment(self, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
-        """The request that writes it."""
-        return UpdateConsumerOffset(
-            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
-        )
+        await self._places.ask(queue, commitment(self._group, queue, offset))
 
     async def _is_saved(self, queue: MessageQueue, offset: int) -> bool:
         try:
@@ -152,6 +131,30 @@ class LocalOffsets(Offsets):
             log.warning("the progress could not be written to %s: %s", self._file, error)
             return set(offsets)
         return set()
+
+
+def place_query(queue: MessageQueue, place: StartFrom) -> declare.Request[OffsetReply]:
+    """The request for the offset of a place in a queue."""
+    topic, number = queue.topic, queue.queue_id
+    if place == "earliest":
+        return GetMinOffset(topic=topic, queue_id=number)
+    if place == "latest":
+        return GetMaxOffset(topic=topic, queue_id=number)
+    return SearchOffsetByTimestamp(topic=topic, queue_id=number, timestamp=round(place.timestamp() * 1000))
+
+
+def progress_query(group: str, queue: MessageQueue) -> QueryConsumerOffset:
+    """The request for a group's progress; refused with `QUERY_NOT_FOUND` where it has none."""
+    return QueryConsumerOffset(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+    )
+
+
+def commitment(group: str, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
+    """The request that writes a group's progress."""
+    return UpdateConsumerOffset(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+    )
 
 
 def begins(start_from: StartFrom) -> ConsumeFromWhere:

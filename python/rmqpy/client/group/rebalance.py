@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from rmqpy.client.allocation import Allocate
 from rmqpy.client.group.membership import Membership
-from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import names
+from rmqpy.protocol.requests.clients import MessageModel
 
 
 class Rebalance(NamedTuple):
@@ -54,13 +54,9 @@ class View(NamedTuple):
 class Shares:
     """Computes what one member should own."""
 
-    def __init__(
-        self, membership: Membership, subscriptions: Subscriptions, allocate: Allocate, *, is_broadcast: bool
-    ) -> None:
+    def __init__(self, membership: Membership, allocate: Allocate) -> None:
         self._membership = membership
-        self._subscriptions = subscriptions
         self._allocate = allocate
-        self._is_broadcast = is_broadcast
 
     async def view(self) -> View:
         """Ask for routes and members, and share. A broker that does not know this member hears of it first.
@@ -77,14 +73,14 @@ class Shares:
         return view
 
     async def _look(self) -> View:
-        topics = self._subscriptions.table
+        member = self._membership.member
         routes = await self._membership.routes()
         queues: list[MessageQueue] = []
-        unknown = topics.keys() - routes.keys()
-        me = self._membership.client_id
+        unknown = member.subscriptions.table.keys() - routes.keys()
+        me = member.client_id
         is_stranger, is_alone = False, True
         for topic, route in routes.items():
-            if self._is_broadcast:
+            if member.model is MessageModel.BROADCASTING:
                 queues += route.readable
                 continue
             members = await self._membership.members(route)

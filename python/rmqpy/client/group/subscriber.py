@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from rmqpy.client.allocation import averagely
 from rmqpy.client.group.client_queries import ClientQueryHandlers, member_properties
 from rmqpy.client.group.identity import client_id
+from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offsets import StartFrom, begins
 from rmqpy.client.group.rebalance import View
@@ -51,7 +52,7 @@ class Subscriber:
     ) -> None:
         """`positions`: where the consumer stands; asked from the subscriber's thread."""
         self.subscriptions = Subscriptions()
-        #: Why it cannot be a member any longer.
+        #: The error that ended the membership.
         self.failure: BaseException | None = None
         self._config = config
         self._group = group
@@ -124,15 +125,18 @@ class Subscriber:
     async def _live(self, started: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
-        self._keeper = MembershipKeeper(
-            self._config,
+        member = Member(
             self._group,
             client_id(self._config.namesrv, None),
             self.subscriptions,
+            ConsumeType.CONSUME_ACTIVELY,
+            MessageModel.CLUSTERING,
+            begins(self._start_from),
+        )
+        self._keeper = MembershipKeeper(
+            self._config,
+            member,
             averagely,
-            consume_type=ConsumeType.CONSUME_ACTIVELY,
-            model=MessageModel.CLUSTERING,
-            begins=begins(self._start_from),
             apply=self._apply,
             # A poll meets a reset by itself: the broker answers it with the new offset.
             reset=lambda moved: None,

@@ -25,8 +25,6 @@ Return = Callable[[ProcessQueue, Batch, int], None]
 
 #: The level of a message whose handler took too long, as Java's.
 LATE_LEVEL: Final = 3
-#: What was done is counted together, so often: counting costs as much as the rest of a message.
-COUNT_S: Final = 0.01
 
 
 class Concurrent:

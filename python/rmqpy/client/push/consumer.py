@@ -6,22 +6,22 @@ import asyncio
 import os
 import signal
 import threading
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Final, Self, TypeVar
 
-from rmqpy import errors
 from rmqpy.client.allocation import Allocate, strategy
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
+from rmqpy.client.lifetime import Lifetime
 from rmqpy.client.push.engine import Engine
 from rmqpy.client.push.handlers import ConsumerStats, Handler
-from rmqpy.client.push.options import Options
+from rmqpy.client.push.options import PushOptions
 from rmqpy.client.push.worker_pool import ThreadWorkerPool, WorkerPool
 from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import MessageQueue
@@ -29,12 +29,15 @@ from rmqpy.message import MessageQueue
 HandlerT = TypeVar("HandlerT", bound=Handler)
 R = TypeVar("R")
 
-#: How long `close` lets handlers at work finish.
+#: Time that `close` gives handlers at work.
 CLOSE_S: Final = 30.0
 
 
-class PushConsumerBase:
+class PushConsumerBase(Lifetime, ABC):
     """Settings, handlers and statistics of both push consumers."""
+
+    _NOUN = "consumer"
+    _is_started = False
 
     def __init__(
         self,
@@ -67,26 +70,15 @@ class PushConsumerBase:
         of an ordered queue after a failure. `instance`: name of this member; broadcast members of one machine
         need one each, for `offset_folder` keeps their progress by it.
         """
-        self._is_started = self._is_closed = False
-        for name, value in (
-            ("workers", workers),
-            ("batch_size", batch_size),
-            ("prefetch_messages", prefetch_messages),
-            ("prefetch_bytes", prefetch_bytes),
-        ):
-            if not value > 0:
-                raise errors.ConfigError(f"{name} must be at least 1, not {value!r}")
-        if max_attempts is not None and not max_attempts > 0:
-            raise errors.ConfigError(f"max_attempts must be at least 1, not {max_attempts!r}")
+        super().__init__(namesrv)
         self.group = group
-        self.config = ClientConfig.of(namesrv)
-        self._pid = os.getpid()
-        options = Options(
+        options = PushOptions(
             group=group,
             config=self.config,
             ordered=ordered,
             broadcast=broadcast,
             start_from=start_from,
+            workers=workers,
             batch_size=batch_size,
             max_attempts=max_attempts,
             consume_timeout=seconds(consume_timeout),
@@ -100,6 +92,7 @@ class PushConsumerBase:
         self._on_rebalance = on_rebalance
         self._pool = self._make_pool(workers)
         self._engine = Engine(options, self._pool, self._notify)
+        self.is_closed = False
 
     def on(
         self,
@@ -111,7 +104,7 @@ class PushConsumerBase:
         `"paid || refunded"`. Works while the consumer runs, too; the last call for a topic wins."""
 
         def put(handler: HandlerT) -> HandlerT:
-            self._check_usable()
+            self._check_open()
             self._engine.put(topic, tags, handler)
             if self._is_started:
                 self._resubscribe(topic)
@@ -123,7 +116,7 @@ class PushConsumerBase:
 
     def off(self, topic: str) -> None:
         """Read `topic` no longer; messages at their handler are finished."""
-        self._check_usable()
+        self._check_open()
         self._engine.remove(topic)
         if self._is_started:
             self._resubscribe(topic)
@@ -136,36 +129,30 @@ class PushConsumerBase:
         """The queues this member owns now."""
         return self._engine.queues()
 
-    def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "running" if self._is_started else "not started"
-        return f"<{type(self).__name__} {self.group} at {';'.join(self.config.namesrv)}: {state}>"
+    @property
+    def _state(self) -> str:
+        return "closed" if self.is_closed else "running" if self._is_started else "not started"
 
-    def __del__(self) -> None:
-        if self._is_started and not self._is_closed and self._pid == os.getpid():
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+    @property
+    def _is_left_open(self) -> bool:
+        return self._is_started and not self.is_closed
 
-    def _make_pool(self, workers: int) -> WorkerPool[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _make_pool(self, workers: int) -> WorkerPool[Any]: ...
 
-    async def _notify(self, change: Rebalance) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _notify(self, change: Rebalance) -> None: ...
 
-    def _resubscribe(self, topic: str) -> None:
-        raise NotImplementedError
-
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise errors.ClosedError("the consumer is closed")
-        if self._pid != os.getpid():
-            raise errors.ForkedError("this consumer was made before fork()")
+    @abstractmethod
+    def _resubscribe(self, topic: str) -> None: ...
 
     def _check_running(self) -> None:
-        self._check_usable()
+        self._check_open()
         if not self._is_started:
             raise RuntimeError("the consumer was not started")
 
     def _check_startable(self) -> None:
-        self._check_usable()
+        self._check_open()
         if self._is_started:
             raise RuntimeError("the consumer was started already")
 
@@ -203,7 +190,7 @@ class PushConsumer(PushConsumerBase):
         try:
             started.result()
         except BaseException:
-            self._is_closed = True
+            self.is_closed = True
             raise
         return self
 
@@ -212,7 +199,7 @@ class PushConsumer(PushConsumerBase):
         stop = threading.Event()
         with _signals(stop):
             with self:
-                while not stop.wait(0.2) and not self._is_closed and self._engine.failure is None:
+                while not stop.wait(0.2) and not self.is_closed and self._engine.failure is None:
                     pass
             self._raise_failure()
 
@@ -222,7 +209,7 @@ class PushConsumer(PushConsumerBase):
         self._check_running()
         self._thread.join(None if timeout is None else seconds(timeout))
         self._raise_failure()
-        return self._is_closed
+        return self.is_closed
 
     def pause(self, *queues: MessageQueue) -> None:
         """Fetch nothing more of these queues, or of all, until `resume`; what lies here is still handled."""
@@ -237,22 +224,20 @@ class PushConsumer(PushConsumerBase):
 
         A handler may call it: then it does not wait.
         """
-        if self._is_closed or not self._is_started or self._pid != os.getpid():
-            self._is_closed = True
+        if self.is_closed or not self._is_started or self._is_forked:
+            self.is_closed = True
             return
         if self._pool.has_caller():
             self._loop.call_soon_threadsafe(self._begin_close, seconds(timeout))
             return
-        self._is_closed = True
+        self.is_closed = True
         self._submit(self._engine.close(seconds(timeout)))
         self._thread.join()
 
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def _serve(self, started: Future[None]) -> None:
@@ -266,7 +251,7 @@ class PushConsumer(PushConsumerBase):
         await self._engine.wait()
         if self._engine.failure is not None:
             await self._engine.close(CLOSE_S)
-        self._is_closed = True
+        self.is_closed = True
 
     def _begin_close(self, timeout_s: float) -> None:
         self._closing = self._loop.create_task(self._engine.close(timeout_s))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Self
 
 from rmqpy.client.group.rebalance import Rebalance
@@ -40,7 +38,7 @@ class AsyncPushConsumer(PushConsumerBase):
         try:
             await self._engine.start()
         except BaseException:
-            self._is_closed = True
+            self.is_closed = True
             raise
         return self
 
@@ -64,10 +62,10 @@ class AsyncPushConsumer(PushConsumerBase):
 
     async def close(self, timeout: float | timedelta = CLOSE_S) -> None:  # noqa: ASYNC109 - handlers get it
         """As `PushConsumer.close`."""
-        if self._is_closed or not self._is_started or self._pid != os.getpid():
-            self._is_closed = True
+        if self.is_closed or not self._is_started or self._is_forked:
+            self.is_closed = True
             return
-        self._is_closed = True
+        self.is_closed = True
         if self._pool.has_caller():
             # A handler cannot wait for its own end.
             self._closing = asyncio.create_task(self._engine.close(seconds(timeout)))
@@ -77,9 +75,7 @@ class AsyncPushConsumer(PushConsumerBase):
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _make_pool(self, workers: int) -> WorkerPool[Any]:

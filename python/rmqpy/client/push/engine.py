@@ -16,6 +16,7 @@ from typing import Any, Final
 from rmqpy import errors
 from rmqpy.client.group.client_queries import ClientQueryHandlers
 from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
+from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offsets import (
     BrokerOffsets,
@@ -31,7 +32,7 @@ from rmqpy.client.puller import Puller, PullPlan
 from rmqpy.client.push.concurrent import Concurrent
 from rmqpy.client.push.handlers import ConsumerStats, Handler, Handlers
 from rmqpy.client.push.locks import RENEW_S, Locks
-from rmqpy.client.push.options import Options
+from rmqpy.client.push.options import PushOptions
 from rmqpy.client.push.ordered import Ordered
 from rmqpy.client.push.owned_queues import OwnedQueues
 from rmqpy.client.push.process_queue import Limits, ProcessQueue
@@ -57,7 +58,7 @@ class Engine:
 
     def __init__(
         self,
-        options: Options,
+        options: PushOptions,
         pool: WorkerPool[Any],
         notify: Callable[[Rebalance], Awaitable[None]],
     ) -> None:
@@ -134,7 +135,7 @@ class Engine:
         for task in self._loops:
             task.cancel()
         try:
-            await self._owned_queues.halt(timeout_s)
+            await self._owned_queues.stop(timeout_s)
             if self._returns:
                 await asyncio.wait(self._returns, timeout=timeout_s)
             await self._owned_queues.close()
@@ -245,15 +246,18 @@ class Engine:
         running_info = PushRunningInfo(
             options, self._pool, self.subscriptions, self.handlers, self._process_queues
         )
-        self._keeper = MembershipKeeper(
-            options.config,
+        member = Member(
             group,
             me,
             self.subscriptions,
+            ConsumeType.CONSUME_PASSIVELY,
+            MessageModel.BROADCASTING if options.broadcast else MessageModel.CLUSTERING,
+            begins(options.start_from),
+        )
+        self._keeper = MembershipKeeper(
+            options.config,
+            member,
             options.allocate,
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            model=MessageModel.BROADCASTING if options.broadcast else MessageModel.CLUSTERING,
-            begins=begins(options.start_from),
             apply=self._rebalance,
             reset=self._reset,
             fail=self.fail,

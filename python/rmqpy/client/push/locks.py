@@ -12,16 +12,19 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.message import MessageQueue
+from rmqpy.protocol import declare
 from rmqpy.protocol.requests.locks import LockBatch, LockBatchMq, UnlockBatchMq
 from rmqpy.protocol.requests.queues import named
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 #: A broker keeps a lock for 60 s after its last renewal.
 BELIEVED_S: Final = 30.0
@@ -54,27 +57,20 @@ class Locks:
     async def _take(self, broker: str, queues: list[MessageQueue]) -> dict[MessageQueue, float]:
         # From before the question: the broker counts from a later moment than we do.
         until = time.monotonic() + BELIEVED_S
-        try:
-            address = await self._master(queues[0])
-            reply = await self._caller.ask(
-                address, LockBatchMq(body=self._batch(queues)), timeout=self._cluster.config.request_timeout
-            )
-        except errors.RocketMQError as error:
-            log.warning("group %s could not lock queues of %s: %s", self._group, broker, error)
-            return {}
-        return dict.fromkeys((named.queue for named in reply.lock_ok_mq_set), until)
+        reply = await self._ask(broker, queues, LockBatchMq(body=self._batch(queues)))
+        return {} if reply is None else {named.queue: until for named in reply.lock_ok_mq_set}
 
     async def _give(self, broker: str, queues: list[MessageQueue]) -> None:
-        try:
-            address = await self._master(queues[0])
-            await self._caller.ask(
-                address, UnlockBatchMq(body=self._batch(queues)), timeout=self._cluster.config.request_timeout
-            )
-        except errors.RocketMQError as error:
-            log.warning("group %s could not unlock queues of %s: %s", self._group, broker, error)
+        await self._ask(broker, queues, UnlockBatchMq(body=self._batch(queues)))
 
-    async def _master(self, queue: MessageQueue) -> str:
-        return (await self._cluster.routes.subscribe(queue.topic, self._caller)).master(queue.broker)
+    async def _ask(self, broker: str, queues: list[MessageQueue], ask: declare.Request[R]) -> R | None:
+        try:
+            route = await self._cluster.routes.subscribe(queues[0].topic, self._caller)
+            timeout = self._cluster.config.request_timeout
+            return await self._caller.ask(route.master(broker), ask, timeout=timeout)
+        except errors.RocketMQError as error:
+            log.warning("group %s: %s of %s failed: %s", self._group, ask.code.name, broker, error)
+            return None
 
     def _batch(self, queues: list[MessageQueue]) -> LockBatch:
         return LockBatch(

@@ -8,10 +8,11 @@ from pathlib import Path
 from rmqpy.client.allocation import Allocate
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.config.client import ClientConfig
+from rmqpy.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class PushOptions:
     """Options of a push consumer. Times are seconds."""
 
     group: str
@@ -19,6 +20,7 @@ class Options:
     ordered: bool
     broadcast: bool
     start_from: StartFrom
+    workers: int
     batch_size: int
     max_attempts: int | None
     consume_timeout: float
@@ -28,6 +30,12 @@ class Options:
     suspend: float
     instance: str | None
     offset_folder: Path | None
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "batch_size", "prefetch_messages", "prefetch_bytes", "max_attempts"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} must be at least 1, not {value!r}")
 
     @property
     def is_locking(self) -> bool:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 #: A queue that had another owner is begun so much later: the owner hears of the change when we do, and commits.
 TAKE_OVER_S: Final = 0.5
-#: What handlers at work get to finish before a queue without lock is handed over.
+#: Time for handlers at work to finish before a queue without lock is handed over.
 HAND_OVER_S: Final = 0.3
 #: The same with a lock, which no other member gets before we give it back or it dies.
 HAND_OVER_LOCKED_S: Final = 30.0
@@ -152,17 +152,17 @@ class OwnedQueues:
             owned.change.set()
             self._revive(owned.process_queue)
 
-    async def halt(self, timeout_s: float) -> None:
+    async def stop(self, timeout_s: float) -> None:
         """Stop reading, begin nothing more, and let handlers at work finish for so long."""
         for owned in self._owned.values():
-            owned.process_queue.halt()
+            owned.process_queue.stop()
             owned.task.cancel()
         waits = [asyncio.create_task(self._until_idle(owned, timeout_s)) for owned in self._owned.values()]
         if waits or self._leaving:
             await asyncio.wait([*waits, *self._leaving.values()], timeout=timeout_s)
 
     async def close(self) -> None:
-        """Commit and give locks back. After `halt`."""
+        """Commit and give locks back. After `stop`."""
         every = list(self._owned.values())
         self._owned.clear()
         await self._commit([owned.process_queue for owned in every])
@@ -214,7 +214,7 @@ class OwnedQueues:
 
     async def _hand_over(self, owned: OwnedQueue) -> None:
         process_queue = owned.process_queue
-        process_queue.halt()
+        process_queue.stop()
         owned.task.cancel()
         await self._until_idle(owned, HAND_OVER_S if self._locks is None else HAND_OVER_LOCKED_S)
         is_done = not process_queue.is_busy

@@ -55,11 +55,11 @@ class ProcessQueue:
         self, queue: MessageQueue, position: int, limits: Limits, wake: Callable[[ProcessQueue], None]
     ) -> None:
         """`wake` is called, from any thread, when a reader that found no room may look again, and when the last
-        handler of a queue that was halted has returned."""
+        handler of a queue that was stopped has returned."""
         self.queue = queue
         #: Of all messages; `None` where each says its own, as messages that come again do.
         self.topic = None if queue.topic.startswith(names.RETRY_PREFIX) else queue.topic
-        #: Where to read on.
+        #: The offset to read on at.
         self.fetch_at = position
         self.is_paused = False
         #: Until then, on the monotonic clock, the broker keeps the queue for this member.
@@ -80,7 +80,7 @@ class ProcessQueue:
         self._returning: set[int] = set()
         #: Of each pull: the offset after its last message, and its bytes.
         self._pulls: deque[tuple[int, int]] = deque()
-        self._is_halted = False
+        self._is_stopped = False
         self._is_dropped = False
         self._is_starved = False
         #: A worker handles the pending messages in order, or is going to. The lock is for this.
@@ -161,13 +161,13 @@ class ProcessQueue:
         worker.revoked = batch
         return batch
 
-    def halt(self) -> None:
+    def stop(self) -> None:
         """Begin nothing more; what handlers at work finish still counts."""
-        self._is_halted = True
+        self._is_stopped = True
 
     def drop(self) -> None:
         """It is given up: begin nothing more, and what handlers at work say is no longer asked for."""
-        self._is_halted = self._is_dropped = True
+        self._is_stopped = self._is_dropped = True
         self._wake(self)
 
     # ---- workers: in any order ----------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class ProcessQueue:
             # First at hand, then no longer pending. Should another worker be faster, ours come after it: that is safe.
             batch: Batch = (pending[0],)
             self._at_hand[worker] = batch
-            if self._is_halted:
+            if self._is_stopped:
                 return None
             message = pending.popleft()
         except IndexError:
@@ -205,7 +205,7 @@ class ProcessQueue:
     def leave(self, worker: Worker[ProcessQueue]) -> None:
         """This worker has nothing of it at hand any more."""
         self._at_hand.pop(worker, None)
-        if self._is_halted and not self._at_hand:
+        if self._is_stopped and not self._at_hand:
             self._wake(self)
         self._look_when_low()
 
@@ -226,7 +226,7 @@ class ProcessQueue:
         with self._lock:
             batch = [self._pending[at] for at in range(min(count, len(self._pending)))]
             self._at_hand[worker] = batch
-            if batch and not self._is_halted and self.is_locked:
+            if batch and not self._is_stopped and self.is_locked:
                 return batch
             self._is_attended = False
         self.leave(worker)

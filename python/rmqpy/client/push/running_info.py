@@ -14,7 +14,7 @@ from rmqpy.client.group.client_queries import member_properties
 from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.push.handlers import Handlers
 from rmqpy.client.push.locks import BELIEVED_S
-from rmqpy.client.push.options import Options
+from rmqpy.client.push.options import PushOptions
 from rmqpy.client.push.process_queue import ProcessQueue
 from rmqpy.client.push.worker_pool import WorkerPool
 from rmqpy.message import MessageQueue, ReceivedMessage
@@ -35,7 +35,7 @@ class PushRunningInfo:
 
     def __init__(
         self,
-        options: Options,
+        options: PushOptions,
         pool: WorkerPool[Any],
         subscriptions: Subscriptions,
         handlers: Handlers,

@@ -14,7 +14,7 @@ from typing import Final
 from rmqpy.protocol.requests.introspection import TopicRates
 
 SAMPLE_S: Final = 10.0
-#: What rates are taken over.
+#: Span that rates are taken over.
 WINDOW_S: Final = 60.0
 
 
@@ -83,11 +83,11 @@ class ConsumeStatistics:
         }
 
     def _copy(self) -> dict[str, TopicCounts]:
-        sums: dict[str, TopicCounts] = defaultdict(TopicCounts)
+        totals: dict[str, TopicCounts] = defaultdict(TopicCounts)
         for table in self._tables:
             for topic, counts in table.copy().items():
-                sums[topic].add(counts)
-        return dict(sums)
+                totals[topic].add(counts)
+        return dict(totals)
 
 
 def _rates(now: TopicCounts, before: TopicCounts, seconds: float) -> TopicRates:

@@ -59,7 +59,7 @@ class Worker(Generic[T]):
         return None if self.left > 0 else (monotonic() - self._turned_at) / count
 
     def is_stuck(self, now: float) -> bool:
-        """Whether it waits for something, as far as can be told."""
+        """True when it seems to wait for something."""
         return self.began_at < now - STUCK_S
 
 
@@ -97,7 +97,7 @@ class WorkerPool(ABC, Generic[T]):
 
     @abstractmethod
     def has_caller(self) -> bool:
-        """Whether the caller is one of the workers."""
+        """True when the caller is one of the workers."""
 
 
 class ThreadWorkerPool(WorkerPool[T]):

@@ -1,0 +1,95 @@
+"""Base of both pull consumers, in threads and in event loops: settings, life, membership of a group."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor
+from rmqpy.client.group.follower import Follower, Notify
+from rmqpy.client.group.offsets import StartFrom
+from rmqpy.client.group.subscriber import Subscriber
+from rmqpy.client.lifetime import Lifetime
+from rmqpy.config.client import Address, ClientConfig
+from rmqpy.message import MessageQueue
+from rmqpy.remoting.client import Caller
+
+
+class PullConsumerBase(Lifetime, ABC):
+    """Settings and life of both pull consumers."""
+
+    _NOUN = "consumer"
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: Address | ClientConfig | None = None,
+        *,
+        auto_commit: bool | float = AUTO_COMMIT_S,
+        start_from: StartFrom = "latest",
+        max_batch: int = MAX_BATCH,
+    ) -> None:
+        """`max_batch`: messages that one `poll` returns at most."""
+        super().__init__(namesrv)
+        self.group = group
+        self._auto_commit = auto_commit
+        self._start_from = start_from
+        self._max_batch = max_batch
+        self._follower: Follower | None = None
+        self._cluster = ClusterConnection.hold(self.config)
+        self.is_closed = False
+        self._begin()
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset after the last message received."""
+        return self._now().position(queue)
+
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The assigned queues."""
+        return self._now().assignment()
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Hand nothing out of these queues until `resume`."""
+        self._now().pause(queues, True)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with these queues."""
+        self._now().pause(queues, False)
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Make what only one kind of consumer has."""
+
+    @cached_property
+    @abstractmethod
+    def _caller(self) -> Caller:
+        """The way to wait for brokers."""
+
+    @cached_property
+    def _core(self) -> Cursor:
+        return Cursor(
+            self._cluster, self._caller, self.group, self._auto_commit, self._start_from, self._max_batch
+        )
+
+    def _now(self) -> Cursor:
+        self._check_open()
+        return self._core
+
+    def _release(self) -> None:
+        self._cluster.release()
+
+    def _join(self, topic: str, notify: Notify | None) -> Subscriber:
+        core = self._now()
+        if self._follower is None:
+            if core.assignment():
+                raise RuntimeError("a consumer that was assigned queues does not share those of a group")
+            subscriber = Subscriber(self.config, self.group, self._start_from, core.positions)
+            self._follower = Follower(subscriber, core, is_committing=bool(self._auto_commit))
+            core.follow(self._follower)
+        self._follower.listen(topic, notify)
+        return self._follower.subscriber
+
+    def _check_unsubscribed(self) -> None:
+        if self._follower is not None:
+            raise RuntimeError("a consumer that shares the queues of a group is not assigned others")
