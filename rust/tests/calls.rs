@@ -170,7 +170,7 @@ fn a_reply_after_the_deadline_is_dropped() {
     assert!(matches!(next(&outcomes), Err(CallError::Timeout { .. })));
     let (link, opaque) = echo.parked.lock().pop().unwrap();
     assert!(link.post(opaque));
-    // It was written before this one, and nobody noticed.
+    // It was written before this one, and dropped.
     assert_eq!(ask(&peer, ECHO, b"x").unwrap().1, b"x");
     assert!(outcomes.try_recv().is_err());
 }
@@ -433,7 +433,7 @@ fn a_request_does_not_linger_where_the_io_thread_sleeps() {
     let peer = client.peer(&address);
     let (to, outcomes) = channel();
     let mut socket = None;
-    // Once for a connection, and once for a call whose deadline wakes nobody, as one before is earlier.
+    // Once for a connection, and once for a call whose deadline wakes no thread, as one before is earlier.
     for _ in 0..2 {
         call(&peer, ECHO, b"before", PATIENCE, &to);
         let socket = socket.get_or_insert_with(|| listener.accept().unwrap().0);
@@ -445,7 +445,7 @@ fn a_request_does_not_linger_where_the_io_thread_sleeps() {
     let mut socket = socket.expect("a connection");
     // Shorter than the pause after which the task looks by itself.
     socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-    // Nobody can see whether a thread has gone to sleep.
+    // A test cannot see whether a thread has gone to sleep.
     std::thread::sleep(Duration::from_millis(100));
     // Nothing is under way, so that the caller writes the first one itself, and no reply comes to it.
     call_coalesced(&peer, ECHO, b"first", &to);

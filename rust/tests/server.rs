@@ -1,4 +1,4 @@
-//! The remoting server over real sockets: bursts, order, bounds, and that nobody suffers for another's misbehaviour.
+//! The remoting server over real sockets: bursts, order, bounds, and that no connection suffers for another.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 

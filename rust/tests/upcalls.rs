@@ -1,4 +1,4 @@
-//! The ring to Python, without Python: who floods it is refused, and nobody else is.
+//! Ring of upcalls, without Python: a client that floods it is refused, and no other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -52,7 +52,7 @@ fn one_connection_takes_a_tenth_of_the_ring_and_is_refused_beyond() {
         taken.extend(take(&data_plane));
     }
     assert_ne!(taken.last().unwrap().connection, taken[0].connection, "the citizen was let in");
-    // Taken is not answered: the share is still used up, until somebody answers.
+    // Taken is not answered: the share is still used up, until it is answered.
     flood.send(&request(COLD, -1, &[], b""));
     assert_eq!(flood.answer().unwrap().opaque, -1);
     assert!(data_plane.upcalls.reply_to(taken[0].token).is_some());
@@ -64,7 +64,7 @@ fn one_connection_takes_a_tenth_of_the_ring_and_is_refused_beyond() {
 }
 
 #[test]
-fn a_full_ring_has_room_for_one_request_of_everybody_else() {
+fn a_full_ring_has_room_for_one_request_of_every_other_client() {
     let (_server, data_plane, address) = serve();
     let share = UPCALLS_MAX as i32 / 10;
     let frames: Vec<u8> = (0..=share).flat_map(|opaque| request(COLD, opaque, &[], b"")).collect();
@@ -100,7 +100,7 @@ fn what_waits_to_be_taken_is_bounded_in_bytes_too() {
 }
 
 #[test]
-fn what_waited_longer_than_anybody_waits_for_it_is_refused_and_the_rest_is_served() {
+fn what_waited_longer_than_a_client_does_is_refused_and_the_rest_is_served() {
     let clock = ManualClock::at(0);
     let (_server, data_plane, address) = serve_by(Arc::clone(&clock) as _);
     let mut peer = Peer::connect(address);

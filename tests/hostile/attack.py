@@ -1,4 +1,4 @@
-"""Carries the cases out against running servers and says what became of them.
+"""Attacks on running servers: the cases are carried out, and their ends compared with the expected ones.
 
 Also a command, for a broker started in any way::
 

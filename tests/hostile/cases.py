@@ -1,7 +1,7 @@
-"""What is tried against a whole broker and its name server, as tables.
+"""Attacks on a whole broker and its name server, as tables.
 
 `BYTES` are the lines of `tests/vectors/hostile.txt`: no frames, or frames nobody could want. `REQUESTS` are well-formed
-frames with contents somebody may try. Each row says how it must end:
+frames with contents a client may send. Each row says how it must end:
 
 =========  =====================================================================
 closed     the connection is closed, nothing was answered

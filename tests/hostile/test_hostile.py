@@ -1,4 +1,4 @@
-"""Attacks on a broker and its name server in a process of their own: each ends as it should, and nobody else suffers.
+"""Attacks on a broker and its name server in a process of their own: each ends as it should, and no other client suffers.
 
 `pytest tests/hostile -s` prints the tables; the command in `attack.py` does the same to any broker.
 """
@@ -13,8 +13,8 @@ import pytest
 from hostile.attack import HEADING, Citizen, Row, Target, attack, misbehave, parsed
 from hostile.cases import BYTES, REQUESTS
 
-#: Longest that the good citizen may wait for one answer. Not a figure of performance: the machine is busy with the
-#: attackers too. It says that nobody is locked out.
+#: Longest that the good citizen may wait for one answer. Not a measure of performance: the machine is busy with the
+#: attackers too. It says that no client is locked out.
 WAIT_MAX = 5.0
 
 SERVER = """

@@ -156,7 +156,7 @@ impl PyServer {
             return Ok(false);
         };
         let body = body.as_deref().unwrap_or_default();
-        // Nobody answers a one-way request, so its correlation id means nothing.
+        // A one-way request has no answer, so its correlation id means nothing.
         let frame = frame(Encoding::Json, code, 0, flag::ONEWAY, None, Some(ext), body)?;
         Ok(link.post(Event::Write(frame)))
     }

@@ -62,13 +62,13 @@ impl MessageAttributes {
         attributes.close(arena, start)
     }
 
-    /// Copies the properties of a batch member as they are: nobody has looked at their text yet.
+    /// Copies the properties of a batch member as they are, after a look at their text.
     pub(super) fn read(arena: &mut Vec<u8>, topic: &str, original: &[u8]) -> Result<Self, ErrorReply> {
         let mut attributes = Self { is_waiting_for_store: true, ..Self::default() };
         let start = arena.len();
         arena.extend_from_slice(original);
         for (name, value) in properties::entries(original) {
-            // Nobody asks for the place of a member's key: the answer names the batch's.
+            // The place of a member's key is not needed: the answer names the batch's.
             attributes.note(topic, name, value, value.len() + 1)?;
         }
         // Nearly all are ASCII, and that is seen much faster.

@@ -71,13 +71,12 @@ impl DataPlane {
             }
             let mut upcall = upcall(session, Cause::Missing(missing, name));
             upcall.ext = owned_ext(session);
-            self.upcalls.tell(upcall);
+            self.upcalls.push_event(upcall);
         }
         Ok(())
     }
 
-    /// Sends a request up to Python.
-    pub(super) fn ask(&self, session: &mut Session, frame: &Frame<'_>, out: &mut Outbox) {
+    pub(super) fn send_up(&self, session: &mut Session, frame: &Frame<'_>, out: &mut Outbox) {
         let header = &session.header;
         let context = session.context(frame.encoding);
         let reply_to = (!context.is_oneway).then(|| ReplyTo {
@@ -90,7 +89,7 @@ impl DataPlane {
         upcall.came_at = self.clock.elapsed();
         upcall.ext = owned_ext(session);
         upcall.body = frame.body.to_vec();
-        if self.upcalls.ask(upcall, reply_to) {
+        if self.upcalls.submit(upcall, reply_to) {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
         } else {
             self.counters.overloads.fetch_add(1, Ordering::Relaxed);
@@ -135,10 +134,10 @@ impl DataPlane {
         upcall.token = u64::from(opaque.cast_unsigned());
         upcall.ext = owned_ext(session);
         upcall.body = frame.body.to_vec();
-        self.upcalls.tell(upcall);
+        self.upcalls.push_event(upcall);
     }
 
-    /// Answers a heartbeat that would tell Python nothing new; false when it would.
+    /// Answers a heartbeat with nothing new for Python; false when it would.
     pub(super) fn repeat_heartbeat(
         &self,
         session: &mut Session,

@@ -1,4 +1,4 @@
-//! Data plane: the state behind a server, its counters, and what the store tells it.
+//! Data plane: the state behind a server, its counters, and what it does as the store grows.
 //!
 //! One without a broker sends every request up; that is the name server.
 
@@ -28,7 +28,7 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::LinkId;
 use crate::store::{Arrivals, ConsumeQueue, Store};
 
-/// Figures since the start, each added to once per burst.
+/// Counts since the start, each added to once per burst.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) requests: AtomicU64,

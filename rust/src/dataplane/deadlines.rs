@@ -1,4 +1,4 @@
-//! What must happen at a time, if nothing happened before: ends of long polls and of parked sends, delayed messages.
+//! Deadlines: the ends of long polls and of parked sends, unless something ends them before, and delayed messages.
 //!
 //! One thread sleeps until the earliest entry. Time comes from the `Clock`, so a test moves it by hand; that is
 //! why no runtime timer is used here.
@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::clock::SharedClock;
 
-/// The longest the thread sleeps beside a hand-moved clock, whose jumps wake nobody.
+/// The longest the thread sleeps beside a hand-moved clock, whose jumps wake no thread.
 const NAP: Duration = Duration::from_millis(50);
 
 /// Names one entry: its time, and a number that makes it unique.

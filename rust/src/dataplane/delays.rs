@@ -29,7 +29,7 @@ const BATCH_MESSAGES_MAX: u32 = 64;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Longest sleep of a level. Shorter than a level's delay, so nothing that arrives meanwhile is late; and the wall
 /// clock may be set while a message waits.
-const LOOK_MAX: Duration = Duration::from_secs(1);
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Pause after the store refused a message.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
@@ -69,7 +69,6 @@ pub(super) fn slot<'a>(
 /// Next offset of each delay level, from level 1 on.
 type Offsets = Arc<[AtomicU64]>;
 
-/// The delivery of delayed messages, under way.
 pub(super) struct Delays {
     offsets: Offsets,
     wheel: Deadlines<Level>,
@@ -90,7 +89,7 @@ impl Delays {
         let delivery =
             Delivery { store: Arc::clone(store), clock: Arc::clone(&clock), offsets: Arc::clone(&offsets) };
         let wheel = Deadlines::start("delays", clock, move |mut level| {
-            let pause = delivery.look(&mut level);
+            let pause = delivery.deliver(&mut level);
             Some((pause, level))
         })?;
         for (index, delay_ms) in delays.iter().enumerate() {
@@ -100,8 +99,8 @@ impl Delays {
         Ok(Self { offsets, wheel })
     }
 
-    /// The offset of each level whose queue has moved on, by level. What lies before it has been appended; whoever
-    /// keeps it has to flush the log first.
+    /// The offset of each level whose queue has moved on, by level. What lies before it has been appended; flush
+    /// the log before it is kept.
     pub(super) fn offsets(&self) -> BTreeMap<u32, u64> {
         let offsets = (1..).zip(self.offsets.iter().map(|offset| offset.load(Ordering::Acquire)));
         offsets.filter(|(_, offset)| *offset > 0).collect()
@@ -131,8 +130,8 @@ struct Delivery {
 
 impl Delivery {
     /// Delivers what is due, and returns when to look again.
-    fn look(&self, level: &mut Level) -> Duration {
-        let idle = level.delay.min(LOOK_MAX);
+    fn deliver(&self, level: &mut Level) -> Duration {
+        let idle = level.delay.min(SLEEP_MAX);
         let queue = self.store.queue(SCHEDULE_TOPIC, level.index as u32);
         let (Some(queue), Some(next)) = (queue, self.offsets.get(level.index)) else { return idle };
         let offset = QueueOffset(next.load(Ordering::Acquire));
@@ -168,7 +167,7 @@ impl Delivery {
                 };
                 level.front = Some((reached, due));
                 let wait = Duration::from_millis(deliver_at.saturating_sub(now).max(0) as u64);
-                wait.min(due.saturating_sub(elapsed)).min(LOOK_MAX)
+                wait.min(due.saturating_sub(elapsed)).min(SLEEP_MAX)
             }
             None if reached < queue.max() => Duration::ZERO,
             None => idle,

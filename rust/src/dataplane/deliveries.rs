@@ -1,7 +1,7 @@
 //! Deliveries: what each group took from each queue, and what it gave back.
 //!
 //! Owns the counters. A connection looks the counter of a group and a queue up once and keeps it, so that an answer costs
-//! three additions; whoever adds the figures up takes them away, every few seconds.
+//! three additions; the statistics take the counts away every few seconds.
 //!
 //! Invariant: what is counted is taken once. A counter that no connection holds is forgotten once it is empty.
 //! Threads: counting on any I/O thread without a lock; the table's lock is for the first pull of a queue, for returned
@@ -19,7 +19,7 @@ use crate::store::ConsumeQueue;
 /// Counters one connection remembers; beyond that it begins anew.
 const KEPT_MAX: usize = 8_192;
 
-/// What one group took from one queue since it was asked for last.
+/// What one group took from one queue since the last `take`.
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
     pulls: AtomicU64,
@@ -31,14 +31,12 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// Notes one answer.
     pub(super) fn count(&self, messages: u64, bytes: u64) {
         self.pulls.fetch_add(1, Ordering::Relaxed);
         self.messages.fetch_add(messages, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes how far it has got.
     pub(super) fn advance(&self, next: QueueOffset) {
         self.next.store(next.0, Ordering::Relaxed);
     }
@@ -49,7 +47,7 @@ impl Delivery {
     }
 }
 
-/// Figures of one group and one queue.
+/// Counts of one group and one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) group: Arc<str>,
@@ -75,20 +73,17 @@ pub(crate) struct FetchPosition {
 
 type Key = (Arc<str>, Arc<str>, u32);
 
-/// All counters.
 #[derive(Debug, Default)]
 pub(crate) struct Deliveries {
     table: Mutex<HashMap<Key, Arc<Delivery>>>,
 }
 
 impl Deliveries {
-    /// The counter of a group and a queue.
     pub(super) fn of(&self, group: &str, topic: &str, queue_id: u32) -> Arc<Delivery> {
         let key = (group.into(), topic.into(), queue_id);
         Arc::clone(self.table.lock().entry(key).or_default())
     }
 
-    /// Notes that a group gave a message back.
     pub(super) fn returned(&self, group: &str, topic: &str, queue_id: u32) {
         self.of(group, topic, queue_id).returned.fetch_add(1, Ordering::Relaxed);
     }
@@ -113,7 +108,7 @@ impl Deliveries {
                 let (group, topic) = (Arc::clone(group), Arc::clone(topic));
                 taken.push(Delivered { group, topic, queue_id: *queue_id, pulls, messages, bytes, returned });
             }
-            // One that was idle, and that nobody else holds, cannot be counted on any more: holders come by `of`.
+            // One that was idle, and that no connection holds, cannot be counted on any more: holders come by `of`.
             !is_idle || Arc::strong_count(delivery) > 1
         });
         taken
@@ -173,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_a_group_has_got_is_told_as_often_as_somebody_asks() {
+    fn how_far_a_group_has_got_is_reported_with_every_call() {
         let all = Deliveries::default();
         let held = all.of("billing", "orders", 3);
         assert_eq!(all.fetch_positions(), []);
@@ -188,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_nobody_holds_is_forgotten_when_it_is_empty() {
+    fn a_counter_that_is_not_held_is_forgotten_when_it_is_empty() {
         let all = Deliveries::default();
         all.of("billing", "orders", 0).count(1, 1);
         assert_eq!(all.take().len(), 1);

@@ -28,7 +28,7 @@ pub enum Event {
     Heartbeat(KnownHeartbeat),
 }
 
-/// A heartbeat that would tell Python nothing new.
+/// A heartbeat with nothing new for Python.
 #[derive(Debug)]
 pub struct KnownHeartbeat {
     pub(crate) body: Box<[u8]>,

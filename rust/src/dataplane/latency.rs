@@ -47,7 +47,6 @@ impl Histogram {
     }
 }
 
-/// The histograms of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
     table: Mutex<Vec<(RequestKind, Arc<Histogram>)>>,
@@ -59,7 +58,6 @@ impl Latencies {
         self.of(kind).add(1, took);
     }
 
-    /// All kinds that were ever answered.
     pub(crate) fn read(&self) -> Vec<(RequestKind, Arc<Histogram>)> {
         self.table.lock().clone()
     }
@@ -93,7 +91,7 @@ pub(super) struct LatencyBuffer {
 }
 
 impl LatencyBuffer {
-    /// Notes an answer within the burst. Requests that nobody wants an answer to are not counted.
+    /// Notes an answer within the burst. One-way requests have none and are not counted.
     pub(super) fn note(&mut self, context: RequestContext, answer: i32) {
         if context.is_oneway {
             return;

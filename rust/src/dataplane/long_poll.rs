@@ -1,12 +1,12 @@
-//! Pulls that found nothing and wait for a message.
+//! Long polls: pulls that found nothing and wait for a message.
 //!
-//! A pull parks in its own session; here stands only whom to wake when a queue grows. Waking posts the pull's
+//! A pull parks in its own session; here stands only which to wake when a queue grows. Waking posts the pull's
 //! token to its connection, which executes it again on its own I/O thread. Queues without a waiter cost the
 //! dispatch one relaxed load.
 //!
-//! Invariant: whoever parks looks at the queue once more afterwards, so that a message which became visible in
+//! Invariant: a connection that parks looks at the queue once more afterwards, so that a message which became visible in
 //! between is not slept over.
-//! Threads: `park` and `forget` from I/O threads, `arrived` from whoever dispatches.
+//! Threads: `park` and `forget` from I/O threads, `arrived` from the thread that dispatches.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -38,7 +38,6 @@ pub(super) struct Waiter {
     pub(super) filter: Arc<TagFilter>,
 }
 
-/// Whom to wake, by queue.
 #[derive(Debug, Default)]
 pub(crate) struct LongPolls {
     shards: [Mutex<HashMap<QueueKey, Vec<Waiter>>>; SHARDS],

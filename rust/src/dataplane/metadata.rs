@@ -1,4 +1,4 @@
-//! What the data plane may know of the control plane: topics, groups, subscriptions, the broker's own settings.
+//! Metadata: the control plane as the data plane sees it, with topics, groups, subscriptions, the broker's own settings.
 //!
 //! Python publishes, connections read. Each map is cut into shards that are swapped whole, so that a change
 //! copies one shard and a reader never waits. A value handed out stays valid for the request that holds it; the
@@ -20,9 +20,7 @@ use parking_lot::Mutex;
 use crate::message::tag::TagFilter;
 use crate::store::{ConsumeQueue, Store, StoreError};
 
-/// Permission bit: consumers may pull.
 pub(super) const PERMISSION_READ: u8 = 4;
-/// Permission bit: producers may send.
 pub(super) const PERMISSION_WRITE: u8 = 2;
 
 /// 64 shards: with 10,000 topics a change copies some 160 entries.
@@ -147,7 +145,6 @@ impl Default for Group {
     }
 }
 
-/// One topic in a group's subscription.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     /// Grows when a member changes its mind; a pull that knows a newer one must wait for the heartbeat.
@@ -191,7 +188,6 @@ pub struct Identity {
 /// Everything that comes down from the control plane.
 #[derive(Debug)]
 pub struct Metadata {
-    /// This broker.
     pub(super) identity: Identity,
     /// Topics by name.
     pub topics: Table<Topic>,
@@ -230,7 +226,6 @@ impl Metadata {
         self.permission.store(permission, Ordering::Release);
     }
 
-    /// Whether `group` was forbidden to consume `topic`.
     pub(super) fn is_forbidden(&self, group: &str, topic: &str) -> bool {
         self.forbidden.get(&forbidden_key(group, topic)).is_some()
     }

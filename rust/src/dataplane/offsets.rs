@@ -1,7 +1,7 @@
 //! Committed consumer offsets: how far each group has confirmed each queue.
 //!
 //! The data plane owns them; Python takes a snapshot every few seconds and writes the file. A pending reset wins
-//! over everything: until the next pull has been told of it, commits are ignored.
+//! over everything: until the next pull has been answered with it, commits are ignored.
 //!
 //! Threads: any. One lock per shard, held for a map operation; commits come at human speed beside messages.
 
@@ -42,7 +42,7 @@ impl Offsets {
         &self.shards[FixedState::default().hash_one(group) as usize % SHARDS]
     }
 
-    /// Commits so far; an equal figure means an equal table.
+    /// Commits so far; an equal number means an equal table.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Acquire)
     }
@@ -77,7 +77,7 @@ impl Offsets {
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes the pending reset of this queue, if there is one: the pull that asks is told.
+    /// Takes the pending reset of this queue, if there is one, for the pull that is answered with it.
     pub(super) fn take_reset(&self, group: &str, topic: &str, queue_id: u32) -> Option<u64> {
         let mut shard = self.shard(group).lock();
         if shard.resets.is_empty() {
@@ -100,7 +100,6 @@ impl Offsets {
         (commits, table)
     }
 
-    /// Replaces the whole table.
     pub(crate) fn load(&self, table: Snapshot) {
         for shard in &self.shards {
             *shard.lock() = Shard::default();
@@ -113,7 +112,6 @@ impl Offsets {
         }
     }
 
-    /// Groups with a commit on `topic`, sorted.
     pub(crate) fn groups_of(&self, topic: &str) -> Vec<String> {
         let mut groups = Vec::new();
         for shard in &self.shards {
@@ -125,7 +123,6 @@ impl Offsets {
         groups
     }
 
-    /// Topics with a commit of `group`, sorted.
     pub(crate) fn topics_of(&self, group: &str) -> Vec<String> {
         let shard = self.shard(group).lock();
         let topics = shard.committed.get(group).into_iter().flat_map(HashMap::keys);
@@ -134,7 +131,6 @@ impl Offsets {
         topics
     }
 
-    /// Forgets what every group had on `topic`.
     pub(crate) fn remove_topic(&self, topic: &str) {
         for shard in &self.shards {
             let shard = &mut *shard.lock();
@@ -146,7 +142,6 @@ impl Offsets {
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Forgets everything of `group`.
     pub(crate) fn remove_group(&self, group: &str) {
         let mut shard = self.shard(group).lock();
         shard.committed.remove(group);

@@ -33,7 +33,6 @@ const PAGE_BYTES: usize = 4096;
 /// Pulls that may wait on one connection.
 const PARKED_PER_CONNECTION_MAX: usize = 8_192;
 
-/// What came of executing a pull.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Executed {
     Answered,
@@ -235,7 +234,7 @@ impl Broker {
             return;
         }
         pull.deadline = Some(self.deadlines.add(suspend, Deadline::Pull(Arc::clone(&session.link), token)));
-        // A message that became visible before the waiter stood in the table has woken nobody.
+        // A message that became visible before the waiter stood in the table has not woken it.
         let has_grown = pull.queue.max() > pull.get.offset;
         session.parked.insert(token, pull);
         if has_grown {

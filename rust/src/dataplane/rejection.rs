@@ -13,9 +13,7 @@ pub(super) const PARKED_MAX: Duration = Duration::from_secs(3);
 /// Why a request does not go on.
 #[derive(Debug)]
 pub(super) enum Rejection {
-    /// It is answered by this.
     Refused(ErrorReply),
-    /// It waits until Python has made this.
     Missing(Missing, String),
 }
 
@@ -92,7 +90,7 @@ pub(super) fn not_served(what: &str) -> ErrorReply {
     ErrorReply::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
 }
 
-/// How the wait for a name ends when nobody ends it.
+/// How the wait for a name ends by itself.
 pub(super) fn not_made(missing: Missing, name: &str) -> (i32, Arc<str>) {
     let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
     (missing_code(missing), remark.into())

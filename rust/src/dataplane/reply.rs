@@ -22,7 +22,7 @@ pub(super) fn finish(reply: HeaderWriter<'_>, body_bytes: usize) {
     debug_assert!(written.is_ok(), "a reply of ours fits its frame: {written:?}");
 }
 
-/// Writes a reply without a body, unless nobody waits for one.
+/// Writes a reply without a body, unless the request was one-way.
 pub(super) fn write(
     out: &mut Vec<u8>,
     context: RequestContext,

@@ -41,7 +41,6 @@ pub struct OwnedFrame {
     encoding: Encoding,
     header: Box<[u8]>,
     body: Box<[u8]>,
-    /// How often it was parked.
     pub(super) parkings: u8,
     /// When it was first taken up, on the data plane's clock.
     pub(super) came_at: Duration,
@@ -54,18 +53,15 @@ impl OwnedFrame {
         Self { encoding: frame.encoding, header, body, parkings, came_at }
     }
 
-    /// The frame as it came in.
     pub(super) fn frame(&self) -> Frame<'_> {
         Frame { encoding: self.encoding, header: &self.header, body: &self.body }
     }
 
-    /// Bytes it holds.
     pub(super) fn size(&self) -> usize {
         self.header.len() + self.body.len()
     }
 }
 
-/// Whether `code` stores messages.
 pub(super) fn is_send(code: i32) -> bool {
     matches!(code, request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE)
 }

@@ -16,10 +16,11 @@ use super::admission;
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
+use super::latency::LatencyBuffer;
 use super::rejection::{ErrorReply, Rejection, not_served};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
-use super::session::Session;
+use super::session::{HeldReplies, Session};
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordFields;
@@ -37,7 +38,7 @@ use crate::store::{ConsumeQueue, Put, PutError};
 pub(super) struct StagedRecord<'f> {
     /// Where it is stored: its own queue, or that of its delay level.
     queue: Arc<ConsumeQueue>,
-    /// The queue its sender is told.
+    /// The queue in the reply.
     queue_id: u32,
     flag: i32,
     sys_flag: i32,
@@ -49,7 +50,6 @@ pub(super) struct StagedRecord<'f> {
     context: RequestContext,
 }
 
-/// The sends of one burst.
 pub(super) type Burst<'f> = ArrayVec<StagedRecord<'f>, BURST_FRAMES_MAX>;
 
 /// What one frame asks to store.
@@ -170,35 +170,15 @@ impl Broker {
         if burst.is_empty() {
             return;
         }
-        let Session { link, arena, held, scratch, latency, .. } = session;
+        let Session { link, arena, held, latency, .. } = session;
         let mut puts: ArrayVec<Put<'_>, BURST_FRAMES_MAX> =
             burst.iter().map(|staged| self.put(staged, arena, link.peer(), false)).collect();
         self.store.append(&mut puts);
         let mut last_held = None;
         for (staged, put) in burst.iter().zip(&puts) {
-            let stored = match &put.outcome {
-                Ok(stored) => stored,
-                Err(error) => {
-                    let error_reply = put_refused(error);
-                    latency.note(staged.context, error_reply.code);
-                    self.refuse_send(out.bytes(), staged.context, &error_reply);
-                    continue;
-                }
-            };
-            if staged.context.is_oneway {
-                continue;
-            }
-            let unique_key = arena.get(staged.attributes.unique_key.clone()).unwrap_or_default();
-            let unique_key = std::str::from_utf8(unique_key).ok();
-            if self.store.is_sync() && staged.attributes.is_waiting_for_store {
-                self.accept(scratch, staged, std::slice::from_ref(put), unique_key);
-                held.hold(stored.end, staged.context, scratch);
-                scratch.clear();
-                last_held = Some(stored.end);
-            } else {
-                latency.note(staged.context, response::SUCCESS);
-                self.accept(out.bytes(), staged, std::slice::from_ref(put), unique_key);
-            }
+            let unique_key = arena.get(staged.attributes.unique_key.clone());
+            let put = std::slice::from_ref(put);
+            last_held = self.answer(staged, put, unique_key, held, latency, out).or(last_held);
         }
         drop(puts);
         burst.clear();
@@ -216,36 +196,47 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let Some(first) = messages.first() else { return };
-        let Session { link, arena, held, scratch, latency, .. } = session;
+        let Session { link, arena, held, latency, .. } = session;
         let puts = messages.iter().enumerate();
         let mut puts: Vec<Put<'_>> =
             puts.map(|(index, staged)| self.put(staged, arena, link.peer(), index > 0)).collect();
         self.store.append(&mut puts);
-        let end = match puts.iter().map(|put| put.outcome.as_ref().map(|stored| stored.end)).next_back() {
-            Some(Ok(end)) => end,
-            Some(Err(error)) => {
-                let error_reply = put_refused(error);
-                latency.note(first.context, error_reply.code);
-                return self.refuse_send(out.bytes(), first.context, &error_reply);
-            }
-            None => return,
-        };
-        let mut must_wait = false;
-        if !first.context.is_oneway {
-            must_wait = self.store.is_sync() && first.attributes.is_waiting_for_store;
-            if must_wait {
-                self.accept(scratch, first, &puts, unique_key);
-                held.hold(end, first.context, scratch);
-                scratch.clear();
-            } else {
-                latency.note(first.context, response::SUCCESS);
-                self.accept(out.bytes(), first, &puts, unique_key);
-            }
-        }
+        let end = self.answer(first, &puts, unique_key.map(str::as_bytes), held, latency, out);
         drop(puts);
-        if must_wait {
+        if let Some(end) = end {
             self.wait_for_disk(session, end, out);
         }
+    }
+
+    /// Answers a send by what became of its records. A reply that has to wait for the disk is held; this returns the
+    /// position up to which.
+    fn answer(
+        &self,
+        staged: &StagedRecord<'_>,
+        puts: &[Put<'_>],
+        unique_key: Option<&[u8]>,
+        held: &mut HeldReplies,
+        latency: &mut LatencyBuffer,
+        out: &mut Outbox,
+    ) -> Option<PhysicalOffset> {
+        let context = staged.context;
+        match &puts.last()?.outcome {
+            Err(error) => {
+                let error_reply = put_refused(error);
+                latency.note(context, error_reply.code);
+                self.refuse_send(out.bytes(), context, &error_reply);
+            }
+            Ok(_) if context.is_oneway => {}
+            Ok(stored) if self.store.is_sync() && staged.attributes.is_waiting_for_store => {
+                held.hold(stored.end, context, |reply| self.accept(reply, staged, puts, unique_key));
+                return Some(stored.end);
+            }
+            Ok(_) => {
+                latency.note(context, response::SUCCESS);
+                self.accept(out.bytes(), staged, puts, unique_key);
+            }
+        }
+        None
     }
 
     fn put<'a>(
@@ -286,7 +277,7 @@ impl Broker {
         out: &mut Vec<u8>,
         staged: &StagedRecord<'_>,
         puts: &[Put<'_>],
-        unique_key: Option<&str>,
+        unique_key: Option<&[u8]>,
     ) {
         let context = staged.context;
         let mut reply = reply::begin(out, context, response::SUCCESS, None);
@@ -297,7 +288,7 @@ impl Broker {
         reply.ext_joined("msgId", ids);
         reply.ext_u64("queueId", u64::from(staged.queue_id));
         reply.ext_u64("queueOffset", stored.clone().next().map_or(0, |first| first.queue_offset.0));
-        if let Some(unique_key) = unique_key {
+        if let Some(Ok(unique_key)) = unique_key.map(std::str::from_utf8) {
             reply.ext("transactionId", unique_key);
         }
         reply.ext_block(&self.send_answer_fields);
@@ -308,7 +299,7 @@ impl Broker {
     pub(super) fn wait_for_disk(&self, session: &mut Session, end: PhysicalOffset, out: &mut Outbox) {
         self.flush_waiters.lock().push((end, Arc::clone(&session.link)));
         self.store.release_after(end);
-        // The flush may have passed between the append and the entry above: then nobody will tell us.
+        // The flush may have passed between the append and the entry above: then no event will come.
         self.release_held(session, out);
     }
 

@@ -135,10 +135,9 @@ impl Broker {
         let stored =
             put.outcome.map_err(|error| ErrorReply::new(response::SYSTEM_ERROR, error.to_string()))?;
         if self.store.is_sync() && !context.is_oneway {
-            let Session { held, scratch, .. } = session;
-            reply::write(scratch, context, response::SUCCESS, None, &[]);
-            held.hold(stored.end, context, scratch);
-            scratch.clear();
+            session.held.hold(stored.end, context, |out| {
+                reply::write(out, context, response::SUCCESS, None, &[]);
+            });
             self.wait_for_disk(session, stored.end, out);
         } else {
             session.latency.note(context, response::SUCCESS);

@@ -33,6 +33,8 @@ struct Held {
 pub(super) struct HeldReplies {
     replies: VecDeque<Held>,
     bytes: VecDeque<u8>,
+    /// Builds one reply.
+    scratch: Vec<u8>,
 }
 
 impl HeldReplies {
@@ -40,10 +42,17 @@ impl HeldReplies {
         self.replies.is_empty()
     }
 
-    /// Keeps `reply` until the log is durable up to `end`.
-    pub(super) fn hold(&mut self, end: PhysicalOffset, context: RequestContext, reply: &[u8]) {
-        self.replies.push_back(Held { end, context, bytes: reply.len() });
-        self.bytes.extend(reply);
+    /// Keeps the reply that `write` appends until the log is durable up to `end`.
+    pub(super) fn hold(
+        &mut self,
+        end: PhysicalOffset,
+        context: RequestContext,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        write(&mut self.scratch);
+        self.replies.push_back(Held { end, context, bytes: self.scratch.len() });
+        self.bytes.extend(&self.scratch);
+        self.scratch.clear();
     }
 
     /// Moves every reply whose record is durable into `out`, and says whose each was.
@@ -89,20 +98,14 @@ pub struct Session {
     pub(super) arena: Vec<u8>,
     /// What the last pull found.
     pub(super) found: GetResult,
-    /// Pulls that wait for a message, by token.
     pub(super) parked: HashMap<u64, PendingPull>,
     pub(super) next_token: u64,
     /// The filter of the last pull that carried an expression: the next one has the same, nearly always.
     pub(super) filter: Option<(Box<str>, Arc<TagFilter>)>,
-    /// Counters of what its groups took.
     pub(super) deliveries: KeptDeliveries,
-    /// Answers of this burst, for the figures.
     pub(super) latency: LatencyBuffer,
-    /// Replies that wait for the disk.
     pub(super) held: HeldReplies,
     pub(super) heartbeat: Option<KnownHeartbeat>,
-    /// Builds one reply that is to be held.
-    pub(super) scratch: Vec<u8>,
     /// Spreads sends without a wish over queues.
     pub(super) random: Random,
 }
@@ -140,7 +143,6 @@ impl Session {
             latency: LatencyBuffer::default(),
             held: HeldReplies::default(),
             heartbeat: None,
-            scratch: Vec::new(),
             random,
         }
     }

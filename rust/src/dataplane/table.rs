@@ -37,7 +37,7 @@ impl DataPlane {
         out: &mut Outbox,
     ) -> Result<(), Rejection> {
         let Some(broker) = &self.broker else {
-            self.ask(session, frame, out);
+            self.send_up(session, frame, out);
             return Ok(());
         };
         let code = session.header.code;
@@ -63,7 +63,7 @@ impl DataPlane {
             request::UPDATE_CONSUMER_OFFSET => broker.update_offset(session, frame.encoding, out),
             request::HEART_BEAT if self.repeat_heartbeat(session, frame, out) => Ok(()),
             _ => {
-                self.ask(session, frame, out);
+                self.send_up(session, frame, out);
                 Ok(())
             }
         }
@@ -155,6 +155,6 @@ impl Service for DataPlane {
             broker.forget_parked(&mut session);
         }
         self.heartbeats.lock().remove(&session.link.id().0);
-        self.upcalls.tell(upcall(&session, Cause::Closed));
+        self.upcalls.push_event(upcall(&session, Cause::Closed));
     }
 }

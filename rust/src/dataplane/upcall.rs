@@ -1,14 +1,14 @@
-//! The way up: requests that Python serves, and the frames that wait for what it makes.
+//! Upcalls: requests that Python serves, and the frames that wait for what it makes.
 //!
 //! One bounded ring and one eventfd for a server. Python's loop takes up to 256 entries per wake-up and sends its
 //! answers down as one batch; each finds its connection through the token it came up with. A full ring answers
-//! `[OVERLOAD]`, and what waited in it longer than anybody waits for the answer is passed over. No Python object is
+//! `[OVERLOAD]`, and what waited in it longer than a client waits for the answer is passed over. No Python object is
 //! ever kept here.
 //!
 //! A send to a topic that does not exist yet, or a pull of a group that does not, parks its frame: one upcall for
 //! the name, and the frames go in again when Python has published it.
 //!
-//! Threads: `ask` and `park` from I/O threads, `take`, `answer` and `release` from Python's, none of them waits.
+//! Threads: `submit` and `park` from I/O threads, `take`, `answer` and `release` from Python's, none of them waits.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -28,20 +28,19 @@ use crate::remoting::codes::request;
 
 /// Requests that may wait for Python, taken or not.
 pub const UPCALLS_MAX: usize = 10_000;
-/// Those of one connection: a tenth of the ring, so that whoever floods it is refused and nobody else.
+/// Those of one connection: a tenth of the ring, so that a client that floods it is refused alone.
 const UPCALLS_PER_CONNECTION_MAX: usize = UPCALLS_MAX / 10;
 /// Bytes of fields and bodies that may wait to be taken; a request larger than that waits alone.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Requests of ours that clients may be answering at once.
-const ASKED_CLIENTS_MAX: usize = 64;
+const CLIENT_REQUESTS_MAX: usize = 64;
 /// Frames that may be parked for one name: as many as one Java producer has in flight, several times over.
 const PARKED_PER_NAME_MAX: usize = 4_096;
-/// Bytes that may be parked in all.
 const PARKED_BYTES_MAX: usize = 64 << 20;
 
-/// How long a request may wait to be taken, as at the original: beyond, whoever sent it has given up or soon will.
-/// Brokers wait longer for a name server than anybody waits for a broker.
-fn patience(code: i32) -> Duration {
+/// How long a request may wait to be taken, as at the original: beyond, its sender has given up or soon will.
+/// Brokers wait longer for a name server than clients wait for a broker.
+fn wait_max(code: i32) -> Duration {
     Duration::from_secs(match code {
         request::HEART_BEAT => 31,
         request::REGISTER_BROKER => 24,
@@ -71,7 +70,6 @@ pub struct Upcall {
     pub token: u64,
     /// The connection it came from.
     pub connection: u64,
-    /// The other side of it.
     pub(crate) peer: SocketAddr,
     /// Whether it came in through the VIP port.
     pub(crate) is_vip: bool,
@@ -80,7 +78,6 @@ pub struct Upcall {
     /// Ordinal of the sender's release.
     pub(crate) version: i32,
     pub(crate) language: u8,
-    /// Nobody waits for an answer.
     pub(crate) is_oneway: bool,
     /// When it came, on the data plane's clock; requests only.
     pub(super) came_at: Duration,
@@ -109,7 +106,7 @@ pub struct ReplyTo {
 pub(super) struct Taken {
     /// For Python, oldest first.
     pub(super) fresh: Vec<Upcall>,
-    /// Who is to be told that it took too long: where the answer goes, and how long the request waited.
+    /// Requests that took too long: where the refusal goes, and how long each waited.
     pub(super) late: Vec<(ReplyTo, Duration)>,
     /// Requests that wait still.
     pub(super) left: usize,
@@ -135,7 +132,7 @@ struct Parked {
 #[derive(Debug, Default)]
 struct Ring {
     waiting: VecDeque<Upcall>,
-    asked: HashMap<u64, ReplyTo>,
+    unanswered: HashMap<u64, ReplyTo>,
     next_token: u64,
     /// Requests of each connection that wait, taken or not.
     loads: HashMap<u64, usize>,
@@ -147,8 +144,8 @@ impl Ring {
     fn has_room(&self, upcall: &Upcall) -> bool {
         let load = self.loads.get(&upcall.connection).copied().unwrap_or(0);
         let has_slot =
-            self.waiting.len().max(self.asked.len()) < UPCALLS_MAX && load < UPCALLS_PER_CONNECTION_MAX;
-        // Ten that flood fill the ring: whoever asks one thing at a time must not notice. Connections are bounded.
+            self.waiting.len().max(self.unanswered.len()) < UPCALLS_MAX && load < UPCALLS_PER_CONNECTION_MAX;
+        // Ten that flood fill the ring: a client with one request at a time must not notice. Connections are bounded.
         (load == 0 || has_slot) && (self.bytes == 0 || self.bytes + upcall.size() <= WAITING_BYTES_MAX)
     }
 
@@ -169,19 +166,18 @@ pub struct Upcalls {
     ring: Mutex<Ring>,
     parked: Mutex<Parked>,
     /// Connections, and the requests of ours that they have not answered yet.
-    asked_clients: Mutex<HashSet<(u64, i32)>>,
+    open_client_requests: Mutex<HashSet<(u64, i32)>>,
     next_opaque: AtomicI32,
     wakeup: OwnedFd,
 }
 
 impl Upcalls {
-    /// An empty ring.
     pub(super) fn new() -> std::io::Result<Self> {
         let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self {
             ring: Mutex::default(),
             parked: Mutex::default(),
-            asked_clients: Mutex::default(),
+            open_client_requests: Mutex::default(),
             next_opaque: AtomicI32::new(1),
             wakeup,
         })
@@ -190,7 +186,7 @@ impl Upcalls {
     /// Requests that Python has not answered yet.
     pub(crate) fn waiting(&self) -> usize {
         let ring = self.ring.lock();
-        ring.waiting.len().max(ring.asked.len())
+        ring.waiting.len().max(ring.unanswered.len())
     }
 
     /// Readable while entries wait.
@@ -201,7 +197,7 @@ impl Upcalls {
     /// Puts a request into the ring; false when it is full, or has enough of this connection.
     ///
     /// `reply_to` is none for one-way requests: those cost no slot once taken.
-    pub(super) fn ask(&self, mut upcall: Upcall, reply_to: Option<ReplyTo>) -> bool {
+    pub(super) fn submit(&self, mut upcall: Upcall, reply_to: Option<ReplyTo>) -> bool {
         let mut ring = self.ring.lock();
         if !ring.has_room(&upcall) {
             return false;
@@ -211,14 +207,14 @@ impl Upcalls {
         if let Some(reply_to) = reply_to {
             ring.next_token += 1;
             upcall.token = ring.next_token;
-            ring.asked.insert(upcall.token, reply_to);
+            ring.unanswered.insert(upcall.token, reply_to);
         }
         self.push(ring, upcall);
         true
     }
 
     /// Puts an event into the ring. It is never refused: there is at most one for a connection, a name, or a question.
-    pub(super) fn tell(&self, upcall: Upcall) {
+    pub(super) fn push_event(&self, upcall: Upcall) {
         self.push(self.ring.lock(), upcall);
     }
 
@@ -234,18 +230,18 @@ impl Upcalls {
 
     /// Names a request to a client whose answer is to come up; `None` when too many are under way.
     pub(crate) fn expect_answer(&self, connection: u64) -> Option<i32> {
-        let mut asked = self.asked_clients.lock();
-        if asked.len() >= ASKED_CLIENTS_MAX {
+        let mut open = self.open_client_requests.lock();
+        if open.len() >= CLIENT_REQUESTS_MAX {
             return None;
         }
         let opaque = self.next_opaque.fetch_add(1, Ordering::Relaxed);
-        asked.insert((connection, opaque));
+        open.insert((connection, opaque));
         Some(opaque)
     }
 
-    /// The answer is here, or nobody waits for it any more; whether somebody did.
+    /// The answer is here, or given up; whether it was still expected.
     pub(crate) fn forget_answer(&self, connection: u64, opaque: i32) -> bool {
-        self.asked_clients.lock().remove(&(connection, opaque))
+        self.open_client_requests.lock().remove(&(connection, opaque))
     }
 
     /// Takes up to `limit` entries, oldest first; clears the wakeup when it took the last. `now` is the time on the
@@ -262,8 +258,8 @@ impl Upcalls {
                     ring.relieve(upcall.connection);
                 }
                 let waited = now.saturating_sub(upcall.came_at);
-                if waited > patience(upcall.code) {
-                    if let Some(reply_to) = ring.asked.remove(&upcall.token) {
+                if waited > wait_max(upcall.code) {
+                    if let Some(reply_to) = ring.unanswered.remove(&upcall.token) {
                         ring.relieve(upcall.connection);
                         taken.late.push((reply_to, waited));
                     }
@@ -280,15 +276,15 @@ impl Upcalls {
         taken
     }
 
-    /// Who waits for the answer to `token`; each token once.
+    /// Where the answer goes to `token`; each token once.
     pub fn reply_to(&self, token: u64) -> Option<ReplyTo> {
         let mut ring = self.ring.lock();
-        let reply_to = ring.asked.remove(&token)?;
+        let reply_to = ring.unanswered.remove(&token)?;
         ring.relieve(reply_to.link.id().0);
         Some(reply_to)
     }
 
-    /// Parks a frame until `release` for `name`. The first one for a name begins a wait: Python must be told.
+    /// Parks a frame until `release` for `name`. The first one for a name begins a wait, which Python must learn of.
     ///
     /// `None`, and nothing is parked, at the bounds on parked frames: the caller answers `[OVERLOAD]`.
     pub(super) fn park(

@@ -20,44 +20,23 @@ pub struct Reply<'a> {
 
 /// Why a call has no reply.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the texts say what the fields are")]
 pub enum CallError {
     /// There was no connection, and none could be made. The request was not sent.
     #[error("cannot connect to {address}: {reason}")]
-    Connect {
-        /// Where to.
-        address: Arc<str>,
-        /// What the system said.
-        reason: Arc<str>,
-    },
+    Connect { address: Arc<str>, reason: Arc<str> },
     /// Too much waits for this peer already. The request was not sent; later it may be.
     #[error("more than {bytes_max} bytes or {calls_max} calls wait for {address}")]
-    Overloaded {
-        /// The peer it was for.
-        address: Arc<str>,
-        /// Bound on bytes to be written.
-        bytes_max: usize,
-        /// Bound on calls in flight.
-        calls_max: usize,
-    },
+    Overloaded { address: Arc<str>, bytes_max: usize, calls_max: usize },
     /// The request does not fit a frame. It was not sent and never will be.
     #[error("the request cannot be sent: {0}")]
     Unsendable(#[from] FrameError),
     /// The connection broke. The request may have been executed or not.
     #[error("connection to {address} lost: {reason}")]
-    Disconnected {
-        /// The peer that was lost.
-        address: Arc<str>,
-        /// What happened.
-        reason: Arc<str>,
-    },
+    Disconnected { address: Arc<str>, reason: Arc<str> },
     /// No reply in time. The request may have been executed or not; a reply that still comes is dropped.
     #[error("no reply from {address} within {timeout_ms} ms")]
-    Timeout {
-        /// The peer that did not answer.
-        address: Arc<str>,
-        /// How long we waited.
-        timeout_ms: u64,
-    },
+    Timeout { address: Arc<str>, timeout_ms: u64 },
     /// The client was stopped. The request may have been executed or not.
     #[error("the client was stopped")]
     Stopped,
@@ -76,7 +55,6 @@ pub enum Linger {
     Coalesce,
 }
 
-/// A request that awaits its reply.
 pub(super) struct Call {
     pub(super) linger: Linger,
     pub(super) deadline: Instant,

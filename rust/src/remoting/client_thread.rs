@@ -1,4 +1,4 @@
-//! I/O thread of a client: what its connections share, and the receiver of what peers ask.
+//! I/O thread of a client: what its connections share, and the receiver of requests of peers.
 //!
 //! Threads: everything but the pool is on that thread.
 
@@ -32,7 +32,6 @@ impl Requests for () {
     fn request(&self, _: &Arc<Peer>, _: &Header, _: &[u8]) {}
 }
 
-/// Open peers by address.
 pub(super) type Pool = RwLock<HashMap<Arc<str>, Arc<Peer>>>;
 
 /// What the connections of a client share.

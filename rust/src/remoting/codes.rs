@@ -24,15 +24,11 @@ pub mod request {
     pub(crate) const SEND_MESSAGE: i32 = 10;
     /// Pull from one queue.
     pub const PULL_MESSAGE: i32 = 11;
-    /// Committed offset of a group in one queue.
     pub(crate) const QUERY_CONSUMER_OFFSET: i32 = 14;
-    /// Commit an offset; one-way as a rule.
     pub(crate) const UPDATE_CONSUMER_OFFSET: i32 = 15;
     /// Client registration.
     pub const HEART_BEAT: i32 = 34;
-    /// A consumer returns a message it could not process.
     pub(crate) const CONSUMER_SEND_MSG_BACK: i32 = 36;
-    /// A broker tells a name server what it has.
     pub(crate) const REGISTER_BROKER: i32 = 103;
     /// One message or a batch, one-letter field names.
     pub const SEND_MESSAGE_V2: i32 = 310;

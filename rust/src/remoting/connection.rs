@@ -176,7 +176,6 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Hands one burst to the service.
     fn handle_frames(&mut self, budget: &mut WorkBudget) -> Result<(), Close> {
         let mut frames = ArrayVec::<_, BURST_FRAMES_MAX>::new();
         let extent = self.inbox.frames(&mut frames);
@@ -229,7 +228,7 @@ impl<S: Service> Connection<S> {
             }
             None => {}
         }
-        if self.link.is_closed() { Err(Close::Asked) } else { Ok(()) }
+        if self.link.is_closed() { Err(Close::Requested) } else { Ok(()) }
     }
 
     /// Whether the server stops and this peer has everything it was owed.

@@ -1,41 +1,24 @@
-//! What can be wrong with bytes from a peer. Every one of these closes the connection: after a bad length or a
+//! Errors in bytes from a peer. Every one of these closes the connection: after a bad length or a
 //! header that cannot be read there is no place in the stream from which to go on, and no opaque to answer to.
 
 use thiserror::Error;
 
 /// The stream does not hold a frame this process accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[allow(missing_docs, reason = "the texts say what the numbers are")]
 pub enum FrameError {
     /// The length word is shorter than the header word it must cover.
     #[error("frame length {length} is shorter than the 4 bytes of its header word")]
-    TooShort {
-        /// Value of the length word.
-        length: u32,
-    },
+    TooShort { length: u32 },
     /// The frame, with its length word, is longer than the limit; a negative length ends here too.
     #[error("frame of {frame_bytes} bytes is over the limit of {frame_bytes_max}")]
-    TooLong {
-        /// Size of the frame, with its length word.
-        frame_bytes: u64,
-        /// The limit in force.
-        frame_bytes_max: usize,
-    },
+    TooLong { frame_bytes: u64, frame_bytes_max: usize },
     /// The header alone is longer than the limit.
     #[error("header of {header_bytes} bytes is over the limit of {header_bytes_max}")]
-    HeaderTooLong {
-        /// Announced size of the header.
-        header_bytes: usize,
-        /// The limit in force.
-        header_bytes_max: usize,
-    },
+    HeaderTooLong { header_bytes: usize, header_bytes_max: usize },
     /// The header is announced as longer than the frame around it.
     #[error("header of {header_bytes} bytes does not fit its frame of {frame_bytes}")]
-    HeaderOverrun {
-        /// Announced size of the header.
-        header_bytes: usize,
-        /// Size of the frame, with its length word.
-        frame_bytes: usize,
-    },
+    HeaderOverrun { header_bytes: usize, frame_bytes: usize },
     /// The byte in front of the header length names no encoding.
     #[error("unknown header encoding {0}")]
     UnknownEncoding(u8),
@@ -43,49 +26,33 @@ pub enum FrameError {
 
 /// A header that cannot be read. `at` is a position in the header, for the log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[allow(missing_docs, reason = "the texts say what the numbers are")]
 pub enum HeaderError {
     /// The header ends inside a field.
     #[error("header ends early, at byte {at}")]
-    Truncated {
-        /// Where more bytes were expected.
-        at: usize,
-    },
+    Truncated { at: usize },
     /// JSON that even a lenient reader cannot take.
     #[error("header is not JSON at byte {at}")]
-    Syntax {
-        /// First byte that cannot be read.
-        at: usize,
-    },
+    Syntax { at: usize },
     /// A numeric field holds no 32-bit number.
     #[error("header holds no 32-bit number at byte {at}")]
-    Number {
-        /// Start of the value.
-        at: usize,
-    },
+    Number { at: usize },
     /// A length inside a binary header leaves its enclosing block, or bytes are left over behind the last field.
     #[error("header lengths do not add up at byte {at}")]
-    Length {
-        /// Where the length stands.
-        at: usize,
-    },
+    Length { at: usize },
     /// More extension fields than [`super::header::EXT_FIELDS_MAX`].
     #[error("header has more extension fields than any client sends")]
     TooManyFields,
     /// Nested deeper than the reader follows.
     #[error("header is nested too deeply at byte {at}")]
-    TooDeep {
-        /// Where the nesting passes the bound.
-        at: usize,
-    },
+    TooDeep { at: usize },
 }
 
 /// An extension field that a request needs and does not have as it should. The request is refused, nothing more.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub(crate) enum FieldError {
-    /// There is none of this name.
     #[error("header field {0} is missing")]
     Missing(&'static str),
-    /// Its value is no number of the kind that is meant.
     #[error("header field {name} is not a number: {text:?}")]
     NotANumber { name: Box<str>, text: Box<str> },
 }

@@ -12,12 +12,11 @@ use std::time::Duration;
 use super::limits::{OPEN_FRAME_BYTES_MIN, ServerOptions};
 use super::service::Close;
 
-/// What the sweep tells a connection.
+/// What the sweep wants of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IdleAction {
     /// Give back memory you did not use since the last time.
     Shrink,
-    /// End.
     Close(Close),
 }
 

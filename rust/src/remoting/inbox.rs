@@ -56,7 +56,6 @@ impl DerefMut for Buffer {
     }
 }
 
-/// The read buffer of one connection.
 pub(super) struct Inbox {
     buffer: Buffer,
     start: usize,
@@ -151,7 +150,6 @@ impl Inbox {
         extent
     }
 
-    /// Forgets the frames that were handled.
     pub(super) fn handled(&mut self, extent: Extent) {
         self.start += extent.bytes;
         self.open_bytes = extent.open_bytes;

@@ -22,14 +22,18 @@ use super::link::{Link, LinkId};
 use super::service::Service;
 use super::shared::{Permit, Shared};
 
-/// What the rest of the server tells an I/O thread.
+/// Commands of the rest of the server to an I/O thread.
 pub(super) enum ThreadCommand {
-    /// Serve this connection.
     Adopt(Arrival),
     /// Accept connections here and deal them to all threads.
-    Listen { listener: std::net::TcpListener, is_vip: bool },
+    Listen {
+        listener: std::net::TcpListener,
+        is_vip: bool,
+    },
     /// Finish what is pending until then, and end.
-    Stop { deadline: Instant },
+    Stop {
+        deadline: Instant,
+    },
 }
 
 /// An accepted connection on its way to its thread.
@@ -66,7 +70,6 @@ impl<S: Service> IoThread<S> {
         self.tick.get()
     }
 
-    /// Whether no new frames are to be read.
     pub(super) fn is_stopping(&self) -> bool {
         self.deadline.get().is_some()
     }

@@ -1,4 +1,4 @@
-//! The bounds of the network, each with its reason. A connection that meets one waits or is closed; none grows.
+//! Limits of the network, each with its reason. A connection that meets one waits or is closed; none grows.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl ServerOptions {
     pub(super) fn io_threads(&self) -> usize {
         match self.io_threads {
             0 => std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 4).clamp(1, 4)),
-            asked => asked,
+            count => count,
         }
     }
 

@@ -38,7 +38,6 @@ struct SharedChunk {
 }
 
 impl Outbox {
-    /// An empty one; allocates when first used.
     pub(super) fn new() -> Self {
         Self::default()
     }
@@ -58,7 +57,6 @@ impl Outbox {
         }
     }
 
-    /// How many bytes wait to be written.
     pub(super) fn pending_bytes(&self) -> usize {
         self.text.len().saturating_sub(self.text_written) + self.chunk_bytes
     }

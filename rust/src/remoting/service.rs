@@ -60,7 +60,7 @@ pub enum Close {
     /// A frame was begun and not continued, or none ever came.
     Slow,
     /// The service asked for it, through the link.
-    Asked,
+    Requested,
     /// The server stops.
     Stopped,
     /// The service panicked.

@@ -25,7 +25,6 @@ pub(super) struct Shared<E> {
     ended: Ended,
 }
 
-/// Limits on connections, and what they admitted.
 struct AdmissionLimits {
     connections_max: usize,
     connections_per_address_max: usize,
@@ -64,7 +63,6 @@ pub struct ServerStatistics {
     pub accepted: u64,
     /// Connections closed as they came, because there were too many.
     pub refused: u64,
-    /// Connections that their peer closed.
     pub(super) closed_by_peer: u64,
     /// Connections closed because what came was no frame, or no header, or broke another rule.
     pub closed_broken: u64,
@@ -125,7 +123,6 @@ impl<E: Send + 'static> Shared<E> {
         self.links.read().get(&id).cloned()
     }
 
-    /// The connection ended.
     pub(super) fn forget(&self, id: LinkId, why: Close) {
         let counter = match why {
             Close::Peer => Some(&self.ended.by_peer),
@@ -133,7 +130,7 @@ impl<E: Send + 'static> Shared<E> {
             Close::Idle => Some(&self.ended.idle),
             Close::Slow => Some(&self.ended.slow),
             Close::Panicked => Some(&self.ended.panicked),
-            Close::Asked | Close::Stopped => None,
+            Close::Requested | Close::Stopped => None,
         };
         if let Some(counter) = counter {
             counter.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Delivery, look by look, on a disk in memory and a clock moved by hand.
+//! Delivery, step by step, on a disk in memory and a clock moved by hand.
 
 use std::time::Duration;
 
@@ -86,8 +86,8 @@ fn fixture(store: &Arc<Store>, clock: &Arc<ManualClock>, offset: u64) -> Fixture
 }
 
 impl Fixture {
-    fn look(&mut self) -> Duration {
-        self.delivery.look(&mut self.level)
+    fn deliver(&mut self) -> Duration {
+        self.delivery.deliver(&mut self.level)
     }
 
     fn offset(&self) -> u64 {
@@ -109,20 +109,20 @@ fn fresh() -> (SimDisk, Arc<ManualClock>, Arc<Store>) {
 fn a_message_moves_on_when_its_time_has_come_and_not_a_millisecond_before() {
     let (_, clock, store) = fresh();
     let mut fixture = fixture(&store, &clock, 0);
-    assert_eq!(fixture.look(), SECOND, "an idle level looks again before anything new can be due");
+    assert_eq!(fixture.deliver(), SECOND, "an idle level looks again before anything new can be due");
     delay(&store, 1, b"first");
     clock.advance(Duration::from_millis(400));
     delay(&store, 1, b"second");
     clock.advance(Duration::from_millis(599));
-    assert_eq!(fixture.look(), Duration::from_millis(1));
+    assert_eq!(fixture.deliver(), Duration::from_millis(1));
     assert_eq!((fixture.count(), fixture.offset()), (0, 0));
     clock.advance(Duration::from_millis(1));
-    assert_eq!(fixture.look(), Duration::from_millis(400));
+    assert_eq!(fixture.deliver(), Duration::from_millis(400));
     assert_eq!(fixture.offset(), 1);
     // The tag is a hash again, not a time.
     assert_eq!(arrived(&store), [(b"first".to_vec(), i64::from(tag::java_hash(b"t")))]);
     clock.advance(SECOND);
-    fixture.look();
+    fixture.deliver();
     assert_eq!((fixture.count(), fixture.offset()), (2, 2));
 }
 
@@ -131,7 +131,7 @@ fn the_copy_is_the_message_as_it_was_sent() {
     let (_, clock, store) = fresh();
     delay(&store, 1, b"body");
     clock.advance(SECOND);
-    fixture(&store, &clock, 0).look();
+    fixture(&store, &clock, 0).deliver();
     let queue = store.queue("orders", 1).expect("made by the delivery");
     let mut found = GetResult::default();
     let ask = Get { offset: QueueOffset(0), messages_max: 1, bytes_max: 1 << 20 };
@@ -151,7 +151,7 @@ fn a_long_stop_is_caught_up_with_in_order_without_a_pause() {
     }
     clock.advance(Duration::from_secs(86_400));
     let mut fixture = fixture(&store, &clock, 0);
-    let pauses: Vec<Duration> = (0..4).map(|_| fixture.look()).collect();
+    let pauses: Vec<Duration> = (0..4).map(|_| fixture.deliver()).collect();
     assert_eq!(pauses, [Duration::ZERO, Duration::ZERO, Duration::ZERO, SECOND]);
     let bodies: Vec<Vec<u8>> = arrived(&store).into_iter().map(|(body, _)| body).collect();
     assert_eq!(bodies, (0..200_u32).map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>());
@@ -167,12 +167,12 @@ fn a_clock_that_was_set_back_delays_nothing_by_more_than_its_level() {
     let clock = ManualClock::at(START_MS);
     let store = open(&disk, &clock);
     let mut fixture = fixture(&store, &clock, 0);
-    assert_eq!(fixture.look(), SECOND);
+    assert_eq!(fixture.deliver(), SECOND);
     clock.advance(Duration::from_millis(999));
-    fixture.look();
+    fixture.deliver();
     assert_eq!(fixture.count(), 0);
     clock.advance(Duration::from_millis(1));
-    fixture.look();
+    fixture.deliver();
     assert_eq!((fixture.count(), fixture.offset()), (1, 1));
 }
 
@@ -185,13 +185,13 @@ fn a_crash_loses_nothing_and_repeats_what_was_delivered_since_the_offsets_were_s
     store.flush().expect("flushed");
     clock.advance(SECOND);
     let mut first = fixture(&store, &clock, 0);
-    first.look();
+    first.deliver();
     assert_eq!((first.count(), first.offset()), (3, 3));
     let saved = 1;
     let disk = disk.crash(Survival::Everything, 0);
     let again = open(&disk, &clock);
     let mut second = fixture(&again, &clock, saved);
-    second.look();
+    second.deliver();
     let bodies: Vec<Vec<u8>> = arrived(&again).into_iter().map(|(body, _)| body).collect();
     assert_eq!(bodies, [b"a", b"b", b"c", b"b", b"c"]);
 }
@@ -202,7 +202,7 @@ fn an_offset_outside_of_its_queue_is_moved_into_it() {
     delay(&store, 1, b"x");
     clock.advance(SECOND);
     let mut beyond = fixture(&store, &clock, 99);
-    beyond.look();
+    beyond.deliver();
     assert_eq!((beyond.count(), beyond.offset()), (0, 1));
 }
 
@@ -213,18 +213,18 @@ fn what_the_store_refuses_is_tried_again_from_there() {
     clock.advance(SECOND);
     let mut fixture = fixture(&store, &clock, 0);
     store.abandon();
-    assert_eq!(fixture.look(), REFUSED_PAUSE);
+    assert_eq!(fixture.deliver(), REFUSED_PAUSE);
     assert_eq!((fixture.count(), fixture.offset()), (0, 0));
 }
 
 #[test]
-fn a_message_with_nowhere_to_go_holds_up_nobody() {
+fn a_message_with_nowhere_to_go_holds_up_no_other() {
     let (_, clock, store) = fresh();
     wait(&store, 1, b"DELAY\x011\x02", b"lost");
     wait(&store, 1, b"REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010\x02", b"lost");
     delay(&store, 1, b"found");
     clock.advance(SECOND);
     let mut fixture = fixture(&store, &clock, 0);
-    fixture.look();
+    fixture.deliver();
     assert_eq!((fixture.count(), fixture.offset()), (1, 3));
 }

@@ -1,4 +1,4 @@
-//! Reads the binary header.
+//! Binary header, read.
 //!
 //! ```text
 //! 0   i16  code          9   i32  flag

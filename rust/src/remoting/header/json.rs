@@ -1,4 +1,4 @@
-//! Reads the JSON header: one walk over the bytes, text unescaped where it stands.
+//! JSON header: one walk over the bytes, text unescaped where it stands.
 //!
 //! Not a general JSON parser. It knows the one shape there is, skips what it does not know, and forgives what the
 //! Java parsers of every release forgive.
@@ -59,7 +59,7 @@ impl WellKnownField {
 }
 
 impl Scanner<'_> {
-    /// The fixed field that `name` names: as everybody writes it, or in another case.
+    /// The fixed field that `name` names: in the usual case, or in another.
     #[inline(always)]
     fn known(&self, name: Range<usize>) -> Option<WellKnownField> {
         let name = self.cut(name);

@@ -1,4 +1,4 @@
-//! Looks for bytes that end a run of plain text, eight at a time in one register.
+//! Search for the bytes that end a run of plain text, eight at a time in one register.
 //!
 //! Header texts are short: a call into a vectorised search costs more than the search. A word is compared as a whole,
 //! and its lowest marked byte is the first hit; marks above it may be false and are never looked at.

@@ -1,4 +1,4 @@
-//! What the header codec forgives, what it refuses, and what it writes.
+//! Header codec: forgiven and refused input, and the bytes that are written.
 
 use super::decode::TEXT_KEPT_BYTES;
 use super::scanner::DEPTH_MAX;

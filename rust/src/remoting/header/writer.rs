@@ -1,4 +1,4 @@
-//! Writes a frame's prefix and header, in either encoding, straight into an output buffer.
+//! Writer of a frame's prefix and header, in either encoding, straight into an output buffer.
 
 use super::super::codes::{VERSION, language};
 use super::super::error::FrameError;
