@@ -22,7 +22,7 @@ R = TypeVar("R")
 RESPONSE, ONEWAY = 1, 2
 JSON, BINARY = 0, 1
 #: What every wait for a peer is bounded by; nothing in a healthy test comes near it.
-PATIENCE = 10.0
+TIMEOUT_S = 10.0
 
 
 @dataclass
@@ -141,7 +141,7 @@ class Peer:
     @classmethod
     async def connect(cls, address: str, *, version: int = 513, encoding: int = JSON) -> Self:
         host, _, port = address.rpartition(":")
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), PATIENCE)
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), TIMEOUT_S)
         return cls(reader, writer, version, encoding)
 
     async def call(
@@ -177,18 +177,18 @@ class Peer:
     async def raw(self, content: bytes) -> None:
         """Put bytes on the wire as they are."""
         self.writer.write(content)
-        await asyncio.wait_for(self.writer.drain(), PATIENCE)
+        await asyncio.wait_for(self.writer.drain(), TIMEOUT_S)
 
     async def receive(self) -> Frame:
         """The next frame, request or answer."""
-        word = await asyncio.wait_for(self.reader.readexactly(4), PATIENCE)
-        content = await asyncio.wait_for(self.reader.readexactly(int.from_bytes(word, "big")), PATIENCE)
+        word = await asyncio.wait_for(self.reader.readexactly(4), TIMEOUT_S)
+        content = await asyncio.wait_for(self.reader.readexactly(int.from_bytes(word, "big")), TIMEOUT_S)
         return Frame.unpack(content)
 
     async def is_closed_by_server(self) -> bool:
         """Wait until the other side closes, dropping what it still sends."""
         try:
-            while await asyncio.wait_for(self.reader.read(65_536), PATIENCE):
+            while await asyncio.wait_for(self.reader.read(65_536), TIMEOUT_S):
                 pass
         except ConnectionError:
             return True

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use echo::{PATIENCE, Peer, eventually, private_bytes, serve};
+use echo::{Peer, TIMEOUT, eventually, private_bytes, serve};
 use rmqpy::remoting::ServerOptions;
 
 /// Private memory an attack may leave behind: the largest frame, twice, and what the allocator rounds it to.
@@ -161,6 +161,6 @@ fn all_attacks_at_once_twenty_times_over_leave_the_server_as_it_was() {
     }
     eventually("only the bystander is left", || server.statistics().connections == 1);
     assert_eq!(server.statistics().panics, 0);
-    bystander.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    bystander.socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     bystander.echoes(1000);
 }

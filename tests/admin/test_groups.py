@@ -14,7 +14,7 @@ from broker.test_send_back import records, send_back
 from rmqpy import cli
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.testing import Cluster
-from wire import PATIENCE, RESPONSE, Frame, Peer
+from wire import RESPONSE, TIMEOUT_S, Frame, Peer
 
 
 def sent(cluster: Cluster, topic: str, count: int) -> None:
@@ -109,7 +109,7 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
     run("group", "create", "undertakers")
     assert run("dlq", "show", "undertakers")[1] == []
     await dead_letter(cluster, "undertakers", b"\xff hello")
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     # The broker tells the name servers about the topic on its own.
     while not (piles := run("dlq", "list")[1]):
         assert time.monotonic() < deadline
@@ -141,7 +141,7 @@ async def test_purged_dead_letters_are_gone_and_the_next_one_begins_a_new_pile(
     assert run("dlq", "purge", "purged", "--yes")[1] == {"group": "purged", "messages": 0}
     for text in ("first", "second"):
         await dead_letter(cluster, "purged", text.encode(), f"given-up-{text}")
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while letters() != [text]:
             assert time.monotonic() < deadline
         # The other name server may be the one that is asked, and hear of the topic a moment later.

@@ -13,7 +13,7 @@ from rmqpy.protocol.requests.clients import (
     SubscriptionData,
 )
 from rmqpy.protocol.requests.routes import TopicRoute
-from wire import PATIENCE, Frame, Peer
+from wire import TIMEOUT_S, Frame, Peer
 
 
 async def send(peer: Peer, topic: str, body: bytes = b"hello", **changes: str) -> Frame:
@@ -77,7 +77,7 @@ async def route(peer: Peer, topic: str) -> TopicRoute | None:
 
 async def route_once(peer: Peer, topic: str, *, perm: int = 6) -> TopicRoute:
     """The route of a topic as soon as it has that permission: registration does not hold up answers."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             found = await route(peer, topic)
             if found is not None and all(queue.perm == perm for queue in found.queue_datas):

@@ -15,7 +15,7 @@ from rmqpy.protocol.requests.brokers import (
     UpdateBrokerConfig,
 )
 from rmqpy.protocol.requests.offsets import GetMaxOffset, GetMinOffset
-from wire import PATIENCE, Peer
+from wire import TIMEOUT_S, Peer
 
 PULL_OFFSET_MOVED = 21
 #: A file of the log holds three of these.
@@ -74,7 +74,7 @@ async def test_a_rule_that_is_changed_while_the_broker_runs_counts_at_once(start
         await fill(cluster, peer)
         hours = ";".join(f"{hour:02}" for hour in range(24))
         await peer.ask(UpdateBrokerConfig(body=f"fileReservedTime=0\ndeleteWhen={hours}\n"))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             while (await ends(peer))[0] == 0:
                 pass
         assert (await ends(peer))[1] == 10

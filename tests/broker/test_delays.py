@@ -11,7 +11,7 @@ from rmqpy.config.store import StoreConfig
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.errors import ConfigError
 from rmqpy.protocol import fastjson
-from wire import PATIENCE, Peer
+from wire import TIMEOUT_S, Peer
 
 from .conftest import Start, made_broker
 from .talk import pull, send
@@ -95,12 +95,12 @@ async def test_the_file_is_written_when_something_was_delivered(tmp_path: Path) 
     file.load()
     assert file.offsets == {3: 19, 4: 7}, "a level at 0 is one that nobody has used"
     file.follow(delivery)
-    await asyncio.wait_for(file.save(), PATIENCE)
+    await asyncio.wait_for(file.save(), TIMEOUT_S)
     assert "1:0" in path.read_text(), "nothing was delivered, and the file is left alone"
     delivery.now = {3: 20, 4: 7}
-    await asyncio.wait_for(file.save(), PATIENCE)
+    await asyncio.wait_for(file.save(), TIMEOUT_S)
     written = path.stat().st_mtime_ns
-    await asyncio.wait_for(file.save(), PATIENCE)
+    await asyncio.wait_for(file.save(), TIMEOUT_S)
     assert path.stat().st_mtime_ns == written
     again = DelayFile(path, HandClock())
     again.load()

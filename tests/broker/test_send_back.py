@@ -11,7 +11,7 @@ from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
 from rmqpy.protocol.requests.locks import LockBatch, LockBatchMq, UnlockBatchMq
 from rmqpy.protocol.requests.queues import MessageQueue
-from wire import PATIENCE, Frame, Peer
+from wire import TIMEOUT_S, Frame, Peer
 
 from .conftest import Start
 
@@ -78,7 +78,7 @@ async def send_back(peer: Peer, position: int, **changes: str) -> Frame:
 async def arrival(peer: Peer, topic: str, offset: int = 0) -> Record:
     """The message at this offset, waited for as consumers do."""
     answer = await pull(
-        peer, GROUP, topic, offset, sysFlag=str(4 | SUSPEND), suspendTimeoutMillis=str(int(PATIENCE * 1_000))
+        peer, GROUP, topic, offset, sysFlag=str(4 | SUSPEND), suspendTimeoutMillis=str(int(TIMEOUT_S * 1_000))
     )
     assert answer.code == 0, answer
     return records(answer.body)[0]

@@ -21,17 +21,14 @@ from pathlib import Path
 from typing import Self
 
 from hostile.cases import BYTES, COURTESY, GROUP, REQUESTS, TOPIC, Case, send, topic
+from hostile.conduct import CONDUCT, TIMEOUT_S, Address
 from rmqpy.protocol.codes import RequestCode as Code
-from wire import RESPONSE, Frame
+from wire import Frame
 
-#: Longest that an answer or a closed connection is waited for; long on a busy machine, short for a hang.
-PATIENCE = 20.0
 #: How long a server has to prove that it waits.
 GLANCE = 0.05
 #: Private memory that a case may leave behind.
 GROWTH_MAX = 64 << 20
-
-Address = tuple[str, int]
 
 
 def parsed(address: str) -> Address:
@@ -56,19 +53,19 @@ class Target:
 
     def prepare(self) -> None:
         """Make the topic and the group the cases speak of."""
-        with Line(self.broker) as line:
+        with Connection(self.broker) as peer:
             four_queues = topic(TOPIC, readQueueNums="4", writeQueueNums="4")
-            assert line.ask(Frame(Code.UPDATE_AND_CREATE_TOPIC, ext=four_queues))
+            assert peer.ask(Frame(Code.UPDATE_AND_CREATE_TOPIC, ext=four_queues))
             group = b'{"groupName":"%s"}' % GROUP.encode()
-            assert line.ask(Frame(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group))
-            assert line.ask(Frame(Code.SEND_MESSAGE_V2, ext=send(), body=b"first"))
+            assert peer.ask(Frame(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group))
+            assert peer.ask(Frame(Code.SEND_MESSAGE_V2, ext=send(), body=b"first"))
 
 
-class Line:
+class Connection:
     """One blocking connection."""
 
     def __init__(self, address: Address) -> None:
-        self.socket = socket.create_connection(address, PATIENCE)
+        self.socket = socket.create_connection(address, TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def receive(self) -> Frame | None:
@@ -110,17 +107,17 @@ class Line:
 
 def attempt(case: Case, address: Address, courtesy: Frame) -> str:
     """Send it all; how that ended, in the words of the tables."""
-    with Line(address) as line:
-        sending = threading.Thread(target=_pour, args=(line.socket, case.content), daemon=True)
+    with Connection(address) as peer:
+        sending = threading.Thread(target=_pour, args=(peer.socket, case.content), daemon=True)
         sending.start()
         try:
-            return _ending(case, line, courtesy)
+            return _ending(case, peer, courtesy)
         except TimeoutError:
             return "no end"
         finally:
             with suppress(OSError):
-                line.socket.shutdown(socket.SHUT_RDWR)
-            sending.join(PATIENCE)
+                peer.socket.shutdown(socket.SHUT_RDWR)
+            sending.join(TIMEOUT_S)
 
 
 def _pour(to: socket.socket, content: bytes) -> None:
@@ -129,170 +126,23 @@ def _pour(to: socket.socket, content: bytes) -> None:
         to.sendall(content)
 
 
-def _ending(case: Case, line: Line, courtesy: Frame) -> str:
+def _ending(case: Case, peer: Connection, courtesy: Frame) -> str:
     if case.end == "waits":
-        line.socket.settimeout(GLANCE)
+        peer.socket.settimeout(GLANCE)
         try:
-            return "closed" if not line.socket.recv(1) else "answered"
+            return "closed" if not peer.socket.recv(1) else "answered"
         except TimeoutError:
             return "waits"
     if case.end == "ignored":
-        return "ignored" if line.ask(courtesy) else "not served afterwards"
-    answer = line.receive()
+        return "ignored" if peer.ask(courtesy) else "not served afterwards"
+    answer = peer.receive()
     if answer is None:
         return "closed"
-    if not line.ask(courtesy):
+    if not peer.ask(courtesy):
         return "not served afterwards"
     if case.end == "answered":
         return "answered"
     return "served" if answer.code == 0 else "refused"
-
-
-# ----------------------------------------------------------------------------------------------------------------
-# Conduct: what is wrong with it is how it goes on
-# ----------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def many(address: Address, count: int) -> Iterator[list[socket.socket]]:
-    sockets: list[socket.socket] = []
-    try:
-        sockets += [socket.create_connection(address, PATIENCE) for _ in range(count)]
-        yield sockets
-    finally:
-        for each in sockets:
-            each.close()
-
-
-def half_frames(address: Address) -> None:
-    """A thousand connections that announce the largest frame and begin it."""
-    with many(address, 1000) as sockets:
-        for each in sockets:
-            each.sendall(bytes.fromhex("00fffffc 00000010") + b'{"code":')
-        time.sleep(1)
-
-
-def large_halves(address: Address) -> None:
-    """Twenty frames of 16 MiB, all but the last byte of each, as far as the server takes them."""
-    with many(address, 20) as sockets:
-        for each in sockets:
-            each.setblocking(False)
-        head = bytes.fromhex("00fffffc 00000002") + b"{}"
-        rests = [memoryview(head + b"x" * ((16 << 20) - len(head) - 1)) for _ in sockets]
-        until = time.monotonic() + 3
-        while time.monotonic() < until and any(rests):
-            for index, each in enumerate(sockets):
-                with suppress(OSError):
-                    rests[index] = rests[index][each.send(rests[index][: 1 << 20]) :]
-            time.sleep(0.001)
-
-
-def trickle(address: Address) -> None:
-    """Fifty frames, byte by byte."""
-    frame = Frame(999_999, body=b"x" * 100).pack()
-    with many(address, 50) as sockets:
-        for byte in frame:
-            for each in sockets:
-                each.sendall(bytes([byte]))
-
-
-def idlers(address: Address) -> None:
-    """Two thousand connections that say nothing."""
-    with many(address, 2000):
-        time.sleep(1)
-
-
-def churn(address: Address) -> None:
-    """Three thousand connections, one after the other, some with a word, some reset."""
-    for number in range(3000):
-        with socket.create_connection(address, PATIENCE) as each:
-            if number % 3 == 1:
-                each.sendall(b"\0\0\0")
-            elif number % 3 == 2:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-
-
-def deaf(frame: Frame) -> Callable[[Address], None]:
-    def attack(address: Address) -> None:
-        packed = frame.pack() * 200
-        with many(address, 10) as sockets:
-            for each in sockets:
-                each.setblocking(False)
-            until = time.monotonic() + 3
-            while time.monotonic() < until:
-                for each in sockets:
-                    with suppress(OSError):
-                        each.send(packed)
-                time.sleep(0.001)
-
-    return attack
-
-
-def flood(frame: Frame) -> Callable[[Address], None]:
-    def attack(address: Address) -> None:
-        packed = frame.pack() * 1000
-        with socket.create_connection(address, PATIENCE) as each:
-            drain = threading.Thread(target=_drain, args=(each,), daemon=True)
-            drain.start()
-            until = time.monotonic() + 3
-            while time.monotonic() < until:
-                each.sendall(packed)
-            each.shutdown(socket.SHUT_RDWR)
-            drain.join(PATIENCE)
-
-    return attack
-
-
-def _drain(each: socket.socket) -> None:
-    with suppress(OSError):
-        while each.recv(1 << 20):
-            pass
-
-
-def parked(address: Address) -> None:
-    """Ten thousand pulls held for ever, on ten connections, which then go away."""
-    from hostile.cases import pull
-
-    fields = pull(sysFlag="6", queueId="3", queueOffset="0", suspendTimeoutMillis="600000")
-    packed = Frame(Code.PULL_MESSAGE, ext=fields).pack() * 1000
-    with many(address, 10) as sockets:
-        for each in sockets:
-            drain = threading.Thread(target=_drain, args=(each,), daemon=True)
-            drain.start()
-            each.sendall(packed)
-        time.sleep(1)
-        for each in sockets:
-            each.shutdown(socket.SHUT_RDWR)
-
-
-ONEWAY_UNKNOWN = Frame(999_999, flag=2)
-BULKY = {
-    "broker": Frame(Code.GET_ALL_TOPIC_CONFIG),
-    "namesrv": Frame(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-}
-
-#: Name, target, attack.
-CONDUCT: tuple[tuple[str, str, Callable[[Address], None]], ...] = (
-    *(
-        (f"{name}, {target}", target, attack)
-        for target in ("broker", "namesrv")
-        for name, attack in (
-            ("a thousand half frames", half_frames),
-            ("twenty large frames without an end", large_halves),
-            ("frames byte by byte", trickle),
-            ("two thousand idlers", idlers),
-            ("three thousand connections in a row", churn),
-            ("asks much and reads nothing", deaf(BULKY[target])),
-            ("asks nonsense and reads nothing", deaf(Frame(999_999))),
-            ("a flood of unknown requests", flood(Frame(999_999))),
-            ("a flood of one-way requests", flood(ONEWAY_UNKNOWN)),
-            ("a flood of responses", flood(Frame(0, flag=RESPONSE))),
-            ("a flood of good requests", flood(COURTESY[target])),
-        )
-    ),
-    ("ten thousand pulls for ever", "broker", parked),
-    ("pulls and reads nothing", "broker", deaf(Frame(Code.PULL_MESSAGE, ext=send()))),
-)
 
 
 # ----------------------------------------------------------------------------------------------------------------
@@ -319,14 +169,14 @@ class Citizen:
         finally:
             self._is_over.set()
             for thread in threads:
-                thread.join(PATIENCE)
+                thread.join(TIMEOUT_S)
 
     def _live(self, name: str) -> None:
         try:
-            with Line(self.target.address(name)) as line:
+            with Connection(self.target.address(name)) as peer:
                 while not self._is_over.wait(0.01):
                     began = time.monotonic()
-                    if not line.ask(COURTESY[name]):
+                    if not peer.ask(COURTESY[name]):
                         self.failures.append(f"{name} did not serve")
                         return
                     self.waits.append(time.monotonic() - began)
@@ -374,8 +224,8 @@ def misbehave(target: Target) -> Iterator[Row]:
         while doing.is_alive():
             doing.join(0.05)
             peak = max(peak, target.memory())
-        with Line(target.address(at)) as line:
-            end = "served" if line.ask(COURTESY[at]) else "not served"
+        with Connection(target.address(at)) as peer:
+            end = "served" if peer.ask(COURTESY[at]) else "not served"
         yield Row(name, "served", end, peak - before)
     # Two servers were attacked, each with bounds of its own, and the allocator keeps what they gave back.
     yield Row("left behind, by each server", "served", "served", (target.memory() - beginning) // 2)

@@ -1,4 +1,4 @@
-"""Attacks on a broker and its name server in a process of their own: each ends as it should, and no other client suffers.
+"""Attacks on a broker and its name server in a process of their own: each ends as it should, and harms no other client.
 
 `pytest tests/hostile -s` prints the tables; the command in `attack.py` does the same to any broker.
 """

@@ -10,7 +10,7 @@ import pytest
 from fakebroker import BrokerMaker, Connect, FakeBroker, StartNameServer, topics
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.requests.kv import UpdateNameServerConfig
-from wire import PATIENCE, Frame, Peer
+from wire import TIMEOUT_S, Frame, Peer
 
 NOTIFY = 905
 
@@ -31,7 +31,7 @@ class NotifiedBroker:
         self._server.close()
 
     async def next(self) -> dict[str, str]:
-        frame = await asyncio.wait_for(self.heard.get(), PATIENCE)
+        frame = await asyncio.wait_for(self.heard.get(), TIMEOUT_S)
         assert (frame.code, frame.flag & 2) == (NOTIFY, 2), "one-way"
         return frame.ext or {}
 

@@ -30,7 +30,7 @@ pub const PANIC: i32 = 5;
 pub const QUIT: i32 = 6;
 
 /// Longest that anything here is waited for; nothing takes this long unless it is broken.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 pub struct Echo {
@@ -153,7 +153,7 @@ pub struct Peer {
 impl Peer {
     pub fn connect(to: SocketAddr) -> Self {
         let socket = TcpStream::connect(to).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         socket.set_nodelay(true).unwrap();
         Self { socket, read: Vec::new() }
     }
@@ -200,7 +200,7 @@ impl Peer {
 
 /// Waits until a condition of another thread is true.
 pub fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < until, "never: {what}");
         std::thread::yield_now();

@@ -1,23 +1,18 @@
-//! The remoting server over real sockets: bursts, order, bounds, and that no connection suffers for another.
+//! The remoting server over real sockets: bursts, order, and that no connection suffers for another.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod bounds;
+#[path = "../echo/mod.rs"]
 mod echo;
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use echo::{BULK, BURST, ECHO, PANIC, PARK, PATIENCE, Peer, QUIT, eventually, request, serve};
+use echo::{BULK, BURST, ECHO, PANIC, PARK, Peer, QUIT, TIMEOUT, eventually, request, serve};
 use rmqpy::remoting::{FrameLimits, LinkId, ServerOptions};
-
-/// Timeouts short enough to be met in a test.
-fn hasty() -> ServerOptions {
-    let (idle, first_frame, open_frame) =
-        (Duration::from_millis(400), Duration::from_millis(200), Duration::from_millis(200));
-    ServerOptions { idle, first_frame, open_frame, ..ServerOptions::default() }
-}
 
 #[test]
 fn an_echo_comes_back_under_its_opaque() {
@@ -194,170 +189,6 @@ fn an_address_in_use_is_an_error() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_gets_a_bounded_number_of_events() {
-    let options = ServerOptions { events_max: 50, outbox_bytes_max: 1000, ..ServerOptions::default() };
-    let (_server, echo, address) = serve(options);
-    let mut peer = Peer::connect(address);
-    peer.send(&request(PARK, 1, &[], b""));
-    eventually("parked", || !echo.parked.lock().is_empty());
-    let (link, _) = echo.parked.lock().pop().unwrap();
-    peer.send(&request(BULK, 2, &[("size", "16000000")], b""));
-    eventually("congested", || echo.handled.load(Ordering::SeqCst) == 2);
-    let mut taken = 0;
-    while link.post(1) {
-        taken += 1;
-        assert!(taken <= 200, "a mailbox without bound");
-    }
-    assert!(taken >= 50);
-    assert!(!link.is_closed(), "refusing an event closes nothing");
-    assert_eq!(echo.events.load(Ordering::SeqCst), 0);
-}
-
-#[test]
-fn many_slow_readers_together_are_bounded_below_their_own_bounds() {
-    let options = ServerOptions {
-        io_threads: 1,
-        outbox_bytes_max: 64 << 20,
-        outboxes_bytes_max: 1 << 20,
-        ..ServerOptions::default()
-    };
-    let (server, _, address) = serve(options);
-    let asks: Vec<u8> =
-        (0..200).flat_map(|opaque| request(BULK, opaque, &[("size", "300000")], b"")).collect();
-    let mut peers: Vec<Peer> = (0..10).map(|_| Peer::connect(address)).collect();
-    for peer in &mut peers {
-        peer.send(&asks);
-    }
-    // All of it would be 600 MB; a read's worth of bursts may pass before a connection notices.
-    eventually("something waits", || server.statistics().pending_bytes > 1 << 20);
-    Peer::connect(address).echoes(1);
-    let pending = server.statistics().pending_bytes;
-    assert!(pending < 250 << 20, "{pending} bytes wait");
-    for opaque in 0..200 {
-        assert_eq!(peers[3].answer().unwrap().opaque, opaque);
-    }
-}
-
-#[test]
-fn large_frames_share_a_budget_and_wait_for_it() {
-    let options = ServerOptions { large_frames_bytes_max: 16 << 20, ..hasty() };
-    let options = ServerOptions { open_frame: PATIENCE, first_frame: PATIENCE, idle: PATIENCE, ..options };
-    let (_server, _, address) = serve(options);
-    let frame = request(ECHO, 1, &[], &vec![b'x'; 12 << 20]);
-    let mut half = Peer::connect(address);
-    half.send(&frame[..6 << 20]);
-    let mut other = Peer::connect(address);
-    let mut writer = other.socket.try_clone().unwrap();
-    let whole = frame.clone();
-    let writing = std::thread::spawn(move || writer.write_all(&whole).unwrap());
-    // Small frames pass by.
-    Peer::connect(address).echoes(1);
-    other.socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    let waits = other.socket.peek(&mut [0]).unwrap_err();
-    assert!(matches!(waits.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{waits}");
-    other.socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    half.send(&frame[6 << 20..]);
-    assert_eq!(half.answer().unwrap().body.len(), 12 << 20);
-    drop(half);
-    assert_eq!(other.answer().unwrap().body.len(), 12 << 20);
-    writing.join().unwrap();
-}
-
-#[test]
-fn silence_is_closed_and_talk_is_not() {
-    let (server, _, address) = serve(hasty());
-    let mut silent = Peer::connect(address);
-    silent.echoes(1);
-    let mut mute = Peer::connect(address);
-    let mut talker = Peer::connect(address);
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let talking = scope.spawn(|| {
-            let mut opaque = 0;
-            while !stop.load(Ordering::SeqCst) {
-                talker.echoes(opaque);
-                opaque += 1;
-                std::thread::park_timeout(Duration::from_millis(20));
-            }
-        });
-        let began = Instant::now();
-        assert_eq!(mute.answer(), None, "it never sent a frame");
-        assert_eq!(silent.answer(), None);
-        assert!(began.elapsed() >= Duration::from_millis(400));
-        stop.store(true, Ordering::SeqCst);
-        talking.join().unwrap();
-    });
-    let statistics = server.statistics();
-    assert_eq!((statistics.closed_idle, statistics.closed_slow), (1, 1));
-}
-
-#[test]
-fn a_frame_that_trickles_in_is_not_waited_for() {
-    let (server, _, address) = serve(hasty());
-    let mut peer = Peer::connect(address);
-    peer.echoes(1);
-    let frame = request(ECHO, 2, &[], &[b'x'; 1000]);
-    let closed = frame.iter().find(|byte| {
-        std::thread::park_timeout(Duration::from_millis(5));
-        peer.socket.write_all(&[**byte]).is_err()
-    });
-    assert!(closed.is_some(), "it took {} bytes one by one", frame.len());
-    assert_eq!(server.statistics().closed_slow, 1);
-}
-
-#[test]
-fn connections_beyond_the_bound_are_closed_at_the_door() {
-    let (server, _, address) = serve(ServerOptions { connections_max: 3, ..ServerOptions::default() });
-    let mut inside: Vec<Peer> = (0..3).map(|_| Peer::connect(address)).collect();
-    inside.iter_mut().for_each(|peer| peer.echoes(1));
-    assert_eq!(Peer::connect(address).answer(), None);
-    assert_eq!(server.statistics().refused, 1);
-    inside.pop();
-    eventually("a place is free", || server.statistics().connections == 2);
-    Peer::connect(address).echoes(1);
-    let options = ServerOptions { connections_per_address_max: 1, ..ServerOptions::default() };
-    let (_server, _, address) = serve(options);
-    let mut first = Peer::connect(address);
-    first.echoes(1);
-    assert_eq!(Peer::connect(address).answer(), None);
-}
-
-#[test]
-fn a_flood_on_one_connection_leaves_time_for_the_others() {
-    let (_server, echo, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let flood = Peer::connect(address);
-        let mut drain = flood.socket.try_clone().unwrap();
-        let reading = scope.spawn(move || {
-            let mut buffer = vec![0; 1 << 20];
-            while drain.read(&mut buffer).is_ok_and(|count| count > 0) {}
-        });
-        let stop = &stop;
-        scope.spawn(move || {
-            let mut socket = flood.socket;
-            let frames: Vec<u8> = (0..5000).flat_map(|opaque| request(ECHO, opaque, &[], b"")).collect();
-            while !stop.load(Ordering::SeqCst) {
-                socket.write_all(&frames).unwrap();
-            }
-            socket.shutdown(Shutdown::Both).unwrap();
-        });
-        eventually("the flood is on", || echo.handled.load(Ordering::SeqCst) > 10_000);
-        let mut peer = Peer::connect(address);
-        let worst = (0..100)
-            .map(|opaque| {
-                let began = Instant::now();
-                peer.echoes(opaque);
-                began.elapsed()
-            })
-            .max();
-        stop.store(true, Ordering::SeqCst);
-        reading.join().unwrap();
-        assert!(worst < Some(Duration::from_secs(1)), "{worst:?} for one echo");
-    });
-}
-
-#[test]
 fn a_stop_answers_what_it_owes_and_takes_nothing_more() {
     let (server, echo, address) = serve(ServerOptions::default());
     let mut idle = Peer::connect(address);
@@ -368,7 +199,7 @@ fn a_stop_answers_what_it_owes_and_takes_nothing_more() {
     slow.send(&request(BULK, 3, &[("size", "16000000")], b""));
     eventually("all have asked", || echo.handled.load(Ordering::SeqCst) == 3);
     std::thread::scope(|scope| {
-        let stopping = scope.spawn(|| server.stop(PATIENCE));
+        let stopping = scope.spawn(|| server.stop(TIMEOUT));
         assert_eq!(idle.answer(), None, "nothing is owed to it");
         assert!(TcpStream::connect(address).is_err() || Peer::connect(address).answer().is_none());
         assert!(!stopping.is_finished());
@@ -383,7 +214,7 @@ fn a_stop_answers_what_it_owes_and_takes_nothing_more() {
         assert_eq!(slow.answer(), None);
     });
     assert_eq!(echo.closed.load(Ordering::SeqCst), 3);
-    server.stop(PATIENCE);
+    server.stop(TIMEOUT);
     assert!(server.listen("127.0.0.1:0".parse().unwrap(), false).is_err());
 }
 
@@ -396,7 +227,7 @@ fn a_stop_does_not_wait_longer_than_its_grace() {
     let began = Instant::now();
     server.stop(Duration::from_millis(100));
     assert!(began.elapsed() >= Duration::from_millis(100));
-    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT / 2, "{:?}", began.elapsed());
     assert_eq!(peer.answer(), None);
     assert_eq!(echo.closed.load(Ordering::SeqCst), 1);
 }
@@ -408,7 +239,7 @@ fn connections_are_dealt_to_all_threads_and_counted_once() {
     peers.iter_mut().for_each(|peer| peer.echoes(1));
     assert_eq!(server.statistics().connections, 9);
     assert_eq!(server.statistics().accepted, 9);
-    server.stop(PATIENCE);
+    server.stop(TIMEOUT);
     assert_eq!(echo.closed.load(Ordering::SeqCst), 9);
     assert_eq!(server.statistics().connections, 0);
 }

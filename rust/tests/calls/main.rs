@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
+#[path = "../echo/mod.rs"]
 mod echo;
+mod linger;
+mod stop;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,12 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use echo::{BULK, ECHO, PARK, PATIENCE, QUIT, eventually, serve};
+use echo::{BULK, ECHO, PARK, QUIT, TIMEOUT, eventually, serve};
 use parking_lot::Mutex;
 use rmqpy::remoting::codes::flag;
 use rmqpy::remoting::frame::{self, Encoding, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
-use rmqpy::remoting::{CallError, Client, ClientOptions, FrameError, Linger, Peer, Requests, ServerOptions};
+use rmqpy::remoting::{CallError, Client, ClientOptions, FrameError, Peer, Requests, ServerOptions};
 
 type Outcome = Result<(i32, Vec<u8>), CallError>;
 
@@ -39,23 +42,13 @@ fn call(peer: &Peer, code: i32, body: &[u8], timeout: Duration, to: &Sender<Outc
     );
 }
 
-fn call_coalesced(peer: &Peer, code: i32, body: &[u8], to: &Sender<Outcome>) {
-    let to = to.clone();
-    peer.call_with(
-        Linger::Coalesce,
-        PATIENCE,
-        |opaque, out| write(out, code, opaque, 0, body),
-        move |reply| to.send(reply.map(|reply| (reply.header.opaque, reply.body.to_vec()))).unwrap(),
-    );
-}
-
 fn next(outcomes: &Receiver<Outcome>) -> Outcome {
-    outcomes.recv_timeout(PATIENCE).expect("every call ends")
+    outcomes.recv_timeout(TIMEOUT).expect("every call ends")
 }
 
 fn ask(peer: &Peer, code: i32, body: &[u8]) -> Outcome {
     let (to, outcomes) = channel();
-    call(peer, code, body, PATIENCE, &to);
+    call(peer, code, body, TIMEOUT, &to);
     next(&outcomes)
 }
 
@@ -88,13 +81,13 @@ fn thousands_of_calls_in_flight_each_get_their_own_reply() {
     for number in 0..5000_u32 {
         let to = to.clone();
         peer.call(
-            PATIENCE,
+            TIMEOUT,
             |opaque, out| write(out, ECHO, opaque, 0, &number.to_be_bytes()),
             move |reply| to.send((number, reply.unwrap().body.to_vec())).unwrap(),
         );
     }
     for _ in 0..5000 {
-        let (number, body) = outcomes.recv_timeout(PATIENCE).unwrap();
+        let (number, body) = outcomes.recv_timeout(TIMEOUT).unwrap();
         assert_eq!(body, number.to_be_bytes());
     }
     assert_eq!(peer.calls(), 0);
@@ -126,7 +119,7 @@ fn replies_larger_than_any_buffer_arrive_whole() {
     for size in [0_u64, 1, 4095, 4096, 300_000, 5_000_000, 16_000_000, 10] {
         let to = to.clone();
         peer.call(
-            PATIENCE,
+            TIMEOUT,
             |opaque, out| {
                 let mut writer = HeaderWriter::begin(out, Encoding::Binary, BULK, opaque, 0, None);
                 writer.ext_u64("size", size);
@@ -136,7 +129,7 @@ fn replies_larger_than_any_buffer_arrive_whole() {
         );
     }
     for _ in 0..8 {
-        let (size, received) = sizes.recv_timeout(PATIENCE).unwrap();
+        let (size, received) = sizes.recv_timeout(TIMEOUT).unwrap();
         assert_eq!(size, received);
     }
 }
@@ -205,9 +198,9 @@ fn a_lost_connection_fails_every_call_in_flight_and_the_next_peer_is_a_new_one()
     let peer = client.peer(&address.to_string());
     let (to, outcomes) = channel();
     for _ in 0..100 {
-        call(&peer, PARK, b"", PATIENCE, &to);
+        call(&peer, PARK, b"", TIMEOUT, &to);
     }
-    call(&peer, QUIT, b"", PATIENCE, &to);
+    call(&peer, QUIT, b"", TIMEOUT, &to);
     for _ in 0..101 {
         assert!(matches!(next(&outcomes), Err(CallError::Disconnected { .. })));
     }
@@ -250,7 +243,7 @@ fn a_connection_that_cannot_be_made_in_time_fails() {
     let (to, outcomes) = channel();
     let peer = client.peer(&address.to_string());
     call(&peer, ECHO, b"", Duration::from_millis(20), &to);
-    call(&peer, ECHO, b"", PATIENCE, &to);
+    call(&peer, ECHO, b"", TIMEOUT, &to);
     assert!(matches!(next(&outcomes), Err(CallError::Timeout { .. })), "its own deadline is earlier");
     assert!(matches!(next(&outcomes), Err(CallError::Connect { .. })));
 }
@@ -265,7 +258,7 @@ fn a_peer_that_reads_nothing_is_not_queued_for_without_bound() {
     let body = vec![0; 64 << 10];
     // Socket buffers take some MiB; then it is our turn to refuse.
     let refused = (0..1000).find_map(|_| {
-        call(&peer, ECHO, &body, PATIENCE, &to);
+        call(&peer, ECHO, &body, TIMEOUT, &to);
         outcomes.try_recv().ok()
     });
     assert!(matches!(refused, Some(Err(CallError::Overloaded { .. }))), "{refused:?}");
@@ -296,7 +289,7 @@ fn a_request_that_fits_no_frame_leaves_nothing_behind() {
     let (to, outcomes) = channel();
     let ended = to.clone();
     peer.call(
-        PATIENCE,
+        TIMEOUT,
         |opaque, out| {
             write(out, ECHO, opaque, 0, b"half of it")?;
             Err(FrameError::UnknownEncoding(9))
@@ -353,7 +346,7 @@ fn a_server_that_sends_nonsense_is_disconnected() {
         let client = client();
         let peer = client.peer(&address);
         let (to, outcomes) = channel();
-        call(&peer, ECHO, b"", PATIENCE, &to);
+        call(&peer, ECHO, b"", TIMEOUT, &to);
         let (mut socket, _) = listener.accept().unwrap();
         socket.write_all(nonsense).unwrap();
         assert!(matches!(next(&outcomes), Err(CallError::Disconnected { .. })));
@@ -366,120 +359,16 @@ fn a_callback_may_call_and_may_panic() {
     let client = client();
     let peer = client.peer(&address.to_string());
     peer.call(
-        PATIENCE,
+        TIMEOUT,
         |opaque, out| write(out, ECHO, opaque, 0, b""),
         |_| panic!("not the connection's fault"),
     );
     let (to, outcomes) = channel();
     let again = Arc::clone(&peer);
     peer.call(
-        PATIENCE,
+        TIMEOUT,
         |opaque, out| write(out, ECHO, opaque, 0, b""),
-        move |_| call(&again, ECHO, b"second", PATIENCE, &to),
+        move |_| call(&again, ECHO, b"second", TIMEOUT, &to),
     );
     assert_eq!(next(&outcomes).unwrap().1, b"second");
-}
-
-#[test]
-fn a_stop_lets_calls_finish_and_queued_requests_leave() {
-    let (_server, echo, address) = serve(ServerOptions::default());
-    let client = client();
-    let peer = client.peer(&address.to_string());
-    let (to, outcomes) = channel();
-    call(&peer, PARK, b"", PATIENCE, &to);
-    eventually("parked", || !echo.parked.lock().is_empty());
-    peer.send(|opaque, out| write(out, ECHO, opaque, flag::ONEWAY, b"goodbye")).unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(|| client.stop(PATIENCE));
-        eventually("the goodbye left", || echo.handled.load(Ordering::SeqCst) == 2);
-        let (link, opaque) = echo.parked.lock().pop().unwrap();
-        assert!(link.post(opaque));
-    });
-    assert_eq!(next(&outcomes).unwrap().1, b"released");
-    assert_eq!(ask(&client.peer(&address.to_string()), ECHO, b""), Err(CallError::Stopped));
-}
-
-#[test]
-fn a_stop_without_grace_fails_what_is_in_flight() {
-    let (_server, echo, address) = serve(ServerOptions::default());
-    let client = client();
-    let (to, outcomes) = channel();
-    call(&client.peer(&address.to_string()), PARK, b"", PATIENCE, &to);
-    eventually("parked", || !echo.parked.lock().is_empty());
-    drop(client);
-    assert_eq!(next(&outcomes), Err(CallError::Stopped));
-}
-
-#[test]
-fn a_lingering_request_leaves_though_no_reply_comes() {
-    let (listener, address) = listener();
-    let client = client();
-    let peer = client.peer(&address);
-    let (to, _outcomes) = channel();
-    call_coalesced(&peer, ECHO, b"first", &to);
-    let (mut socket, _) = listener.accept().unwrap();
-    socket.set_read_timeout(Some(PATIENCE / 3)).unwrap();
-    let first = read_frame(&mut socket).0;
-    for _ in 0..3 {
-        call_coalesced(&peer, ECHO, b"another", &to);
-        assert_ne!(read_frame(&mut socket).0, first);
-    }
-}
-
-#[test]
-fn a_request_does_not_linger_where_the_io_thread_sleeps() {
-    let (listener, address) = listener();
-    let client = client();
-    let peer = client.peer(&address);
-    let (to, outcomes) = channel();
-    let mut socket = None;
-    // Once for a connection, and once for a call whose deadline wakes no thread, as one before is earlier.
-    for _ in 0..2 {
-        call(&peer, ECHO, b"before", PATIENCE, &to);
-        let socket = socket.get_or_insert_with(|| listener.accept().unwrap().0);
-        let mut reply = Vec::new();
-        write(&mut reply, 0, read_frame(socket).0, flag::RESPONSE, b"").unwrap();
-        socket.write_all(&reply).unwrap();
-        next(&outcomes).unwrap();
-    }
-    let mut socket = socket.expect("a connection");
-    // Shorter than the pause after which the task looks by itself.
-    socket.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-    // A test cannot see whether a thread has gone to sleep.
-    std::thread::sleep(Duration::from_millis(100));
-    // Nothing is under way, so that the caller writes the first one itself, and no reply comes to it.
-    call_coalesced(&peer, ECHO, b"first", &to);
-    let first = read_frame(&mut socket).0;
-    call_coalesced(&peer, ECHO, b"second", &to);
-    assert_eq!(read_frame(&mut socket).0, first + 1);
-}
-
-#[test]
-fn an_immediate_request_takes_along_what_lingers() {
-    let (listener, address) = listener();
-    let client = client();
-    let peer = client.peer(&address);
-    let (to, _outcomes) = channel();
-    call_coalesced(&peer, ECHO, b"first", &to);
-    let (mut socket, _) = listener.accept().unwrap();
-    socket.set_read_timeout(Some(PATIENCE / 3)).unwrap();
-    let first = read_frame(&mut socket).0;
-    call_coalesced(&peer, ECHO, b"second", &to);
-    call(&peer, ECHO, b"third", PATIENCE, &to);
-    let rest = [read_frame(&mut socket).0, read_frame(&mut socket).0];
-    assert_eq!(rest, [first + 1, first + 2]);
-}
-
-#[test]
-fn every_coalesced_request_is_answered() {
-    let (_server, _, address) = serve(ServerOptions::default());
-    let client = client();
-    let peer = client.peer(&address.to_string());
-    let (to, outcomes) = channel();
-    for number in 0..5_000_u32 {
-        call_coalesced(&peer, ECHO, &number.to_be_bytes(), &to);
-    }
-    for number in 0..5_000_u32 {
-        assert_eq!(next(&outcomes).unwrap().1, number.to_be_bytes());
-    }
 }
