@@ -111,9 +111,9 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
     await dead_letter(cluster, "undertakers", b"\xff hello")
     deadline = time.monotonic() + TIMEOUT_S
     # The broker tells the name servers about the topic on its own.
-    while not (piles := run("dlq", "list")[1]):
+    while not (rows := run("dlq", "list")[1]):
         assert time.monotonic() < deadline
-    assert [(pile["group"], pile["messages"]) for pile in piles] == [("undertakers", 1)]
+    assert [(pile["group"], pile["messages"]) for pile in rows] == [("undertakers", 1)]
     [letter] = run("dlq", "show", "undertakers")[1]
     assert (letter["topic"], letter["tag"], letter["attempts"]) == ("given-up", "paid", 2)
     assert base64.b64decode(letter["body_base64"]) == b"\xff hello"

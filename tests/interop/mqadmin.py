@@ -1,6 +1,6 @@
 """Apache's command line tool, command by command: what is typed, and what has to be in the answer.
 
-Owns the list of its commands. Each finds a *town* to look at: a topic of three queues with twelve messages, and two
+Owns the list of its commands. Each finds an *environment* to look at: a topic of three queues with twelve messages, and two
 groups that consumed them and are still connected, the one with a member of Java's, the other with one of ours; names
 in braces stand for these things. What runs in one phase runs at once, so a command that needs another's effect stands
 in a later phase.
@@ -255,7 +255,7 @@ def command_of(label: str) -> str:
 
 
 @dataclass(frozen=True)
-class Town:
+class AdminEnvironment:
     """Cluster that the commands look at, and the tool that asks."""
 
     cluster: Cluster
@@ -283,7 +283,7 @@ class Town:
         return [pattern for pattern in wanted if not re.search(pattern, text, re.MULTILINE)]
 
 
-def run_phases(town: Town, version: str) -> tuple[dict[str, Command], dict[str, Printed]]:
+def run_phases(environment: AdminEnvironment, version: str) -> tuple[dict[str, Command], dict[str, Printed]]:
     """Run everything that works, phase by phase: the commands of this version of the tool, and what they printed."""
     commands: dict[str, Command] = {}
     printed: dict[str, Printed] = {}
@@ -294,15 +294,19 @@ def run_phases(town: Town, version: str) -> tuple[dict[str, Command], dict[str, 
             if "@" not in label and not (version.startswith("4.") and label in ONLY_5_X)
         }
         if any("{traced}" in command.arguments for command in typed.values()):
-            town = Town(town.cluster, town.tool, {**town.names, "traced": _traced(town, printed)})
+            environment = AdminEnvironment(
+                environment.cluster,
+                environment.tool,
+                {**environment.names, "traced": _traced(environment, printed)},
+            )
         commands |= typed
-        printed |= town.run({label: command.arguments for label, command in typed.items()})
+        printed |= environment.run({label: command.arguments for label, command in typed.items()})
     return commands, printed
 
 
 @contextmanager
-def built(cluster: Cluster, client: ProcessClient, folder: Path) -> Iterator[Town]:
-    """The town; `client` has the producer and the group, and the tool."""
+def built(cluster: Cluster, client: ProcessClient, folder: Path) -> Iterator[AdminEnvironment]:
+    """The environment; `client` has the producer and the group, and the tool."""
     wire.create_topic(cluster.namesrv, cluster.broker, TOPIC, queues=3)
     wire.create_topic(cluster.namesrv, cluster.broker, f"{TOPIC}-sent", queues=1)
     messages = [MessageSpec(f"body {i}".encode(), tag="paid", keys=(f"order-{i}",)) for i in range(12)]
@@ -336,7 +340,7 @@ def built(cluster: Cluster, client: ProcessClient, folder: Path) -> Iterator[Tow
         for group in (GROUP, OUR_GROUP):
             _wait_for_commits(cluster, group)
         members = {"client": _member(cluster, GROUP), "our_client": _member(cluster, OUR_GROUP)}
-        yield Town(cluster, client, names | members)
+        yield AdminEnvironment(cluster, client, names | members)
     listener.stop()
     for name in (sent.id, sent.offset_id):
         (BODY_FOLDER / name).unlink(missing_ok=True)
@@ -350,16 +354,16 @@ def _member(cluster: Cluster, group: str) -> str:
     return str(member["clientId"])
 
 
-def _traced(town: Town, printed: Mapping[str, Printed]) -> str:
+def _traced(environment: AdminEnvironment, printed: Mapping[str, Printed]) -> str:
     """The id of a message whose trace has arrived: the one that a command sent, or else one that is sent anew."""
     label, pattern = TRACED
     text = printed[label].out
     for _ in range(TRACE_SENDS_MAX):
         found = re.search(pattern, text)
         assert found, f"{label} does not say what it sent: {text}"
-        if _is_traced(town.cluster, found[0]):
+        if _is_traced(environment.cluster, found[0]):
             return found[0]
-        text = town.run({label: PHASES[1][label].arguments})[label].out
+        text = environment.run({label: PHASES[1][label].arguments})[label].out
     raise AssertionError(f"the traces of {TRACE_SENDS_MAX} messages did not arrive")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from . import mqadmin, servers
 from .clients import InteropClient, Printed, ProcessClient
-from .mqadmin import ENDLESS, LOCAL, NOT_SERVED, REFUSED, Command, Town
+from .mqadmin import ENDLESS, LOCAL, NOT_SERVED, REFUSED, AdminEnvironment, Command
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -85,8 +85,8 @@ def test_the_table_of_all_commands(
         for cluster in clusters:
             folder = tmp_path / ("theirs" if cluster.is_apache else "ours")
             folder.mkdir()
-            with mqadmin.built(cluster, tool, folder) as town:
-                commands, answers = _everything(town)
+            with mqadmin.built(cluster, tool, folder) as environment:
+                commands, answers = _everything(environment)
                 asked.append(answers)
     ours, theirs = asked
     rows = [
@@ -99,18 +99,22 @@ def test_the_table_of_all_commands(
     assert not silent
 
 
-def _everything(town: Town) -> tuple[dict[str, Command], dict[str, Answer]]:
+def _everything(environment: AdminEnvironment) -> tuple[dict[str, Command], dict[str, Answer]]:
     """All commands, those that work first, as they have an order; then what they printed."""
-    commands, printed = mqadmin.run_phases(town, "5.5.0")
+    commands, printed = mqadmin.run_phases(environment, "5.5.0")
     unserved = {label: Command(arguments, (reason,)) for label, (arguments, reason) in NOT_SERVED.items()}
     for others in (REFUSED, LOCAL, unserved):
         commands |= others
-        printed |= town.run({label: command.arguments for label, command in others.items()})
+        printed |= environment.run({label: command.arguments for label, command in others.items()})
     commands |= ENDLESS
-    printed |= town.run({label: command.arguments for label, command in ENDLESS.items()}, ENDLESS_SECONDS)
+    printed |= environment.run(
+        {label: command.arguments for label, command in ENDLESS.items()}, ENDLESS_SECONDS
+    )
     return commands, {
         label: Answer(
-            printed[label], _lines(town, printed[label]), not town.missing(printed[label], command.expected)
+            printed[label],
+            _lines(environment, printed[label]),
+            not environment.missing(printed[label], command.expected),
         )
         for label, command in commands.items()
     }
@@ -174,9 +178,9 @@ def _shown(lines: frozenset[str]) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
-def _lines(town: Town, printed: Printed) -> frozenset[str]:
+def _lines(environment: AdminEnvironment, printed: Printed) -> frozenset[str]:
     text = printed.out
-    for name, value in sorted(town.names.items(), key=lambda item: -len(str(item[1]))):
+    for name, value in sorted(environment.names.items(), key=lambda item: -len(str(item[1]))):
         text = text.replace(str(value), NAMES[name]) if len(str(value)) > 1 else text
     text = re.sub(r"(/[\w.-]+){3,}", "PATH", text)
     text = re.sub(r"[0-9A-F]{16,}|\d+(\.\d+)*", "0", text)

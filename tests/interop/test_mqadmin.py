@@ -10,7 +10,7 @@ import pytest
 
 from . import mqadmin
 from .clients import InteropClient, Printed, ProcessClient
-from .mqadmin import ENDLESS, LOCAL, NOT_SERVED, PHASES, REFUSED, Command, Town, command_of
+from .mqadmin import ENDLESS, LOCAL, NOT_SERVED, PHASES, REFUSED, AdminEnvironment, Command, command_of
 from .servers import Cluster
 from .toolchain import JAVA_CLIENTS
 
@@ -21,27 +21,31 @@ Results = tuple[dict[str, Command], dict[str, Printed]]
 
 
 @pytest.fixture(scope="module")
-def town(
+def environment(
     cluster_name: str,
     cluster_of: Callable[[str], Cluster],
     client_of: Callable[[str], InteropClient],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Town]:
+) -> Iterator[AdminEnvironment]:
     client = client_of("java-5.5.0")
     assert isinstance(client, ProcessClient)
-    with mqadmin.built(cluster_of(cluster_name), client, tmp_path_factory.mktemp("town")) as town:
-        yield town
+    with mqadmin.built(
+        cluster_of(cluster_name), client, tmp_path_factory.mktemp("environment")
+    ) as environment:
+        yield environment
 
 
 @pytest.fixture(scope="module")
-def results_of(town: Town, client_of: Callable[[str], InteropClient]) -> Callable[[str], Results]:
+def results_of(
+    environment: AdminEnvironment, client_of: Callable[[str], InteropClient]
+) -> Callable[[str], Results]:
     """Output of all commands of one version; they run when the first test of that version asks."""
 
     @cache
     def results(version: str) -> Results:
         tool = client_of(f"java-{version}")
         assert isinstance(tool, ProcessClient)
-        return mqadmin.run_phases(Town(town.cluster, tool, town.names), version)
+        return mqadmin.run_phases(AdminEnvironment(environment.cluster, tool, environment.names), version)
 
     return results
 
@@ -49,32 +53,34 @@ def results_of(town: Town, client_of: Callable[[str], InteropClient]) -> Callabl
 @pytest.mark.parametrize("version", JAVA_CLIENTS)
 @pytest.mark.parametrize("label", LABELS)
 def test_mqadmin_gets_its_answer(
-    label: str, version: str, town: Town, results_of: Callable[[str], Results]
+    label: str, version: str, environment: AdminEnvironment, results_of: Callable[[str], Results]
 ) -> None:
     commands, printed = results_of(version)
     if label not in commands:
         pytest.skip("this version of the tool has no such command")
-    if (town.cluster.is_apache, label, version) == (True, "clusterList", "4.9.8"):
+    if (environment.cluster.is_apache, label, version) == (True, "clusterList", "4.9.8"):
         pytest.skip("Apache's 5.5 broker has renamed a figure that this tool reads; ours sends both names")
-    missing = town.missing(printed[label], commands[label].expected)
+    missing = environment.missing(printed[label], commands[label].expected)
     assert not missing, f"{label} {commands[label].arguments} does not say {missing}:\n{printed[label]}"
 
 
-def test_mqadmin_is_refused_with_the_codes_of_the_original(town: Town) -> None:
-    printed = town.run({label: command.arguments for label, command in REFUSED.items()})
+def test_mqadmin_is_refused_with_the_codes_of_the_original(environment: AdminEnvironment) -> None:
+    printed = environment.run({label: command.arguments for label, command in REFUSED.items()})
     silent = {
         label: missing
         for label in REFUSED
-        if (missing := town.missing(printed[label], REFUSED[label].expected))
+        if (missing := environment.missing(printed[label], REFUSED[label].expected))
     }
     assert not silent, {label: printed[label] for label in silent}
 
 
-def test_mqadmin_is_told_what_our_servers_do_not_serve_and_why(town: Town) -> None:
-    if town.cluster.is_apache:
+def test_mqadmin_is_told_what_our_servers_do_not_serve_and_why(environment: AdminEnvironment) -> None:
+    if environment.cluster.is_apache:
         pytest.skip("Apache's broker serves it")
-    printed = town.run({label: arguments for label, (arguments, _) in NOT_SERVED.items()})
-    silent = [label for label, (_, reason) in NOT_SERVED.items() if town.missing(printed[label], [reason])]
+    printed = environment.run({label: arguments for label, (arguments, _) in NOT_SERVED.items()})
+    silent = [
+        label for label, (_, reason) in NOT_SERVED.items() if environment.missing(printed[label], [reason])
+    ]
     assert not silent, {label: printed[label] for label in silent}
 
 

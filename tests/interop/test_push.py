@@ -52,7 +52,7 @@ Position = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Setup:
     """Cluster and clients of a scenario."""
 
     cluster: Cluster
@@ -90,14 +90,12 @@ def until(condition: Callable[[], Any]) -> None:
 class Member:
     """One of ours: what it was called with, in order."""
 
-    def __init__(self, meeting: Meeting, **options: Any) -> None:
+    def __init__(self, setup: Setup, **options: Any) -> None:
         self.seen: list[Position] = []
         self.bodies: list[bytes] = []
-        self._topic = group = meeting.topic
+        self._topic = group = setup.topic
         self._lock = threading.Lock()
-        self.consumer = rmqpy.PushConsumer(
-            group, meeting.namesrv, start_from="earliest", workers=4, **options
-        )
+        self.consumer = rmqpy.PushConsumer(group, setup.namesrv, start_from="earliest", workers=4, **options)
         self.consumer.on(self._topic, "*", self._take)
 
     def _take(self, message: rmqpy.ReceivedMessage) -> None:
@@ -123,13 +121,13 @@ def keyed(begin: int, count: int) -> list[MessageSpec]:
     ]
 
 
-def members_of_both_languages_share_the_queues_and_take_over(meeting: Meeting) -> None:
-    first = Member(meeting)
+def members_of_both_languages_share_the_queues_and_take_over(setup: Setup) -> None:
+    first = Member(setup)
     with first.consumer:
         until(lambda: len(first.share) == QUEUES)
-        theirs = meeting.listen()
+        theirs = setup.listen()
         until(lambda: len(first.share) == QUEUES // 2)
-        second = Member(meeting)
+        second = Member(setup)
         with second.consumer:
             until(lambda: sorted((len(first.share), len(second.share))) in ([2, 3], [3, 3]))
             until(lambda: len(first.share | second.share) == len(first.share) + len(second.share))
@@ -137,34 +135,34 @@ def members_of_both_languages_share_the_queues_and_take_over(meeting: Meeting) -
             def is_shared() -> bool:
                 """Whether a message sent now goes to one member only; theirs may hear of the change later than ours."""
                 before = len(positions(theirs))
-                everywhere = set(meeting.send(numbered(80)))
+                everywhere = set(setup.send(numbered(80)))
                 until(lambda: everywhere <= {*first.seen, *second.seen, *positions(theirs)})
                 ours = first.share | second.share
                 return {queue for queue, _ in positions(theirs)[before:]} == set(range(QUEUES)) - ours
 
             until(is_shared)
         until(lambda: len(first.share) == QUEUES // 2)
-        meeting.afterwards.close()
+        setup.afterwards.close()
         until(lambda: len(first.share) == QUEUES)
-        more = set(meeting.send(numbered(80)))
+        more = set(setup.send(numbered(80)))
         until(lambda: more <= set(first.seen))
 
 
-def order_by_key_is_kept_while_queues_change_hands_between_languages(meeting: Meeting) -> None:
+def order_by_key_is_kept_while_queues_change_hands_between_languages(setup: Setup) -> None:
     count = 600
-    first = Member(meeting, ordered=True)
+    first = Member(setup, ordered=True)
 
     def send(phase: int) -> None:
-        meeting.send(keyed(phase * count, count), "keyed")
+        setup.send(keyed(phase * count, count), "keyed")
 
     with first.consumer:
         send(0)
         until(lambda: len(first.seen) >= count)
-        theirs = meeting.listen(ordered=True)
+        theirs = setup.listen(ordered=True)
         until(lambda: len(first.share) == QUEUES // 2)
         send(1)
         until(lambda: len({*first.seen, *positions(theirs)}) == 2 * count)
-        second = Member(meeting, ordered=True)
+        second = Member(setup, ordered=True)
         with second.consumer:
             until(lambda: second.share)
             send(2)
@@ -174,9 +172,7 @@ def order_by_key_is_kept_while_queues_change_hands_between_languages(meeting: Me
         _each_in_order(first.seen, second.seen, positions(theirs))
         everything = [*first.seen, *second.seen, *positions(theirs)]
         # Of two members both may have got the end of what one had not committed yet when it gave the queue away.
-        assert (
-            len(everything) - len(set(everything)) <= UNCOMMITTED_MAX[meeting.client.name.partition("-")[0]]
-        )
+        assert len(everything) - len(set(everything)) <= UNCOMMITTED_MAX[setup.client.name.partition("-")[0]]
 
 
 def _each_in_order(*members: Sequence[Position]) -> None:
@@ -189,20 +185,19 @@ def _each_in_order(*members: Sequence[Position]) -> None:
             assert offsets == sorted(set(offsets))
 
 
-def three_broadcast_members_get_every_message(meeting: Meeting) -> None:
+def three_broadcast_members_get_every_message(setup: Setup) -> None:
     ours = [
-        Member(meeting, broadcast=True, instance=name, offset_folder=meeting.folder)
-        for name in ("one", "two")
+        Member(setup, broadcast=True, instance=name, offset_folder=setup.folder) for name in ("one", "two")
     ]
     for member in ours:
-        meeting.afterwards.enter_context(member.consumer)
-    theirs = meeting.listen(broadcast=True)
-    everywhere = sorted(meeting.send(numbered(200)))
+        setup.afterwards.enter_context(member.consumer)
+    theirs = setup.listen(broadcast=True)
+    everywhere = sorted(setup.send(numbered(200)))
     until(lambda: all(sorted(seen) == everywhere for seen in (ours[0].seen, ours[1].seen, positions(theirs))))
 
 
-def a_message_we_fail_comes_back_later_each_time_and_ends_as_a_dead_letter(meeting: Meeting) -> None:
-    topic = meeting.topic
+def a_message_we_fail_comes_back_later_each_time_and_ends_as_a_dead_letter(setup: Setup) -> None:
+    topic = setup.topic
     seen: list[tuple[str, bytes, int, float]] = []
 
     def handle(message: rmqpy.ReceivedMessage) -> rmqpy.Retry | bool:
@@ -210,12 +205,12 @@ def a_message_we_fail_comes_back_later_each_time_and_ends_as_a_dead_letter(meeti
         # The first delay is ours to choose, the next one the broker's: 2 s, see `servers.DELAY_LEVELS`.
         return rmqpy.Retry(after=1) if len(seen) == 1 else False
 
-    consumer = rmqpy.PushConsumer(topic, meeting.namesrv, start_from="earliest", max_attempts=RETRIES + 1)
+    consumer = rmqpy.PushConsumer(topic, setup.namesrv, start_from="earliest", max_attempts=RETRIES + 1)
     consumer.on(topic, "*", handle)
     with consumer:
-        meeting.send([MessageSpec(b"bad")])
+        setup.send([MessageSpec(b"bad")])
         until(lambda: len(seen) == 3)
-        letters = _poll(meeting.cluster, f"%DLQ%{topic}", f"{topic}-undertaker")
+        letters = _poll(setup.cluster, f"%DLQ%{topic}", f"{topic}-undertaker")
     assert [entry[:3] for entry in seen] == [(topic, b"bad", attempt) for attempt in (1, 2, 3)]
     first, second, third = (entry[3] for entry in seen)
     assert second - first >= 0.9
@@ -224,16 +219,16 @@ def a_message_we_fail_comes_back_later_each_time_and_ends_as_a_dead_letter(meeti
 
 
 def a_message_they_return_comes_again_after_growing_delays_and_ends_as_a_dead_letter(
-    meeting: Meeting,
+    setup: Setup,
 ) -> None:
     # The times at which the broker stored each delivery tell the delays, whatever the machine is busy with.
-    topic = meeting.topic
-    [sent] = meeting.client.send(
-        meeting.namesrv, topic, [MessageSpec(b"never done", tag="paid", keys=("k1",))], mode="sync"
+    topic = setup.topic
+    [sent] = setup.client.send(
+        setup.namesrv, topic, [MessageSpec(b"never done", tag="paid", keys=("k1",))], mode="sync"
     )
-    listener = meeting.client.listen_and_fail(meeting.namesrv, topic, topic, retries=RETRIES)
+    listener = setup.client.listen_and_fail(setup.namesrv, topic, topic, retries=RETRIES)
     listener.wait_for(RETRIES + 1, WAIT_S)
-    [letter] = _poll(meeting.cluster, f"%DLQ%{topic}", f"{topic}-undertaker")
+    [letter] = _poll(setup.cluster, f"%DLQ%{topic}", f"{topic}-undertaker")
     consumed = listener.stop()
     assert [message.reconsume_times for message in consumed] == [0, 1, 2]
     for message in consumed:
@@ -265,7 +260,7 @@ def _poll(cluster: Cluster, topic: str, group: str) -> list[rmqpy.ReceivedMessag
 
 # --- side by side ---
 
-Scenario = Callable[[Meeting], None]
+Scenario = Callable[[Setup], None]
 
 SCENARIOS: list[Scenario] = [
     members_of_both_languages_share_the_queues_and_take_over,
@@ -300,7 +295,7 @@ def outcomes(
 
         def take_place() -> None:
             with ExitStack() as afterwards:
-                scenario(Meeting(cluster, client, topic, folder / topic, afterwards))
+                scenario(Setup(cluster, client, topic, folder / topic, afterwards))
 
         return pool.submit(take_place)
 

@@ -168,7 +168,7 @@ class _Operations:
     resend_message = _Operation(Messages.resend)
     trace = _Operation(Traces.of)
 
-    dead_letters = _Operation(DeadLetters.piles)
+    dead_letters = _Operation(DeadLetters.counts)
     dlq = _Search(DeadLetters.messages)
     resend = _Operation(DeadLetters.resend)
     purge_dead_letters = _Operation(DeadLetters.purge)

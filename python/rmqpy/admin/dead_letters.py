@@ -15,7 +15,7 @@ from rmqpy.errors import TopicNotFound
 from rmqpy.protocol import names
 
 
-class Pile(NamedTuple):
+class DeadLetterCount(NamedTuple):
     """The dead letters of one group."""
 
     group: str
@@ -31,16 +31,16 @@ class DeadLetters(Part):
         super().__init__(cluster)
         self._topics = Topics(cluster)
 
-    async def piles(self) -> list[Pile]:
+    async def counts(self) -> list[DeadLetterCount]:
         """Every group that has dead letters, by name."""
-        piles = []
+        counts = []
         for name in await self._topics.names(with_system=True):
             if name.startswith(names.DEAD_LETTER_PREFIX):
                 queues = await self._topics.describe(name)
                 count = sum(queue.end - queue.begin for queue in queues)
                 last = max((queue.stored_at_ms for queue in queues), default=0)
-                piles.append(Pile(names.group_of(name), count, last))
-        return piles
+                counts.append(DeadLetterCount(names.group_of(name), count, last))
+        return counts
 
     async def messages(self, group: str) -> AsyncIterator[tuple[QueueState, ReceivedMessage]]:
         """Dead letters of a group, oldest first within a queue; none where the group has no such topic."""

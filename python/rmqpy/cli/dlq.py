@@ -39,8 +39,8 @@ def list_(admin: "Admin") -> Rows:
     rmqpy dlq list
     """
     return [
-        {"group": pile.group, "messages": pile.messages, "last": ms_text(pile.last_ms)}
-        for pile in admin.dead_letters()
+        {"group": each.group, "messages": each.messages, "last": ms_text(each.last_ms)}
+        for each in admin.dead_letters()
     ]
 
 
