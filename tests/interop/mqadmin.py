@@ -1,7 +1,7 @@
 """Apache's command line tool, command by command: what is typed, and what has to be in the answer.
 
 Owns the list of its commands. Each finds an *environment* to look at: a topic of three queues with twelve messages, and
-two groups that consumed them and are still connected, the one with a member of Java's, the other with one of ours; names
+two groups that consumed them and are still connected, one with a member of Java's, the other with one of ours; names
 in braces stand for these things. What runs in one phase runs at once, so a command that needs another's effect stands
 in a later phase.
 """
