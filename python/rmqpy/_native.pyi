@@ -33,6 +33,7 @@ __all__ = [
     "Load",
     "Message",
     "Metadata",
+    "NotSent",
     "Offsets",
     "ReceivedMessage",
     "Request",
