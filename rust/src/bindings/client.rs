@@ -21,7 +21,7 @@ use crate::remoting::codes::request;
 
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Client {
-    core: SharedConnections,
+    pub(super) core: SharedConnections,
 }
 
 /// Connections that a child process leaves alone: their thread exists in the parent only, and waiting for it to
@@ -49,12 +49,6 @@ impl Drop for SharedConnections {
     }
 }
 
-impl Client {
-    pub(super) fn share(&self) -> SharedConnections {
-        self.core.clone()
-    }
-}
-
 #[pymethods]
 impl Client {
     #[new]
@@ -67,7 +61,6 @@ impl Client {
     }
 
     #[pyo3(signature = (address, code, ext = None, body = None, *, timeout_ms, completions = None, token = 0))]
-    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
     fn call(
         &self,
         address: &str,
@@ -78,7 +71,8 @@ impl Client {
         completions: Option<&Completions>,
         token: u64,
     ) -> PyResult<Call> {
-        let reader = completions.map(|completions| CompletionTarget { to: completions.core(), token });
+        let reader =
+            completions.map(|completions| CompletionTarget { to: Arc::clone(&completions.core), token });
         let ext = ext::pairs(ext)?;
         let request = RawRequest { code, ext: &ext, body: body.unwrap_or_default() };
         let call = self.core.get()?.call(address, &request, Duration::from_millis(timeout_ms), reader);
@@ -87,7 +81,6 @@ impl Client {
 
     #[pyo3(signature = (address, ext, columns, queue, *, tags = "*", begin = 0, end = u64::MAX, timeout_ms,
                         completions, token = 0))]
-    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
     fn pull(
         &self,
         address: &str,
@@ -101,7 +94,7 @@ impl Client {
         completions: &Completions,
         token: u64,
     ) -> PyResult<Call> {
-        let reader = CompletionTarget { to: completions.core(), token };
+        let reader = CompletionTarget { to: Arc::clone(&completions.core), token };
         let ext = ext::pairs(Some(ext))?;
         let request = RawRequest { code: request::PULL_MESSAGE, ext: &ext, body: &[] };
         let (table, tags) = (columns.table(), TagFilter::parse(tags));
@@ -131,7 +124,7 @@ impl Client {
 
     #[pyo3(signature = (completions, token = 0))]
     fn listen(&self, completions: &Completions, token: u64) -> PyResult<()> {
-        self.core.get()?.listen(CompletionTarget { to: completions.core(), token });
+        self.core.get()?.listen(CompletionTarget { to: Arc::clone(&completions.core), token });
         Ok(())
     }
 

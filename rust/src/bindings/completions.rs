@@ -13,14 +13,8 @@ use crate::client::completions::{Completed, Completions as Core};
 
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Completions {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     owner: OwnerProcess,
-}
-
-impl Completions {
-    pub(super) fn core(&self) -> Arc<Core> {
-        Arc::clone(&self.core)
-    }
 }
 
 #[pymethods]
@@ -39,7 +33,7 @@ impl Completions {
         let list = PyList::empty(py);
         for (token, completed) in self.core.take(limit) {
             match completed {
-                Completed::Send(send) => list.append((token, SendFuture::new(send, self.owner)))?,
+                Completed::Send(send) => list.append((token, SendFuture { send, owner: self.owner }))?,
                 Completed::Call(call) => list.append((token, Call::new(call, token)))?,
                 Completed::ServerRequest(request) => list.append((token, ServerRequest(request)))?,
             }

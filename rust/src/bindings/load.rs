@@ -23,7 +23,6 @@ impl Load {
     #[new]
     #[pyo3(signature = (work, topic, group, targets, *, body_bytes=128, messages_each=1, binary=false, connections=1,
         window=1, threads=1, rate=None, warm_up=0.0, duration_s=10.0, count=None, timeout=5.0, pids=Vec::new()))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
         py: Python<'_>,
         work: &str,

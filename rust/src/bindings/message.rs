@@ -18,15 +18,11 @@ pub(super) const EMPTY_BODY: &str = "the body is empty: brokers refuse a message
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy", name = "Message")]
 pub(super) struct Message {
-    fields: MessageFields,
+    pub(super) fields: MessageFields,
     body: Py<PyBytes>,
 }
 
 impl Message {
-    pub(super) fn fields(&self) -> &MessageFields {
-        &self.fields
-    }
-
     pub(super) fn body_bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
         self.body.bind(py).as_bytes()
     }
@@ -41,7 +37,6 @@ impl Message {
         text_signature = "(topic, body, *, tag=None, keys=(), properties=None, sharding_key=None, \
                           deliver_at=None, deliver_after=None, delay_level=None, priority=None, flag=0)"
     )]
-    #[allow(clippy::too_many_arguments, reason = "a constructor with keywords, not a Rust interface")]
     fn new(
         topic: String,
         body: &Bound<'_, PyAny>,

@@ -3,6 +3,8 @@
 //! *Architecture invariant*: no thread of ours attaches to the interpreter. Python calls in; whatever may wait
 //! releases it first.
 
+#![allow(clippy::too_many_arguments, reason = "keywords of Python methods, not Rust interfaces")]
+
 mod arrow_import;
 mod call;
 mod client;

@@ -96,13 +96,7 @@ impl Rows {
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct SendBatch {
     part: usize,
-    batch: core::SendBatch,
-}
-
-impl SendBatch {
-    pub(super) fn core(&self) -> &core::SendBatch {
-        &self.batch
-    }
+    pub(super) batch: core::SendBatch,
 }
 
 #[pymethods]

@@ -16,23 +16,15 @@ use crate::client::receipt::{Receipt, SendFailure};
 /// See `_native.pyi`.
 #[pyclass(frozen, module = "rmqpy", name = "SendFuture")]
 pub(super) struct SendFuture {
-    send: Arc<PendingSend>,
-    owner: OwnerProcess,
+    pub(super) send: Arc<PendingSend>,
+    /// The process that made it.
+    pub(super) owner: OwnerProcess,
 }
 
 /// Broker, queue id, address, kind of failure, response code, text, seconds.
 type AttemptFacts = (String, i32, String, &'static str, Option<i32>, String, f64);
 
 impl SendFuture {
-    /// A handle of a send under way, or over, in the process that made it.
-    pub(super) fn new(send: Arc<PendingSend>, owner: OwnerProcess) -> Self {
-        Self { send, owner }
-    }
-
-    pub(super) fn send(&self) -> &Arc<PendingSend> {
-        &self.send
-    }
-
     fn wait_over(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         if self.done() {
             return Ok(());
@@ -55,7 +47,7 @@ impl SendFuture {
         let results = Results::of(py, send, &receipt)?;
         let mut offset_ids = receipt.offset_message_id.split(',');
         (0..)
-            .zip(send.encoded().unique_ids())
+            .zip(&send.encoded.unique_ids)
             .map(|(index, unique_id)| results.make(unique_id, offset_ids.next().unwrap_or_default(), index))
             .collect()
     }
@@ -88,7 +80,7 @@ impl<'py> Results<'py> {
         let new =
             NEW.get_or_try_init(py, || py.get_type::<PyTuple>().getattr("__new__").map(Bound::unbind))?;
         let new = new.bind(py);
-        let place = (send.encoded().topic(), &*receipt.broker, receipt.queue_id);
+        let place = (&*send.encoded.topic, &*receipt.broker, receipt.queue_id);
         let queue = new.call1((QUEUE.import(py, "rmqpy.message", "MessageQueue")?, place))?;
         let status = STATUSES.import(py, "rmqpy.client.outcome", "STATUSES")?.get_item(receipt.code)?;
         let rest = [
@@ -154,17 +146,17 @@ impl SendFuture {
 
     #[getter]
     fn topic(&self) -> &str {
-        self.send.encoded().topic()
+        &self.send.encoded.topic
     }
 
     #[getter]
     fn message_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, self.send.encoded().unique_ids())
+        PyList::new(py, &self.send.encoded.unique_ids)
     }
 
     #[getter]
     fn is_batch(&self) -> bool {
-        self.send.encoded().is_batch()
+        self.send.encoded.is_batch
     }
 
     #[getter]
@@ -184,7 +176,7 @@ impl SendFuture {
 
     #[getter]
     fn remaining(&self) -> f64 {
-        self.send.deadline().saturating_duration_since(Instant::now()).as_secs_f64()
+        self.send.deadline.saturating_duration_since(Instant::now()).as_secs_f64()
     }
 
     #[getter]
@@ -199,7 +191,7 @@ impl SendFuture {
             Phase::Stored(_) => "stored",
             Phase::GivenUp => "failed",
         };
-        format!("<SendFuture to {}: {state}>", self.send.encoded().topic())
+        format!("<SendFuture to {}: {state}>", self.send.encoded.topic)
     }
 }
 

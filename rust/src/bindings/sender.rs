@@ -94,7 +94,6 @@ impl Sender {
     #[pyo3(signature = (client, completions, *, group, compress_above = None, compression = "zlib",
                         template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 67_108_864,
                         retry_not_safe = false, timeout = 3.0, waits_for_room = true, body_bytes_max = 4_194_304))]
-    #[allow(clippy::too_many_arguments, reason = "keywords of a Python constructor, not a Rust interface")]
     fn new(
         client: &Client,
         completions: &Completions,
@@ -120,7 +119,7 @@ impl Sender {
         };
         let ids = ProducerContext::unique_ids(RandomState::new().hash_one(0) as u32);
         Ok(Self {
-            connections: client.share(),
+            connections: client.core.clone(),
             context: Arc::new(ProducerContext {
                 group,
                 compress_from_bytes: compress_above,
@@ -129,7 +128,7 @@ impl Sender {
                 ids,
             }),
             budget: Arc::new(SendBudget::new(max_in_flight.max(1), max_buffered_bytes)),
-            completions: completions.core(),
+            completions: Arc::clone(&completions.core),
             retry_not_safe,
             defaults: SendDefaults { timeout, waits_for_room, body_bytes_max },
             routes: RouteCache::default(),
@@ -156,9 +155,9 @@ impl Sender {
     ) -> PyResult<Vec<usize>> {
         let mut ends = Vec::new();
         let mut bytes = 0;
-        let Some(first) = messages.first().map(|first| first.fields()) else { return Ok(ends) };
+        let Some(first) = messages.first().map(|first| &first.fields) else { return Ok(ends) };
         for (at, message) in messages.iter().enumerate() {
-            let (fields, body) = (message.fields(), message.body_bytes(py));
+            let (fields, body) = (&message.fields, message.body_bytes(py));
             if fields.topic != first.topic || fields.sharding_key != first.sharding_key {
                 let text = "the messages of a batch need one topic, and one sharding_key if any";
                 return Err(PyValueError::new_err(text));
@@ -180,7 +179,6 @@ impl Sender {
     }
 
     #[pyo3(signature = (message, body = None, *, to = None, timeout = None, announce = "failures", token = 0))]
-    #[allow(clippy::too_many_arguments, reason = "keywords of a Python method, not a Rust interface")]
     fn send(
         &self,
         py: Python<'_>,
@@ -210,13 +208,13 @@ impl Sender {
         token: u64,
     ) -> PyResult<Sent> {
         self.connections.get()?;
-        let Some(first) = messages.first().map(|first| first.fields()) else {
+        let Some(first) = messages.first().map(|first| &first.fields) else {
             return Err(raise("ConfigError", "a batch needs at least one message"));
         };
         let Some(place) = self.place(&first.topic, first.sharding_key.as_deref(), to) else {
             return Ok(Sent::Refused(NO_ROUTE));
         };
-        let members = messages.iter().map(|message| (message.fields(), message.body_bytes(py)));
+        let members = messages.iter().map(|message| (&message.fields, message.body_bytes(py)));
         let encoded = self.context.batch(&first.topic, members, self.clock.wall_ms());
         self.start(py, encoded, place, &Terms { timeout, announce, token })
     }
@@ -233,7 +231,7 @@ impl Sender {
         self.connections.get()?;
         let Some(place) = self.place(topic, None, to) else { return Ok(Sent::Refused(NO_ROUTE)) };
         let (part, now_ms) = (rows.part(batch)?, self.clock.wall_ms());
-        let encoded = py.detach(|| part.encode(&self.context, batch.core(), now_ms)).map_err(refused)?;
+        let encoded = py.detach(|| part.encode(&self.context, &batch.batch, now_ms)).map_err(refused)?;
         self.start(py, encoded, place, &Terms { timeout: None, announce: "failures", token: 0 })
     }
 
@@ -253,8 +251,8 @@ impl Sender {
 
     fn again(&self, future: &SendFuture, address: &str, broker: &str, queue_id: i32) -> PyResult<()> {
         let connections = self.connections.get()?;
-        if future.send().again(target(address, broker, queue_id)) {
-            connections.send(future.send(), &self.completions);
+        if future.send.again(target(address, broker, queue_id)) {
+            connections.send(&future.send, &self.completions);
         }
         Ok(())
     }
@@ -296,7 +294,7 @@ impl Sender {
     ) -> PyResult<Option<(EncodedSend, Place)>> {
         if let Ok(message) = message.cast::<Message>() {
             let message = message.get();
-            let (fields, content) = (message.fields(), message.body_bytes(py));
+            let (fields, content) = (&message.fields, message.body_bytes(py));
             if body.is_some() {
                 return Err(PyTypeError::new_err(
                     "a Message is complete: use message.replace(...) to change it",
@@ -389,7 +387,7 @@ impl Sender {
         let deadline = Instant::now() + duration(timeout);
         let send = Arc::new(PendingSend::new(encoded, place.target, deadline, options));
         connections.send(&send, &self.completions);
-        Ok(Sent::Started(SendFuture::new(send, self.owner)))
+        Ok(Sent::Started(SendFuture { send, owner: self.owner }))
     }
 }
 

@@ -84,7 +84,6 @@ impl PyStoppedStore {
     }
 
     #[pyo3(signature = (begin, end, *, topic=None, queue_id=None, offsets=None, count=1024))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python method")]
     fn records<'py>(
         &self,
         py: Python<'py>,

@@ -124,7 +124,7 @@ impl Connections {
     /// announced at all.
     pub(crate) fn send(&self, send: &Arc<PendingSend>, reader: &Arc<Completions>) {
         let target = send.target();
-        let left = send.deadline().saturating_duration_since(Instant::now());
+        let left = send.deadline.saturating_duration_since(Instant::now());
         let reader = send.is_announced().then(|| Arc::clone(reader));
         // A caller that waits for an answer is not kept waiting for others' messages to travel with.
         let linger = if reader.is_some() { Linger::Coalesce } else { Linger::Immediate };
@@ -132,7 +132,7 @@ impl Connections {
         self.net.peer(&target.address).call_with(
             linger,
             left,
-            |opaque, out| frame(send.encoded(), out, self.encoding, opaque, false, &target),
+            |opaque, out| frame(&send.encoded, out, self.encoding, opaque, false, &target),
             move |outcome| {
                 if let (Some(token), Some(reader)) = (completed.complete(outcome), reader) {
                     reader.announce(token, &completed);
@@ -166,6 +166,6 @@ fn frame(
     target: &Target,
 ) -> Result<(), FrameError> {
     encoded.head(out, encoding, opaque, is_oneway, target)?;
-    out.extend_from_slice(encoded.body());
+    out.extend_from_slice(&encoded.body);
     Ok(())
 }

@@ -36,14 +36,15 @@ pub(crate) struct ProducerContext {
 #[derive(Debug)]
 pub(crate) struct EncodedSend {
     context: Arc<ProducerContext>,
-    topic: Arc<str>,
+    pub(crate) topic: Arc<str>,
     properties: String,
-    body: Bytes,
+    pub(super) body: Bytes,
     sys_flag: i32,
     flag: i32,
     born_ms: i64,
-    unique_ids: Vec<String>,
-    is_batch: bool,
+    /// One, or one per member of a batch.
+    pub(crate) unique_ids: Vec<String>,
+    pub(crate) is_batch: bool,
 }
 
 /// A batch in the making: messages end to end, and the ids they travel under.
@@ -94,16 +95,11 @@ impl ProducerContext {
         now_ms: u64,
     ) -> EncodedSend {
         let (body, sys_flag) = self.compressed(body);
+        let properties = fields.properties_text(&unique_id);
         EncodedSend {
-            context: Arc::clone(self),
-            topic: fields.topic.as_str().into(),
-            properties: fields.properties_text(&unique_id),
-            body,
             sys_flag,
             flag: fields.flag,
-            born_ms: now_ms as i64,
-            unique_ids: vec![unique_id],
-            is_batch: false,
+            ..self.encoded(fields.topic.as_str().into(), properties, body, vec![unique_id], now_ms)
         }
     }
 
@@ -111,17 +107,9 @@ impl ProducerContext {
     pub(crate) fn plain(self: &Arc<Self>, topic: &Arc<str>, body: &[u8], now_ms: u64) -> EncodedSend {
         let unique_id = self.ids.next(now_ms);
         let (body, sys_flag) = self.compressed(body);
-        EncodedSend {
-            context: Arc::clone(self),
-            topic: Arc::clone(topic),
-            properties: own_properties(&unique_id),
-            body,
-            sys_flag,
-            flag: 0,
-            born_ms: now_ms as i64,
-            unique_ids: vec![unique_id.as_str().to_owned()],
-            is_batch: false,
-        }
+        let unique_ids = vec![unique_id.as_str().to_owned()];
+        let encoded = self.encoded(Arc::clone(topic), own_properties(&unique_id), body, unique_ids, now_ms);
+        EncodedSend { sys_flag, ..encoded }
     }
 
     /// Messages of one topic, stored side by side in one queue. A batch is never compressed.
@@ -139,17 +127,30 @@ impl ProducerContext {
     }
 
     pub(crate) fn finish(self: &Arc<Self>, topic: &str, builder: BatchBuilder, now_ms: u64) -> EncodedSend {
-        let own_id = self.ids.next(now_ms);
+        let properties = own_properties(&self.ids.next(now_ms));
+        let encoded = self.encoded(topic.into(), properties, builder.body.into(), builder.unique_ids, now_ms);
+        EncodedSend { is_batch: true, ..encoded }
+    }
+
+    /// One message without flags.
+    fn encoded(
+        self: &Arc<Self>,
+        topic: Arc<str>,
+        properties: String,
+        body: Bytes,
+        unique_ids: Vec<String>,
+        now_ms: u64,
+    ) -> EncodedSend {
         EncodedSend {
             context: Arc::clone(self),
-            topic: topic.into(),
-            properties: own_properties(&own_id),
-            body: builder.body.into(),
+            topic,
+            properties,
+            body,
             sys_flag: 0,
             flag: 0,
             born_ms: now_ms as i64,
-            unique_ids: builder.unique_ids,
-            is_batch: true,
+            unique_ids,
+            is_batch: false,
         }
     }
 
@@ -165,27 +166,9 @@ impl ProducerContext {
 }
 
 impl EncodedSend {
-    pub(crate) fn topic(&self) -> &str {
-        &self.topic
-    }
-
-    /// Client ids: one, or one per member of a batch.
-    pub(crate) fn unique_ids(&self) -> &[String] {
-        &self.unique_ids
-    }
-
-    pub(crate) fn is_batch(&self) -> bool {
-        self.is_batch
-    }
-
     /// Size of body and properties as they travel.
     pub(crate) fn bytes(&self) -> usize {
         self.body.len() + self.properties.len()
-    }
-
-    /// The body as it travels.
-    pub(crate) fn body(&self) -> &Bytes {
-        &self.body
     }
 
     /// Appends prefix and header of a frame for one attempt; `body` comes after it.
@@ -237,7 +220,7 @@ fn own_address() -> Ipv4Addr {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::message::batch::inner_messages;
     use crate::message::compression::decompress;
@@ -246,7 +229,7 @@ mod tests {
 
     const NOW_MS: u64 = 1_700_000_000_000;
 
-    fn context(compress_from_bytes: Option<usize>) -> Arc<ProducerContext> {
+    pub(crate) fn context(compress_from_bytes: Option<usize>) -> Arc<ProducerContext> {
         Arc::new(ProducerContext {
             group: "pg".into(),
             compress_from_bytes,
@@ -275,7 +258,7 @@ mod tests {
         for encoding in [Encoding::Json, Encoding::Binary] {
             let mut frame = Vec::new();
             message.head(&mut frame, encoding, 42, false, &target()).unwrap();
-            frame.extend_from_slice(message.body());
+            frame.extend_from_slice(&message.body);
             let (frame, _) = split(&frame, &FrameLimits::default()).unwrap().unwrap();
             let mut header = Header::new();
             header.decode(&frame).unwrap();
@@ -298,7 +281,7 @@ mod tests {
             for (name, value) in expected {
                 assert_eq!(header.get(name), Some(value), "{name} in {encoding:?}");
             }
-            let id = &message.unique_ids()[0];
+            let id = &message.unique_ids[0];
             let properties = format!("TAGS\u{1}paid\u{2}WAIT\u{1}true\u{2}UNIQ_KEY\u{1}{id}\u{2}");
             assert_eq!(header.get("i"), Some(properties.as_str()));
         }
@@ -309,9 +292,9 @@ mod tests {
         let body = vec![b'x'; 10_000];
         let packed = context(Some(4096)).message(&fields(), &body, NOW_MS);
         assert_eq!(packed.sys_flag, 0x301);
-        assert_eq!(decompress(packed.sys_flag, packed.body(), 1 << 20).unwrap().as_ref(), body);
+        assert_eq!(decompress(packed.sys_flag, &packed.body, 1 << 20).unwrap().as_ref(), body);
         let small = context(Some(4096)).message(&fields(), &body[..4095], NOW_MS);
-        assert_eq!((small.sys_flag, small.body().len()), (0, 4095));
+        assert_eq!((small.sys_flag, small.body.len()), (0, 4095));
     }
 
     #[test]
@@ -319,10 +302,10 @@ mod tests {
         let (first, second) = (fields(), MessageFields { tag: None, ..fields() });
         let messages = [(&first, b"one".as_slice()), (&second, b"two")];
         let batch = context(None).batch("orders", messages, NOW_MS);
-        assert!(batch.is_batch());
-        let bodies: Vec<&[u8]> = inner_messages(batch.body()).map(|inner| inner.unwrap().body).collect();
+        assert!(batch.is_batch);
+        let bodies: Vec<&[u8]> = inner_messages(&batch.body).map(|inner| inner.unwrap().body).collect();
         assert_eq!(bodies, [b"one", b"two"]);
-        assert_eq!(batch.unique_ids().len(), 2);
-        assert_ne!(batch.unique_ids()[0], batch.unique_ids()[1]);
+        assert_eq!(batch.unique_ids.len(), 2);
+        assert_ne!(batch.unique_ids[0], batch.unique_ids[1]);
     }
 }

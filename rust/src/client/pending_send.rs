@@ -43,11 +43,12 @@ impl Phase {
 /// A message on its way, with everything needed to try once more.
 #[derive(Debug)]
 pub(crate) struct PendingSend {
-    encoded: EncodedSend,
+    pub(crate) encoded: EncodedSend,
     state: Mutex<SendState>,
     changed: Condvar,
     options: SendOptions,
-    deadline: Instant,
+    /// Of all attempts together.
+    pub(crate) deadline: Instant,
 }
 
 #[derive(Debug)]
@@ -81,18 +82,9 @@ impl PendingSend {
         Self { encoded, state: Mutex::new(state), changed: Condvar::new(), options, deadline }
     }
 
-    pub(crate) fn encoded(&self) -> &EncodedSend {
-        &self.encoded
-    }
-
     /// Whether only the queue of the first attempt will do.
     pub(crate) fn is_pinned(&self) -> bool {
         self.options.is_pinned
-    }
-
-    /// When all attempts together must be over.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -213,10 +205,9 @@ impl PendingSend {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::encoded_send::ProducerContext;
+    use super::super::encoded_send::tests::context;
     use super::super::message_fields::MessageFields;
     use super::*;
-    use crate::message::sysflag::Compression;
     use crate::remoting::codes::response;
     use crate::remoting::frame::{Encoding, FrameLimits, split};
     use crate::remoting::header::{Header, HeaderWriter};
@@ -226,15 +217,8 @@ pub(super) mod tests {
     }
 
     pub(crate) fn send(options: SendOptions) -> PendingSend {
-        let context = Arc::new(ProducerContext {
-            group: "pg".into(),
-            compress_from_bytes: None,
-            compression: Compression::Zlib,
-            template_queues: 4,
-            ids: ProducerContext::unique_ids(1),
-        });
         let fields = MessageFields { topic: "orders".into(), ..MessageFields::default() };
-        let message = context.message(&fields, b"hello", 0);
+        let message = context(None).message(&fields, b"hello", 0);
         if let Some(budget) = &options.budget {
             assert!(budget.take(message.bytes(), Duration::ZERO));
         }

@@ -266,22 +266,12 @@ fn refused(row: usize, reason: &str) -> RowsError {
 mod tests {
     use arrow_array::{BinaryArray, StringArray};
 
+    use super::super::encoded_send::tests::context;
     use super::*;
     use crate::message::batch::inner_messages;
     use crate::message::properties;
-    use crate::message::sysflag::Compression;
 
     const LIMITS: Limits = Limits { rows_max: 100, bytes_max: 1 << 20, alone_from_bytes: None };
-
-    fn context() -> Arc<ProducerContext> {
-        Arc::new(ProducerContext {
-            group: "pg".into(),
-            compress_from_bytes: None,
-            compression: Compression::Zlib,
-            template_queues: 4,
-            ids: ProducerContext::unique_ids(1),
-        })
-    }
 
     fn rows(bodies: &[&str], keys: &[Option<&str>]) -> Rows {
         let bodies = BinaryArray::from_iter_values(bodies);
@@ -317,8 +307,8 @@ mod tests {
         let ids = |rows_max| {
             let limits = Limits { rows_max, ..LIMITS };
             let send_batches = rows.send_batches("orders", 4, Placement::Turn, limits).unwrap();
-            let sent = send_batches.iter().map(|batch| rows.encode(&context(), batch, 0).unwrap());
-            sent.flat_map(|sent| sent.unique_ids().to_vec()).collect::<Vec<_>>()
+            let sent = send_batches.iter().map(|batch| rows.encode(&context(None), batch, 0).unwrap());
+            sent.flat_map(|sent| sent.unique_ids.to_vec()).collect::<Vec<_>>()
         };
         assert_eq!(ids(1), ids(2));
         assert_eq!(ids(1).len(), 2);
@@ -331,8 +321,8 @@ mod tests {
         let rows = rows(&["one", "two"], &[Some("k"), Some("k")]);
         let send_batches = rows.send_batches("orders", 4, Placement::Hash, LIMITS).unwrap();
         let [batch] = send_batches.as_slice() else { panic!("{send_batches:?}") };
-        let sent = rows.encode(&context(), batch, 0).unwrap();
-        let members: Vec<_> = inner_messages(sent.body()).map(Result::unwrap).collect();
+        let sent = rows.encode(&context(None), batch, 0).unwrap();
+        let members: Vec<_> = inner_messages(&sent.body).map(Result::unwrap).collect();
         assert_eq!(members.iter().map(|member| member.body).collect::<Vec<_>>(), [b"one", b"two"]);
         for member in members {
             assert_eq!(properties::get(member.properties, b"__SHARDINGKEY"), Some(b"k".as_slice()));
@@ -344,7 +334,7 @@ mod tests {
     fn a_row_that_cannot_be_sent_is_named() {
         let rows = rows(&["one", ""], &[None, None]);
         let send_batches = rows.send_batches("orders", 4, Placement::Turn, LIMITS).unwrap();
-        let error = rows.encode(&context(), &send_batches[0], 0).unwrap_err().to_string();
+        let error = rows.encode(&context(None), &send_batches[0], 0).unwrap_err().to_string();
         assert!(error.starts_with("row 1: its body"), "{error}");
         assert!(rows.send_batches("orders", 4, Placement::Column, LIMITS).is_err());
     }
@@ -354,7 +344,7 @@ mod tests {
         for topic in ["", "has space", "SCHEDULE_TOPIC_XXXX"] {
             let rows = Rows { fixed_topic: Some(topic.into()), ..rows(&["one"], &[None]) };
             let send_batches = rows.send_batches(topic, 4, Placement::Turn, LIMITS).unwrap();
-            let error = rows.encode(&context(), &send_batches[0], 0).unwrap_err().to_string();
+            let error = rows.encode(&context(None), &send_batches[0], 0).unwrap_err().to_string();
             assert!(error.starts_with("row 0: topic"), "{error}");
         }
     }

@@ -24,7 +24,8 @@ pub(super) struct Refusals {
 #[derive(Clone, Debug)]
 pub(super) struct LoadStatistics {
     warm_up_ns: u64,
-    end_ns: u64,
+    /// Planned end of the measured interval.
+    pub(super) end_ns: u64,
     is_open_loop: bool,
     /// Nanoseconds of each measured request.
     pub(super) latency_ns: Histogram<u64>,
@@ -73,11 +74,6 @@ impl LoadStatistics {
             lag_ns_max: 0,
             until_ns: 0,
         }
-    }
-
-    /// Planned end of the measured interval.
-    pub(super) fn end_ns(&self) -> u64 {
-        self.end_ns
     }
 
     pub(super) fn interval_s(&self) -> f64 {

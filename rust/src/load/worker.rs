@@ -110,7 +110,7 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn may_offer(&self, now_ns: u64) -> bool {
-        now_ns < self.statistics.end_ns() && self.may_go_on()
+        now_ns < self.statistics.end_ns && self.may_go_on()
     }
 
     /// Whether neither the count is reached nor the load was stopped.
@@ -151,7 +151,7 @@ impl<P: Protocol> Worker<P> {
 
     /// When the open loop's next request is due, if that is before the end.
     fn due(&self) -> Option<u64> {
-        self.schedule.as_ref().map(Schedule::due_ns).filter(|due_ns| *due_ns < self.statistics.end_ns())
+        self.schedule.as_ref().map(Schedule::due_ns).filter(|due_ns| *due_ns < self.statistics.end_ns)
     }
 
     fn has_room(&self, index: usize) -> bool {
