@@ -32,7 +32,7 @@ export CARGO_TERM_COLOR ?= auto
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## set up, then a file goes in, is consumed, and comes out as a Spark DataFrame
+demo: ## set up; then produce a file, consume it, and read it as a Spark DataFrame
 	@scripts/need python cc cargo java
 	@$(MAKE) --no-print-directory spark
 	$(BIN)/python examples/first_message.py examples/time-zones.tsv
@@ -61,19 +61,19 @@ build: $(VENV)/.native-$(PROFILE) ## .venv with rmqpy, its native half and the t
 
 spark: $(VENV)/.spark ## the same, with PySpark and the connector (PySpark is a download of 450 MB)
 
-test-rust: ## the core alone: cargo test, no Python around
+test-rust: ## the Rust core alone: cargo test, without Python
 	cargo test --locked --no-fail-fast
 
-test-python: build ## everything seen from Python, without Spark and foreign clients
+test-python: build ## the Python tests, without Spark and foreign clients
 	$(BIN)/pytest tests --ignore tests/interop --ignore tests/spark
 
 test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's broker (skipped where java, mvn or go is missing)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target interop-servers interop-clients
 
-interop-servers: build ## the half of these that waits for servers to start and stop
+interop-servers: build ## those of them that wait for servers to start and stop
 	$(BIN)/pytest $(ONCE_MORE) $(INTEROP_SERVERS)
 
-interop-clients: build ## the half that waits for clients; side by side both take little longer than one
+interop-clients: build ## those that wait for clients; both halves may run side by side
 	$(BIN)/pytest $(ONCE_MORE) tests/interop $(INTEROP_SERVERS:%=--ignore=%)
 
 interop-all: build ## the same with each foreign client at either broker in every scenario, and the originals among themselves
@@ -97,10 +97,10 @@ test-spark: spark ## the Spark connector
 test-spark-old: $(VENV)/.spark-4.2 ## the same with the oldest PySpark that is served, 4.2.0 (another download)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/pytest tests/spark
 
-spark-cluster: spark ## a standalone Spark cluster of two workers: the example, and who is connected to the broker
+spark-cluster: spark ## a standalone Spark cluster of two workers: the example, and the connections of the broker
 	$(BIN)/pytest tests/spark/standalone.py
 
-spark-options: spark ## each option of the connector is ignored in turn: which test fails (4 min)
+spark-options: spark ## each option of the connector is ignored in turn, and the test that fails for it is named (4 min)
 	$(BIN)/python tests/spark/ignore_options.py $(OPTIONS)
 
 campaign-spark: spark ## topic to topic and windows, SPARK_KILLS (30) SIGKILLs of driver or executors, half of them while they send (20 min)
@@ -116,7 +116,7 @@ campaign: ## the store against crashes, faults, damage and kills for long; SEEDS
 		--test crash --test corruption --test group_commit --test recovery --test retention --test store_formats -- --nocapture >> target/reports/campaign.txt 2>&1; \
 		status=$$?; grep -E 'states|faults|kills|corruptions|test result|panicked' target/reports/campaign.txt; exit $$status
 
-campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; what was acknowledged is read back
+campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; acknowledged messages are read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s
 
 campaign-power: build ## ROUNDS (200) power losses in either flush mode, on an ext4 image that is shut down under load (root, loop devices)
@@ -128,10 +128,10 @@ failed-flush: build ## sends that rmqpy and Apache's broker acknowledge with SYN
 unclean-start: build ## seconds to start after a kill on GB (5) of messages, beside Apache's broker; takes GB + 3 gigabytes of disk
 	UNCLEAN_START_GB=$(GB) $(BIN)/pytest tests/interop/unclean_start.py -s
 
-model: ## every order of the steps of threads that meet in the store (loom), with MODEL_PREEMPTIONS (2) preemptions at most
+model: ## every interleaving of the store's threads (loom), with MODEL_PREEMPTIONS (2) preemptions at most
 	LOOM_MAX_PREEMPTIONS=$(MODEL_PREEMPTIONS) cargo test --locked --features loom --lib store::models
 
-micro: ## what the hot pieces cost, one by one: frame, header, append, pull, group commit, filter, checksum (3 min); no gate
+micro: ## micro-benchmarks of the hot path: frame, header, append, pull, group commit, filter, checksum (3 min); no gate
 	cargo bench --locked --bench codec --bench store
 
 bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 min); BENCH=quick: 5 min; CELLS=a,b: only these
@@ -143,7 +143,7 @@ bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both media
 bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min
 	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)
 
-cold-start: build ## what a command takes that has next to nothing to do, beside a bare interpreter: medians of 20
+cold-start: build ## start-up time of a command beside a bare interpreter: medians of 20
 	$(BIN)/python -m benchmarks.cold_start
 
 bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registration, memory, listing; TOPICS (10000)
@@ -156,7 +156,7 @@ fuzz: ## every decoder against mutated bytes, FUZZ_SECONDS (60) each; needs carg
 	cd rust && for target in $$(RUSTC_BOOTSTRAP=1 cargo fuzz list); do \
 		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
-format: build ## rewrite the sources as the checks want them
+format: build ## format the sources
 	cargo fmt --all
 	$(BIN)/ruff check --fix-only python spark tests examples benchmarks
 	$(BIN)/ruff format python spark tests examples benchmarks
