@@ -1,4 +1,4 @@
-//! What connections cost in private memory. Apart from the other tests: memory is counted for the whole process, so
+//! Private memory of connections. Apart from the other tests: memory is counted for the whole process, so
 //! these run one at a time.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]

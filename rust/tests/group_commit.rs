@@ -1,4 +1,4 @@
-//! Flushing: what is promised when, who is told, and what a killed process leaves. On real disks, with all threads.
+//! Flushing: what is promised when, to which waiters, and what a killed process leaves. On real disks, with all threads.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod store_model;

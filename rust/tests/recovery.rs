@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rmqpy::positions::QueueOffset;
-use rmqpy::store::disk::simulated::{SimDisk, Survival};
+use rmqpy::store::disk::simulated::SimDisk;
 use rmqpy::store::disk::{Disk, Open, OsDisk};
 use rmqpy::store::{
     Durability, Event, Get, GetResult, GetStatus, Options, RecoveryPhase, RecoveryProgress, Store, StoreError,
@@ -394,45 +394,4 @@ fn after_a_crash_the_files_of_queues_take_no_more_room_than_before() {
         assert_eq!(found, [0; 40], "what lay behind the end is gone");
         assert!(room() < 64 << 10, "{} bytes", room());
     }
-}
-
-/// Method: delete a topic, make it again, and stop the world before every operation of the disk on the way.
-#[test]
-fn a_deleted_topic_does_not_come_back_after_a_crash() {
-    for survival in [Survival::Nothing, Survival::Everything, Survival::Percent(50)] {
-        let counted = SimDisk::new();
-        delete_and_make_again(&counted);
-        for at in 0..=counted.operations() {
-            let disk = SimDisk::new();
-            disk.freeze_at(at);
-            let (deleted, made_again) = delete_and_make_again(&disk);
-            let disk = disk.crash(survival, at);
-            let store =
-                open(disk.shared(), options_with(Durability::DiskMapped, "/store"), clock()).expect("opens");
-            let context = format!("operation {at}, {survival:?}");
-            let found = read_all(&store, "gone", 0).len();
-            match (deleted, made_again) {
-                (_, true) => assert_eq!(found, 1, "{context}: only what came after the deletion"),
-                (true, false) => assert!(found <= 1, "{context}: {found} messages came back"),
-                (false, false) => assert!(found <= 3, "{context}"),
-            }
-            if deleted {
-                assert_eq!(read_all(&store, "kept", 0).len(), 1, "{context}: nothing else is lost");
-            }
-        }
-    }
-}
-
-/// Whether the deletion was answered, and whether the message put after it was durable.
-fn delete_and_make_again(disk: &SimDisk) -> (bool, bool) {
-    let Ok(store) = open(disk.shared(), options_with(Durability::DiskMapped, "/store"), clock()) else {
-        return (false, false);
-    };
-    put(&store, &[sample("gone", 0, 50), sample("gone", 0, 50), sample("gone", 0, 50)], false);
-    put(&store, &[sample("kept", 0, 50)], false);
-    let _ = store.flush().and_then(|_| store.checkpoint());
-    let is_deleted = store.delete_topic("gone").is_ok() && !disk.is_frozen();
-    let end = put(&store, &[sample("gone", 0, 70)], false)[0];
-    let is_made_again = store.flush().is_ok() && end.is_ok() && !disk.is_frozen();
-    (is_deleted, is_deleted && is_made_again)
 }

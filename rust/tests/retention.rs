@@ -1,4 +1,4 @@
-//! Old files go, and nothing else does: by time, by space, on demand, and under readers.
+//! Old files and deleted topics go, and nothing else does: by time, by space, on demand, under readers, and for good.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod store_model;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use rmqpy::clock::{Clock, ManualClock, SystemClock};
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
-use rmqpy::store::disk::simulated::SimDisk;
+use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, OsDisk, Space};
-use rmqpy::store::{Event, Get, GetResult, GetStatus, Options, PutError, Retention, Store};
-use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, put, read_all, sample};
+use rmqpy::store::{Durability, Event, Get, GetResult, GetStatus, Options, PutError, Retention, Store};
+use store_model::{Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options_with, put, read_all, sample};
 
 const BIG: Sample = sample("bulk", 0, 20_000);
 const TINY: Sample = sample("tiny", 0, 10);
@@ -196,7 +196,7 @@ fn a_rule_that_changes_counts_from_then_on_and_a_disk_with_room_takes_messages_a
     }
 }
 
-/// Goal: who reads a file that is deleted meanwhile, or asks for what is gone, gets whole records or is told where to go on.
+/// Goal: a reader of a file that is deleted meanwhile, or one that asks for what is gone, gets whole records or is told where to go on.
 /// Method: a real disk, small files that expire at once, readers at the begin, maintenance in its own thread.
 #[test]
 fn readers_and_appends_are_not_disturbed_by_files_that_go() {
@@ -259,4 +259,45 @@ fn read_until(store: &Store, is_over: &AtomicBool) -> u64 {
         }
     }
     read
+}
+
+/// Method: delete a topic, make it again, and stop the world before every operation of the disk on the way.
+#[test]
+fn a_deleted_topic_does_not_come_back_after_a_crash() {
+    for survival in [Survival::Nothing, Survival::Everything, Survival::Percent(50)] {
+        let counted = SimDisk::new();
+        delete_and_make_again(&counted);
+        for at in 0..=counted.operations() {
+            let disk = SimDisk::new();
+            disk.freeze_at(at);
+            let (deleted, made_again) = delete_and_make_again(&disk);
+            let disk = disk.crash(survival, at);
+            let store =
+                open(disk.shared(), options_with(Durability::DiskMapped, "/store"), clock()).expect("opens");
+            let context = format!("operation {at}, {survival:?}");
+            let found = read_all(&store, "gone", 0).len();
+            match (deleted, made_again) {
+                (_, true) => assert_eq!(found, 1, "{context}: only what came after the deletion"),
+                (true, false) => assert!(found <= 1, "{context}: {found} messages came back"),
+                (false, false) => assert!(found <= 3, "{context}"),
+            }
+            if deleted {
+                assert_eq!(read_all(&store, "kept", 0).len(), 1, "{context}: nothing else is lost");
+            }
+        }
+    }
+}
+
+/// Whether the deletion was answered, and whether the message put after it was durable.
+fn delete_and_make_again(disk: &SimDisk) -> (bool, bool) {
+    let Ok(store) = open(disk.shared(), options_with(Durability::DiskMapped, "/store"), clock()) else {
+        return (false, false);
+    };
+    put(&store, &[sample("gone", 0, 50), sample("gone", 0, 50), sample("gone", 0, 50)], false);
+    put(&store, &[sample("kept", 0, 50)], false);
+    let _ = store.flush().and_then(|_| store.checkpoint());
+    let is_deleted = store.delete_topic("gone").is_ok() && !disk.is_frozen();
+    let end = put(&store, &[sample("gone", 0, 70)], false)[0];
+    let is_made_again = store.flush().is_ok() && end.is_ok() && !disk.is_frozen();
+    (is_deleted, is_deleted && is_made_again)
 }

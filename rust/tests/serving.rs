@@ -1,4 +1,4 @@
-//! What an open store takes, refuses and answers, whatever it has been through.
+//! An open store: takes, refuses and answers, whatever it has been through.
 #![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod store_model;

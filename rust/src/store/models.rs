@@ -33,7 +33,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A log with one queue, and who moves its positions.
+/// A log with one queue, and what moves its positions.
 struct World {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,

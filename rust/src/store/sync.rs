@@ -1,7 +1,7 @@
 //! Locks and atomics of the parts of the store that are lock-free in places: parking_lot's and the standard library's.
 //!
 //! With the feature `loom` they are loom's under the same names, so that `models` can run the real code through every order
-//! of its steps. A wait has no time-out there: who is not woken waits for good, and the model says so.
+//! of its steps. A wait has no time-out there: a thread that is not woken waits for good, and the model says so.
 
 #[cfg(not(feature = "loom"))]
 pub(super) use parking_lot::{Condvar, Mutex, MutexGuard};

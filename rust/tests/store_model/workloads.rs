@@ -1,4 +1,4 @@
-//! What happens to a store before it crashes.
+//! Workloads of a store before it crashes.
 //!
 //! Most crash bugs need three operations, so there are many small workloads rather than a large one.
 

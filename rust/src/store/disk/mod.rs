@@ -87,7 +87,7 @@ pub trait Disk: Send + Sync {
     /// Takes an exclusive lock on the first byte of the file, held until the file is dropped. `None` when another holds
     /// it, be it another process, an Apache broker, or another store of this process.
     fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
-    /// Likewise takes a shared lock on a file that is there: it keeps those out who want it exclusively.
+    /// Likewise takes a shared lock on a file that is there: it keeps an exclusive one out.
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
 }
 

@@ -1,6 +1,6 @@
 //! Mapped memory: the only unsafe file of the core.
 //!
-//! Owns a shared mapping of one file and decides who may touch which bytes of it. A region is claimed once, in one of
+//! Owns a shared mapping of one file and decides which of its bytes may be read and written. A region is claimed once, in one of
 //! three ways, and never both:
 //!
 //! - **as a log** ([`Region::claim_log`]): one [`Appender`] owns every byte from the published length on, and moves

@@ -5,7 +5,7 @@
 //! collect: that is the whole delay, there is no timer. In async mode the same thread flushes by the clock.
 //!
 //! A flush that failed is never tried again: the kernel may have dropped the pages and would say yes the next time. The
-//! log refuses writes from then on, those who wait are told, and reads go on.
+//! log refuses writes from then on, waiters are told, and reads go on.
 //!
 //! Invariant: durable <= published, and both only grow.
 //! Threads: `release_after` from any connection, without blocking it; never while holding the put lock.

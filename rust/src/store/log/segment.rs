@@ -4,7 +4,7 @@
 //! writing; what is written to the file in another way is revealed when it is there.
 //!
 //! Invariant: bytes that can be read never change.
-//! Threads: reading from any; `write` and `prepare` from one at a time, who holds the flush; the rest from recovery.
+//! Threads: reading from any; `write` and `prepare` from one at a time, the holder of the flush; the rest from recovery.
 
 use std::io;
 use std::ops::Range;

@@ -211,7 +211,7 @@ impl Disk for SimDisk {
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        // Who shares a lock is not counted here: a test has one reader at a time.
+        // Sharers of a lock are not counted here: a test has one reader at a time.
         self.open(path, Open::Read)?;
         self.lock(path)
     }
