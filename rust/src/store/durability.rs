@@ -17,7 +17,6 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// All there are.
     pub const ALL: [Self; 4] = [Self::DiskMapped, Self::Disk, Self::PageCache, Self::Memory];
 
     /// The name that Python's side gives it.

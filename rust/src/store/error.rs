@@ -8,43 +8,24 @@ use std::path::{Path, PathBuf};
 pub enum StoreError {
     /// Another broker has the directory open; stop it first.
     #[error("{path}: locked by another broker, rmqpy or Apache; stop it or choose another store directory")]
-    Locked {
-        /// The lock file.
-        path: PathBuf,
-    },
-    /// The operating system refused an operation.
+    Locked { path: PathBuf },
     #[error("{path}: {action}: {source}")]
-    Io {
-        /// The file or directory.
-        path: PathBuf,
-        /// What was attempted.
-        action: &'static str,
-        /// The answer.
-        source: io::Error,
-    },
+    Io { path: PathBuf, action: &'static str, source: io::Error },
     /// A file is not what it has to be, and guessing would risk messages.
     #[error("{path}: {expected}")]
     Layout {
-        /// The file or directory.
         path: PathBuf,
         /// What was expected, and what was found.
         expected: String,
     },
-    /// An option is out of its bounds.
     #[error("{0}")]
     Option(String),
     /// The store has refused writes since an earlier failure; open it again.
     #[error("the store refuses writes: {reason}")]
-    ReadOnly {
-        /// The failure.
-        reason: String,
-    },
+    ReadOnly { reason: String },
     /// A topic that cannot be the name of a directory.
     #[error("{topic:?} cannot be the name of a topic")]
-    Topic {
-        /// The name.
-        topic: String,
-    },
+    Topic { topic: String },
 }
 
 impl StoreError {

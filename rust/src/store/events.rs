@@ -16,54 +16,39 @@ use crate::store::disk::Space;
 /// Events that wait to be taken, at most; the oldest make room, and are counted.
 const EVENTS_MAX: usize = 1000;
 
-/// Something that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Recovery has cut the log: what followed was not a whole record.
     TornTail {
-        /// The file that ends there.
         path: PathBuf,
-        /// Position of the log.
         at: u64,
-        /// Bytes that were behind it.
         bytes: u64,
     },
     /// Bytes of the log are not what was written there; what lies in them is not served.
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// Position of the log from which on.
         from: u64,
-        /// Position up to which.
         until: u64,
     },
     /// A file of the log was deleted, with every message before a position.
     Deleted {
-        /// The file.
         path: PathBuf,
-        /// Position after its last byte.
         end: u64,
         /// Whether its time had come. If not, it went because the disk is full and that was asked for.
         is_expired: bool,
     },
     /// So much of the disk is in use that expired files are deleted at any hour.
     DiskShort {
-        /// What there is.
         space: Space,
     },
-    /// Messages are refused from now on.
     DiskFull {
-        /// What there is.
         space: Space,
     },
-    /// Messages are taken again.
     DiskHasRoom {
-        /// What there is.
         space: Space,
     },
     /// So many events were not taken in time.
     Missed {
-        /// How many.
         count: u64,
     },
 }

@@ -30,7 +30,6 @@ const QUERY_ROUNDS: usize = 3;
 /// What to read from a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Get {
-    /// Where to begin.
     pub offset: QueueOffset,
     /// Messages at most; one is returned anyway.
     pub messages_max: u32,
@@ -41,7 +40,6 @@ pub struct Get {
 /// How a read went.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum GetStatus {
-    /// There are messages.
     Found,
     /// There are messages in the range, and the filter takes none of them.
     #[default]
@@ -85,7 +83,6 @@ impl GetStatus {
 /// What a read found. Reused from call to call, for reads of one store.
 #[derive(Default, Debug)]
 pub struct GetResult {
-    /// How it went.
     pub status: GetStatus,
     /// Where to go on.
     pub next_begin: QueueOffset,
@@ -95,9 +92,7 @@ pub struct GetResult {
     pub(crate) max: QueueOffset,
     /// The records, one behind the other; neighbours in the log are one slice.
     pub slices: Vec<Bytes>,
-    /// Bytes of all slices.
     pub bytes: usize,
-    /// Messages in the slices.
     pub count: u32,
     /// Units that the last read copied, and the next one probably asks for.
     cache: QueueFileCache,
@@ -111,7 +106,6 @@ impl GetResult {
     }
 }
 
-/// Which message of those around a time is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Boundary {
     /// The first stored at that time or later.
@@ -123,7 +117,6 @@ pub enum Boundary {
 /// What a query by key found.
 #[derive(Default, Debug)]
 pub struct QueryResult {
-    /// Records, newest first.
     pub records: Vec<Bytes>,
     pub(crate) last_timestamp_ms: i64,
     pub(crate) last_physical: u64,

@@ -28,6 +28,8 @@
 //! Locks, in this order: rounds of maintenance, `flush`, dispatch, put lock, next segment; then queue files, index files; a
 //! queue's tail last. No file call under the put lock.
 
+#![allow(missing_docs, reason = "a name that says it all needs no sentence")]
+
 mod counters;
 mod derived;
 pub mod disk;
@@ -84,7 +86,6 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 
 type ColdRead = Box<dyn FnOnce(&Store) + Send>;
 
-/// A message store, open.
 pub struct Store {
     log: Arc<CommitLog>,
     dispatcher: Arc<Dispatcher>,
@@ -108,7 +109,6 @@ impl Store {
         self.dispatcher.set_arrivals(arrivals);
     }
 
-    /// The queue, if it exists.
     #[must_use]
     pub fn queue(&self, topic: &str, queue_id: u32) -> Option<Arc<ConsumeQueue>> {
         self.dispatcher.derived().queues.get(topic, queue_id)
@@ -189,7 +189,6 @@ impl Store {
         self.flush.release_after(end);
     }
 
-    /// Flushes in this thread everything published so far.
     pub fn flush(&self) -> Result<PhysicalOffset, StoreError> {
         self.flush.flush()
     }

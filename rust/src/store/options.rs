@@ -31,17 +31,14 @@ impl fmt::Display for Setting {
 /// Settings of a store; sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Root directory of the store.
     pub root: PathBuf,
     /// Size of a CommitLog file. Files that are there decide; this is for the first one.
     pub segment_bytes: u64,
     /// Size of a ConsumeQueue file, rounded up to whole entries, as Apache does. Files that are there decide.
     pub queue_file_bytes: u64,
-    /// Hash slots of an index file.
     pub index_slots: u32,
     /// Entries of an index file, the unused first one included.
     pub index_entries: u32,
-    /// Whether keys are indexed.
     pub index_enabled: bool,
     /// What an answered message survives.
     pub durability: Durability,

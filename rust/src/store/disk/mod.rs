@@ -27,14 +27,12 @@ pub use os::OsDisk;
 pub(crate) use file_name::{name_of, position_of};
 pub(crate) use region::{Appender, Cells, Region, RegionReader};
 
-/// One entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// File name without its directory.
     pub name: String,
     /// Size in bytes; 0 for directories.
     pub size: u64,
-    /// Whether it is a directory.
     pub is_dir: bool,
 }
 
@@ -55,10 +53,8 @@ impl Space {
     }
 }
 
-/// How to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Open {
-    /// An existing file, for reading.
     Read,
     /// An existing file, for reading and writing.
     Write,
@@ -66,7 +62,6 @@ pub enum Open {
     Create,
 }
 
-/// A file system.
 pub trait Disk: Send + Sync {
     /// Makes a directory (mode 0700) and its parents, durably, unless it is there.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
@@ -74,7 +69,6 @@ pub trait Disk: Send + Sync {
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
     /// Opens a file; a new one has mode 0600.
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>>;
-    /// Renames a file, replacing what is there.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file; succeeds when there is none.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -82,7 +76,6 @@ pub trait Disk: Send + Sync {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Makes creations, renames and removals in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// Room on the file system of `path`.
     fn space(&self, path: &Path) -> io::Result<Space>;
     /// Takes an exclusive lock on the first byte of the file, held until the file is dropped. `None` when another holds
     /// it, be it another process, an Apache broker, or another store of this process.
@@ -115,9 +108,7 @@ impl dyn Disk {
     }
 }
 
-/// An open file.
 pub trait DiskFile: Send + Sync {
-    /// Size in bytes.
     fn size(&self) -> io::Result<u64>;
     /// Cuts the file, or extends it with zeros that take no space.
     fn resize(&self, size: u64) -> io::Result<()>;
@@ -125,7 +116,6 @@ pub trait DiskFile: Send + Sync {
     fn allocate(&self, size: u64) -> io::Result<()>;
     /// Reads into `into` until it is full or the file ends; returns the bytes read.
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
-    /// Writes all of `bytes`.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
     /// Overwrites the range, which must lie within the file, with zeros.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;

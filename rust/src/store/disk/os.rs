@@ -21,7 +21,6 @@ use super::{Disk, DiskFile, Entry, Open, Space};
 pub struct OsDisk;
 
 impl OsDisk {
-    /// The machine's file system, shared.
     #[must_use]
     pub fn shared() -> Arc<dyn Disk> {
         Arc::new(Self)

@@ -31,15 +31,12 @@ const PHYSICAL_AT: usize = 28;
 /// What became of the records of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Copied {
-    /// Records in the copy.
     pub records: u64,
-    /// Their bytes.
     pub(crate) bytes: u64,
     /// Records of topics that were not asked for, or that were deleted.
     pub left_out: u64,
     /// Stretches of the log that hold no whole record, and their bytes.
     pub corrupt_ranges: u64,
-    /// Bytes of those.
     pub(crate) corrupt_bytes: u64,
 }
 

@@ -11,7 +11,6 @@ use super::walk::Extent;
 /// Findings that are kept; the others are counted.
 const FINDINGS_MAX: usize = 1000;
 
-/// What a finding is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FindingKind {
     /// A file of the log is missing, misnamed or of another size.
@@ -47,21 +46,17 @@ impl fmt::Display for FindingKind {
     }
 }
 
-/// How bad a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Severity {
     /// As a crash may leave it behind the last checkpoint, and as the next start puts it right; or worth knowing.
     Note,
-    /// Something is wrong.
     Damage,
 }
 
 /// Something that is not as it should be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What it is about.
     pub kind: FindingKind,
-    /// How bad it is.
     pub severity: Severity,
     pub(crate) path: PathBuf,
     /// Position of the log that it has to do with, if it has.
@@ -70,24 +65,18 @@ pub struct Finding {
     pub text: String,
 }
 
-/// What a verification says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
-    /// The log.
     pub extent: Extent,
-    /// Whole records in it.
     pub records: u64,
     /// Queues that have a folder.
     pub queues: u64,
-    /// Entries of the index.
     pub keys: u64,
     /// Whether the store was not closed in order.
     pub is_aborted: bool,
     /// The first [`FINDINGS_MAX`] findings, notes among them.
     pub findings: Vec<Finding>,
-    /// Findings that are damage.
     pub damage: u64,
-    /// Findings that are notes.
     pub notes: u64,
 }
 

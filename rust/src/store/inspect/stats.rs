@@ -11,12 +11,10 @@ use crate::store::error::StoreError;
 use super::StoppedStore;
 use super::walk::{Extent, Found};
 
-/// What a log holds of one topic.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopicStats {
     /// Queues that have records.
     pub queues: BTreeSet<u32>,
-    /// Records.
     pub records: u64,
     pub(crate) bytes: u64,
     /// Bytes of their bodies, as stored.

@@ -88,7 +88,6 @@ pub(crate) enum Found<'a> {
 /// Where a log begins and ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extent {
-    /// Position of the first byte.
     pub begin: u64,
     /// Position after the last whole record, where the next one would go.
     pub end: u64,

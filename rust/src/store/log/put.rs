@@ -9,9 +9,7 @@ use crate::store::error::PutError;
 
 /// A message to append, and what came of it.
 pub struct Put<'a> {
-    /// The queue it goes to.
     pub queue: Arc<ConsumeQueue>,
-    /// The message.
     pub record: RecordFields<'a>,
     /// Third field of the queue entry: the hash of the tag, sign-extended. Queues of delay levels have a time there.
     pub tags_code: i64,

@@ -20,14 +20,12 @@ const MAGIC_HEAD: &[u8] = &[0xDA, 0xA3, 0x20];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WalkEnd {
-    /// Nothing follows.
     End,
     /// Something follows that is no whole record.
     Torn,
 }
 
 pub(crate) enum Found<'a> {
-    /// A whole record.
     Record(&'a RecordView<'a>),
     /// Bytes that were whole records once, up to this position.
     Damage(u64),

@@ -4,11 +4,9 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What opening a store is busy with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum RecoveryPhase {
-    /// Taking the lock.
     Locking,
     /// Reading what files there are.
     Loading,
@@ -18,7 +16,6 @@ pub enum RecoveryPhase {
     Rebuilding,
     /// Bringing what was found to disk.
     Syncing,
-    /// The store is open.
     Open,
 }
 
@@ -31,7 +28,6 @@ const PHASES: [RecoveryPhase; 6] = [
     RecoveryPhase::Open,
 ];
 
-/// How far opening a store has come.
 #[derive(Default, Debug)]
 pub struct RecoveryProgress {
     phase: AtomicUsize,

@@ -30,7 +30,6 @@ pub(crate) const KEYS_AHEAD: usize = 32;
 /// How many slots and entries the files of an index have.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Hash slots.
     pub slots: usize,
     /// Entries, the unused first one included.
     pub entries: usize,

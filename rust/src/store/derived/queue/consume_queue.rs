@@ -91,7 +91,6 @@ impl ConsumeQueue {
         self.delay_ms.map_or(of_tag, |delay_ms| store_timestamp_ms.saturating_add_unsigned(delay_ms))
     }
 
-    /// Topic and queue id.
     #[must_use]
     pub fn key(&self) -> &QueueKey {
         &self.key

@@ -42,7 +42,6 @@ impl Default for SimDisk {
 }
 
 impl SimDisk {
-    /// An empty disk.
     #[must_use]
     pub fn new() -> Self {
         let root = BTreeMap::from([(PathBuf::from("/"), Node::Dir)]);
@@ -50,13 +49,11 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The disk as the store takes it.
     #[must_use]
     pub fn shared(&self) -> Arc<dyn Disk> {
         Arc::new(self.clone())
     }
 
-    /// Operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.state.lock().operations
@@ -67,7 +64,6 @@ impl SimDisk {
         self.state.lock().freeze_at = Some(operation);
     }
 
-    /// Whether the world has stopped.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.state.lock().frozen.is_some()
@@ -79,7 +75,6 @@ impl SimDisk {
         self.state.lock().space = space;
     }
 
-    /// Makes an operation go wrong.
     pub fn set_fault(&self, fault: Fault) {
         self.state.lock().fault = Some(fault);
     }

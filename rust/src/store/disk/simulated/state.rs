@@ -31,7 +31,6 @@ pub struct Fault {
     pub operation: u64,
     /// Whether all later ones go wrong, too.
     pub is_lasting: bool,
-    /// The answer.
     pub kind: io::ErrorKind,
 }
 
