@@ -1,7 +1,10 @@
-"""`Admin` and `AsyncAdmin` at a real cluster: twins over the same coroutines."""
+"""`Admin` and `AsyncAdmin` at a real cluster: two forms of the same coroutines."""
 
 import inspect
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,8 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.testing import Cluster
 
-#: What only one of the twins has: how each is opened and closed.
+ROOT = Path(__file__).resolve().parents[2]
+#: Methods that only one of the two has: each is opened and closed in its own way.
 OWN = {"close"}
 
 
@@ -18,7 +22,7 @@ def methods(kind: type) -> dict[str, Any]:
     return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_") and name not in OWN}
 
 
-def test_the_twins_have_the_same_methods_with_the_same_arguments_and_words() -> None:
+def test_both_forms_have_the_same_methods_with_the_same_arguments_and_docstrings() -> None:
     blocking, suspending = methods(rmqpy.Admin), methods(rmqpy.AsyncAdmin)
     assert blocking.keys() == suspending.keys()
     for name in blocking:
@@ -141,3 +145,30 @@ def test_advertised_addresses_can_be_replaced(cluster: Cluster) -> None:
         faults = {state.broker: state.fault for state in admin.brokers()}
     assert faults["broker-b"] is None
     assert "127.0.0.1:1" in (faults["broker-a"] or "")
+
+
+def test_type_checkers_know_both_forms_of_an_operation(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+from collections.abc import AsyncIterator, Iterator
+from typing import assert_type
+
+from rmqpy import Admin, AsyncAdmin, ReceivedMessage
+
+
+def blocking(admin: Admin) -> None:
+    assert_type(admin.topics(with_system=True), list[str])
+    assert_type(admin.tail("orders", 3, follow=True), Iterator[ReceivedMessage])
+    admin.topics(all=True)  # type: ignore[call-arg]
+
+
+async def awaited(admin: AsyncAdmin) -> None:
+    assert_type(await admin.topics(with_system=True), list[str])
+    assert_type(admin.tail("orders", 3, follow=True), AsyncIterator[ReceivedMessage])
+    await admin.create_topic("orders", perm="X")  # type: ignore[arg-type]
+"""
+    )
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--warn-unused-ignores", str(program)]
+    done = subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout

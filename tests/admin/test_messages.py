@@ -12,7 +12,7 @@ from commandline import Run, runner
 from rmqpy import errors
 from rmqpy.testing import Cluster
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 def test_a_trace_is_put_together_from_what_producer_and_consumer_wrote(run: Any, cluster: Cluster) -> None:
@@ -69,7 +69,7 @@ def test_what_comes_in_and_goes_out_of_a_topic_is_told_by_group(run: Any, cluste
     with rmqpy.PullConsumer("takers", cluster.namesrv, start_from="earliest") as consumer:
         consumer.assign(consumer.queues("busy"))
         taken = 0
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while taken < 10:
             assert time.monotonic() < deadline
             messages = consumer.poll(timeout=1.0)
@@ -116,14 +116,14 @@ def test_a_message_sent_again_reaches_the_group_and_no_other(run: Any, cluster: 
         consumer.on("again", "*", handler(name))
         consumer.start()
     try:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not (got["meant"] and got["others"]):
             assert time.monotonic() < deadline, "the message is not consumed the first time"
             time.sleep(0.05)
         code, told, _ = run("message", "resend", sent.message_id, "meant", "--topic", "again")
         assert code == 0
         assert told["sent_as"]
-        assert arrived.wait(PATIENCE_S)
+        assert arrived.wait(TIMEOUT_S)
     finally:
         for consumer in consumers:
             consumer.close()
@@ -175,7 +175,7 @@ def test_the_stack_of_a_client_names_its_threads(run: Any, cluster: Cluster) -> 
         consumer = rmqpy.PushConsumer("stackers", cluster.namesrv)
         consumer.on("stacked", "*", lambda message: None)
         with consumer:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + TIMEOUT_S
             while not (members := admin.members("stackers")):
                 assert time.monotonic() < deadline, "the consumer does not become a member"
                 time.sleep(0.05)

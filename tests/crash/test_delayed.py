@@ -22,7 +22,7 @@ SENDERS = 8
 TOPIC = "delayed"
 DELAYS_MS = {1: 300, 2: 900}
 SETTINGS = ("messageDelayLevel=300ms 900ms", "flushDelayOffsetInterval=100")
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 #: Positions in a record with IPv4 hosts.
 STORED_AT, BODY_AT = 56, 84
 
@@ -72,7 +72,7 @@ async def collect(address: str, wanted: set[bytes]) -> list[tuple[bytes, int]]:
         "maxMsgBytes": str(4 << 20), "commitOffset": "0", "suspendTimeoutMillis": "1000", "subscription": "*",
         "subVersion": "0",
     }  # fmt: skip
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     async with await Peer.connect(address) as peer:
         while missing:
             assert time.monotonic() < deadline, f"{len(missing)} of {len(wanted)} messages were not delivered"
@@ -91,7 +91,7 @@ async def collect(address: str, wanted: set[bytes]) -> list[tuple[bytes, int]]:
     return found
 
 
-@pytest.mark.timeout(120 + PATIENCE_SECONDS)
+@pytest.mark.timeout(120 + TIMEOUT_SECONDS)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 async def test_delayed_messages_survive_kills_and_none_comes_early(tmp_path: Path, flush: str) -> None:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))

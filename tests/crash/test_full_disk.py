@@ -22,7 +22,7 @@ DISK_BYTES = 256 << 20
 LEFT_BYTES = 32 << 20
 TOPIC = "full"
 OK, SERVICE_NOT_AVAILABLE = 0, 14
-PATIENCE_SECONDS = 30.0
+TIMEOUT_SECONDS = 30.0
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
 
@@ -68,7 +68,7 @@ async def send_until(code: int, address: str, acknowledged: Acknowledged) -> flo
             if answered == code:
                 break
             assert answered in (OK, SERVICE_NOT_AVAILABLE)
-            assert time.monotonic() < began + PATIENCE_SECONDS, f"no answer {code}"
+            assert time.monotonic() < began + TIMEOUT_SECONDS, f"no answer {code}"
             await asyncio.sleep(0.01)
     return time.monotonic() - began
 

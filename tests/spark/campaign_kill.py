@@ -33,7 +33,7 @@ import rmqpy
 
 PIPELINE = Path(__file__).with_name("pipeline.py")
 #: Until something that has to come has come: the machine may be busy, and Spark is slow to start.
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 #: In a row, without a kill.
 DRIVERS_MAX = 20
 #: For the broker: a glimpse of life, and the pause after it. A task's sends take several dozens of them.
@@ -76,7 +76,7 @@ class Child:
     def wait_for_lines(self, more: int) -> str:
         """Return the last of so many more lines. Raises `Ended`, or `TimeoutError`."""
         wanted = len(self._lines) + more
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(self._lines) < wanted:
             if not self.is_running:
                 raise Ended(self._name)
@@ -93,7 +93,7 @@ class Child:
         """Let it end by itself."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(timeout=PATIENCE_S)
+        self.process.wait(timeout=TIMEOUT_S)
 
     def kill(self) -> None:
         self.process.kill()
@@ -273,7 +273,7 @@ def compare(
 def judge(cluster: Cluster) -> tuple[dict[str, int], bool]:
     """Wait for the queries to catch up with the feeder, which has ended, then compare."""
     sent = everything(cluster.namesrv, SOURCE)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         windows = json.loads(Path(cluster.folder, "windows.json").read_text())
         facts, holds = compare(sent, everything(cluster.namesrv, TARGET), windows)
