@@ -58,6 +58,11 @@ DEAD_LETTER_PREFIX: str
 AUTO_CREATE_TOPIC: str
 #: Where delayed messages wait, one queue for each delay level.
 SCHEDULE_TOPIC: str
+#: Of messages whose transactions are open, and of marks on those whose transactions have ended.
+HALF_TOPIC: str
+OP_HALF_TOPIC: str
+SELF_TEST_TOPIC: str
+OFFSET_MOVED_TOPIC: str
 #: Topics that only brokers write.
 BROKER_TOPICS: tuple[str, ...]
 TOPIC_BYTES_MAX: int
@@ -66,6 +71,8 @@ GROUP_TOPIC_BYTES_MAX: int
 GROUP_BYTES_MAX: int
 #: Upper ends of the buckets of `Server.latencies`.
 LATENCY_BOUNDS_MS: tuple[int, ...]
+#: The same of `Store.message_sizes`, in bytes.
+MESSAGE_SIZE_BOUNDS: tuple[int, ...]
 
 def attach_count() -> int:
     """Times that control crossed from Python into a server object since the process began.

@@ -49,7 +49,7 @@ from rmqpy.control.statistics.runtime import Runtime
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.events import EVENTS_SECONDS, log_events
-from rmqpy.control.store.recovery_progress import opening_line
+from rmqpy.control.store.recovery_progress import open_store
 from rmqpy.control.store.retention import RETENTION_SECONDS, retain
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
@@ -80,7 +80,6 @@ HOT_CODES: Final = frozenset(
 SCAN_SECONDS: Final = 10.0
 #: Bound of a start's wait for its name servers; a broker serves without them.
 FIRST_ROUND_SECONDS: Final = 3.0
-_PROGRESS_SECONDS: Final = 2.0
 _FREE_PORT_TRIES: Final = 20
 
 
@@ -183,7 +182,7 @@ class Broker:
         store = Store(config.store)
         # In a thread: the disk must not hold up a name server on the same loop.
         self._started.push_async_callback(asyncio.to_thread, store.close)
-        await _open(store, self._progress)
+        await open_store(store, self._progress)
         log_events(store)
         retain(store, config.store, self._clock)
         metadata, offsets = Metadata(config, _numeric(self._host, self._port)), Offsets()
@@ -318,20 +317,6 @@ class Broker:
             replica_address=f"{replica_host}:{config.replica_port or self._port + 1}",
             zone=config.zone or None,
         )
-
-
-async def _open(store: Store, tell: Callable[[str], None]) -> None:
-    """Lock and recover in a thread; say how far it is when it takes long."""
-    loop = asyncio.get_running_loop()
-    opening = loop.run_in_executor(None, store.open)
-    known, since = "", loop.time()
-    while not (await asyncio.wait({opening}, timeout=_PROGRESS_SECONDS))[0]:
-        phase, done, total = store.progress()
-        if phase != known:
-            # Seen first at the end of a pause, so that it may have begun anywhere within.
-            known, since = phase, loop.time() - _PROGRESS_SECONDS
-        tell(opening_line(phase, done, total, loop.time() - since))
-    await opening
 
 
 def _free_port(host: str) -> int:

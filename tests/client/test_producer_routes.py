@@ -6,7 +6,7 @@ import pytest
 
 import rmqpy
 from rmqpy import errors
-from rmqpy.client.routes import TEMPLATE_TOPIC
+from rmqpy.protocol.names import AUTO_CREATE_TOPIC
 
 from .fakes import Brokers, NameServer, Network
 from .live import until
@@ -72,7 +72,7 @@ def test_no_name_server_and_no_route_yet_is_an_error_that_names_them(
 def test_a_new_topic_borrows_queues_until_its_first_message_made_it(
     name_server: NameServer, brokers: Brokers
 ) -> None:
-    name_server.topics[TEMPLATE_TOPIC] = 8
+    name_server.topics[AUTO_CREATE_TOPIC] = 8
     with rmqpy.Producer(name_server.address) as producer:
         assert len(producer.queues("fresh")) == 2 * 4
         assert producer.send("fresh", b"x").ok

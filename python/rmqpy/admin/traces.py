@@ -5,7 +5,8 @@ from typing import Final, NamedTuple
 from rmqpy.admin.connection import Part
 from rmqpy.admin.messages import Messages
 from rmqpy.errors import MessageNotFound, TopicNotFound
-from rmqpy.protocol.traces import TRACE_TOPIC, joined, notes
+from rmqpy.protocol.names import TRACE_TOPIC
+from rmqpy.protocol.traces import joined, notes
 
 #: Bodies of notes that one broker is asked for: each has those of one client, of ten messages or so.
 _BODIES_MAX: Final = 64

@@ -17,6 +17,7 @@ from rmqpy import errors
 from rmqpy._native import Call
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
+from rmqpy.protocol.names import AUTO_CREATE_TOPIC
 from rmqpy.protocol.requests.routes import GetRoute, TopicRoute
 from rmqpy.remoting.client import Caller, check_transport, read
 from rmqpy.remoting.nameservers import NameServers
@@ -25,8 +26,6 @@ MASTER_ID: Final = 0
 PERMISSION_READ: Final = 4
 PERMISSION_WRITE: Final = 2
 
-#: The topic whose queues stand in for those of a topic that is made by its first message.
-TEMPLATE_TOPIC: Final = "TBW102"
 #: Queues of a topic made that way, as the Java client asks for.
 TEMPLATE_QUEUES: Final = 4
 #: A borrowed route is looked up again soon: the topic exists as soon as the first message is stored.
@@ -165,7 +164,7 @@ class Routes:
 
     async def _borrow(self, topic: str, caller: Caller) -> Route:
         try:
-            template = (await self._servers.ask(caller, self._ask(TEMPLATE_TOPIC))).body
+            template = (await self._servers.ask(caller, self._ask(AUTO_CREATE_TOPIC))).body
         except errors.TopicNotFound:
             raise errors.TopicNotFound(
                 f"topic {topic!r} does not exist and this cluster does not create topics on first use",

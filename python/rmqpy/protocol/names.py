@@ -14,11 +14,18 @@ RETRY_PREFIX: Final = _native.RETRY_PREFIX
 DEAD_LETTER_PREFIX: Final = _native.DEAD_LETTER_PREFIX
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 #: Topics of brokers that synchronise the members of their group.
-BROKER_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
+BROKER_MEMBER_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 AUTO_CREATE_TOPIC: Final = _native.AUTO_CREATE_TOPIC
 SCHEDULE_TOPIC: Final = _native.SCHEDULE_TOPIC
+HALF_TOPIC: Final = _native.HALF_TOPIC
+OP_HALF_TOPIC: Final = _native.OP_HALF_TOPIC
+SELF_TEST_TOPIC: Final = _native.SELF_TEST_TOPIC
+OFFSET_MOVED_TOPIC: Final = _native.OFFSET_MOVED_TOPIC
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+#: Where clients write their traces, unless they are configured otherwise.
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
 _VALID: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
@@ -26,8 +33,8 @@ _VALID: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 SYSTEM_TOPICS: Final = frozenset(
     {
         AUTO_CREATE_TOPIC,
-        "BenchmarkTest",
-        "RMQ_SYS_TRACE_TOPIC",
+        BENCHMARK_TOPIC,
+        TRACE_TOPIC,
         "CHECKPOINT_TOPIC",
         *(topic for topic in _native.BROKER_TOPICS if not topic.startswith(SYSTEM_TOPIC_PREFIX)),
     }

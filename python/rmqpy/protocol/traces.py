@@ -8,9 +8,6 @@ release; those this module does not know are passed over. Pure; any thread.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-#: The topic of the notes, unless clients are configured otherwise.
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-
 _NOTE_END: Final = "\x02"
 _FIELD_END: Final = "\x01"
 _NULL: Final = "null"

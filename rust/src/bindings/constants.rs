@@ -5,6 +5,7 @@ use pyo3::types::PyTuple;
 
 use crate::dataplane::latency;
 use crate::message::topic;
+use crate::store::SIZE_BOUNDS;
 
 pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let tuple = |names: &[&str]| PyTuple::new(module.py(), names);
@@ -12,9 +13,14 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("DEAD_LETTER_PREFIX", topic::DEAD_LETTER_PREFIX)?;
     module.add("AUTO_CREATE_TOPIC", topic::AUTO_CREATE_TOPIC)?;
     module.add("SCHEDULE_TOPIC", topic::SCHEDULE_TOPIC)?;
+    module.add("HALF_TOPIC", topic::HALF_TOPIC)?;
+    module.add("OP_HALF_TOPIC", topic::OP_HALF_TOPIC)?;
+    module.add("SELF_TEST_TOPIC", topic::SELF_TEST_TOPIC)?;
+    module.add("OFFSET_MOVED_TOPIC", topic::OFFSET_MOVED_TOPIC)?;
     module.add("BROKER_TOPICS", tuple(&topic::BROKER_TOPICS)?)?;
     module.add("TOPIC_BYTES_MAX", topic::TOPIC_BYTES_MAX)?;
     module.add("GROUP_TOPIC_BYTES_MAX", topic::GROUP_TOPIC_BYTES_MAX)?;
     module.add("GROUP_BYTES_MAX", topic::GROUP_BYTES_MAX)?;
-    module.add("LATENCY_BOUNDS_MS", PyTuple::new(module.py(), latency::BOUNDS_MS)?)
+    module.add("LATENCY_BOUNDS_MS", PyTuple::new(module.py(), latency::BOUNDS_MS)?)?;
+    module.add("MESSAGE_SIZE_BOUNDS", PyTuple::new(module.py(), SIZE_BOUNDS)?)
 }

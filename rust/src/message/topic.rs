@@ -11,18 +11,22 @@ pub(crate) const AUTO_CREATE_TOPIC: &str = "TBW102";
 pub(crate) const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 /// The topic of messages whose transactions are open.
 pub(crate) const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+/// The topic of marks on half messages whose transactions have ended.
+pub(crate) const OP_HALF_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+pub(crate) const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
+pub(crate) const OFFSET_MOVED_TOPIC: &str = "OFFSET_MOVED_EVENT";
 
 /// Topics that only brokers write. `rmq_sys_wheel_timer` is among them although Apache's broker lets clients in: one
 /// record without its due time stops every timer there for good.
 pub(crate) const BROKER_TOPICS: [&str; 9] = [
     SCHEDULE_TOPIC,
     HALF_TOPIC,
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    OP_HALF_TOPIC,
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
     "TRANS_CHECK_MAX_TIME_TOPIC",
-    "SELF_TEST_TOPIC",
-    "OFFSET_MOVED_EVENT",
+    SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC,
     "rmq_sys_wheel_timer",
 ];
 

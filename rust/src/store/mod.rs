@@ -78,6 +78,8 @@ pub use options::Options;
 pub use recovery::{RecoveryPhase, RecoveryProgress};
 pub use retention::Retention;
 
+#[cfg(feature = "python")]
+pub(crate) use counters::SIZE_BOUNDS;
 pub(crate) use options::Setting;
 pub(crate) use statistics::QueueArrivals;
 

@@ -4,6 +4,7 @@ works in a thread."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from rmqpy._native import Store
 from rmqpy.config import properties
@@ -28,14 +29,14 @@ from rmqpy.protocol.requests.brokers import (
 from rmqpy.remoting.server import Refused, handles
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BrokerHandlers:
     """Deletions are answered when they are done; Apache's broker answers when it has begun."""
 
-    def __init__(self, config: LiveConfig, runtime: Runtime, store: Store, statistics: Statistics) -> None:
-        self._config = config
-        self._runtime = runtime
-        self._store = store
-        self._statistics = statistics
+    _config: LiveConfig
+    _runtime: Runtime
+    _store: Store
+    _statistics: Statistics
 
     @handles(GetBrokerRuntimeInfo)
     async def runtime_info(self, ask: GetBrokerRuntimeInfo) -> StringTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from rmqpy._native import Server
@@ -37,26 +38,17 @@ GROUPS_PER_CLIENT_MAX: Final = 1_000
 SUBSCRIPTIONS_MAX: Final = 1_000
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ClientHandlers:
     """Heartbeats of clients, and queries about them."""
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        topics: Topics,
-        groups: Groups,
-        consumers: Consumers,
-        producers: Producers,
-        server: Server,
-        clock: Clock,
-    ) -> None:
-        self._clock = clock
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._producers = producers
-        self._server = server
+    _config: LiveConfig
+    _topics: Topics
+    _groups: Groups
+    _consumers: Consumers
+    _producers: Producers
+    _server: Server
+    _clock: Clock
 
     @handles(HeartBeat)
     async def heartbeat(self, ask: HeartBeat, context: RequestContext) -> HeartBeatReply:

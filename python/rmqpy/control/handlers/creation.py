@@ -7,6 +7,7 @@ lets them go at `release`, or refuses them by itself after 3 s.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rmqpy._native import Server
 from rmqpy.control.groups.table import Groups
@@ -22,14 +23,14 @@ from rmqpy.remoting.server import GroupWanted, TopicWanted, handles
 _QUEUES_DEFAULT = 4
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class CreationHandlers:
     """A topic or group is made and durable before the requests that wait for it go on."""
 
-    def __init__(self, config: LiveConfig, topics: Topics, groups: Groups, server: Server) -> None:
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._server = server
+    _config: LiveConfig
+    _topics: Topics
+    _groups: Groups
+    _server: Server
 
     @handles(TopicWanted)
     async def topic_wanted(self, event: TopicWanted) -> None:

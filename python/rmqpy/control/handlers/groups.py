@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from rmqpy._native import Offsets, Server
 from rmqpy.control.groups.offset_file import OffsetFile
@@ -28,24 +29,16 @@ from rmqpy.protocol.requests.groups import (
 from rmqpy.remoting.server import Refused, handles
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class GroupHandlers:
     """Create, change, delete and list groups."""
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        groups: Groups,
-        offsets: Offsets,
-        offset_file: OffsetFile,
-        server: Server,
-        statistics: Statistics,
-    ) -> None:
-        self._statistics = statistics
-        self._offset_file = offset_file
-        self._config = config
-        self._groups = groups
-        self._offsets = offsets
-        self._server = server
+    _config: LiveConfig
+    _groups: Groups
+    _offsets: Offsets
+    _offset_file: OffsetFile
+    _server: Server
+    _statistics: Statistics
 
     @handles(UpdateAndCreateSubscriptionGroup)
     async def create(self, ask: UpdateAndCreateSubscriptionGroup) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from dataclasses import dataclass
 
 from rmqpy._native import Store
 from rmqpy.control.clients.registry import Consumers, Member
@@ -25,24 +26,16 @@ from rmqpy.remoting.server import Refused, handles
 _STATUS_SECONDS = 5.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class IntrospectionHandlers:
     """Queries that go through to a client."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        store: Store,
-        topics: Topics,
-        groups: Groups,
-        consumers: Consumers,
-        relay: Relay,
-    ) -> None:
-        self._broker_name = broker_name
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._relay = relay
+    _broker_name: str
+    _store: Store
+    _topics: Topics
+    _groups: Groups
+    _consumers: Consumers
+    _relay: Relay
 
     @handles(GetConsumerRunningInfo)
     async def running_info(self, ask: GetConsumerRunningInfo) -> bytes:

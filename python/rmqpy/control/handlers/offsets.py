@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rmqpy._native import Server
 from rmqpy.control.clients.registry import Consumers
@@ -41,40 +42,28 @@ from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.server import Refused, handles
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class OffsetHandlers:
     """The limits of queues, and the positions of groups in them."""
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        server: Server,
-        address: str,
-        progress: Progress,
-        topics: Topics,
-        groups: Groups,
-        consumers: Consumers,
-        statistics: Statistics,
-    ) -> None:
-        self._config = config
-        self._server = server
-        self._address = address
-        self._progress = progress
-        self._queues = progress.queues
-        self._offsets = progress.offsets
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._statistics = statistics
+    _config: LiveConfig
+    _server: Server
+    _address: str
+    _progress: Progress
+    _topics: Topics
+    _groups: Groups
+    _consumers: Consumers
+    _statistics: Statistics
 
     # ---- queues ----
 
     @handles(GetMaxOffset)
     def max_offset(self, ask: GetMaxOffset) -> OffsetReply:
-        return OffsetReply(offset=self._queues.max_offset(ask.topic, _queue_id(ask.queue_id)))
+        return OffsetReply(offset=self._progress.queues.max_offset(ask.topic, _queue_id(ask.queue_id)))
 
     @handles(GetMinOffset)
     def min_offset(self, ask: GetMinOffset) -> OffsetReply:
-        return OffsetReply(offset=self._queues.min_offset(ask.topic, _queue_id(ask.queue_id)))
+        return OffsetReply(offset=self._progress.queues.min_offset(ask.topic, _queue_id(ask.queue_id)))
 
     @handles(SearchOffsetByTimestamp)
     async def offset_by_time(self, ask: SearchOffsetByTimestamp) -> OffsetReply:
@@ -87,7 +76,7 @@ class OffsetHandlers:
 
     @handles(GetEarliestMsgStoreTime)
     async def earliest_time(self, ask: GetEarliestMsgStoreTime) -> StoreTimeReply:
-        read = self._queues.earliest_store_time
+        read = self._progress.queues.earliest_store_time
         return StoreTimeReply(timestamp=await asyncio.to_thread(read, ask.topic, _queue_id(ask.queue_id)))
 
     @handles(GetTopicStatsInfo)
@@ -102,7 +91,7 @@ class OffsetHandlers:
         for queue_id in range(count):
             end = self._progress.end(topic, queue_id)
             table[self._progress.named(topic, queue_id)] = TopicOffset(
-                min_offset=max(0, self._queues.min_offset(topic, queue_id)),
+                min_offset=max(0, self._progress.queues.min_offset(topic, queue_id)),
                 max_offset=end,
                 last_update_timestamp=self._progress.time_before(topic, queue_id, end),
             )
@@ -117,7 +106,7 @@ class OffsetHandlers:
         online = self._consumers.groups.get(group)
         topics = [
             topic
-            for name in wanted or sorted(self._offsets.topics_of(group))
+            for name in wanted or sorted(self._progress.offsets.topics_of(group))
             # A topic the group no longer subscribes to would show a lag that never ends.
             if (topic := self._topics.table.get(name))
             and (online is None or not online.subscriptions or name in online.subscriptions)
@@ -133,12 +122,12 @@ class OffsetHandlers:
 
     @handles(QueryTopicConsumeByWho)
     def groups_of(self, ask: QueryTopicConsumeByWho) -> GroupNames:
-        found = {*self._consumers.subscribers(ask.topic), *self._offsets.groups_of(ask.topic)}
+        found = {*self._consumers.subscribers(ask.topic), *self._progress.offsets.groups_of(ask.topic)}
         return GroupNames(group_list=sorted(found))
 
     @handles(QueryTopicsByConsumer)
     def topics_of(self, ask: QueryTopicsByConsumer) -> GroupTopics:
-        topics = sorted(self._offsets.topics_of(ask.group))
+        topics = sorted(self._progress.offsets.topics_of(ask.group))
         return GroupTopics(topic_list=topics, broker_addr=self._address)
 
     @handles(InvokeBrokerToResetOffset)
@@ -155,7 +144,7 @@ class OffsetHandlers:
                 for queue_id in range(topic.write_queue_nums)
             }
         for queue_id, offset in targets.items():
-            self._offsets.reset(ask.group, ask.topic, queue_id, offset)
+            self._progress.offsets.reset(ask.group, ask.topic, queue_id, offset)
         table = {self._progress.named(ask.topic, queue_id): offset for queue_id, offset in targets.items()}
         return ResetOffsets(offset_table=table)
 
@@ -167,7 +156,7 @@ class OffsetHandlers:
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         targets = {}
         for queue_id in range(topic.write_queue_nums):
-            current = self._offsets.query(ask.group, ask.topic, queue_id)
+            current = self._progress.offsets.query(ask.group, ask.topic, queue_id)
             if current is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{ask.group}> not exist")
             wanted = max(0, await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp))
@@ -188,8 +177,8 @@ class OffsetHandlers:
     async def _target(self, ask: InvokeBrokerToResetOffset, queue_id: int) -> int:
         if ask.offset is None or ask.offset == -1:
             return await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp)
-        low = self._queues.min_offset(ask.topic, queue_id)
-        high = self._queues.max_offset(ask.topic, queue_id) + 1
+        low = self._progress.queues.min_offset(ask.topic, queue_id)
+        high = self._progress.queues.max_offset(ask.topic, queue_id) + 1
         if not (low <= ask.offset <= high):
             remark = f"Target offset {ask.offset} not in consume queue range [{low}-{high}]"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
@@ -199,8 +188,8 @@ class OffsetHandlers:
 
     def _offset_at(self, topic: str, queue_id: int, timestamp: int, *, upper: bool = False) -> int:
         if timestamp < 0:
-            return self._queues.max_offset(topic, queue_id)
-        return self._queues.offset_by_time(topic, queue_id, timestamp, upper=upper)
+            return self._progress.queues.max_offset(topic, queue_id)
+        return self._progress.queues.offset_by_time(topic, queue_id, timestamp, upper=upper)
 
 
 def _queue_id(value: int) -> int:

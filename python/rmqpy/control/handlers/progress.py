@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rmqpy.clock import Clock
 from rmqpy.control.clients.registry import Consumers
@@ -29,27 +30,17 @@ from rmqpy.protocol.topics import TopicConfig
 from rmqpy.remoting.server import handles
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ProgressHandlers:
     """The progress of groups, and its copy from one to another."""
 
-    def __init__(
-        self,
-        address: str,
-        progress: Progress,
-        topics: Topics,
-        groups: Groups,
-        consumers: Consumers,
-        statistics: Statistics,
-        clock: Clock,
-    ) -> None:
-        self._address = address
-        self._progress = progress
-        self._offsets = progress.offsets
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._statistics = statistics
-        self._clock = clock
+    _address: str
+    _progress: Progress
+    _topics: Topics
+    _groups: Groups
+    _consumers: Consumers
+    _statistics: Statistics
+    _clock: Clock
 
     @handles(QueryConsumeTimeSpan)
     async def time_spans(self, ask: QueryConsumeTimeSpan) -> TimeSpans:
@@ -61,7 +52,7 @@ class ProgressHandlers:
         progress, queues = self._progress, self._progress.queues
         spans = []
         for queue_id in range(topic.write_queue_nums):
-            position = self._offsets.query(group, name, queue_id) or 0
+            position = self._progress.offsets.query(group, name, queue_id) or 0
             stored = queues.store_time(name, queue_id, position)
             oldest = max(0, queues.earliest_store_time(name, queue_id))
             spans.append(
@@ -79,13 +70,13 @@ class ProgressHandlers:
     def correction(self, ask: QueryCorrectionOffset) -> CorrectionOffsets:
         # An original broker deletes the offsets of the groups that are left out; a query should change nothing.
         without = set((ask.filter_groups or "").split(","))
-        groups = [group for group in self._offsets.groups_of(ask.topic) if group not in without]
+        groups = [group for group in self._progress.offsets.groups_of(ask.topic) if group not in without]
         topic = self._topics.existing(ask.topic)
         least: dict[int, int] = {}
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            known = [self._offsets.query(group, ask.topic, queue_id) for group in groups]
+            known = [self._progress.offsets.query(group, ask.topic, queue_id) for group in groups]
             if found := [offset for offset in known if offset is not None]:
-                own = self._offsets.query(ask.compare_group or "", ask.topic, queue_id)
+                own = self._progress.offsets.query(ask.compare_group or "", ask.topic, queue_id)
                 least[queue_id] = min(found) if own is None else min(*found, own)
         return CorrectionOffsets(correction_offsets=least)
 
@@ -93,12 +84,12 @@ class ProgressHandlers:
     def clone(self, ask: CloneGroupOffset) -> None:
         for group in (ask.src_group, ask.dest_group):
             self._groups.existing(group)
-        for name in [ask.topic] if ask.topic else self._offsets.topics_of(ask.src_group):
+        for name in [ask.topic] if ask.topic else self._progress.offsets.topics_of(ask.src_group):
             topic = self._topics.existing(name)
             for queue_id in range(topic.read_queue_nums):
-                offset = self._offsets.query(ask.src_group, name, queue_id)
+                offset = self._progress.offsets.query(ask.src_group, name, queue_id)
                 if offset is not None:
-                    self._offsets.commit(ask.dest_group, name, queue_id, offset)
+                    self._progress.offsets.commit(ask.dest_group, name, queue_id, offset)
 
     @handles(GetBrokerConsumeStats)
     async def broker_stats(self, ask: GetBrokerConsumeStats) -> BrokerConsumeStats:
@@ -119,7 +110,7 @@ class ProgressHandlers:
         found: list[dict[str, list[ConsumeStats]]] = []
         behind = 0
         for group, now in subscribed.items():
-            topics = [self._topics.table.get(name) for name in self._offsets.topics_of(group)]
+            topics = [self._topics.table.get(name) for name in self._progress.offsets.topics_of(group)]
             stats = [
                 self._stats(group, topic, rates.get((group, topic.topic_name), 0.0))
                 for topic in topics

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rmqpy._native import Offsets, Store
@@ -42,24 +43,16 @@ _NOT_SERVED: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TopicHandlers:
     """Create, change, delete and list topics."""
 
-    def __init__(
-        self,
-        config: LiveConfig,
-        topics: Topics,
-        store: Store,
-        offsets: Offsets,
-        offset_file: OffsetFile,
-        statistics: Statistics,
-    ) -> None:
-        self._config = config
-        self._statistics = statistics
-        self._offset_file = offset_file
-        self._topics = topics
-        self._store = store
-        self._offsets = offsets
+    _config: LiveConfig
+    _topics: Topics
+    _store: Store
+    _offsets: Offsets
+    _offset_file: OffsetFile
+    _statistics: Statistics
 
     @handles(UpdateAndCreateTopic)
     async def create(self, ask: UpdateAndCreateTopic) -> None:

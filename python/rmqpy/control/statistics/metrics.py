@@ -11,12 +11,13 @@ import asyncio
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from rmqpy._native import LATENCY_BOUNDS_MS, Offsets, Server, Store
+from rmqpy._native import LATENCY_BOUNDS_MS, MESSAGE_SIZE_BOUNDS, Offsets, Server, Store
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Consumers, Producers
@@ -48,10 +49,6 @@ _GROWING: Final = {
 }
 
 
-#: Upper ends of the buckets of message sizes.
-_SIZE_BYTES: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
-
-
 class _Tables(NamedTuple):
     """The content of the loop's tables at one moment."""
 
@@ -64,32 +61,20 @@ class _Tables(NamedTuple):
     got: Mapping[str, Totals]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Metrics:
     """The metrics of one broker."""
 
-    def __init__(
-        self,
-        config: Callable[[], BrokerConfig],
-        topics: Topics,
-        groups: Groups,
-        consumers: Consumers,
-        producers: Producers,
-        statistics: Statistics,
-        store: Store,
-        offsets: Offsets,
-        server: Server,
-        clock: Clock,
-    ) -> None:
-        self._config = config
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._producers = producers
-        self._statistics = statistics
-        self._store = store
-        self._offsets = offsets
-        self._server = server
-        self._clock = clock
+    _config: Callable[[], BrokerConfig]
+    _topics: Topics
+    _groups: Groups
+    _consumers: Consumers
+    _producers: Producers
+    _statistics: Statistics
+    _store: Store
+    _offsets: Offsets
+    _server: Server
+    _clock: Clock
 
     async def text(self) -> str:
         """Everything, as Prometheus reads it."""
@@ -240,7 +225,10 @@ class Metrics:
             "histogram",
             "Bytes of stored messages in the log.",
             histogram(
-                {}, _SIZE_BYTES, self._store.message_sizes(), self._store.statistics().get("put_bytes", 0)
+                {},
+                MESSAGE_SIZE_BOUNDS,
+                self._store.message_sizes(),
+                self._store.statistics().get("put_bytes", 0),
             ),
         )
 

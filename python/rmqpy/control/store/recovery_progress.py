@@ -1,9 +1,28 @@
-"""Recovery progress: one line about a store that is being opened.
-
-Pure; the broker asks every few seconds while a thread of its own recovers the store.
-"""
+"""Recovery progress: one line every few seconds while a thread of its own opens the store."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from rmqpy._native import Store
+
+_INTERVAL_SECONDS: Final = 2.0
+
+
+async def open_store(store: Store, report: Callable[[str], None]) -> None:
+    """Lock and recover in a thread; report the progress when it takes long."""
+    loop = asyncio.get_running_loop()
+    opening = loop.run_in_executor(None, store.open)
+    known, since = "", loop.time()
+    while not (await asyncio.wait({opening}, timeout=_INTERVAL_SECONDS))[0]:
+        phase, done, total = store.progress()
+        if phase != known:
+            # Seen first at the end of a pause, so that it may have begun anywhere within.
+            known, since = phase, loop.time() - _INTERVAL_SECONDS
+        report(opening_line(phase, done, total, loop.time() - since))
+    await opening
 
 
 def opening_line(phase: str, done: int, total: int, seconds: float) -> str:

@@ -12,8 +12,8 @@ def built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
         return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
 
     built_in = [
-        topic("SELF_TEST_TOPIC", 1),
-        topic("BenchmarkTest", 1_024),
+        topic(names.SELF_TEST_TOPIC, 1),
+        topic(names.BENCHMARK_TOPIC, 1_024),
         topic(
             config.cluster,
             16,
@@ -22,13 +22,13 @@ def built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
         topic(
             config.name, 1, Permission.INHERIT | (Permission.READ_WRITE if config.is_broker_topic_open else 0)
         ),
-        topic("OFFSET_MOVED_EVENT", 1),
+        topic(names.OFFSET_MOVED_TOPIC, 1),
         topic(names.SCHEDULE_TOPIC, 18),
         topic(f"{config.cluster}_REPLY_TOPIC", 1),
-        topic(f"rmq_sys_REVIVE_LOG_{config.cluster}", config.revive_queues),
+        topic(f"{names.SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{config.cluster}", config.revive_queues),
         topic(f"{names.BROKER_MEMBER_PREFIX}{config.name}", 1, Permission.INHERIT),
-        topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
-        topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+        topic(names.HALF_TOPIC, 1),
+        topic(names.OP_HALF_TOPIC, 1),
     ]
     if config.auto_create_topics:
         built_in.append(

@@ -1,5 +1,6 @@
 """Single messages: by position in the log, by key."""
 
+from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, record, reply, request, wire
 from rmqpy.protocol.requests.clients import SubscriptionData
@@ -68,7 +69,7 @@ class SendMessage(Request[StoredMessage]):
 
     producer_group: str
     topic: str
-    default_topic: str = "TBW102"
+    default_topic: str = names.AUTO_CREATE_TOPIC
     default_topic_queue_nums: int = 4
     queue_id: int
     sys_flag: int = 0

@@ -1,5 +1,6 @@
 """Topics on a broker: their configuration and its administration."""
 
+from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, record, reply, request
 from rmqpy.protocol.requests.routes import TopicList
@@ -11,7 +12,7 @@ class UpdateAndCreateTopic(Request[None]):
     """Create a topic, or give it this configuration; `attributes` are changes: `+key=value,-key`."""
 
     topic: str
-    default_topic: str = "TBW102"
+    default_topic: str = names.AUTO_CREATE_TOPIC
     read_queue_nums: int = 16
     write_queue_nums: int = 16
     perm: int = 6
