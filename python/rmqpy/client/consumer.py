@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
-from functools import cached_property
-from typing import Any, Self, TypeVar
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqpy import errors
-from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
+from rmqpy._native import ReceivedMessage
 from rmqpy.client.consumer_base import PullConsumerBase
-from rmqpy.client.cursor import Cursor, Place
+from rmqpy.client.cursor import Cursor
 from rmqpy.client.group.rebalance import Rebalance
-from rmqpy.config.client import seconds
-from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import BlockingCaller, run
 
+P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _blocking(
+    work: Callable[Concatenate[Cursor, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[PullConsumer, P], R]:
+    """The method that does this work of the cursor in the caller's thread."""
+
+    @wraps(work)
+    def method(self: PullConsumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._run(work(self._now(), *args, **kwargs))
+
+    return method
 
 
 class PullConsumer(PullConsumerBase):
@@ -42,9 +52,15 @@ class PullConsumer(PullConsumerBase):
         # At once: later, two threads might make two.
         self._now()
 
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
-        return self._run(lambda core: core.queues(topic))
+    queues = _blocking(Cursor.queues)
+    assign = _blocking(Cursor.assign)
+    poll = _blocking(Cursor.poll)
+    arrow = _blocking(Cursor.arrow)
+    seek = _blocking(Cursor.seek)
+    committed = _blocking(Cursor.committed)
+    offsets = _blocking(Cursor.offsets)
+    offset_at = _blocking(Cursor.offset_at)
+    commit = _blocking(Cursor.commit)
 
     def subscribe(
         self, topic: str, tags: str = "*", *, on_rebalance: Callable[[Rebalance], object] | None = None
@@ -61,50 +77,6 @@ class PullConsumer(PullConsumerBase):
             on_rebalance(change)
 
         self._join(topic, notify if on_rebalance else None).put(topic, tags)
-
-    def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
-        """Read these queues and no others; those assigned before go on where they are.
-
-        `tags`: only messages with one of these tags, `"paid || refunded"`.
-        """
-        self._check_unsubscribed()
-        self._run(lambda core: core.assign(queues, tags))
-
-    def poll(
-        self, timeout: float | timedelta = 1.0, max_messages: int | None = None
-    ) -> list[ReceivedMessage]:
-        """Messages that lie ready, or the first to arrive within `timeout` seconds; an empty list otherwise.
-
-        Transient failures are retried and logged; what persists is raised.
-        """
-        return self._run(lambda core: core.poll(seconds(timeout), max_messages))
-
-    def arrow(self, timeout: float | timedelta = 1.0, columns: Columns | None = None) -> ArrowBatch:
-        """The same as columns: everything that lies ready, as Arrow data. Empty when nothing came in time."""
-        return self._run(lambda core: core.arrow(columns or Columns(), seconds(timeout)))
-
-    def seek(self, queue: MessageQueue, offset: Place) -> None:
-        """Read an assigned queue from an offset, from its begin or end, or from the first message stored at a time."""
-        self._run(lambda core: core.seek(queue, offset))
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        """The group's committed offset, `None` when it has none."""
-        return self._run(lambda core: core.committed(queue))
-
-    def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """The offsets the broker holds: the first, and the one after the last."""
-        return self._run(lambda core: core.offsets(queue))
-
-    def offset_at(self, queue: MessageQueue, when: datetime) -> int:
-        """The offset of the first message stored at or after a time."""
-        return self._run(lambda core: core.offset_at(queue, when))
-
-    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store what has been received, or these offsets, as the group's progress. Returns when brokers have it.
-
-        Raises `QueueLost` when another member owns some of the queues by now; the others are committed.
-        """
-        self._run(lambda core: core.commit(offsets))
 
     def close(self) -> None:
         """Commit if `auto_commit` is on, then end. Idempotent."""
@@ -129,11 +101,11 @@ class PullConsumer(PullConsumerBase):
     def _caller(self) -> BlockingCaller:
         return BlockingCaller(self._cluster.client)
 
-    def _run(self, work: Callable[[Cursor], Coroutine[Any, Any, R]]) -> R:
-        core = self._now()
+    def _run(self, work: Coroutine[Any, Any, R]) -> R:
         if not self._lock.acquire(blocking=False):
+            work.close()
             raise RuntimeError("a PullConsumer is for one thread, and another one is using it")
         try:
-            return run(work(core))
+            return run(work)
         finally:
             self._lock.release()

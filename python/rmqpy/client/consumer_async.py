@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from datetime import datetime, timedelta
-from functools import cached_property
-from typing import Any, Self, TypeVar
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqpy import errors
-from rmqpy._native import ArrowBatch, Columns, ReceivedMessage
+from rmqpy._native import ReceivedMessage
 from rmqpy.client.consumer_base import PullConsumerBase
-from rmqpy.client.cursor import Place
+from rmqpy.client.cursor import Cursor
 from rmqpy.client.group.rebalance import Rebalance
-from rmqpy.config.client import seconds
-from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import LoopCaller
 
+P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _suspending(
+    work: Callable[Concatenate[Cursor, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[AsyncPullConsumer, P], Coroutine[Any, Any, R]]:
+    """The method that does this work of the cursor in the caller's task."""
+
+    @wraps(work)
+    async def method(self: AsyncPullConsumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._run(work(self._now(), *args, **kwargs))
+
+    return method
 
 
 class AsyncPullConsumer(PullConsumerBase):
@@ -38,9 +48,15 @@ class AsyncPullConsumer(PullConsumerBase):
     def _begin(self) -> None:
         self._is_busy = False
 
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """As `PullConsumer.queues`."""
-        return await self._run(self._now().queues(topic))
+    queues = _suspending(Cursor.queues)
+    assign = _suspending(Cursor.assign)
+    poll = _suspending(Cursor.poll)
+    arrow = _suspending(Cursor.arrow)
+    seek = _suspending(Cursor.seek)
+    committed = _suspending(Cursor.committed)
+    offsets = _suspending(Cursor.offsets)
+    offset_at = _suspending(Cursor.offset_at)
+    commit = _suspending(Cursor.commit)
 
     async def subscribe(
         self,
@@ -63,47 +79,6 @@ class AsyncPullConsumer(PullConsumerBase):
 
         subscriber = self._join(topic, notify if on_rebalance else None)
         await asyncio.to_thread(subscriber.put, topic, tags)
-
-    async def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
-        """As `PullConsumer.assign`."""
-        self._check_unsubscribed()
-        await self._run(self._now().assign(queues, tags))
-
-    async def poll(
-        self,
-        timeout: float | timedelta = 1.0,  # noqa: ASYNC109 - nothing is cancelled when it passes
-        max_messages: int | None = None,
-    ) -> list[ReceivedMessage]:
-        """As `PullConsumer.poll`. Cancelling it loses no message."""
-        return await self._run(self._now().poll(seconds(timeout), max_messages))
-
-    async def arrow(
-        self,
-        timeout: float | timedelta = 1.0,  # noqa: ASYNC109
-        columns: Columns | None = None,
-    ) -> ArrowBatch:
-        """As `PullConsumer.arrow`."""
-        return await self._run(self._now().arrow(columns or Columns(), seconds(timeout)))
-
-    async def seek(self, queue: MessageQueue, offset: Place) -> None:
-        """As `PullConsumer.seek`."""
-        await self._run(self._now().seek(queue, offset))
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """As `PullConsumer.committed`."""
-        return await self._run(self._now().committed(queue))
-
-    async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
-        """As `PullConsumer.offsets`."""
-        return await self._run(self._now().offsets(queue))
-
-    async def offset_at(self, queue: MessageQueue, when: datetime) -> int:
-        """As `PullConsumer.offset_at`."""
-        return await self._run(self._now().offset_at(queue, when))
-
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """As `PullConsumer.commit`."""
-        await self._run(self._now().commit(offsets))
 
     async def close(self) -> None:
         """As `PullConsumer.close`."""

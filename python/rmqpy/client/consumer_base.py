@@ -89,7 +89,3 @@ class PullConsumerBase(Lifetime, ABC):
             core.follow(self._follower)
         self._follower.listen(topic, notify)
         return self._follower.subscriber
-
-    def _check_unsubscribed(self) -> None:
-        if self._follower is not None:
-            raise RuntimeError("a consumer that shares the queues of a group is not assigned others")

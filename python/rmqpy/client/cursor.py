@@ -4,12 +4,13 @@ Owns the progress of the queues a user assigned; `fetcher` reads ahead. Written 
 Invariant: a commit never passes what the caller has received.
 """
 
+# ruff: noqa: ASYNC109 - nothing is cancelled when a timeout passes
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from rmqpy import errors
@@ -18,6 +19,7 @@ from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.fetcher import Fetcher
 from rmqpy.client.group.follower import LOOK_S, Follower
 from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom, commitment
+from rmqpy.config.client import seconds
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
@@ -59,9 +61,16 @@ class Cursor:
         self._follower: Follower | None = None
 
     async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
         return list((await self._cluster.routes.subscribe(topic, self._caller)).readable)
 
-    async def assign(self, queues: Iterable[MessageQueue], tags: str) -> None:
+    async def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
+        """Read these queues and no others; those assigned before go on where they are.
+
+        `tags`: only messages with one of these tags, `"paid || refunded"`.
+        """
+        if self._follower is not None:
+            raise RuntimeError("a consumer that shares the queues of a group is not assigned others")
         chosen = list(queues)
         await self.share(chosen, {queue.topic: tags for queue in chosen})
 
@@ -82,16 +91,24 @@ class Cursor:
     async def sleep(self, seconds: float) -> None:
         await self._caller.sleep(seconds)
 
-    async def poll(self, timeout_s: float, messages_max: int | None) -> list[ReceivedMessage]:
-        deadline = time.monotonic() + timeout_s
+    async def poll(
+        self, timeout: float | timedelta = 1.0, max_messages: int | None = None
+    ) -> list[ReceivedMessage]:
+        """Messages that lie ready, or the first to arrive within `timeout` seconds; an empty list otherwise.
+
+        Transient failures are retried and logged; what persists is raised. Cancelling it loses no message.
+        """
+        deadline = time.monotonic() + seconds(timeout)
         while True:
             slice_s = await self._look(deadline)
-            messages = await self._fetcher.next(messages_max or self._max_batch, slice_s)
+            messages = await self._fetcher.next(max_messages or self._max_batch, slice_s)
             if messages or time.monotonic() >= deadline:
                 return messages
 
-    async def arrow(self, columns: Columns, timeout_s: float) -> ArrowBatch:
-        deadline = time.monotonic() + timeout_s
+    async def arrow(self, timeout: float | timedelta = 1.0, columns: Columns | None = None) -> ArrowBatch:
+        """The same as columns: everything that lies ready, as Arrow data. Empty when nothing came in time."""
+        columns = columns or Columns()
+        deadline = time.monotonic() + seconds(timeout)
         while True:
             slice_s = await self._look(deadline)
             await self._fetcher.next_columns(columns, slice_s)
@@ -108,18 +125,19 @@ class Cursor:
         await self._follower.follow()
         return min(left, LOOK_S)
 
-    async def seek(self, queue: MessageQueue, place: Place) -> None:
-        if isinstance(place, datetime):
-            offset = await self.offset_at(queue, place)
-        elif place == "begin":
-            offset = await self._places.find(queue, "earliest")
-        elif place == "end":
-            offset = await self._places.find(queue, "latest")
-        elif isinstance(place, int) and place >= 0:
-            offset = place
+    async def seek(self, queue: MessageQueue, offset: Place) -> None:
+        """Read an assigned queue from an offset, from its begin or end, or from the first message stored at a time."""
+        if isinstance(offset, datetime):
+            at = await self.offset_at(queue, offset)
+        elif offset == "begin":
+            at = await self._places.find(queue, "earliest")
+        elif offset == "end":
+            at = await self._places.find(queue, "latest")
+        elif isinstance(offset, int) and offset >= 0:
+            at = offset
         else:
-            raise ValueError(f"seek to an offset, 'begin', 'end' or a datetime, not to {place!r}")
-        self._fetcher.seek(queue, offset)
+            raise ValueError(f"seek to an offset, 'begin', 'end' or a datetime, not to {offset!r}")
+        self._fetcher.seek(queue, at)
 
     def position(self, queue: MessageQueue) -> int:
         return self._fetcher.position(queue)
@@ -134,15 +152,22 @@ class Cursor:
         self._fetcher.pause(queues, is_paused)
 
     async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's committed offset, `None` when it has none."""
         return await self._stored.load(queue)
 
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
+        """The offsets the broker holds: the first, and the one after the last."""
         return await self._places.find(queue, "earliest"), await self._places.find(queue, "latest")
 
     async def offset_at(self, queue: MessageQueue, when: datetime) -> int:
+        """The offset of the first message stored at or after a time."""
         return await self._places.find(queue, when)
 
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None) -> None:
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store what has been received, or these offsets, as the group's progress. Returns when brokers have it.
+
+        Raises `QueueLost` when another member owns some of the queues by now; the others are committed.
+        """
         wanted = offsets
         if wanted is None:
             received = self._fetcher.positions()
@@ -162,7 +187,7 @@ class Cursor:
     async def close(self) -> None:
         try:
             if self._commit_every:
-                await self.commit(None)
+                await self.commit()
         except errors.QueueLost as error:
             # The member that has it now began where we committed last.
             log.warning("closing without a last commit: %s", error)

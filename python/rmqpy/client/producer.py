@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from heapq import heappop, heappush
@@ -26,7 +26,7 @@ from rmqpy.client.producer_base import CLOSE_GRACE_S, Chosen, ProducerBase, chos
 from rmqpy.client.routes import Route
 from rmqpy.config.client import seconds
 from rmqpy.message import Body, Message, MessageQueue, SendResult
-from rmqpy.remoting.client import BURST_COUNT_MAX, BlockingCaller, run
+from rmqpy.remoting.client import BURST_COUNT_MAX, BlockingCaller, blocking, run
 
 T = TypeVar("T")
 
@@ -119,29 +119,9 @@ class Producer(ProducerBase):
             del self._callbacks[token]
             raise
 
-    def send_oneway(
-        self,
-        message: Message | str,
-        body: Body | None = None,
-        /,
-        *,
-        queue: MessageQueue | None = None,
-        **fields: Any,
-    ) -> None:
-        """Send without an answer: fast, and a loss goes unnoticed."""
-        if fields:
-            message, body = complete(message, body, fields)
-        run(self._send_oneway(message, body, queue))
-
-    def send_batch(
-        self, messages: Iterable[Message], *, timeout: float | timedelta | None = None
-    ) -> list[SendResult]:
-        """Send messages of one topic side by side into one queue, in order; one result for each.
-
-        Cut by size where one request cannot hold them. Raises `SendError` when a part fails: the parts before it
-        are stored.
-        """
-        return run(self._send_batch(messages, timeout))
+    send_oneway = blocking(ProducerBase._send_oneway)
+    send_batch = blocking(ProducerBase._send_batch)
+    queues = blocking(ProducerBase._queues)
 
     def submit_rows(
         self,
@@ -201,11 +181,6 @@ class Producer(ProducerBase):
                 yield run(
                     self._start(name, partial(self._sender.send_rows, rows, send_batch, topic=name, to=to))
                 )
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that take messages, sorted."""
-        self._check_open()
-        return list(run(self._route(topic)).writable)
 
     def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until nothing is on its way. Raises `RequestTimeout`."""

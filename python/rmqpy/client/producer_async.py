@@ -9,7 +9,7 @@ Invariant: each send ends once, stored or given up, within its timeout, whether 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property, partial
@@ -75,33 +75,9 @@ class AsyncProducer(ProducerBase):
             message, body = complete(message, body, fields)
         return await self._submit(partial(self._send, message, body, queue, timeout))
 
-    async def send_oneway(
-        self,
-        message: Message | str,
-        body: Body | None = None,
-        /,
-        *,
-        queue: MessageQueue | None = None,
-        **fields: Any,
-    ) -> None:
-        """As `Producer.send_oneway`."""
-        if fields:
-            message, body = complete(message, body, fields)
-        await self._send_oneway(message, body, queue)
-
-    async def send_batch(
-        self,
-        messages: Iterable[Message],
-        *,
-        timeout: float | timedelta | None = None,
-    ) -> list[SendResult]:
-        """As `Producer.send_batch`."""
-        return await self._send_batch(messages, timeout)
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """As `Producer.queues`."""
-        self._check_open()
-        return list((await self._route(topic)).writable)
+    send_oneway = ProducerBase._send_oneway
+    send_batch = ProducerBase._send_batch
+    queues = ProducerBase._queues
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
         """As `Producer.flush`."""

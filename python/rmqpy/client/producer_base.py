@@ -138,17 +138,30 @@ class ProducerBase(Lifetime, ABC):
         return await self._start(_topic(message), send, refused)
 
     async def _send_oneway(
-        self, message: Message | str, body: Body | None, queue: MessageQueue | None
+        self,
+        message: Message | str,
+        body: Body | None = None,
+        /,
+        *,
+        queue: MessageQueue | None = None,
+        **fields: Any,
     ) -> None:
+        """Send without an answer: fast, and a loss goes unnoticed."""
+        if fields:
+            message, body = complete(message, body, fields)
         message, body, to = await self._placed(message, body, queue)
         await self._start(_topic(message), partial(self._sender.send_oneway, message, body, to=to))
 
     async def _send_batch(
-        self, batch: Iterable[Message], timeout: float | timedelta | None
+        self, messages: Iterable[Message], *, timeout: float | timedelta | None = None
     ) -> list[SendResult]:
-        """Send messages in parts that brokers take, one after the other."""
+        """Send messages of one topic side by side into one queue, in order; one result for each.
+
+        Cut by size where one request cannot hold them. Raises `SendError` when a part fails: the parts before it
+        are stored.
+        """
         self._check_open()
-        messages = list(batch)
+        messages = list(messages)
         limit = None if timeout is None else seconds(timeout)
         results: list[SendResult] = []
         begin = 0
@@ -159,6 +172,11 @@ class ProducerBase(Lifetime, ABC):
             send = partial(self._sender.send_batch, part, to=to, timeout=limit)
             results += await self._stored(part[0].topic, send)
         return results
+
+    async def _queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that take messages, sorted."""
+        self._check_open()
+        return list((await self._route(topic)).writable)
 
     async def _start(self, topic: str, send: Callable[[], T | NotSent], refused: NotSent | None = None) -> T:
         """Try a send until it starts, removing what keeps it from that."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call, Client, Completions
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Completions taken per wake-up, so that a burst of replies does not hold up the rest of an event loop.
@@ -161,6 +163,16 @@ def run(work: Coroutine[Any, Any, R]) -> R:
         return result
     work.close()
     raise RuntimeError("a blocking caller never suspends; this coroutine awaited something else")
+
+
+def blocking(work: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
+    """The function that runs `work`, a coroutine function over a `BlockingCaller`, in the caller's thread."""
+
+    @wraps(work)
+    def method(*args: P.args, **kwargs: P.kwargs) -> R:
+        return run(work(*args, **kwargs))
+
+    return method
 
 
 class BlockingCaller(Caller):
