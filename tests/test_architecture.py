@@ -33,7 +33,18 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "client": frozenset({"requests", "columns", "remoting", "message"}),
     "load": frozenset({"requests", "remoting", "message", "clock"}),
     "bindings": frozenset(
-        {"dataplane", "client", "load", "columns", "store", "remoting", "message", "positions", "clock"}
+        {
+            "dataplane",
+            "client",
+            "load",
+            "requests",
+            "columns",
+            "store",
+            "remoting",
+            "message",
+            "positions",
+            "clock",
+        }
     ),
 }
 

@@ -22,6 +22,10 @@ __all__ = [
     "GROUP_BYTES_MAX",
     "GROUP_TOPIC_BYTES_MAX",
     "LATENCY_BOUNDS_MS",
+    "PERMISSION_READ",
+    "PERMISSION_WRITE",
+    "PULL_SUBSCRIPTION",
+    "PULL_SUSPEND",
     "RETRY_PREFIX",
     "SCHEDULE_TOPIC",
     "TOPIC_BYTES_MAX",
@@ -69,6 +73,12 @@ TOPIC_BYTES_MAX: int
 #: Of a retry or dead-letter topic, whose name holds a group's.
 GROUP_TOPIC_BYTES_MAX: int
 GROUP_BYTES_MAX: int
+#: Bits of the permission of a topic or of a broker.
+PERMISSION_READ: int
+PERMISSION_WRITE: int
+#: Bits of the flags of a pull: it may wait for a message, it carries its subscription.
+PULL_SUSPEND: int
+PULL_SUBSCRIPTION: int
 #: Upper ends of the buckets of `Server.latencies`.
 LATENCY_BOUNDS_MS: tuple[int, ...]
 #: The same of `Store.message_sizes`, in bytes.

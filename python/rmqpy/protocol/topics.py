@@ -3,6 +3,7 @@
 from dataclasses import field
 from enum import Enum, IntFlag
 
+from rmqpy import _native
 from rmqpy.protocol.declare import record
 
 
@@ -10,8 +11,8 @@ class Permission(IntFlag):
     """Bits of a topic's `perm`."""
 
     INHERIT = 1
-    WRITE = 2
-    READ = 4
+    WRITE = _native.PERMISSION_WRITE
+    READ = _native.PERMISSION_READ
     PRIORITY = 8
     READ_WRITE = READ | WRITE
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from rmqpy import errors
-from rmqpy._native import Call
+from rmqpy._native import PULL_SUBSCRIPTION, PULL_SUSPEND, Call
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import refusals
 from rmqpy.protocol.codes import RequestCode, ResponseCode
@@ -20,9 +20,6 @@ BYTES_MAX: Final = 4 << 20
 #: The time a broker may hold a pull that finds nothing, and the time its reply may take beyond that.
 SUSPEND_S: Final = 15.0
 REPLY_S: Final = 15.0
-
-_SUSPEND: Final = 2
-_SUBSCRIPTION: Final = 4
 
 
 class Found(Enum):
@@ -66,7 +63,7 @@ def request(
         "queueId": str(queue.queue_id),
         "queueOffset": str(offset),
         "maxMsgNums": str(messages_max),
-        "sysFlag": str(_SUBSCRIPTION | (_SUSPEND if suspend_s > 0 else 0)),
+        "sysFlag": str(PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend_s > 0 else 0)),
         "commitOffset": "0",
         "suspendTimeoutMillis": str(round(suspend_s * 1000)),
         "subscription": tags,

@@ -3,8 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::dataplane::latency;
+use crate::dataplane::{latency, metadata};
 use crate::message::topic;
+use crate::requests::pull;
 use crate::store::SIZE_BOUNDS;
 
 pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -21,6 +22,10 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("TOPIC_BYTES_MAX", topic::TOPIC_BYTES_MAX)?;
     module.add("GROUP_TOPIC_BYTES_MAX", topic::GROUP_TOPIC_BYTES_MAX)?;
     module.add("GROUP_BYTES_MAX", topic::GROUP_BYTES_MAX)?;
+    module.add("PERMISSION_READ", metadata::PERMISSION_READ)?;
+    module.add("PERMISSION_WRITE", metadata::PERMISSION_WRITE)?;
+    module.add("PULL_SUSPEND", pull::SUSPEND)?;
+    module.add("PULL_SUBSCRIPTION", pull::SUBSCRIPTION)?;
     module.add("LATENCY_BOUNDS_MS", PyTuple::new(module.py(), latency::BOUNDS_MS)?)?;
     module.add("MESSAGE_SIZE_BOUNDS", PyTuple::new(module.py(), SIZE_BOUNDS)?)
 }

@@ -137,7 +137,7 @@ impl DataPlane {
         self.upcalls.push_event(upcall);
     }
 
-    /// Answers a heartbeat with nothing new for Python; false when it would.
+    /// Answers a heartbeat that has nothing new for Python; false when it has.
     pub(super) fn repeat_heartbeat(
         &self,
         session: &mut Session,

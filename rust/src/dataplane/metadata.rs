@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use crate::message::tag::TagFilter;
 use crate::store::{ConsumeQueue, Store, StoreError};
 
-pub(super) const PERMISSION_READ: u8 = 4;
-pub(super) const PERMISSION_WRITE: u8 = 2;
+pub(crate) const PERMISSION_READ: u8 = 4;
+pub(crate) const PERMISSION_WRITE: u8 = 2;
 
 /// 64 shards: with 10,000 topics a change copies some 160 entries.
 const SHARDS: usize = 64;

@@ -213,7 +213,7 @@ impl Upcalls {
         true
     }
 
-    /// Puts an event into the ring. It is never refused: there is at most one for a connection, a name, or a question.
+    /// Puts an event into the ring. It is never refused: there is at most one for a connection, a name, or a request to a client.
     pub(super) fn push_event(&self, upcall: Upcall) {
         self.push(self.ring.lock(), upcall);
     }

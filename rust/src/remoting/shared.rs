@@ -47,7 +47,6 @@ pub(super) struct Permit {
 
 #[derive(Default)]
 struct Ended {
-    by_peer: AtomicU64,
     broken: AtomicU64,
     idle: AtomicU64,
     slow: AtomicU64,
@@ -63,7 +62,6 @@ pub struct ServerStatistics {
     pub accepted: u64,
     /// Connections closed as they came, because there were too many.
     pub refused: u64,
-    pub(super) closed_by_peer: u64,
     /// Connections closed because what came was no frame, or no header, or broke another rule.
     pub closed_broken: u64,
     /// Connections closed after silence.
@@ -125,12 +123,11 @@ impl<E: Send + 'static> Shared<E> {
 
     pub(super) fn forget(&self, id: LinkId, why: Close) {
         let counter = match why {
-            Close::Peer => Some(&self.ended.by_peer),
             Close::Frame(_) | Close::Header(_) | Close::Protocol(_) => Some(&self.ended.broken),
             Close::Idle => Some(&self.ended.idle),
             Close::Slow => Some(&self.ended.slow),
             Close::Panicked => Some(&self.ended.panicked),
-            Close::Requested | Close::Stopped => None,
+            Close::Peer | Close::Requested | Close::Stopped => None,
         };
         if let Some(counter) = counter {
             counter.fetch_add(1, Ordering::Relaxed);
@@ -160,7 +157,6 @@ impl<E: Send + 'static> Shared<E> {
             connections: self.limits.connected.lock().count,
             accepted: read(&self.limits.accepted),
             refused: read(&self.limits.refused),
-            closed_by_peer: read(&self.ended.by_peer),
             closed_broken: read(&self.ended.broken),
             closed_idle: read(&self.ended.idle),
             closed_slow: read(&self.ended.slow),
