@@ -202,13 +202,13 @@ fn damage(
 }
 
 #[derive(Default)]
-struct Tally {
+struct Counts {
     corruptions: u64,
     lost: u64,
     reported: u64,
 }
 
-fn check(original: &Original, seed: u64, tally: &mut Tally) {
+fn check(original: &Original, seed: u64, counts: &mut Counts) {
     let mut rng = Rng(seed);
     let disk = copy(&original.disk);
     let mut all = Vec::new();
@@ -218,7 +218,7 @@ fn check(original: &Original, seed: u64, tally: &mut Tally) {
     let changed = damage(&disk, &original.older, &path, size, kind, &mut rng);
     let context =
         format!("{kind:?} of {} at {changed:?}, {:?}, seed {seed}", path.display(), original.durability);
-    tally.corruptions += 1;
+    counts.corruptions += 1;
     let clock = clock();
     let opened = open_with(original.durability, disk.shared(), &clock);
     let store = opened.unwrap_or_else(|error| panic!("{context}: does not open: {error}"));
@@ -238,7 +238,7 @@ fn check(original: &Original, seed: u64, tally: &mut Tally) {
     let hit =
         base + changed.start / BLOCK_BYTES * BLOCK_BYTES..base + changed.end.next_multiple_of(BLOCK_BYTES);
     let lost: BTreeSet<&Name> = original.records.keys().filter(|name| !found.contains_key(*name)).collect();
-    tally.lost += lost.len() as u64;
+    counts.lost += lost.len() as u64;
     for name in lost {
         let (at, bytes) = &original.records[name];
         let end = at + bytes.len() as u64;
@@ -247,7 +247,7 @@ fn check(original: &Original, seed: u64, tally: &mut Tally) {
         let is_behind = in_log && end > original.covered;
         assert!(is_hit || is_behind || !in_log, "{context}: {name:?} at {at} is lost with it");
     }
-    tally.reported += u64::from(!store.events().is_empty());
+    counts.reported += u64::from(!store.events().is_empty());
     // It goes on, and what is put now is there after a stop.
     let outcome = put(&store, SMALL, false)[0];
     let (offset, physical, _) =
@@ -264,17 +264,17 @@ fn check(original: &Original, seed: u64, tally: &mut Tally) {
 #[test]
 fn a_damaged_store_opens_and_serves_nothing_that_was_not_put() {
     let count = std::env::var("RMQPY_CORRUPTIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(50);
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     for (index, durability) in Durability::ALL.into_iter().enumerate() {
         for is_clean in [true, false] {
             let original = original(durability, is_clean);
             assert!(original.covered > 2 * SEGMENT_BYTES, "most of it has checksums");
             for seed in 0..count {
-                check(&original, seed * 8 + index as u64 * 2 + u64::from(is_clean), &mut tally);
+                check(&original, seed * 8 + index as u64 * 2 + u64::from(is_clean), &mut counts);
             }
         }
     }
-    let Tally { corruptions, lost, reported } = tally;
+    let Counts { corruptions, lost, reported } = counts;
     println!(
         "{corruptions} corruptions: 0 failed starts, 0 panics, 0 damaged records served; {reported} reported, \
          {lost} messages not readable in all"

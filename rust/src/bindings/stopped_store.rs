@@ -16,9 +16,9 @@ use super::errors::raise;
 use super::received::ReceivedMessage;
 use crate::clock::SystemClock;
 use crate::message::record::RecordView;
+use crate::store::Options;
 use crate::store::disk::OsDisk;
 use crate::store::inspect::{Finding, Found, Report, Severity, Shape, StoppedStore, TopicStats};
-use crate::store::{Options, StoreError};
 
 /// See `_native.pyi`.
 #[pyclass(name = "StoppedStore", module = "rmqpy._native", frozen)]
@@ -53,7 +53,7 @@ impl PyStoppedStore {
             true => StoppedStore::hold_exclusively(&options.root, OsDisk::shared()),
             false => StoppedStore::hold(&options.root, OsDisk::shared()),
         };
-        Ok(Self { options, store: Mutex::new(Some(Arc::new(held.map_err(failure)?))) })
+        Ok(Self { options, store: Mutex::new(Some(Arc::new(held?))) })
     }
 
     fn progress(&self) -> PyResult<(u64, u64)> {
@@ -68,13 +68,13 @@ impl PyStoppedStore {
     fn verify<'py>(&self, py: Python<'py>, topics: Option<Vec<String>>) -> PyResult<Bound<'py, PyDict>> {
         let store = self.held()?;
         let topics: Option<HashSet<String>> = topics.map(|topics| topics.into_iter().collect());
-        let report = py.detach(|| store.verify(topics.as_ref(), self.shape())).map_err(failure)?;
+        let report = py.detach(|| store.verify(topics.as_ref(), self.shape()))?;
         described(py, &report)
     }
 
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, HashMap<String, Stats>)> {
         let store = self.held()?;
-        let (extent, topics) = py.detach(|| store.stats()).map_err(failure)?;
+        let (extent, topics) = py.detach(|| store.stats())?;
         let row = |stats: TopicStats| {
             let (oldest, newest) = stats.stored_ms;
             (stats.queues.len(), stats.records, stats.bytes, stats.body_bytes, oldest, newest)
@@ -118,8 +118,7 @@ impl PyStoppedStore {
                 }
                 Ok(true)
             })
-        })
-        .map_err(failure)?;
+        })?;
         static QUEUE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let queue = QUEUE.import(py, "rmqpy.message", "MessageQueue")?;
         let messages = records.into_iter().map(|((topic, id), record)| {
@@ -131,7 +130,7 @@ impl PyStoppedStore {
 
     fn rebuild_index(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.held()?;
-        py.detach(|| store.rebuild_index(self.shape(), &SystemClock::shared())).map_err(failure)
+        Ok(py.detach(|| store.rebuild_index(self.shape(), &SystemClock::shared()))?)
     }
 
     #[pyo3(signature = (target, *, topics=None))]
@@ -144,8 +143,7 @@ impl PyStoppedStore {
         let store = self.held()?;
         let options = Options { root: target, ..self.options.clone() };
         let topics: Option<HashSet<String>> = topics.map(|topics| topics.into_iter().collect());
-        let copied =
-            py.detach(|| store.copy(options, topics.as_ref(), SystemClock::shared())).map_err(failure)?;
+        let copied = py.detach(|| store.copy(options, topics.as_ref(), SystemClock::shared()))?;
         Ok(HashMap::from([
             ("records", copied.records),
             ("bytes", copied.bytes),
@@ -184,8 +182,4 @@ fn finding_of<'py>(py: Python<'py>, finding: &Finding) -> PyResult<Bound<'py, Py
     described.set_item("at", finding.at)?;
     described.set_item("text", &finding.text)?;
     Ok(described)
-}
-
-fn failure(error: StoreError) -> PyErr {
-    raise("StoreError", &error.to_string())
 }

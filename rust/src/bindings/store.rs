@@ -61,7 +61,7 @@ impl PyStore {
                     SystemClock::shared(),
                     &self.progress,
                 );
-                *store = Some(opened.map_err(failure)?);
+                *store = Some(opened?);
             }
             Ok(())
         })
@@ -82,7 +82,7 @@ impl PyStore {
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| match self.store.lock().take() {
-            Some(store) => store.close().map_err(failure),
+            Some(store) => Ok(store.close()?),
             None => Ok(()),
         })
     }
@@ -162,14 +162,14 @@ impl PyStore {
         end_ms: i64,
     ) -> PyResult<(Vec<Bound<'py, PyBytes>>, i64, u64)> {
         let store = self.opened()?;
-        let found = py.detach(|| store.query(topic, key, maximum, begin_ms, end_ms)).map_err(failure)?;
+        let found = py.detach(|| store.query(topic, key, maximum, begin_ms, end_ms))?;
         let records = found.records.iter().map(|record| PyBytes::new(py, record)).collect();
         Ok((records, found.last_timestamp_ms, found.last_physical))
     }
 
     fn delete_topic(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
         let store = self.opened()?;
-        py.detach(|| store.delete_topic(topic)).map_err(failure)
+        Ok(py.detach(|| store.delete_topic(topic))?)
     }
 
     fn retain(&self, config: &Bound<'_, PyAny>, utc_offset_ms: i64) -> PyResult<()> {
@@ -179,12 +179,12 @@ impl PyStore {
 
     fn delete_expired(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.opened()?;
-        py.detach(|| store.delete_expired()).map_err(failure)
+        Ok(py.detach(|| store.delete_expired())?)
     }
 
     fn trim(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.opened()?;
-        py.detach(|| store.trim()).map_err(failure)
+        Ok(py.detach(|| store.trim())?)
     }
 
     fn events(&self) -> PyResult<Vec<(bool, String)>> {
@@ -231,6 +231,8 @@ impl PyStore {
     }
 }
 
-fn failure(error: StoreError) -> PyErr {
-    raise("StoreError", &error.to_string())
+impl From<StoreError> for PyErr {
+    fn from(error: StoreError) -> Self {
+        raise("StoreError", &error.to_string())
+    }
 }

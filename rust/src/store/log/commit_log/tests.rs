@@ -47,10 +47,10 @@ fn asking_for_the_next_file_never_blocks_an_append_that_takes_it() {
     let log = Arc::new(empty_log());
     let is_over = Arc::new(AtomicBool::new(false));
     let (finished, results) = mpsc::channel();
-    let (asker, asked, over) = (Arc::clone(&log), finished.clone(), Arc::clone(&is_over));
+    let (other, asked, over) = (Arc::clone(&log), finished.clone(), Arc::clone(&is_over));
     thread::spawn(move || {
         while !over.load(Ordering::Relaxed) {
-            asker.needs_next();
+            other.needs_next();
         }
         asked.send(()).expect("the test waits");
     });
