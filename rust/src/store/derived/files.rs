@@ -1,10 +1,4 @@
-//! Everything computed from the log, as one list.
-//!
-//! Each part takes every record once, in log order, when it becomes visible; keeps what it can in memory; is written
-//! and synced by maintenance; and can be cut back to a position of the log and fed again from there. Nothing here is
-//! on the way of an acknowledgement, because all of it can be deleted and rebuilt.
-//!
-//! Invariant: after `write` and `sync`, everything taken before `write` began is on disk.
+//! The parts computed from the log, as one list.
 
 use crate::store::error::StoreError;
 

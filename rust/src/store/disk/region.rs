@@ -1,13 +1,13 @@
 //! Mapped memory: the only unsafe file of the core.
 //!
-//! Owns a shared mapping of one file and decides which of its bytes may be read and written. A region is claimed once, in one of
-//! three ways, and never both:
+//! Owns a shared mapping of one file and decides which of its bytes may be read and written. A region is claimed once,
+//! in one of three ways:
 //!
 //! - **as a log** ([`Region::claim_log`]): one [`Appender`] owns every byte from the published length on, and moves
 //!   that length forward with a release store; any number of [`RegionReader`]s and [`Slice`]s see only bytes before it. A
 //!   byte is written before it is published and never after, so a shared reference never meets a write;
-//! - **as a file** ([`Region::claim_file`]): the region is read-only, and what is written goes to the file. [`RegionReader::reveal`]
-//!   moves the length forward over bytes that are in the file;
+//! - **as a file** ([`Region::claim_file`]): the region is read-only, and what is written goes to the file.
+//!   [`RegionReader::reveal`] moves the length forward over bytes that are in the file;
 //! - **as cells** ([`Region::claim_cells`]): every access is an atomic 32-bit load or store, from any thread.
 //!
 //! Invariants: the published length only grows; the mapping lives as long as anything that can see into it.

@@ -1,8 +1,8 @@
-//! The log of a stopped store, as it lies on the disk.
+//! Log walk: the log of a stopped store, as it lies on the disk.
 //!
 //! Reads file by file through one buffer and not through a mapping: a disk that cannot give its bytes back answers
-//! with an error here, where a mapping would end the process. What is no whole record is a corrupt range, and the walk goes on
-//! behind it with the next bytes that are one, wherever they begin.
+//! with an error here, where a mapping would end the process. What is no whole record is a corrupt range, and the walk
+//! goes on behind it with the next bytes that are one, wherever they begin.
 //!
 //! Invariants: nothing is written; every byte of every file is in a record, a blank or a corrupt range.
 //! Threads: the inspecting one; `WalkProgress` may be read from any.
