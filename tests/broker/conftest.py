@@ -11,14 +11,8 @@ from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
-
-#: Small files: a test needs no gigabyte.
-SMALL = {
-    "mappedFileSizeCommitLog": str(16 << 20),
-    "mappedFileSizeConsumeQueue": str(20 * 10_000),
-    "maxHashSlotNum": "10000",
-    "maxIndexNum": "50000",
-}
+from rmqpy.server import written
+from rmqpy.testing import SMALL
 
 
 class Cluster(NamedTuple):
@@ -40,7 +34,7 @@ def made_broker(folder: Path, namesrv: str, settings: dict[str, str]) -> Broker:
         "namesrvAddr": namesrv,
         "listenPort": "0",
         "storePathRootDir": str(folder / "store"),
-        **SMALL,
+        **written(SMALL),
         **settings,
     }
     return Broker(broker_config.read(given).config)

@@ -15,7 +15,6 @@ from pathlib import Path
 from rmqpy.clock import Clock
 from rmqpy.config import files, properties
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.topics import DataVersion
@@ -31,7 +30,7 @@ class LiveConfig:
         self._turn = asyncio.Lock()
         self._now = config
         self._path = path
-        self._version = first_version(clock)
+        self._version = DataVersion(timestamp=clock.wall_ms())
         #: Called with the old and the new value.
         self.on_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
 
@@ -55,7 +54,7 @@ class LiveConfig:
             if self._path is not None:
                 await asyncio.to_thread(_write, self._path, given)
             self._now = after
-        self._version = next_version(self._version, self._clock)
+        self._version = self._version.next(self._clock.wall_ms())
         log.info("settings changed: %s", ", ".join(f"{key}={value}" for key, value in given.items()))
         self.on_change(before, after)
 

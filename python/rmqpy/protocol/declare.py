@@ -165,7 +165,7 @@ def encode(message: Any) -> EncodedRequest:
         return EncodedRequest(None, None)
     kind: type = type(message)
     form = _form(kind)
-    ext = {name: _text(value) for name, value in values.write_members(form.header, message).items()}
+    ext = {name: _text(value) for name, value in values.write_fields(form.header, message).items()}
     body = None
     if form.body is not None:
         content = message if kind in _BODIES else getattr(message, "body", None)
@@ -179,7 +179,7 @@ def decode(kind: type[T], ext: Mapping[str, str], body: bytes | None) -> T:
     of: type = kind
     form = _form(of)
     try:
-        arguments = values.read_members(form.header, ext)
+        arguments = values.read_fields(form.header, ext)
     except values.TypeMismatch as mismatch:
         raise mismatch.error() from None
     if form.body is not None:
@@ -223,7 +223,7 @@ class _Body(NamedTuple):
 
 
 class _Form(NamedTuple):
-    header: tuple[values.Member, ...]
+    header: tuple[values.WireField, ...]
     body: _Body | None
 
 
@@ -234,8 +234,10 @@ def _form(kind: type) -> _Form:
     for one in fields(kind):
         if one.name == "body":
             has_default = one.default is not MISSING or one.default_factory is not MISSING
-            return _Form(values.members(kind, but="body"), _body(get_type_hints(kind)["body"], has_default))
-    return _Form(values.members(kind), None)
+            return _Form(
+                values.wire_fields(kind, but="body"), _body(get_type_hints(kind)["body"], has_default)
+            )
+    return _Form(values.wire_fields(kind), None)
 
 
 def _body(annotation: Any, has_default: bool) -> _Body:

@@ -39,6 +39,10 @@ class DataVersion:
     state_version: int = 0
     timestamp: int = 0
 
+    def next(self, now_ms: int) -> "DataVersion":
+        """The version after one more change. Name servers ignore a table whose version did not move."""
+        return DataVersion(counter=self.counter + 1, state_version=self.state_version, timestamp=now_ms)
+
 
 @record
 class TopicConfig:

@@ -62,7 +62,7 @@ class Rule(NamedTuple):
     is_text: bool = False
 
 
-class Member(NamedTuple):
+class WireField(NamedTuple):
     """One field of a declared class."""
 
     attribute: str
@@ -72,17 +72,17 @@ class Member(NamedTuple):
 
 
 @cache
-def members(kind: type, *, but: str = "") -> tuple[Member, ...]:
+def wire_fields(kind: type, *, but: str = "") -> tuple[WireField, ...]:
     """The fields of a declared class that travel, ordered by wire name as Java orders them."""
     hints = get_type_hints(kind)
     found = [
-        Member(
+        WireField(
             one.name, one.metadata.get(WIRE_NAME, camel_case(one.name)), rule(hints[one.name]), _default(one)
         )
         for one in fields(kind)
         if OFF_WIRE not in one.metadata and one.name != but
     ]
-    return tuple(sorted(found, key=lambda member: member.wire))
+    return tuple(sorted(found, key=lambda found: found.wire))
 
 
 def camel_case(name: str) -> str:
@@ -91,7 +91,7 @@ def camel_case(name: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
-def read_members(among: tuple[Member, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+def read_fields(among: tuple[WireField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """Constructor arguments by attribute. A name that is not there exactly is looked for in any case."""
     found: dict[str, Any] = {}
     folded: dict[str, Any] | None = None
@@ -263,22 +263,22 @@ def _key(kind: Any) -> tuple[Callable[[str], Any], Callable[[Any], Any]]:
 
 
 def _record(kind: type) -> Rule:
-    # `members` is asked inside, so that a record may contain itself.
+    # `wire_fields` is called inside, so that a record may contain itself.
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise TypeMismatch("an object", value)
-        return kind(**read_members(members(kind), value))
+        return kind(**read_fields(wire_fields(kind), value))
 
-    return Rule(read, lambda value: write_members(members(kind), value))
+    return Rule(read, lambda value: write_fields(wire_fields(kind), value))
 
 
-def write_members(among: tuple[Member, ...], holder: object) -> dict[str, Any]:
+def write_fields(among: tuple[WireField, ...], holder: object) -> dict[str, Any]:
     """Wire names and values of an instance; what is `None` is left out."""
     written: dict[str, Any] = {}
-    for member in among:
-        value = getattr(holder, member.attribute)
+    for field in among:
+        value = getattr(holder, field.attribute)
         if value is not None:
-            written[member.wire] = member.rule.write(value)
+            written[field.wire] = field.rule.write(value)
     return written
 
 

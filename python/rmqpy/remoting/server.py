@@ -43,7 +43,8 @@ class RequestContext:
     """The connection a request came on, and its sender. A handler that needs it takes it as second argument."""
 
     connection: int
-    peer: str
+    #: `host:port` of the sender.
+    address: str
     version: int
     language: str
 
@@ -53,7 +54,6 @@ class ConnectionClosed:
     """Event: the connection is gone and nothing more comes from it. Any number of handlers may take it."""
 
     connection: int
-    peer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,8 @@ class TopicWanted:
     """Event: sends to a topic that does not exist are parked until `Server.release("create_topic", name)`."""
 
     name: str
-    #: The first parked request: its code and its header fields as they came.
-    code: int
+    #: Header fields of the first parked request, as they came.
     ext: Mapping[str, str]
-    peer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +70,6 @@ class GroupWanted:
     """Event: pulls of a group that does not exist are parked until `Server.release("create_group", name)`."""
 
     name: str
-    code: int
-    ext: Mapping[str, str]
-    peer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,15 +235,15 @@ class Endpoint:
         event: Event
         match upcall.kind:
             case "create_topic":
-                event = TopicWanted(upcall.name, upcall.code, upcall.ext, upcall.peer)
+                event = TopicWanted(upcall.name, upcall.ext)
             case "create_group":
-                event = GroupWanted(upcall.name, upcall.code, upcall.ext, upcall.peer)
+                event = GroupWanted(upcall.name)
             case "answer":
                 event = ClientAnswered(
                     upcall.connection, upcall.token, upcall.code, upcall.remark, upcall.ext, upcall.body
                 )
             case _:
-                event = ConnectionClosed(upcall.connection, upcall.peer)
+                event = ConnectionClosed(upcall.connection)
         assert self._loop is not None, "events are taken between start and stop only"
         # In turn: requests that came before it have become tasks, which have not begun. A heartbeat must not
         # register a connection whose end has been heard already.

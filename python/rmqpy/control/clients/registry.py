@@ -37,7 +37,7 @@ class Member:
 
     connection: int
     client_id: str
-    peer: str
+    address: str
     language: str
     version: int
     seen_ms: int

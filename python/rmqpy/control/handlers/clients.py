@@ -57,7 +57,7 @@ class ClientHandlers:
         member = Member(
             context.connection,
             data.client_id,
-            context.peer,
+            context.address,
             context.language,
             context.version,
             self._clock.wall_ms(),
@@ -177,7 +177,10 @@ def _check_size(data: HeartbeatData) -> None:
 
 def _connection(member: Member) -> Connection:
     return Connection(
-        client_addr=member.peer, client_id=member.client_id, language=member.language, version=member.version
+        client_addr=member.address,
+        client_id=member.client_id,
+        language=member.language,
+        version=member.version,
     )
 
 
@@ -186,6 +189,6 @@ def _producer(member: Member) -> ProducerInfo:
         client_id=member.client_id,
         language=member.language,
         last_update_timestamp=member.seen_ms,
-        remote_ip=member.peer,
+        remote_ip=member.address,
         version=member.version,
     )

@@ -53,12 +53,9 @@ class GroupHandlers:
         if reason := names.group_fault(wanted.group_name) or fault(wanted):
             raise Refused(ResponseCode.INVALID_PARAMETER, reason)
         known = self._groups.table.get(wanted.group_name)
-        try:
-            merged = attributes.apply(
-                attributes.GROUP_ATTRIBUTES, None if known is None else known.attributes, wanted.attributes
-            )
-        except attributes.AttributeChangeError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        merged = attributes.apply(
+            attributes.GROUP_ATTRIBUTES, None if known is None else known.attributes, wanted.attributes
+        )
         return dataclasses.replace(wanted, attributes=merged)
 
     @handles(DeleteSubscriptionGroup)

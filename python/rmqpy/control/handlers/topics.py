@@ -65,7 +65,7 @@ class TopicHandlers:
             topic_sys_flag=ask.topic_sys_flag,
             order=ask.order,
         )
-        await self._topics.put(self._checked(wanted, _changes(ask.attributes)))
+        await self._topics.put(self._checked(wanted, attributes.parse(ask.attributes or "")))
 
     @handles(UpdateAndCreateTopicList)
     async def create_all(self, ask: UpdateAndCreateTopicList) -> None:
@@ -81,12 +81,9 @@ class TopicHandlers:
         if self._config.now.guards_system_topics and self._topics.is_system(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
         known = self._topics.table.get(name)
-        try:
-            merged = attributes.apply(
-                attributes.TOPIC_ATTRIBUTES, None if known is None else known.attributes, changes
-            )
-        except attributes.AttributeChangeError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        merged = attributes.apply(
+            attributes.TOPIC_ATTRIBUTES, None if known is None else known.attributes, changes
+        )
         if merged.get(attributes.MESSAGE_TYPE) == "MIXED" and not self._config.now.allows_mixed_topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         for key, value in _NOT_SERVED:
@@ -153,10 +150,3 @@ class TopicHandlers:
     @handles(GetSystemTopicListFromBroker)
     def system(self, ask: GetSystemTopicListFromBroker) -> TopicList:
         return TopicList(topic_list=sorted(self._topics.system))
-
-
-def _changes(text: str | None) -> dict[str, str]:
-    try:
-        return attributes.parse(text or "")
-    except attributes.AttributeChangeError as error:
-        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.remoting.server import Refused
+
 _INT64_MAX: Final = (1 << 63) - 1
 
 
@@ -44,8 +47,11 @@ GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
 }
 
 
-class AttributeChangeError(ValueError):
-    """The whole change is refused; the text says why."""
+class AttributeChangeError(Refused):
+    """The whole change is refused; the remark says why."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def parse(text: str) -> dict[str, str]:

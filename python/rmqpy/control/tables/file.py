@@ -18,7 +18,6 @@ from rmqpy.clock import Clock
 from rmqpy.config import files
 from rmqpy.control.tables import unknown_fields
 from rmqpy.control.tables.unknown_fields import UnknownFields
-from rmqpy.control.tables.versions import first_version, next_version
 from rmqpy.errors import StoreError
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import ResponseCode
@@ -46,7 +45,7 @@ class TableFile(Generic[C]):
         self._kind = kind
         self._snapshot = snapshot
         self._clock = clock
-        self._version = first_version(clock)
+        self._version = DataVersion(timestamp=clock.wall_ms())
         self._unknown = UnknownFields()
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
@@ -58,7 +57,7 @@ class TableFile(Generic[C]):
 
     def touch(self) -> None:
         """Move the version."""
-        self._version = next_version(self._version, self._clock)
+        self._version = self._version.next(self._clock.wall_ms())
 
     def load(self, check: Callable[[C], None] = lambda content: None) -> C | None:
         """The content of the file; None where there is none. Blocks.
