@@ -9,7 +9,7 @@ coroutine to its end in the caller's thread, `AsyncAdmin` hands it to the event 
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from importlib import import_module
-from types import MethodType, TracebackType
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from rmqpy._native import Client
@@ -212,9 +212,7 @@ class Admin(_Operations):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -239,7 +237,5 @@ class AsyncAdmin(_Operations):
         self._opened = ClusterConnection(LoopCaller(self._client), self._config)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -12,7 +12,7 @@ from typing import Final
 
 from rmqpy.admin import machine
 from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
-from rmqpy.admin.connection import Part, master
+from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.topics import Topics
 from rmqpy.config import properties
 from rmqpy.config.broker import ANY_HOST, LOOPBACK, BrokerConfig
@@ -45,14 +45,8 @@ class Health(Part):
             for broker_id, address in broker.broker_addrs.items()
         }
         if not brokers:
-            checks.append(
-                CheckResult(
-                    "brokers",
-                    "bad",
-                    "none is registered",
-                    "start one with these name servers: rmqpy broker -n …",
-                )
-            )
+            advice = "start one with these name servers: rmqpy broker -n …"
+            checks.append(CheckResult("brokers", "bad", "none is registered", advice))
         for (name, _), address in sorted(brokers.items()):
             checks += await self._broker(name, address, disk_free_min)
         return checks
@@ -66,7 +60,7 @@ class Health(Part):
             return [CheckResult(check, "bad", _line(error), "start a name server: rmqpy namesrv")]
         except TopicNotFound:
             return [CheckResult(check, "bad", "does not exist", f"create it: rmqpy topic create {name}")]
-        alive = {broker.broker_name for broker in route.broker_datas if master(broker) is not None}
+        alive = masters(route)
         writable = [
             data
             for data in route.queue_datas
@@ -103,19 +97,18 @@ class Health(Part):
     async def _name_servers(self) -> tuple[list[CheckResult], dict[str, ClusterInfo]]:
         checks, views = [], {}
         for address in self._cluster.name_servers.addresses:
+            check = f"name server {address}"
             try:
                 views[address] = await self._cluster.ask(address, GetClusterInfo())
             except _UNREACHABLE as error:
                 advice = "start it, or correct -n and namesrvAddr: rmqpy namesrv"
-                checks.append(CheckResult(f"name server {address}", "bad", _line(error), advice))
+                checks.append(CheckResult(check, "bad", _line(error), advice))
             except RocketMQError as error:
                 advice = "something else listens there; is it a broker's address?"
-                checks.append(CheckResult(f"name server {address}", "bad", _line(error), advice))
+                checks.append(CheckResult(check, "bad", _line(error), advice))
             else:
                 count = len(views[address].broker_addr_table)
-                checks.append(
-                    CheckResult(f"name server {address}", "ok", f"knows {count} broker{'s' * (count != 1)}")
-                )
+                checks.append(CheckResult(check, "ok", f"knows {count} broker{'s' * (count != 1)}"))
         return checks, views
 
     async def _broker(self, name: str, address: str, disk_free_min: int) -> list[CheckResult]:

@@ -41,9 +41,12 @@ UNDER_WAY_MAX = 1024
     type=name_and_value,
     metavar="NAME=VALUE",
     multiple=True,
+    callback=lambda context, option, pairs: dict(pairs),
     help="User property; repeatable.",
 )
-@click.option("--shard", metavar="KEY", help="Messages with equal keys go to one queue, in order.")
+@click.option(
+    "--shard", "sharding_key", metavar="KEY", help="Messages with equal keys go to one queue, in order."
+)
 @click.option(
     "--delay", type=span, metavar="SPAN", help="Deliver later: 10s, 5m, 2h, if the brokers have that delay."
 )
@@ -62,16 +65,13 @@ def command(
     body: str | None,
     file: IO[bytes] | None,
     from_jsonl: bool,
-    tag: str | None,
-    keys: tuple[str, ...],
-    properties: tuple[tuple[str, str], ...],
-    shard: str | None,
     delay: timedelta | None,
     delay_level: int | None,
     count: int,
     rate: float | None,
     namesrv: str,
     timeout: float,
+    **fields: Any,
 ) -> Rows:
     """Send BODY to TOPIC. With - for BODY, or --file, every line that is not empty becomes a message.
 
@@ -98,12 +98,6 @@ def command(
     from rmqpy.message import Message
 
     def message(body: str | bytes, **given: Any) -> Message:
-        fields: dict[str, Any] = {
-            "tag": tag,
-            "keys": keys,
-            "properties": dict(properties),
-            "sharding_key": shard,
-        }
         return Message(topic, body, delay_level=delay_level, **{**fields, **given})
 
     def messages() -> Iterator[Message]:
