@@ -52,12 +52,13 @@ _GROUND = frozenset({"config", "errors", "clock", "_native"})
 _WIRE = _GROUND | {"protocol", "message"}
 _PARTS = _WIRE | {"remoting"}
 _SERVED = _PARTS | {"monitor"}
-_ROOTS = _SERVED | {"routing", "control", "client", "admin"}
+_ROOTS = _SERVED | {"routing", "control", "client", "admin", "service"}
 #: Room of the Python package → the rooms it may use. `__init__` hands out the public names of all of them.
 PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "_native": frozenset(),
     "errors": frozenset(),
     "clock": frozenset(),
+    "service": frozenset(),
     "config": frozenset({"errors", "_native"}),
     "message": _GROUND,
     "protocol": _GROUND | {"message"},

@@ -15,8 +15,7 @@ import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from rmqpy._native import Client, Metadata, Offsets, Server, Store
 from rmqpy.clock import Clock, SystemClock
@@ -60,6 +59,7 @@ from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
 from rmqpy.remoting.client import LoopCaller
 from rmqpy.remoting.server import Endpoint
+from rmqpy.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class _Parts(NamedTuple):
     delay_file: DelayFile
 
 
-class Broker:
+class Broker(Service):
     """One broker.
 
     ::
@@ -163,19 +163,6 @@ class Broker:
             await self._started.aclose()
         finally:
             self._endpoint, self._http = None, None
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.start()
-        except BaseException:
-            await self.stop()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def _recover(self, config: BrokerConfig) -> _Parts:
         """Everything that was on the disk, as far as it survived."""

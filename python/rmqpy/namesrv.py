@@ -10,8 +10,6 @@ import asyncio
 import logging
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from rmqpy._native import Server
 from rmqpy.clock import Clock, SystemClock
@@ -34,11 +32,12 @@ from rmqpy.routing.metrics import Metrics
 from rmqpy.routing.notifications import BrokerNotifications
 from rmqpy.routing.routes import Routes
 from rmqpy.routing.unregistration import expire_silent
+from rmqpy.service import Service
 
 log = logging.getLogger(__name__)
 
 
-class NameServer:
+class NameServer(Service):
     """One name server.
 
     ::
@@ -120,12 +119,3 @@ class NameServer:
         # It holds nothing that could break or has to be waited for.
         self._http = HttpServer(pages(metrics.text, fault=lambda: None, unready=lambda: None))
         self._http_bound = await self._http.start(self._config.bind_address, self._config.http_port)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
@@ -21,6 +21,7 @@ from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ClosedError
 from rmqpy.namesrv import NameServer
+from rmqpy.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +31,7 @@ R = TypeVar("R")
 Setting = str | int | bool
 
 
-class Server(Protocol):
-    """A server that `serve` and `Thread` can run."""
-
-    async def start(self) -> None:
-        """Begin to serve; returns when the first request can be answered."""
-
-    async def stop(self) -> None:
-        """Stop serving and release everything. Harmless after a `start` that failed."""
-
-
-class Standalone:
+class Standalone(Service):
     """A name server and a broker: serving once entered, gone without a trace in the process once left.
 
     ::
@@ -124,15 +115,6 @@ class Standalone:
             if name_server is not None:
                 await name_server.stop()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
     def __enter__(self) -> Self:
         self._thread = Thread(self)
         self._thread.start()
@@ -168,7 +150,7 @@ class Standalone:
 class Thread:
     """A server on an event loop in a thread of its own, for callers that have no loop."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Service) -> None:
         self._server = server
         self._loop = asyncio.new_event_loop()
         self._is_over = asyncio.Event()
@@ -201,7 +183,7 @@ class Thread:
             runner.run(self._is_over.wait())
 
 
-async def serve(server: Server, announce: Callable[[], None]) -> None:
+async def serve(server: Service, announce: Callable[[], None]) -> None:
     """Start, announce, and serve until SIGINT or SIGTERM; then stop in order.
 
     A second signal ends the process at once: what is not flushed is lost as in a crash, and the abort file tells the

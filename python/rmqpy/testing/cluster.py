@@ -16,6 +16,7 @@ from rmqpy.config import broker as broker_config
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
 from rmqpy.server import Setting, Standalone, Thread, written
+from rmqpy.service import Service
 
 #: Settings that make a store's files small: a test needs no gigabyte, and should meet the end of a segment.
 SMALL: Final[Mapping[str, Any]] = {
@@ -99,7 +100,7 @@ class Cluster:
             self._temporary.cleanup()
 
 
-class _Members:
+class _Members(Service):
     """The servers of a cluster, on their loop: name servers start first and stop last."""
 
     def __init__(

@@ -6,8 +6,6 @@ from rmqpy.protocol.declare import Request, record, reply, request
 
 @record
 class StringTable:
-    """Text by name."""
-
     table: dict[str, str]
 
 
@@ -57,8 +55,6 @@ class StatsWindow:
 
 @record
 class BrokerStats:
-    """One statistic over three windows."""
-
     stats_minute: StatsWindow
     stats_hour: StatsWindow
     stats_day: StatsWindow

@@ -62,8 +62,6 @@ class ConsumerData:
 
 @record
 class ProducerData:
-    """One producer group of a client."""
-
     group_name: str
 
 
@@ -105,8 +103,6 @@ class UnregisterClient(Request[None]):
 
 @record
 class ConsumerIds:
-    """Client ids of the members."""
-
     consumer_id_list: list[str]
 
 
@@ -143,8 +139,6 @@ class CheckClientConfig(Request[None]):
 
 @record
 class Connection:
-    """One connected client."""
-
     client_addr: str
     client_id: str
     language: str
@@ -171,8 +165,6 @@ class GetConsumerConnectionList(Request[ConsumerConnections]):
 
 @record
 class ProducerConnections:
-    """The members of a producer group."""
-
     connection_set: list[Connection]
 
 
@@ -185,8 +177,6 @@ class GetProducerConnectionList(Request[ProducerConnections]):
 
 @record
 class ProducerInfo:
-    """One connected producer."""
-
     client_id: str
     language: str
     last_update_timestamp: int
@@ -196,8 +186,6 @@ class ProducerInfo:
 
 @record
 class ProducerTable:
-    """Producers by group."""
-
     data: dict[str, list[ProducerInfo]]
 
 

@@ -34,8 +34,6 @@ class GroupRetryPolicy:
 
 @record
 class SimpleSubscription:
-    """A subscription fixed by an administrator."""
-
     topic: str
     expression_type: str = "TAG"
     expression: str = "*"
@@ -83,8 +81,6 @@ class UpdateAndCreateSubscriptionGroup(Request[None]):
 
 @record
 class SubscriptionGroupList:
-    """Several groups."""
-
     group_config_list: list[SubscriptionGroup]
 
 
@@ -105,8 +101,6 @@ class DeleteSubscriptionGroup(Request[None]):
 
 @reply
 class AllSubscriptionGroups:
-    """All groups, or one page of them."""
-
     total_group_num: int | None = None
     body: GroupTable
 

@@ -17,8 +17,6 @@ class BoundaryType(Enum):
 
 @reply
 class OffsetReply:
-    """An offset of a queue."""
-
     offset: int
 
 
@@ -137,8 +135,6 @@ class GetConsumeStats(Request[ConsumeStats]):
 
 @record
 class GroupNames:
-    """Names of groups."""
-
     group_list: list[str]
 
 
@@ -151,8 +147,6 @@ class QueryTopicConsumeByWho(Request[GroupNames]):
 
 @record
 class GroupTopics:
-    """Topics of a group."""
-
     topic_list: list[str]
     broker_addr: str | None = None
 

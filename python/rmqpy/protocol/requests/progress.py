@@ -21,8 +21,6 @@ class QueueTimeSpan:
 
 @record
 class TimeSpans:
-    """Of each queue of a topic."""
-
     consume_time_span_set: list[QueueTimeSpan]
 
 
@@ -36,8 +34,6 @@ class QueryConsumeTimeSpan(Request[TimeSpans]):
 
 @record
 class CorrectionOffsets:
-    """Queue id to offset."""
-
     correction_offsets: dict[int, int]
 
 
@@ -79,8 +75,6 @@ class GetBrokerConsumeStats(Request[BrokerConsumeStats]):
 
 @record
 class GroupSubscription:
-    """The subscription of a group to a topic."""
-
     group: str
     topic: str
     subscription_data: SubscriptionData | None

@@ -18,8 +18,6 @@ _VERSION_WITH_FILTER_SERVERS: Final = 37
 
 @record
 class KvTable:
-    """The entries of one namespace of the name server's key-value configuration."""
-
     table: dict[str, str]
 
 

@@ -8,8 +8,6 @@ from rmqpy.protocol.declare import Request, off_wire, record, reply, request, wi
 
 @record
 class QueueData:
-    """The queues of one topic at one broker."""
-
     broker_name: str
     read_queue_nums: int = 0
     write_queue_nums: int = 0
@@ -74,8 +72,6 @@ class GetClusterInfo(Request[ClusterInfo]):
 
 @record
 class BrokerMembers:
-    """The living members of one group."""
-
     cluster: str
     broker_name: str
     broker_addrs: dict[int, str]
@@ -101,8 +97,6 @@ class GetBrokerMembers(Request[BrokerMemberGroup]):
 
 @record
 class TopicList:
-    """Names of topics."""
-
     topic_list: list[str]
     broker_addr: str | None = None
 
@@ -160,8 +154,6 @@ class DeleteTopic(Request[None]):
 
 @reply
 class WritePermissionWiped:
-    """The number of topics the broker has."""
-
     wipe_topic_count: int
 
 
@@ -174,8 +166,6 @@ class WipeWritePermission(Request[WritePermissionWiped]):
 
 @reply
 class WritePermissionAdded:
-    """The number of topics the broker has."""
-
     add_topic_count: int
 
 

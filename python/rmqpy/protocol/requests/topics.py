@@ -59,8 +59,6 @@ class GetTopicConfig(Request[TopicConfig]):
 
 @reply
 class AllTopicConfig:
-    """All topics, or one page of them."""
-
     total_topic_num: int | None = None
     body: TopicTable
 
