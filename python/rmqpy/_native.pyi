@@ -87,7 +87,7 @@ MESSAGE_SIZE_BOUNDS: tuple[int, ...]
 def attach_count() -> int:
     """Times that control crossed from Python into a server object since the process began.
 
-    Hot requests are served without any: the figure stands still while messages are sent and pulled.
+    Hot requests are served without any: the number stands still while messages are sent and pulled.
     """
 
 def store_settings() -> dict[str, tuple[int, int, int, str]]:
@@ -240,7 +240,7 @@ class Offsets:
         """Number of commits so far, and the whole table."""
     @property
     def commits(self) -> int:
-        """Number of commits so far: equal figures mean an equal table."""
+        """Number of commits so far: equal numbers mean an equal table."""
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
     def query(self, group: str, topic: str, queue_id: int) -> int | None: ...
     def groups_of(self, topic: str) -> list[str]: ...

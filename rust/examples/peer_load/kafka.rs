@@ -204,9 +204,9 @@ fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
 }
 
 /// An answer, read from its front.
-struct Reader<'a>(&'a [u8]);
+struct FrameReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> FrameReader<'a> {
     fn take(&mut self, size: usize) -> Option<&'a [u8]> {
         let (front, rest) = self.0.split_at_checked(size)?;
         self.0 = rest;
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
 
 /// Correlation id and error code of a Produce that named one partition.
 fn produced(frame: &[u8], topic_bytes: usize) -> Option<(i32, i16)> {
-    let mut reader = Reader(frame.get(4..)?);
+    let mut reader = FrameReader(frame.get(4..)?);
     let correlation = reader.i32()?;
     // Counts of topics and partitions, a name with its length, the partition.
     reader.take(4 + 2 + topic_bytes + 4 + 4)?;
@@ -238,7 +238,7 @@ fn produced(frame: &[u8], topic_bytes: usize) -> Option<(i32, i16)> {
 
 /// Correlation id, error code and records of a Fetch that named one partition.
 fn fetched(frame: &[u8], topic_bytes: usize) -> Option<(i32, i16, &[u8])> {
-    let mut reader = Reader(frame.get(4..)?);
+    let mut reader = FrameReader(frame.get(4..)?);
     let correlation = reader.i32()?;
     // As above, behind the time of throttling.
     reader.take(4 + 4 + 2 + topic_bytes + 4 + 4)?;

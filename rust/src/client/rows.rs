@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_in_one_parcel_and_those_of_a_queue_are_in_order() {
+    fn every_row_is_in_one_batch_and_those_of_a_queue_are_in_order() {
         let bodies: Vec<String> = (0..50).map(|number| number.to_string()).collect();
         let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
         let keys: Vec<Option<&str>> =
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parcel_holds_its_rows_with_their_properties() {
+    fn a_batch_holds_its_rows_with_their_properties() {
         let rows = rows(&["one", "two"], &[Some("k"), Some("k")]);
         let send_batches = rows.send_batches("orders", 4, Placement::Hash, LIMITS).unwrap();
         let [batch] = send_batches.as_slice() else { panic!("{send_batches:?}") };

@@ -113,7 +113,7 @@ mod tests {
         check("TagB", 2_598_920);
         check("订单创建-order_created", 818_240_476);
         check("polygenelubricants", i32::MIN);
-        // A character outside the basic plane is two units: U+1F600 = D83D DE00.
+        // A character beyond U+FFFF is two units: U+1F600 = D83D DE00.
         check("\u{1F600}", 0xD83D * 31 + 0xDE00);
         // A broken sequence is one U+FFFD.
         assert_eq!(java_hash(b"a\xFFb"), java_hash("a\u{FFFD}b".as_bytes()));

@@ -59,7 +59,7 @@ impl Template {
     ) -> Result<Self, LoadError> {
         let id = format!("{ID_PREFIX}{writer:04X}{:08X}{ID_MARK}", now_ms as u32);
         let mut frame = Vec::new();
-        match plan.work {
+        let offset_at = match plan.work {
             Work::Produce { body_bytes, batch } => {
                 let body = produce_body(body_bytes, batch, &id);
                 let send = SendHeader {
@@ -75,6 +75,7 @@ impl Template {
                 send.encode(&origin, &mut header);
                 header.finish(body.len()).map_err(|error| LoadError::TooLarge(error.to_string()))?;
                 frame.extend_from_slice(&body);
+                None
             }
             Work::Consume { messages_max } => {
                 let mut header = begin(&mut frame, plan.encoding, request::PULL_MESSAGE);
@@ -92,8 +93,10 @@ impl Template {
                 };
                 pull.encode(&mut header);
                 header.finish(0).map_err(|error| LoadError::TooLarge(error.to_string()))?;
+                // The last: a topic that is called like the mark stands before it.
+                memmem::rfind(&frame, OFFSET_MARK.to_string().as_bytes())
             }
-        }
+        };
         let opaque_at = match plan.encoding {
             Encoding::Binary => BINARY_OPAQUE_AT,
             Encoding::Json => {
@@ -102,8 +105,6 @@ impl Template {
             }
         };
         let ids_at = memmem::find_iter(&frame, ID_MARK.as_bytes()).collect();
-        // The last: a topic that is called like the mark stands before it.
-        let offset_at = memmem::rfind(&frame, OFFSET_MARK.to_string().as_bytes());
         Ok(Self { frame, encoding: plan.encoding, opaque_at, ids_at, offset_at })
     }
 
