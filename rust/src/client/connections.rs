@@ -52,10 +52,7 @@ impl RawRequest<'_> {
 }
 
 impl Connections {
-    /// Starts the I/O thread; connects to nothing yet.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
+    /// Starts the I/O thread; connects to nothing yet. Fails when the system gives no thread.
     pub(crate) fn start(connect: Duration, encoding: Encoding) -> io::Result<Self> {
         let options = ClientOptions { connect, ..ClientOptions::default() };
         let listener = Arc::new(Listener::new(encoding));
@@ -112,10 +109,7 @@ impl Connections {
         call
     }
 
-    /// Sends a request without a reply.
-    ///
-    /// # Errors
-    /// When it cannot even be queued.
+    /// Sends a request without a reply. Fails when it cannot even be queued.
     pub(crate) fn call_oneway(&self, address: &str, request: &RawRequest<'_>) -> Result<(), CallError> {
         self.net.peer(address).send(|opaque, out| request.frame(out, self.encoding, opaque, flag::ONEWAY))
     }
@@ -141,10 +135,7 @@ impl Connections {
         );
     }
 
-    /// Sends a message without a reply.
-    ///
-    /// # Errors
-    /// When it cannot even be queued.
+    /// Sends a message without a reply. Fails when it cannot even be queued.
     pub(crate) fn send_oneway(&self, encoded: &EncodedSend, target: &Target) -> Result<(), CallError> {
         self.net
             .peer(&target.address)

@@ -172,9 +172,7 @@ impl EncodedSend {
     }
 
     /// Appends prefix and header of a frame for one attempt; `body` comes after it.
-    ///
-    /// # Errors
-    /// When the frame is longer than its length field can say.
+    /// Fails when the frame is longer than its length field can say.
     pub(crate) fn head(
         &self,
         out: &mut Vec<u8>,

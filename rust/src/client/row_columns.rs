@@ -40,9 +40,7 @@ pub(super) struct RowColumns {
 
 impl RowColumns {
     /// Without `has_topic`, a topic column is like any other that is not looked at.
-    ///
-    /// # Errors
-    /// When a column has another type than it must have, or there is no body.
+    /// Fails when a column has another type than it must have, or there is no body.
     pub(super) fn new(batch: &RecordBatch, has_topic: bool) -> Result<Self, RowsError> {
         let text = |name| column(batch, name, "string").map(Text);
         let int = |name| column(batch, name, "int").map(Int);

@@ -83,10 +83,7 @@ const ROW_FIXED_BYTES: usize = 80;
 
 impl Rows {
     /// A view of a batch. `topic` is that of all rows; without one there has to be a column. `extra` are properties
-    /// every message gets.
-    ///
-    /// # Errors
-    /// When a column has another type than it must have.
+    /// every message gets. Fails when a column has another type than it must have.
     pub(crate) fn new(
         batch: &RecordBatch,
         topic: Option<String>,
@@ -103,19 +100,13 @@ impl Rows {
         self.columns.count
     }
 
-    /// Every topic that rows go to.
-    ///
-    /// # Errors
-    /// When a row has none.
+    /// Every topic that rows go to. Fails when a row has none.
     pub(crate) fn topics(&self) -> Result<BTreeSet<&str>, RowsError> {
         (0..self.columns.count).map(|row| self.topic(row)).collect()
     }
 
     /// The rows of one topic, put together: those that name a queue or a key with those of the same queue, others
-    /// with their neighbours. `queues` is how many the topic has.
-    ///
-    /// # Errors
-    /// At the first row that cannot be placed.
+    /// with their neighbours. `queues` is how many the topic has. Fails at the first row that cannot be placed.
     pub(crate) fn send_batches(
         &self,
         topic: &str,
@@ -154,10 +145,7 @@ impl Rows {
         Ok(done)
     }
 
-    /// A send batch as it travels.
-    ///
-    /// # Errors
-    /// At the first row that no broker takes.
+    /// A send batch as it travels. Fails at the first row that no broker takes.
     pub(crate) fn encode(
         &self,
         context: &Arc<ProducerContext>,

@@ -64,9 +64,7 @@ impl ServerRequest {
     }
 
     /// Answers a server that waits for it; does nothing for a one-way request, or a second time.
-    ///
-    /// # Errors
-    /// When the connection has ended, or the response does not fit a frame.
+    /// Fails when the connection has ended, or the response does not fit a frame.
     pub(crate) fn answer(&self, response: Response<'_>) -> Result<(), CallError> {
         let Some(ReplyTo { peer, opaque, encoding }) = self.reply_to.lock().take() else { return Ok(()) };
         let Response { code, remark, ext, body } = response;

@@ -24,9 +24,7 @@ pub(crate) struct Row<'a> {
 }
 
 /// Calls `visit` with every message of a pulled body, in order, and where its record begins.
-///
-/// # Errors
-/// When the bytes are not records, or what `visit` fails with.
+/// Fails when the bytes are not records, or what `visit` fails with.
 pub(crate) fn each_row<'a, E: From<RowError>>(
     body: &'a [u8],
     mut visit: impl FnMut(usize, Row<'a>) -> Result<(), E>,
@@ -51,9 +49,7 @@ pub(crate) fn each_row<'a, E: From<RowError>>(
 
 impl<'a> Row<'a> {
     /// The message at `index` of the record at the start of `bytes`; `None` for a record that is no batch.
-    ///
-    /// # Errors
-    /// When the bytes are not such a record.
+    /// Fails when the bytes are not such a record.
     pub(crate) fn reread(bytes: &'a [u8], index: Option<u32>) -> Result<Self, RowError> {
         let record = RecordView::parse(bytes).map_err(|error| RowError::Record { at: 0, error })?;
         let row = Self { record, inner: None };
@@ -95,10 +91,7 @@ impl<'a> Row<'a> {
         properties::get(self.properties(), name)
     }
 
-    /// The body as the producer gave it.
-    ///
-    /// # Errors
-    /// When it is compressed and cannot be decompressed.
+    /// The body as the producer gave it. Fails when it is compressed and cannot be decompressed.
     pub(crate) fn body(&self) -> Result<Cow<'a, [u8]>, RowError> {
         if let Some((_, inner)) = self.inner {
             return Ok(Cow::Borrowed(inner.body));

@@ -136,9 +136,7 @@ impl ColumnType {
 
 impl Column {
     /// The column called `name`, of the type called `wanted`, or of its usual type.
-    ///
-    /// # Errors
-    /// When there is no such column, or it cannot have that type.
+    /// Fails when there is no such column, or it cannot have that type.
     pub(crate) fn find(name: &str, wanted: Option<&str>) -> Result<Self, SchemaError> {
         let (_, source, types) = COLUMNS
             .iter()
@@ -167,10 +165,7 @@ impl Column {
     }
 }
 
-/// The Arrow schema of a table with these columns.
-///
-/// # Errors
-/// When there are none.
+/// The Arrow schema of a table with these columns. Fails when there are none.
 pub(crate) fn arrow_schema(columns: &[Column]) -> Result<Arc<Schema>, SchemaError> {
     if columns.is_empty() {
         return Err(SchemaError::Empty);

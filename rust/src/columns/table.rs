@@ -65,10 +65,7 @@ enum Cells {
 }
 
 impl Table {
-    /// An empty table.
-    ///
-    /// # Errors
-    /// When there are no columns.
+    /// An empty table. Fails when there are no columns.
     pub(crate) fn new(columns: Vec<Column>, bad_text: BadText) -> Result<Self, SchemaError> {
         let schema = arrow_schema(&columns)?;
         let cells = columns.iter().map(|column| Cells::new(column.column_type)).collect();
@@ -89,9 +86,7 @@ impl Table {
     }
 
     /// Adds the messages of a pulled body that have one of the tags and an offset within `range`; how many.
-    ///
-    /// # Errors
-    /// At the first message that cannot be read. Those before it are in the table.
+    /// Fails at the first message that cannot be read. Those before it are in the table.
     pub(crate) fn append(
         &mut self,
         body: &[u8],
@@ -139,10 +134,7 @@ impl Table {
         Ok(())
     }
 
-    /// The rows so far as one batch; the table is empty afterwards.
-    ///
-    /// # Errors
-    /// Never, as long as the columns are filled by `append` alone.
+    /// The rows so far as one batch; the table is empty afterwards. Never fails as long as `append` alone fills it.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let arrays: Vec<ArrayRef> = self.cells.iter_mut().map(Cells::finish).collect();
         self.rows = 0;

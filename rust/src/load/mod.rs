@@ -57,9 +57,7 @@ pub struct Load {
 
 impl Load {
     /// Connects everything and begins, speaking `P`.
-    ///
-    /// # Errors
-    /// When the plan makes no sense, or a broker cannot be reached.
+    /// Fails when the plan makes no sense, or a broker cannot be reached.
     pub fn start<P: Protocol>(plan: Plan) -> Result<Self, LoadError> {
         plan.check()?;
         let plan = Arc::new(plan);
@@ -104,10 +102,7 @@ impl Load {
         self.run.is_stopped.store(true, Ordering::Relaxed);
     }
 
-    /// The measurements, once; `None` before the end.
-    ///
-    /// # Errors
-    /// When a connection broke, or a broker stopped answering.
+    /// The measurements, once; `None` before the end. Fails when a connection broke, or a broker stopped answering.
     pub fn report(&self) -> Option<Result<Report, LoadError>> {
         self.ending.report.lock().take()
     }

@@ -117,10 +117,7 @@ impl Plan {
         }
     }
 
-    /// Refuses what cannot be carried out.
-    ///
-    /// # Errors
-    /// With the setting to change.
+    /// Refuses what cannot be carried out, with the setting to change.
     pub(super) fn check(&self) -> Result<(), LoadError> {
         let is_open_loop_possible = match self.rate {
             Some(rate) => rate.is_finite() && rate > 0.0,

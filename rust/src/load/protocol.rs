@@ -14,24 +14,18 @@ use super::plan::{LoadError, Plan, Target};
 pub trait Protocol: Sized + Send + 'static {
     /// Makes everything ready that the `number`th connection of the plan will ask of `target`. What has to be agreed on
     /// first goes over `stream`, which blocks, with the plan's timeout.
-    ///
-    /// # Errors
-    /// When the requests cannot be made, or the broker does not agree.
+    /// Fails when the requests cannot be made, or the broker does not agree.
     fn open(plan: &Plan, target: &Target, number: usize, stream: &mut TcpStream) -> Result<Self, LoadError>;
 
     /// Appends the next request of `slot`, which is below the plan's window and has none in flight.
     fn ask(&mut self, slot: usize, out: &mut Vec<u8>);
 
     /// Size of the frame at the front of `bytes`, once they tell it; more of it may still be to come.
-    ///
-    /// # Errors
-    /// When this is no frame: the connection is of no more use.
+    /// Fails when this is no frame: the connection is of no more use.
     fn size(bytes: &[u8]) -> Result<Option<usize>, String>;
 
     /// The answer in a whole frame; `None` when no request is at its end with it. What the broker is owed in turn goes to `out`.
-    ///
-    /// # Errors
-    /// When it cannot be read: the connection is of no more use.
+    /// Fails when it cannot be read: the connection is of no more use.
     fn read(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<Option<Answer>, String>;
 
     /// The reason of a refusal, for people.

@@ -14,9 +14,7 @@ use super::sysflag::{COMPRESSED, Compression};
 pub(crate) const LEVEL_DEFAULT: i32 = 5;
 
 /// The body as the application wrote it: borrowed where it is not compressed, at most `bytes_max` long where it is.
-///
-/// # Errors
-/// When the flag bits or the bytes are not sound, or too much comes out.
+/// Fails when the flag bits or the bytes are not sound, or too much comes out.
 pub fn decompress(sys_flag: i32, body: &[u8], bytes_max: usize) -> Result<Cow<'_, [u8]>, CompressionError> {
     if sys_flag & COMPRESSED == 0 {
         return Ok(Cow::Borrowed(body));
@@ -37,10 +35,8 @@ fn read(source: impl Read, body: &[u8], bytes_max: usize) -> Result<Vec<u8>, Com
     if plain.len() > bytes_max { Err(CompressionError::TooLarge { bytes_max }) } else { Ok(plain) }
 }
 
-/// Compresses a body. `level` is 1 (fast) to 9 (small), as in the Java clients; LZ4 has no levels.
-///
-/// # Errors
-/// Never for any input; compressors report errors of their output, which is memory here.
+/// Compresses a body. `level` is 1 (fast) to 9 (small), as in the Java clients; LZ4 has no levels. Fails for no input:
+/// compressors report errors of their output, which is memory here.
 pub fn compress(kind: Compression, level: i32, body: &[u8]) -> io::Result<Vec<u8>> {
     let out = Vec::with_capacity(body.len() / 2);
     match kind {

@@ -36,10 +36,7 @@ impl OffsetMessageId {
         text
     }
 
-    /// Reads an id, in upper or lower case.
-    ///
-    /// # Errors
-    /// When it is none.
+    /// Reads an id, in upper or lower case. Fails when it is none.
     pub fn decode(text: &str) -> Result<Self, IdError> {
         let mut bytes = [0; 28];
         let length = decode_hex(text, &mut bytes)?;

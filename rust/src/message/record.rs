@@ -93,9 +93,6 @@ impl RecordFields<'_> {
 
     /// Whether the fields fit a record and read back as one after a crash: recovery takes a record with NUL or
     /// broken UTF-8 in its text for torn, so none may be written.
-    ///
-    /// # Errors
-    /// What does not fit.
     pub fn check(&self) -> Result<(), RecordError> {
         let bounds = [
             ("body", self.body.len(), i32::MAX as usize / 2),

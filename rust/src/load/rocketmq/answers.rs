@@ -26,9 +26,7 @@ impl AnswerReader {
     }
 
     /// Code and opaque of an answer. Headers written in an unusual way take the long way.
-    ///
-    /// # Errors
-    /// When the header cannot be read.
+    /// Fails when the header cannot be read.
     pub(super) fn read(&mut self, frame: &Frame<'_>) -> Result<Head, HeaderError> {
         let quick = match frame.encoding {
             Encoding::Binary => binary(frame.header),

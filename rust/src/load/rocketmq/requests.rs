@@ -46,10 +46,7 @@ pub(super) struct Numbers<'a> {
 }
 
 impl Template {
-    /// The request of `plan` to one queue. Ids of different `writers` differ.
-    ///
-    /// # Errors
-    /// When it does not fit a frame.
+    /// The request of `plan` to one queue. Ids of different `writers` differ. Fails when it does not fit a frame.
     pub(super) fn new(
         plan: &Plan,
         target: &Target,

@@ -21,10 +21,7 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
-    /// The record at the front of `bytes`.
-    ///
-    /// # Errors
-    /// When there is none, or it is not whole.
+    /// The record at the front of `bytes`. Fails when there is none, or it is not whole.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, RecordError> {
         let (size, magic) = head(bytes).ok_or(RecordError::Length { at: 0 })?;
         let is_v2 = match magic {
@@ -160,9 +157,6 @@ impl<'a> RecordView<'a> {
 
     /// Whether topic and properties are text as a broker writes it. The body CRC does not cover them: behind the
     /// durable position this is what tells a torn record from a whole one.
-    ///
-    /// # Errors
-    /// The field that is not.
     pub fn check_text(&self) -> Result<(), RecordError> {
         check_text(self.topic, self.properties)
     }
