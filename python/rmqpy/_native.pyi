@@ -280,7 +280,7 @@ class Request:
     def language(self) -> str: ...
     @property
     def is_oneway(self) -> bool:
-        """Nobody waits: do not answer."""
+        """One-way: do not answer."""
     @property
     def ext(self) -> dict[str, str]: ...
     @property
@@ -326,7 +326,7 @@ class Server:
         """Send a client a request whose answer comes up as a `Request` of the kind `answer` with this token. None when
         its connection is gone, or too many clients are being asked."""
     def forget_answer(self, connection: int, token: int) -> None:
-        """Drop the answer when it comes: nobody waits for it any more."""
+        """Drop the answer when it comes: its waiter has given up."""
     def release(
         self,
         kind: Literal["create_topic", "create_group"],
@@ -665,7 +665,7 @@ class Sender:
     def doubt(self, topic: str) -> None:
         """What was learnt of a topic is not valid any more."""
     def cut(self, messages: Sequence[Message], member_bytes: int) -> list[int]:
-        """Where to cut messages into batches that brokers take: the end of each. A message takes `member_bytes` beside
+        """Ends of the batches that brokers take these messages in. A message takes `member_bytes` beside
         body and properties. Raises `ValueError` for a message that does not belong into a batch with the first one."""
     def send(
         self,

@@ -52,7 +52,7 @@ class Handlers:
         raise errors.DecodeError("no message", code=ResponseCode.SYSTEM_ERROR)
 
 
-class Line:
+class BrokerConnection:
     """A client with handlers, and the server's end of its connection."""
 
     def __init__(self, handlers: Handlers, server: Peer, closed: list[str], address: str) -> None:
@@ -66,7 +66,7 @@ class Line:
 
 
 @pytest.fixture(params=["json", "binary"])
-async def line(request: pytest.FixtureRequest) -> AsyncIterator[Line]:
+async def connection(request: pytest.FixtureRequest) -> AsyncIterator[BrokerConnection]:
     accepted: asyncio.Queue[Peer] = asyncio.Queue()
     server = await asyncio.start_server(lambda *ends: accepted.put_nowait(Peer(*ends)), "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -77,7 +77,7 @@ async def line(request: pytest.FixtureRequest) -> AsyncIterator[Line]:
     client.call_oneway(address, RequestCode.HEART_BEAT, {})
     peer = await asyncio.wait_for(accepted.get(), WAIT_S)
     assert (await peer.receive()).flag & ONEWAY
-    yield Line(handlers, peer, closed, address)
+    yield BrokerConnection(handlers, peer, closed, address)
     listening.close()
     await asyncio.to_thread(client.close)
     await peer.close()
@@ -87,10 +87,10 @@ async def line(request: pytest.FixtureRequest) -> AsyncIterator[Line]:
 GROUP = {"consumerGroup": "billing", "clientId": "one"}
 
 
-async def test_a_question_is_answered_in_the_clients_encoding(
-    line: Line, request: pytest.FixtureRequest
+async def test_a_query_is_answered_in_the_clients_encoding(
+    connection: BrokerConnection, request: pytest.FixtureRequest
 ) -> None:
-    answer = await line.ask(
+    answer = await connection.ask(
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "orders", "group": "billing"}
     )
     assert (answer.code, answer.body) == (0, b'{"consumerTable":{},"messageQueueTable":{}}')
@@ -114,47 +114,53 @@ async def test_a_question_is_answered_in_the_clients_encoding(
         (RequestCode.CHECK_TRANSACTION_STATE, {}, (3, "request 39 is not served by this client")),
     ],
 )
-async def test_a_question_that_cannot_be_answered_is_refused(
-    line: Line, code: int, ext: dict[str, str], expected: tuple[int, str]
+async def test_a_query_that_cannot_be_answered_is_refused(
+    connection: BrokerConnection, code: int, ext: dict[str, str], expected: tuple[int, str]
 ) -> None:
-    answer = await line.ask(code, ext)
+    answer = await connection.ask(code, ext)
     assert (answer.code, answer.remark) == expected
 
 
-async def test_a_question_that_lacks_a_field_is_refused_and_the_next_is_answered(line: Line) -> None:
-    assert (await line.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"group": "billing"})).code != 0
-    answer = await line.ask(
+async def test_a_query_that_lacks_a_field_is_refused_and_the_next_is_answered(
+    connection: BrokerConnection,
+) -> None:
+    assert (await connection.ask(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"group": "billing"})).code != 0
+    answer = await connection.ask(
         RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "orders", "group": "g"}, opaque=8
     )
     assert answer.code == 0
 
 
-async def test_a_notice_gets_no_answer_and_one_that_waits_does_not_hold_up_others(line: Line) -> None:
+async def test_a_notification_gets_no_answer_and_one_that_waits_does_not_hold_up_others(
+    connection: BrokerConnection,
+) -> None:
     notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, flag=ONEWAY, ext={"consumerGroup": "billing"})
-    await line.server.raw(
+    await connection.server.raw(
         Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=1, ext=GROUP).pack() + notice.pack()
     )
-    assert await asyncio.wait_for(line.handlers.changed.get(), WAIT_S) == "billing"
-    line.handlers.gate.set()
-    answer = await line.server.receive()
+    assert await asyncio.wait_for(connection.handlers.changed.get(), WAIT_S) == "billing"
+    connection.handlers.gate.set()
+    answer = await connection.server.receive()
     assert (answer.opaque, answer.body) == (1, b"at last")
 
 
 async def test_more_questions_than_are_worked_on_at_once_are_refused(
-    line: Line, monkeypatch: pytest.MonkeyPatch
+    connection: BrokerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "TASKS_MAX", 2)
     for opaque in (1, 2):
-        await line.server.raw(Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=opaque, ext=GROUP).pack())
-    refused = await line.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, GROUP, opaque=3)
+        await connection.server.raw(
+            Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, opaque=opaque, ext=GROUP).pack()
+        )
+    refused = await connection.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, GROUP, opaque=3)
     assert (refused.code, refused.remark) == (2, "[OVERLOAD]too many questions at once")
-    line.handlers.gate.set()
-    assert {(await line.server.receive()).opaque for _ in range(2)} == {1, 2}
+    connection.handlers.gate.set()
+    assert {(await connection.server.receive()).opaque for _ in range(2)} == {1, 2}
 
 
-async def test_the_end_of_a_connection_is_heard(line: Line) -> None:
-    await line.server.close()
+async def test_the_end_of_a_connection_is_heard(connection: BrokerConnection) -> None:
+    await connection.server.close()
     async with asyncio.timeout(WAIT_S):
-        while not line.closed:  # noqa: ASYNC110 - a callback of the listener's, not an event
+        while not connection.closed:  # noqa: ASYNC110 - a callback of the listener's, not an event
             await asyncio.sleep(0.01)
-    assert line.closed == [line.address]
+    assert connection.closed == [connection.address]

@@ -32,7 +32,9 @@ def messages(*offsets: int) -> list[ReceivedMessage]:
     return [ReceivedMessage(record(b"x", offset=offset), None, QUEUE) for offset in offsets]
 
 
-def owned(count: int = 100, size: int = 1 << 20, span: int = 1000) -> tuple[ProcessQueue, list[ProcessQueue]]:
+def process_queue(
+    count: int = 100, size: int = 1 << 20, span: int = 1000
+) -> tuple[ProcessQueue, list[ProcessQueue]]:
     woken: list[ProcessQueue] = []
     return ProcessQueue(QUEUE, 10, Limits(count, size, span), woken.append), woken
 
@@ -47,7 +49,7 @@ def put(into: ProcessQueue, *offsets: int, size: int = 0) -> list[ReceivedMessag
 
 
 def test_progress_stays_before_the_oldest_unfinished_message() -> None:
-    queue, _ = owned()
+    queue, _ = process_queue()
     fetched = put(queue, 10, 11, 12)
     slow, quick = Worker[ProcessQueue](), Worker[ProcessQueue]()
     assert queue.take(slow, 1) == (fetched[0],)
@@ -60,13 +62,13 @@ def test_progress_stays_before_the_oldest_unfinished_message() -> None:
 
 
 def test_progress_follows_a_pull_that_found_nothing_but_other_tags() -> None:
-    queue, _ = owned()
+    queue, _ = process_queue()
     queue.put([], 50, 0)
     assert queue.progress == 50
 
 
 def test_a_message_on_its_way_back_is_not_finished_before_it_is_there() -> None:
-    queue, _ = owned()
+    queue, _ = process_queue()
     failed, _ = put(queue, 10, 11)
     worker = Worker[ProcessQueue]()
     batch = queue.take(worker, 1)
@@ -80,7 +82,7 @@ def test_a_message_on_its_way_back_is_not_finished_before_it_is_there() -> None:
 
 
 def test_an_overdue_message_is_taken_from_its_worker_once_and_does_not_wait_for_it() -> None:
-    queue, _ = owned()
+    queue, _ = process_queue()
     [late] = put(queue, 10)
     worker = Worker[ProcessQueue]()
     batch = queue.take(worker, 1)
@@ -96,7 +98,7 @@ def test_an_overdue_message_is_taken_from_its_worker_once_and_does_not_wait_for_
 
 
 def test_workers_of_one_queue_take_each_message_once_and_progress_passes_none_of_theirs() -> None:
-    queue, _ = owned(count=100_000, span=1_000_000)
+    queue, _ = process_queue(count=100_000, span=1_000_000)
     expected = put(queue, *range(10, 20_010))
     taken: list[list[ReceivedMessage]] = [[], [], [], []]
     highest = 0
@@ -135,7 +137,7 @@ def test_workers_of_one_queue_take_each_message_once_and_progress_passes_none_of
 
 @pytest.mark.parametrize("limits", [{"count": 2}, {"size": 200}, {"span": 2}], ids=str)
 def test_reading_stops_at_each_limit_and_is_woken_once_there_is_room(limits: dict[str, int]) -> None:
-    queue, woken = owned(**limits)
+    queue, woken = process_queue(**limits)
     put(queue, 10, 11, size=200)
     assert not queue.has_room()
     worker = Worker[ProcessQueue]()
@@ -161,7 +163,7 @@ def test_a_batch_has_one_topic_though_a_queue_of_retries_has_several() -> None:
 
 
 def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
-    queue, _ = owned()
+    queue, _ = process_queue()
     put(queue, 10, 11)
     worker = Worker[ProcessQueue]()
     assert queue.take(worker, 1)
@@ -171,7 +173,7 @@ def test_nothing_of_a_queue_that_was_given_up_is_begun() -> None:
 
 
 def test_what_a_stopped_queue_finishes_still_counts() -> None:
-    queue, woken = owned()
+    queue, woken = process_queue()
     put(queue, 10)
     worker = Worker[ProcessQueue]()
     assert queue.take(worker, 1)
@@ -186,8 +188,8 @@ def test_what_a_stopped_queue_finishes_still_counts() -> None:
 # --- order ---
 
 
-def test_one_attends_to_a_line_until_it_is_empty() -> None:
-    queue, _ = owned()
+def test_one_worker_attends_to_a_queue_until_it_is_empty() -> None:
+    queue, _ = process_queue()
     put(queue, 10, 11)
     assert queue.attend()
     put(queue, 12)
@@ -204,8 +206,8 @@ def test_one_attends_to_a_line_until_it_is_empty() -> None:
     assert queue.attend()
 
 
-def test_a_line_whose_lock_is_lost_waits_for_the_next_one() -> None:
-    queue, _ = owned()
+def test_a_queue_whose_lock_is_lost_waits_for_the_next_one() -> None:
+    queue, _ = process_queue()
     put(queue, 10)
     assert queue.attend()
     queue.locked_until = 0.0
@@ -215,7 +217,7 @@ def test_a_line_whose_lock_is_lost_waits_for_the_next_one() -> None:
     assert len(queue.front(Worker[ProcessQueue](), 1)) == 1
 
 
-# --- verdicts ---
+# --- consume results ---
 
 
 @pytest.mark.parametrize("answer", [None, True, ConsumeResult.SUCCESS])

@@ -203,6 +203,7 @@ class RangeReader:
         try:
             while self._unfinished:
                 self._start()
+                self._puller.check()
                 run(self._puller.wait(self._unfinished, options["pull_timeout"]))
                 for pull, pulled in self._puller.completed():
                     brought = pulled.call.rows(pull.queue)
@@ -219,7 +220,6 @@ class RangeReader:
                     self._start()
                     if batch is not None:
                         yield batch
-                self._puller.check()
             if columns.num_rows:
                 yield columns.take()
         finally:

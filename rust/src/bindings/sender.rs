@@ -66,10 +66,10 @@ enum Sent {
     Refused(NotSent),
 }
 
-/// A queue chosen by the caller: address, name of the broker, queue id, and whether only that queue will do.
+/// A queue chosen by the caller: address, name of the broker, queue id, pinned.
 type Chosen = (String, String, i32, bool);
 
-/// Where the first attempt goes, and whether only that queue will do.
+/// Target of the first attempt; pinned: only that queue will do.
 struct Place {
     target: Target,
     is_pinned: bool,
@@ -81,7 +81,7 @@ impl From<Chosen> for Place {
     }
 }
 
-/// What the caller says about one send.
+/// Terms of one send.
 struct Terms<'a> {
     timeout: Option<f64>,
     announce: &'a str,
