@@ -196,7 +196,8 @@ fn a_rule_that_changes_counts_from_then_on_and_a_disk_with_room_takes_messages_a
     }
 }
 
-/// Goal: a reader of a file that is deleted meanwhile, or one that asks for what is gone, gets whole records or is told where to go on.
+/// Goal: a reader of a file that is deleted meanwhile, or one that asks for what is gone, gets whole records or is told
+/// where to go on.
 /// Method: a real disk, small files that expire at once, readers at the begin, maintenance in its own thread.
 #[test]
 fn readers_and_appends_are_not_disturbed_by_files_that_go() {

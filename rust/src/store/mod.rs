@@ -16,7 +16,8 @@
 //! (`derived`) are computed from the log, are never on the way of an acknowledgement, and can be deleted.
 //!
 //! Opening takes the lock, reads the log from where it is known to be good (`recovery`), cuts a torn end off, and starts
-//! the threads: `flush` brings the log to disk, `maintenance` does what can wait, `read` serves reads that may wait for the disk.
+//! the threads: `flush` brings the log to disk, `maintenance` does what can wait, `read` takes reads that may wait for the
+//! disk.
 //! The bytes are Apache's, so a folder can go to an Apache broker and come back (docs/store.md has the maps).
 //!
 //! After a failed flush, or a panic in one of its threads, the store refuses writes and goes on reading until it is

@@ -50,7 +50,7 @@ impl Store {
         options.check()?;
         progress.enter(RecoveryPhase::Locking, 0);
         let root = &options.root;
-        disk.create_dir(root).map_err(StoreError::io(root, "create"))?;
+        disk.make_dir(root)?;
         let path = root.join("lock");
         let lock = disk.lock(&path).map_err(StoreError::io(&path, "lock"))?;
         let Some(lock) = lock else { return Err(StoreError::Locked { path }) };

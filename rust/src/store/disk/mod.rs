@@ -84,7 +84,24 @@ pub trait Disk: Send + Sync {
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
 }
 
-impl dyn Disk {
+/// Operations with an error that names the path.
+impl dyn Disk + '_ {
+    pub(crate) fn entries(&self, dir: &Path) -> Result<Vec<Entry>, StoreError> {
+        self.list(dir).map_err(StoreError::io(dir, "list"))
+    }
+
+    pub(crate) fn make_dir(&self, dir: &Path) -> Result<(), StoreError> {
+        self.create_dir(dir).map_err(StoreError::io(dir, "create"))
+    }
+
+    pub(crate) fn remove_file(&self, path: &Path) -> Result<(), StoreError> {
+        self.remove(path).map_err(StoreError::io(path, "remove"))
+    }
+
+    pub(crate) fn sync_entries(&self, dir: &Path) -> Result<(), StoreError> {
+        self.sync_dir(dir).map_err(StoreError::io(dir, "sync"))
+    }
+
     /// The first `size_max` bytes of a file, fewer where it is shorter; none where there is no file.
     pub(crate) fn read_front(&self, path: &Path, size_max: usize) -> Result<Vec<u8>, StoreError> {
         let read = || -> io::Result<Vec<u8>> {
@@ -102,9 +119,8 @@ impl dyn Disk {
 
     /// Removes a file, and makes that durable.
     pub(crate) fn remove_durably(&self, path: &Path) -> Result<(), StoreError> {
-        self.remove(path).map_err(StoreError::io(path, "remove"))?;
-        let dir = path.parent().unwrap_or(Path::new("."));
-        self.sync_dir(dir).map_err(StoreError::io(dir, "sync"))
+        self.remove_file(path)?;
+        self.sync_entries(path.parent().unwrap_or(Path::new(".")))
     }
 }
 

@@ -1,8 +1,9 @@
-//! The whole records of a store, in a store of their own.
+//! Copy: the whole records of a store, in a store of their own.
 //!
 //! The copy has a log without gaps, from position 0 on. A record keeps every byte but its position, so its queue,
 //! its offset there, its times, keys, tag and body stay, and a group goes on where it stood, though messages before it
-//! were damaged and left out; the ids that clients make of positions change. Queues and index are made from the copied log by opening it once.
+//! were damaged and left out; the ids that clients make of positions change. Queues and index are made
+//! from the copied log by opening it once.
 //!
 //! Invariant: nothing of the source is written; a target that holds anything is refused.
 //! Threads: the copying one.
@@ -50,7 +51,7 @@ impl StoppedStore {
         clock: SharedClock,
     ) -> Result<Copied, StoreError> {
         let (disk, root) = (&self.disk, options.root.clone());
-        if !disk.list(&root).map_err(StoreError::io(&root, "list"))?.is_empty() {
+        if !disk.entries(&root)?.is_empty() {
             let expected = "expected an empty folder, or none, to copy to".to_owned();
             return Err(StoreError::Layout { path: root, expected });
         }
@@ -60,7 +61,7 @@ impl StoppedStore {
         }
         let deleted = DeletedTopics::load(disk, &self.root, files.first().map_or(0, |file| file.base))?;
         let dir = root.join("commitlog");
-        disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+        disk.make_dir(&dir)?;
         let mut log = LogWriter::new(Arc::clone(disk), dir, options.segment_bytes);
         let mut copied = Copied::default();
         self.walk(|found| {
@@ -101,7 +102,7 @@ impl StoppedStore {
             let bytes = self.disk.read_front(&self.root.join(&name), entry.size as usize)?;
             let path = target.join(&name);
             if let Some(dir) = path.parent() {
-                self.disk.create_dir(dir).map_err(StoreError::io(dir, "create"))?;
+                self.disk.make_dir(dir)?;
             }
             let file = self.disk.open(&path, Open::Create).map_err(StoreError::io(&path, "create"))?;
             file.write_at(&bytes, 0).and_then(|()| file.sync()).map_err(StoreError::io(&path, "write"))?;
@@ -176,6 +177,6 @@ impl LogWriter {
             self.write(self.at)?;
         }
         self.end_file()?;
-        self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))
+        self.disk.sync_entries(&self.dir)
     }
 }

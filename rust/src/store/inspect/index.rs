@@ -90,7 +90,7 @@ impl<'a> IndexCheck<'a> {
     ) -> Result<Self, StoreError> {
         let dir = root.join("index");
         let mut paths = Vec::new();
-        for entry in disk.list(&dir).map_err(StoreError::io(&dir, "list"))?.into_iter().rev() {
+        for entry in disk.entries(&dir)?.into_iter().rev() {
             let is_index = entry.name.len() == 17 && entry.name.bytes().all(|byte| byte.is_ascii_digit());
             let path = dir.join(&entry.name);
             match entry.size == shape.file_bytes() as u64 {

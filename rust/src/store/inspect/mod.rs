@@ -108,6 +108,6 @@ impl StoppedStore {
     /// What is in a folder below the root; nothing where there is none.
     fn list(&self, dir: impl AsRef<Path>) -> Result<Vec<Entry>, StoreError> {
         let dir = self.root.join(dir);
-        self.disk.list(&dir).map_err(StoreError::io(&dir, "list"))
+        self.disk.entries(&dir)
     }
 }

@@ -175,10 +175,10 @@ impl<'a> QueueCheck<'a> {
 
     /// Topic and id of every queue that has a folder.
     fn on_disk(&self) -> Result<Vec<(String, u32)>, StoreError> {
-        let list = |path: &PathBuf| self.disk.list(path).map_err(StoreError::io(path, "list"));
         let mut queues = Vec::new();
-        for topic in list(&self.root)?.into_iter().filter(|entry| entry.is_dir) {
-            let ids = list(&self.root.join(&topic.name))?.into_iter().filter(|entry| entry.is_dir);
+        for topic in self.disk.entries(&self.root)?.into_iter().filter(|entry| entry.is_dir) {
+            let ids =
+                self.disk.entries(&self.root.join(&topic.name))?.into_iter().filter(|entry| entry.is_dir);
             queues.extend(ids.filter_map(|id| Some((topic.name.clone(), id.name.parse().ok()?))));
         }
         Ok(queues)
@@ -216,7 +216,7 @@ struct Units {
 
 impl Units {
     fn list(disk: &dyn Disk, dir: PathBuf) -> Result<Self, StoreError> {
-        let entries = disk.list(&dir).map_err(StoreError::io(&dir, "list"))?;
+        let entries = disk.entries(&dir)?;
         let files = entries.into_iter().filter(|entry| !entry.is_dir);
         let files = files.filter_map(|entry| Some((position_of(&entry.name)?, entry.size))).collect();
         Ok(Self { dir, files, chunk_at: 0, chunk: Vec::new() })

@@ -36,7 +36,7 @@ impl StoppedStore {
             )
         };
         disk.remove_dir(&scratch).map_err(StoreError::io(&scratch, "remove"))?;
-        disk.create_dir(&scratch).map_err(StoreError::io(&scratch, "create"))?;
+        disk.make_dir(&scratch)?;
         let made = index(&scratch);
         // An index asks nothing of the queue of a record.
         let queue = Arc::new(ConsumeQueue::new(QueueKey::new("", 0), 0, 0, 0));
@@ -52,23 +52,21 @@ impl StoppedStore {
         let digest = made.digest();
         drop(made);
 
-        disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+        disk.make_dir(&dir)?;
         let old = index(&dir);
         old.load()?;
         let old_digest = old.digest();
         drop(old);
-        for entry in
-            disk.list(&dir).map_err(StoreError::io(&dir, "list"))?.iter().filter(|entry| !entry.is_dir)
-        {
+        for entry in disk.entries(&dir)?.iter().filter(|entry| !entry.is_dir) {
             let path = dir.join(&entry.name);
-            disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
+            disk.remove_file(&path)?;
         }
-        for entry in disk.list(&scratch).map_err(StoreError::io(&scratch, "list"))? {
+        for entry in disk.entries(&scratch)? {
             let path = dir.join(&entry.name);
             disk.rename(&scratch.join(&entry.name), &path)
                 .map_err(StoreError::io(&path, "rename into place"))?;
         }
-        disk.sync_dir(&dir).map_err(StoreError::io(&dir, "sync"))?;
+        disk.sync_entries(&dir)?;
         disk.remove_dir(&scratch).map_err(StoreError::io(&scratch, "remove"))?;
         self.vouch_for_index(old_digest, digest)?;
         Ok(records)

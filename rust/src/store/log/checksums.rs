@@ -65,23 +65,22 @@ impl Checksums {
         events: &Arc<Events>,
     ) -> Result<Self, StoreError> {
         let dir = root.join("rmqpy").join("checksums");
-        let list = || disk.list(&dir).map_err(StoreError::io(&dir, "list"));
-        if !are_ours && !list()?.is_empty() {
+        if !are_ours && !disk.entries(&dir)?.is_empty() {
             // Durably, or they would be believed again when a manifest of ours is there.
             let own = root.join("rmqpy");
             disk.remove_dir(&dir).map_err(StoreError::io(&dir, "remove"))?;
-            disk.sync_dir(&own).map_err(StoreError::io(&own, "sync"))?;
+            disk.sync_entries(&own)?;
         }
-        disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+        disk.make_dir(&dir)?;
         let mut files = HashMap::new();
-        for entry in list()? {
+        for entry in disk.entries(&dir)? {
             let path = dir.join(&entry.name);
             let base = position_of(&entry.name)
                 .filter(|base| segments.find(*base).is_some_and(|segment| segment.base() == *base));
             match base {
                 Some(base) => drop(files.insert(base, OnceLock::new())),
                 None if entry.is_dir => {}
-                None => disk.remove(&path).map_err(StoreError::io(&path, "remove"))?,
+                None => disk.remove_file(&path)?,
             }
         }
         let known_from = block_begin(segments, known_from);
@@ -180,7 +179,7 @@ impl Checksums {
         }
         file.sync().map_err(StoreError::io(&path, "sync"))?;
         match is_new {
-            true => self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync")),
+            true => self.disk.sync_entries(&self.dir),
             false => Ok(()),
         }
     }
@@ -188,7 +187,7 @@ impl Checksums {
     /// Forgets the file of the log that began at `base`.
     pub(crate) fn remove(&self, base: u64) -> Result<(), StoreError> {
         let path = self.dir.join(name_of(base));
-        self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))
+        self.disk.remove_file(&path)
     }
 }
 

@@ -48,7 +48,7 @@ impl Segments {
         medium: MediumKind,
     ) -> Result<Self, StoreError> {
         let mut files = Vec::new();
-        for entry in disk.list(&dir).map_err(StoreError::io(&dir, "list"))? {
+        for entry in disk.entries(&dir)? {
             match position_of(&entry.name) {
                 Some(base) if !entry.is_dir => files.push((base, dir.join(&entry.name), entry.size)),
                 _ => {}
@@ -205,12 +205,12 @@ impl Segments {
         let base = list.last().map_or(0, |last| last.limit());
         let path = self.dir.join(name_of(base));
         let scratch = &self.scratch;
-        self.disk.remove(scratch).map_err(StoreError::io(scratch, "remove"))?;
+        self.disk.remove_file(scratch)?;
         let file = self.disk.open(scratch, Open::Create).map_err(StoreError::io(scratch, "create"))?;
         file.allocate(self.size).map_err(StoreError::io(scratch, "allocate"))?;
         file.sync().map_err(StoreError::io(scratch, "sync"))?;
         self.disk.rename(scratch, &path).map_err(StoreError::io(&path, "rename into place"))?;
-        self.disk.sync_dir(&self.dir).map_err(StoreError::io(&self.dir, "sync"))?;
+        self.disk.sync_entries(&self.dir)?;
         let (segment, appender) = self.map(file, base, path, 0)?;
         let segment = Arc::new(segment);
         let mut longer = Vec::with_capacity(list.len() + 1);

@@ -7,8 +7,8 @@
 //!
 //! Invariants: the log begins with a file that is there; a queue's min leads to a record behind that begin, or is its
 //! max; of a queue, and of the index, the newest file always stays.
-//! Threads: that of maintenance, or one that asks for a deletion, one at a time under the lock of its rounds; never on the way of an
-//! append. `set` from any.
+//! Threads: that of maintenance, or one that asks for a deletion, one at a time under the lock of its rounds; never on the
+//! way of an append. `set` from any.
 
 use std::sync::Arc;
 use std::time::Duration;

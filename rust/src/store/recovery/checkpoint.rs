@@ -148,7 +148,7 @@ impl CheckpointFiles {
     /// The files of the store in `root`; our own directory is made if need be.
     pub(crate) fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<Self, StoreError> {
         let own = root.join("rmqpy");
-        disk.create_dir(&own).map_err(StoreError::io(&own, "create"))?;
+        disk.make_dir(&own)?;
         Ok(Self {
             disk,
             root: root.to_owned(),
@@ -181,7 +181,7 @@ impl CheckpointFiles {
 
     /// Whether the store was not closed in order.
     pub(crate) fn is_aborted(&self) -> Result<bool, StoreError> {
-        let entries = self.disk.list(&self.root).map_err(StoreError::io(&self.root, "list"))?;
+        let entries = self.disk.entries(&self.root)?;
         Ok(entries.iter().any(|entry| entry.name == "abort"))
     }
 
@@ -191,7 +191,7 @@ impl CheckpointFiles {
         let process = std::process::id().to_string();
         self.write(&self.abort, process.as_bytes(), process.len() as u64)?;
         for dir in self.root.ancestors().take(2) {
-            self.disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))?;
+            self.disk.sync_entries(dir)?;
         }
         Ok(())
     }
@@ -210,7 +210,7 @@ impl CheckpointFiles {
         file.write_at(bytes, 0).map_err(StoreError::io(path, "write"))?;
         file.sync().map_err(StoreError::io(path, "sync"))?;
         match path.parent() {
-            Some(dir) if is_new => self.disk.sync_dir(dir).map_err(StoreError::io(dir, "sync")),
+            Some(dir) if is_new => self.disk.sync_entries(dir),
             _ => Ok(()),
         }
     }

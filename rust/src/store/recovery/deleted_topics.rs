@@ -94,14 +94,14 @@ impl DeletedTopics {
         };
         let text: String = topics.iter().map(line).collect();
         let scratch = &self.scratch;
-        self.disk.remove(scratch).map_err(StoreError::io(scratch, "remove"))?;
+        self.disk.remove_file(scratch)?;
         let file = self.disk.open(scratch, Open::Create).map_err(StoreError::io(scratch, "create"))?;
         file.write_at(text.as_bytes(), 0)
             .and_then(|()| file.sync())
             .map_err(StoreError::io(scratch, "write"))?;
         self.disk.rename(scratch, &self.path).map_err(StoreError::io(&self.path, "rename into place"))?;
         let dir = self.path.parent().unwrap_or(Path::new("."));
-        self.disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))
+        self.disk.sync_entries(dir)
     }
 }
 

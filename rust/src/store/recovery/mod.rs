@@ -72,7 +72,7 @@ pub(super) fn recover(
     progress.enter(RecoveryPhase::Loading, 0);
     for name in ["commitlog", "consumequeue", "index"] {
         let dir = options.root.join(name);
-        disk.create_dir(&dir).map_err(StoreError::io(&dir, "create"))?;
+        disk.make_dir(&dir)?;
     }
     let log_dir = options.root.join("commitlog");
     let scratch = options.root.join("rmqpy").join("segment");

@@ -37,14 +37,14 @@ pub(crate) struct Folders(Vec<Folder>);
 impl Folders {
     /// Lists what is below `root`, without the topics in `deleted`.
     fn list(disk: &dyn Disk, root: &Path, deleted: &[String]) -> Result<Self, StoreError> {
-        let list = |path: &Path| disk.list(path).map_err(StoreError::io(path, "list"));
         let mut folders = Vec::new();
-        for topic in list(root)?.iter().filter(|entry| entry.is_dir && !deleted.contains(&entry.name)) {
+        for topic in disk.entries(root)?.iter().filter(|entry| entry.is_dir && !deleted.contains(&entry.name))
+        {
             let dir = root.join(&topic.name);
             let topic: Arc<str> = Arc::from(topic.name.as_str());
-            for entry in list(&dir)?.iter().filter(|entry| entry.is_dir) {
+            for entry in disk.entries(&dir)?.iter().filter(|entry| entry.is_dir) {
                 let Ok(queue_id) = entry.name.parse() else { continue };
-                let files = list(&dir.join(&entry.name))?;
+                let files = disk.entries(&dir.join(&entry.name))?;
                 let files = files.iter().filter(|file| !file.is_dir);
                 let files = files.filter_map(|file| Some((position_of(&file.name)?, file.size))).collect();
                 folders.push(Folder { key: QueueKey { topic: Arc::clone(&topic), queue_id }, files });
@@ -154,7 +154,7 @@ impl Reading<'_> {
         // Made and not yet extended when the crash came.
         if let [before @ .., (base, 0)] = found {
             let path = dir.join(name_of(*base));
-            self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
+            self.disk.remove_file(&path)?;
             found = before;
         }
         let file_bytes = self.files.file_bytes();
@@ -189,7 +189,7 @@ impl Reading<'_> {
                     let begins_at = units.first.filter(|_| before.is_empty()).map(|first| first.physical);
                     return Ok(Measured::Sound { first: offset_of(first), max, begins_at });
                 }
-                _ => self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?,
+                _ => self.disk.remove_file(&path)?,
             }
             found = before;
         }

@@ -70,7 +70,7 @@ impl IndexFile {
         let file = disk.open(path, Open::Create).map_err(StoreError::io(path, "create"))?;
         file.resize(shape.file_bytes() as u64).map_err(StoreError::io(path, "extend"))?;
         let dir = path.parent().unwrap_or(Path::new("."));
-        disk.sync_dir(dir).map_err(StoreError::io(dir, "sync"))?;
+        disk.sync_entries(dir)?;
         let file = Self::map(file, path, shape)?;
         file.cells.store(COUNT, 1);
         Ok(file)

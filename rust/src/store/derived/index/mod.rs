@@ -78,7 +78,7 @@ impl Index {
         for path in self.paths()? {
             match IndexFile::cut(&*self.disk, &path, self.shape, position)? {
                 Some(file) => files.list.push(file),
-                None => self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?,
+                None => self.disk.remove_file(&path)?,
             }
         }
         Ok(files.list.is_empty())
@@ -87,13 +87,13 @@ impl Index {
     /// Files of the right name and size, oldest first; what only looks like one is removed.
     fn paths(&self) -> Result<Vec<PathBuf>, StoreError> {
         let mut paths = Vec::new();
-        for entry in self.disk.list(&self.dir).map_err(StoreError::io(&self.dir, "list"))? {
+        for entry in self.disk.entries(&self.dir)? {
             let is_index = entry.name.len() == 17 && entry.name.bytes().all(|byte| byte.is_ascii_digit());
             let path = self.dir.join(&entry.name);
             if is_index && !entry.is_dir && entry.size == self.shape.file_bytes() as u64 {
                 paths.push(path);
             } else if is_index && !entry.is_dir {
-                self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
+                self.disk.remove_file(&path)?;
             }
         }
         Ok(paths)

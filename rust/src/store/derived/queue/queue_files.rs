@@ -141,7 +141,7 @@ impl QueueFiles {
 
     pub(crate) fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
         let dir = self.root.join(topic);
-        Ok(!self.disk.list(&dir).map_err(StoreError::io(&dir, "list"))?.is_empty())
+        Ok(!self.disk.entries(&dir)?.is_empty())
     }
 
     /// Removes the files of all queues of a topic; close them first.
@@ -151,11 +151,11 @@ impl QueueFiles {
 
     fn remove_dir(&self, dir: &Path) -> Result<(), StoreError> {
         let parent = dir.parent().unwrap_or(&self.root);
-        if self.disk.list(parent).map_err(StoreError::io(parent, "list"))?.is_empty() {
+        if self.disk.entries(parent)?.is_empty() {
             return Ok(());
         }
         self.disk.remove_dir(dir).map_err(StoreError::io(dir, "remove"))?;
-        self.disk.sync_dir(parent).map_err(StoreError::io(parent, "sync"))
+        self.disk.sync_entries(parent)
     }
 
     /// Forgets the open files of a queue.
@@ -184,7 +184,7 @@ impl QueueFiles {
             return Ok(file);
         }
         let dir = path.parent().unwrap_or(&self.root);
-        self.disk.create_dir(dir).map_err(StoreError::io(dir, "create"))?;
+        self.disk.make_dir(dir)?;
         let file = self.disk.open(path, Open::Create).map_err(StoreError::io(path, "open"))?;
         if file.size().map_err(StoreError::io(path, "measure"))? != self.file_bytes {
             // At once as long as it will be, as Apache expects of any file it finds.
