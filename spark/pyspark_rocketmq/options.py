@@ -279,7 +279,7 @@ class Options:
 #: Options that Spark adds to those of a streaming sink, for itself.
 _SPARKS_OWN = frozenset({"checkpointlocation"})
 
-#: Options of other connectors and of RocketMQ's own clients that are not served yet.
+#: Options of other connectors and of RocketMQ's own clients that are not supported yet.
 NOT_YET: Mapping[str, str] = {
     "accessKey": "access control",
     "secretKey": "access control",
@@ -306,7 +306,7 @@ def _find(key: str, role: str | None) -> Any:
         return None
     if key.lower() in _REFUSED:
         name, reason = _REFUSED[key.lower()]
-        raise OptionError(f"option {name!r} is not served yet: {reason}")
+        raise OptionError(f"option {name!r} is not supported yet: {reason}")
     known = _SPELLINGS.get(key.lower())
     if known is None:
         raise OptionError(_unknown(key, role))

@@ -19,16 +19,17 @@ HEAD = """\
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
 
-- *served*: the tables below. A value out of bounds stops the start with a sentence that names it.
-- *harmless to ignore*: known, without effect here, and reported at the start.
-- *dangerous to ignore*: the broker does not start, as something would silently not happen.
+- *supported*: listed under Broker and Store. A value out of bounds prevents the start; the error names it.
+- *harmless to ignore*: known, without effect, and reported at the start.
+- *dangerous to ignore*: with any but the accepted values the broker does not start, because it would silently lack a
+  function that the key asks for.
 - *unknown*: reported, with the key that was probably meant.
 
-`rmqpy namesrv -c namesrv.conf` reads its file in the same way.
+`rmqpy namesrv -c namesrv.conf` reads its file in the same way; its keys are listed under Name server.
 
-Keys marked **online** may be changed while the server runs (`mqadmin updateBrokerConfig`, `updateNamesrvConfig`); the
-change is published at once and written into the file, whose other lines stay as they are. All others take effect at the
-next start.
+Keys marked **online** may be changed while the server runs (`rmqpy config set`, `mqadmin updateBrokerConfig`,
+`updateNamesrvConfig`); the change takes effect at once and is written into the file, whose other lines stay unchanged.
+All others take effect at the next start.
 
 Without `bindAddress` and `brokerIP1` the broker listens on 127.0.0.1 only. A name or address in either opens it to
 other machines; there is no access control yet.
@@ -88,7 +89,7 @@ def bounds(key: Key) -> str:
 
 def refused() -> Iterator[str]:
     yield "## Dangerous to ignore\n"
-    yield "| keys | accepted values | otherwise |"
+    yield "| keys | accepted values | why other values are refused |"
     yield "|---|---|---|"
     for safe, reason, names in known.GUARDED:
         values = ", ".join(f"`{value}`" for value in safe if value) or "none"

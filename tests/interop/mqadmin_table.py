@@ -41,8 +41,9 @@ broker and name server of the same release. Written by `make mqadmin-table`, whi
 `mqadmin` ends with code 0 whether it got its answer or not, and with 1 when it cannot read its command line: what
 counts is what it prints. Differences are lines that only one of the two printed, digits aside.
 
-{works} command lines work; {refused} are refused by both with the same code; {unserved} are refused by rmqpy, which
-says why; {rest} ask no server, or run until they are ended.
+Of the {all} command lines {works} work with both; {refused} are refused by both with the same code; {unserved} are not
+supported by rmqpy, of which {failing} fail with this Apache installation as well; {rest} contact no server, or run
+until they are stopped.
 """
 
 
@@ -122,11 +123,14 @@ def _everything(environment: AdminEnvironment) -> tuple[dict[str, Command], dict
 
 def _document(rows: list[Row], commands: int) -> Iterator[str]:
     counts = Counter(row.status.partition(":")[0] for row in rows)
+    unserved = [row for row in rows if row.status.startswith("not served")]
     yield HEAD.format(
         commands=commands,
+        all=len(rows),
         works=counts["works"],
         refused=counts["refused"],
-        unserved=counts["not served"],
+        unserved=len(unserved),
+        failing=sum(_outcome(row) != "works" for row in unserved),
         rest=counts["asks no server"] + counts["runs on"],
     )
     yield "| command line (all with `-n 127.0.0.1:9876`) | exit | rmqpy | Apache | what only one of them printed |"

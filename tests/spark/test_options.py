@@ -134,7 +134,7 @@ def test_an_option_for_something_else_is_refused(key: str, text: str, role: str,
 
 @pytest.mark.parametrize("name", NOT_YET)
 def test_an_option_that_would_be_dangerous_to_ignore_is_refused(name: str) -> None:
-    with pytest.raises(OptionError, match=f"option '{name}' is not served yet"):
+    with pytest.raises(OptionError, match=f"option '{name}' is not supported yet"):
         Options.parse(GIVEN | {name.lower(): "x"})
 
 

@@ -102,7 +102,7 @@ def verify(store: _Opened, output: Format) -> int:
     rmqpy store verify data
     rmqpy store verify data -c broker.conf -o json
 
-    A note is what a crash leaves behind the last checkpoint and the next start puts right by itself.
+    A note is information, or an effect of a crash after the last checkpoint, which the next start repairs by itself.
     """
     report = _watched(store.native, "verify", lambda: store.native.verify(_topics(store.root)))
     findings = report.pop("findings")
@@ -213,15 +213,15 @@ def index_rebuild(store: _Opened) -> Rows:
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @printed
 def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
-    """Copy the whole records of the store at PATH to a store of their own, and the folder config as it is.
+    """Copy the undamaged records of the store at PATH to a new store, and the folder config unchanged.
 
     \b
     rmqpy store copy data --to copy
     rmqpy store copy data --to orders-only --topic orders
 
-    Topic, queue, offset, times, keys, properties and body of a record stay as they are, and groups go on where they
-    stood. Its position in the log changes, and with it the id that is made of the position. What is no whole record is
-    left behind: exit code 1.
+    Topic, queue, offset, times, keys, properties and body of a record are unchanged, and groups continue at
+    their offsets. Its position in the log changes, and with it the id that contains the position. Bytes that are no
+    complete record are left out: exit code 1.
     """
     copied = _watched(
         store.native,

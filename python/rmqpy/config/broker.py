@@ -1,6 +1,6 @@
-"""Configuration of the broker: the keys of `broker.conf` that this broker serves, and how the file is read.
+"""Configuration of the broker: the keys of `broker.conf` that this broker supports, and how the file is read.
 
-One file holds the settings of broker and store. Reading it sorts every key into one of four: served, known and
+One file holds the settings of broker and store. Reading it sorts every key into one of four: supported, known and
 harmless to ignore (reported), known and dangerous to ignore (refused), unknown (reported with the nearest name).
 """
 
@@ -50,7 +50,7 @@ class BrokerConfig(Settings):
     role: str = key(
         "brokerRole",
         "ASYNC_MASTER",
-        "A broker without replicas; slaves and masters that wait for slaves are not served.",
+        "A broker without replicas; slaves and masters that wait for slaves are not supported.",
         choices=("ASYNC_MASTER",),
     )
     region: str = key("regionId", "DefaultRegion", "Region written into messages and told to senders.")
@@ -74,7 +74,8 @@ class BrokerConfig(Settings):
     http_port: int = key(
         "httpPort",
         NO_HTTP,
-        "HTTP port of /metrics, /healthz and /readyz; 0 takes a free one, -1: none. Apache's broker has no such key.",
+        "HTTP port of /metrics, /livez, /healthz and /readyz; 0 takes a free one, -1: off. "
+        "Apache's broker has no such key.",
         low=NO_HTTP,
         high=65_535,
     )
@@ -132,7 +133,9 @@ class BrokerConfig(Settings):
     has_trace_topic: bool = key(
         "traceTopicEnable", False, "Create the topic clients write message traces to."
     )
-    trace_topic: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "Name of that topic.")
+    trace_topic: str = key(
+        "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "Name of the topic for message traces."
+    )
     trace_on: bool = key("traceOn", True, "What senders are told about tracing.")
     guards_system_topics: bool = key(
         "validateSystemTopicWhenUpdateTopic",
@@ -169,7 +172,7 @@ class BrokerConfig(Settings):
     creates_system_groups: bool = key(
         "enableCreateSysGroup",
         True,
-        "That holds for groups named CID_RMQ_SYS_… in any case.",
+        "Groups named CID_RMQ_SYS_… are created on first use even with autoCreateSubscriptionGroup=false.",
         changeable=True,
     )
     notifies_members: bool = key(
@@ -191,7 +194,7 @@ class BrokerConfig(Settings):
     short_polling_ms: int = key(
         "shortPollingTimeMills",
         1_000,
-        "How long they wait without long polling.",
+        "How long pulls that find nothing wait without long polling.",
         unit="ms",
         low=1,
         high=60_000,

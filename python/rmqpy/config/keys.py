@@ -110,7 +110,7 @@ _Config = TypeVar("_Config", bound=Settings)
 
 
 class Reading(NamedTuple, Generic[_Config]):
-    """A configuration, and a sentence for each key that is not served."""
+    """A configuration, and a sentence for each key that is not supported."""
 
     config: _Config
     warnings: list[str]

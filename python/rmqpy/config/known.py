@@ -1,4 +1,4 @@
-"""Keys of Apache's `broker.conf` that this broker does not serve, and what becomes of them.
+"""Keys of Apache's `broker.conf` that this broker does not support, and what becomes of them.
 
 Owns two tables. `HARMLESS`: without the key the broker keeps every promise, so it starts and says so. Guarded: with
 another value than the listed ones the operator asked for something that would silently not happen, such as
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 _ENGINE = "threads, queues and buffers are sized by the engine"
-_FLOW = "the engine bounds its queues and answers 'busy' by itself"
+_FLOW = "the engine bounds its queues and answers SYSTEM_BUSY by itself"
 _RETENTION = "files are deleted one by one, and readers keep what they read from"
-_POP = "POP consumption is not served yet"
-_TIMER = "timed messages are not served yet; delay levels are"
-_TRANSACTION = "transactions are not served yet"
-_SLAVES = "replicas are not served yet"
-_FILTER = "SQL92 filters are not served yet; subscriptions that use them are refused"
-_AUTH = "access control is not served yet"
+_POP = "POP consumption is not supported yet"
+_TIMER = "timed messages are not supported yet; delay levels are"
+_TRANSACTION = "transactions are not supported yet"
+_SLAVES = "replication is not supported yet"
+_FILTER = "SQL92 filters are not supported yet; subscriptions that use them are refused"
+_AUTH = "access control is not supported yet"
 _METRICS = "metrics are at httpPort, for Prometheus"
-_LITE = "lite and multi-dispatch topics are not served"
+_LITE = "lite and multi-dispatch topics are not supported"
 
 _HARMLESS: Final = (
     (
@@ -126,7 +126,7 @@ _HARMLESS: Final = (
         transWriteOriginTransHalfEnable""",
     ),
     ("delayed messages are delivered in batches", "enableScheduleAsyncDeliver"),
-    ("request and reply are not served yet", "storeReplyMessageEnable"),
+    ("request-reply is not supported yet", "storeReplyMessageEnable"),
     (
         _AUTH,
         """authenticationProvider authorizationProvider authenticationMetadataProvider
@@ -149,7 +149,7 @@ _HARMLESS: Final = (
         minLiteTTl liteSubscriptionCheckTimeoutMills combineCQUseRocksdbForLmq priorityOrderAsc""",
     ),
     (
-        "compacted topics are not served yet",
+        "compacted topics are not supported yet",
         """enableCompaction compactionThreadNum compactionScheduleInternal maxOffsetMapSize""",
     ),
     (
@@ -183,23 +183,23 @@ _NONE = ("",)
 _ONE = ("0", "1")
 #: Accepted values, the reason why others are refused, and the keys.
 GUARDED: Final = (
-    (_OFF, "access control is not served yet and would silently be off",
+    (_OFF, "access control is not supported yet and would silently be off",
      "aclEnable authenticationEnabled authorizationEnabled migrateAuthFromV1Enabled"),
-    (("disabled", "permissive"), "TLS is not served yet", "tls.server.mode"),
-    (_OFF, "TLS is not served yet", "tls.enable useTLS"),
-    (("ASYNC_MASTER",), "replicas are not served yet: only a master that waits for none", "brokerRole"),
-    (_ONE, "replicas are not served yet, so no answer can promise them",
+    (("disabled", "permissive"), "TLS is not supported yet", "tls.server.mode"),
+    (_OFF, "TLS is not supported yet", "tls.enable useTLS"),
+    (("ASYNC_MASTER",), "replication is not supported yet: only a master that waits for no replica", "brokerRole"),
+    (_ONE, "replication is not supported yet, so no acknowledgement can promise it",
      "totalReplicas inSyncReplicas minInSyncReplicas"),
-    (_OFF, "replicas are not served yet",
+    (_OFF, "replication is not supported yet",
      "allAckInSyncStateSet duplicationEnable enableSlaveActingMaster enableControllerMode enableDLegerCommitLog"),
     (_OFF, "name servers are those of namesrvAddr", "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup"),
-    (("default",), "only Apache's default file layout is served", "storeType"),
+    (("default",), "only Apache's default file layout is supported", "storeType"),
     (("v1",), "metadata is kept in JSON files", "configManagerVersion"),
     (_OFF, "metadata is kept in JSON files", "useSingleRocksDBForAllConfigs persistConsumerOffsetIncrementally"),
     (_OFF, "the queue files would get another meaning", "enableConsumeQueueExt"),
     (_OFF, "messages would not be dispatched to their queues", "enableLmq enableMultiDispatch"),
     (_OFF, "consumers could not be refused", "rejectPullConsumerEnable"),
-    (("PULL",), "POP consumption is not served yet", "defaultMessageRequestMode"),
+    (("PULL",), "POP consumption is not supported yet", "defaultMessageRequestMode"),
     (("0",), "sends cannot be refused until a time", "startAcceptSendRequestTimeStamp"),
     (_NONE, "the commit log lies in one folder below the root", "readOnlyCommitLogStorePaths"),
     (_NONE, "plug-ins are Java classes", "messageStorePlugIn"),

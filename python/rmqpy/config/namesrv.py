@@ -1,4 +1,4 @@
-"""Configuration of the name server: the keys of `namesrv.conf` that it serves, and what becomes of the others."""
+"""Configuration of the name server: the keys of `namesrv.conf` that it supports, and what becomes of the others."""
 
 import dataclasses
 import os
@@ -59,7 +59,7 @@ class NameServerConfig(Settings):
     http_port: int = key(
         "httpPort",
         NO_HTTP,
-        "HTTP port of /metrics, /healthz and /readyz; 0 takes a free one, -1: none. Apache's has no such key.",
+        "HTTP port of /metrics, /livez, /healthz and /readyz; 0 takes a free one, -1: off. Apache's has no such key.",
         low=NO_HTTP,
         high=65_535,
     )
@@ -141,7 +141,7 @@ class NameServerConfig(Settings):
     wait_seconds: int = key(
         "waitSecondsForService",
         45,
-        "How long they are refused at most.",
+        "How long routes are refused at most with needWaitForService.",
         unit="seconds",
         low=0,
         high=3_600,

@@ -53,13 +53,13 @@ class StoreConfig(Settings):
     has_transient_pool: bool = key(
         "transientStorePoolEnable",
         False,
-        "ASYNC_FLUSH writes through memory of the broker; consumers see a message when it is on the disk. "
-        "SYNC_FLUSH always does.",
+        "ASYNC_FLUSH appends to a write buffer in the broker's memory; consumers see a message when it is on the disk. "
+        "SYNC_FLUSH does so without this key, unless syncFlushMapped is set; both keys together are refused.",
     )
     is_sync_mapped: bool = key(
         "syncFlushMapped",
         False,
-        "SYNC_FLUSH writes through a mapping of the file, as Apache's broker does, and takes longer for it.",
+        "SYNC_FLUSH appends to a memory mapping of the file, as Apache's broker does, which takes longer.",
     )
     segment_bytes: int = _number(
         "mappedFileSizeCommitLog", "Size of one commit log file; small ones are for tests."
@@ -73,8 +73,9 @@ class StoreConfig(Settings):
     index_entries: int = _number("maxIndexNum", "Keys one index file holds.")
     in_memory_percent: int = _number(
         "accessMessageInMemoryMaxRatio",
-        "Part of the memory that the newest messages may lie in: a new group begins at 0 where a whole queue is in it, "
-        "and a quarter of it is read without a detour through the thread that waits for the disk.",
+        "Share of the memory that is assumed to cache the newest messages. A new group starts at offset 0 of a queue "
+        "that lies completely within it; reads within the newest quarter of it do not go through the thread for cold "
+        "reads.",
     )
     message_bytes_max: int = key(
         "maxMessageSize", 4 << 20, "Largest body of a message.", unit="bytes", low=1, high=BODY_BYTES_MAX
@@ -83,7 +84,7 @@ class StoreConfig(Settings):
     reserved_hours: int = key(
         "fileReservedTime",
         72,
-        "How long a file of the log is kept after its newest message was stored.",
+        "How long a file of the commit log is kept after its newest message was stored.",
         unit="hours",
         low=0,
         high=1_000_000,
@@ -107,13 +108,13 @@ class StoreConfig(Settings):
     deletes_by_force: bool = key(
         "cleanFileForciblyEnable",
         False,
-        "A disk that is too full loses its oldest messages, though they have not expired; Apache's default is true.",
+        "On a disk that is too full the oldest messages are deleted before they expire; Apache's default is true.",
         changeable=True,
     )
     force_percent: int = key(
         "diskSpaceCleanForciblyRatio",
         85,
-        "Share of the disk in use from which on that happens.",
+        "Share of the disk in use from which on cleanFileForciblyEnable takes effect.",
         unit="percent",
         low=30,
         high=100,
@@ -122,8 +123,8 @@ class StoreConfig(Settings):
     full_percent: int = key(
         "diskSpaceWarningLevelRatio",
         90,
-        "Share of the disk in use from which on messages are refused; with 100, and in any case, when less than 64 MiB "
-        "are free. `rmqpy standalone` has 100.",
+        "Share of the disk in use from which on sends are refused; 100 turns this limit off. With any value, sends are "
+        "refused while less than 64 MiB are free. `rmqpy standalone` uses 100.",
         unit="percent",
         low=35,
         high=100,
@@ -139,7 +140,8 @@ class StoreConfig(Settings):
     delay_offsets_interval_ms: int = key(
         "flushDelayOffsetInterval",
         10_000,
-        "How often it is saved which delayed messages are delivered: what a crash delivers twice.",
+        "How often the progress of delayed delivery is saved; delayed messages delivered since then are delivered "
+        "again after a crash.",
         unit="ms",
         low=100,
     )
@@ -153,8 +155,8 @@ class StoreConfig(Settings):
             raise ConfigError("deleteWhen: there must be an hour")
         if self.has_transient_pool and self.is_sync_mapped:
             raise ConfigError(
-                "transientStorePoolEnable and syncFlushMapped exclude each other: the log is written through memory of "
-                "the broker, or through a mapping of the file"
+                "transientStorePoolEnable and syncFlushMapped exclude each other: the log is appended to a write "
+                "buffer or to a memory mapping of the file"
             )
 
     @property

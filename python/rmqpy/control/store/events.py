@@ -1,4 +1,4 @@
-"""Store events: from the store to the log. Threads: the event loop's; every second, and once after recovery."""
+"""Store events: from the store to the server log. Threads: the event loop's; every second, and once after recovery."""
 
 from __future__ import annotations
 
