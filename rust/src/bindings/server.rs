@@ -23,7 +23,7 @@ use crate::dataplane::data_plane::DataPlane;
 use crate::dataplane::deliveries::FetchPosition;
 use crate::dataplane::event::{Event, KnownHeartbeat};
 use crate::dataplane::latency::Histogram;
-use crate::dataplane::rejection::Missing;
+use crate::dataplane::rejection::{ErrorReply, Missing};
 use crate::dataplane::request::RequestKind;
 use crate::remoting::codes::{flag, response};
 use crate::remoting::frame::Encoding;
@@ -195,8 +195,9 @@ impl PyServer {
             "create_group" => Missing::Group,
             _ => return Err(PyValueError::new_err(format!("unknown kind {kind:?}"))),
         };
-        let error_reply = (code != response::SUCCESS).then(|| (code, remark.unwrap_or_default().into()));
-        self.data_plane.upcalls.release(missing, name, error_reply);
+        let remark = remark.unwrap_or_default().to_owned();
+        let error_reply = (code != response::SUCCESS).then(|| ErrorReply::new(code, remark));
+        self.data_plane.parked.release(missing, name, None, error_reply);
         Ok(())
     }
 

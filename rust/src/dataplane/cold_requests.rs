@@ -63,7 +63,7 @@ impl DataPlane {
         parkings: u8,
     ) -> Result<(), ErrorReply> {
         let frame = OwnedFrame::of(frame, parkings, session.latency.began);
-        let began = self.upcalls.park(missing, &name, &session.link, frame).ok_or_else(overload)?;
+        let began = self.parked.park(missing, &name, &session.link, frame).ok_or_else(overload)?;
         if let Some(wait) = began {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
             if let Some(broker) = &self.broker {

@@ -20,6 +20,7 @@ use super::latency::Latencies;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
 use super::offsets::Offsets;
+use super::parked_frames::ParkedFrames;
 use super::rejection::not_made;
 use super::reply::send_answer_fields;
 use super::upcall::Upcalls;
@@ -45,6 +46,7 @@ pub(crate) struct Counters {
 pub struct DataPlane {
     /// The way up.
     pub upcalls: Arc<Upcalls>,
+    pub(crate) parked: Arc<ParkedFrames>,
     pub(crate) broker: Option<Broker>,
     pub(crate) counters: Counters,
     pub(crate) latencies: Arc<Latencies>,
@@ -61,6 +63,7 @@ impl DataPlane {
     pub fn new(clock: SharedClock) -> std::io::Result<Self> {
         Ok(Self {
             upcalls: Arc::new(Upcalls::new()?),
+            parked: Arc::default(),
             broker: None,
             counters: Counters::default(),
             latencies: Arc::default(),
@@ -81,14 +84,15 @@ impl DataPlane {
         offsets: Arc<Offsets>,
     ) -> std::io::Result<Arc<Self>> {
         let mut data_plane = Self::new(Arc::clone(&clock))?;
-        let upcalls = Arc::clone(&data_plane.upcalls);
+        let parked = Arc::clone(&data_plane.parked);
         let deadlines = Deadlines::start("deadlines", clock, move |deadline| {
             match deadline {
                 Deadline::Pull(link, token) => {
                     link.post(Event::Wake(token));
                 }
                 Deadline::Missing(missing, name, wait) => {
-                    upcalls.expire(missing, &name, wait, not_made(missing, &name));
+                    let error_reply = not_made(missing, &name);
+                    parked.release(missing, &name, Some(wait), Some(error_reply));
                 }
             }
             None

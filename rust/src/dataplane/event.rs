@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::rejection::ErrorReply;
 use super::request::OwnedFrame;
 use crate::remoting;
 use crate::store::GetResult;
@@ -14,8 +15,8 @@ pub type Link = remoting::Link<Event>;
 pub enum Event {
     /// A whole frame to write: an answer from Python, or a request to the client.
     Write(Vec<u8>),
-    /// A parked frame goes in again, or is answered by this code and remark.
-    Frame(OwnedFrame, Option<(i32, Arc<str>)>),
+    /// A parked frame goes in again, or is answered by this.
+    Frame(OwnedFrame, Option<Arc<ErrorReply>>),
     /// The message that this frame returns has been brought into memory.
     Returned(OwnedFrame),
     /// The parked pull of this token has a message, or has waited long enough.

@@ -7,13 +7,13 @@
 //! immutable picture of topics and groups (`metadata`). Everything else goes up to Python (`cold_requests`) through one
 //! ring (`upcall`) and comes back as an `event` of the connection.
 //!
-//! Layers, each of which uses those above it in this list alone:
+//! Layers, lowest first; each uses itself and those before it:
 //!
 //! | layer | files |
 //! |---|---|
 //! | one request | `request`, `rejection`, `event` |
 //! | what the broker knows | `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
-//! | what waits | `deadlines`, `delays`, `long_poll`, `upcall` |
+//! | what waits | `deadlines`, `delays`, `long_poll`, `parked_frames`, `upcall` |
 //! | state | `session` of one connection, `broker`, `data_plane` |
 //! | handlers | `send`, `send_back`, `pull`, `offset_requests`, `cold_requests` |
 //! | service | `table` |
@@ -35,6 +35,7 @@ mod long_poll;
 pub mod metadata;
 mod offset_requests;
 pub mod offsets;
+mod parked_frames;
 mod pull;
 pub(crate) mod rejection;
 mod reply;

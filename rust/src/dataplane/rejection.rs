@@ -1,7 +1,6 @@
 //! Rejection: why a request is not served now, and the error replies behind it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::remoting::codes::response;
@@ -34,7 +33,7 @@ pub enum Missing {
 
 /// Why a request is not served, as its sender will read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ErrorReply {
+pub struct ErrorReply {
     pub(super) code: i32,
     /// What was wrong, and what to do.
     pub(super) remark: Cow<'static, str>,
@@ -43,7 +42,7 @@ pub(super) struct ErrorReply {
 }
 
 impl ErrorReply {
-    pub(super) fn new(code: i32, remark: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn new(code: i32, remark: impl Into<Cow<'static, str>>) -> Self {
         Self { code, remark: remark.into(), forbidden: None }
     }
 
@@ -90,24 +89,18 @@ pub(super) fn not_served(what: &str) -> ErrorReply {
     ErrorReply::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))
 }
 
-/// How the wait for a name ends by itself.
-pub(super) fn not_made(missing: Missing, name: &str) -> (i32, Arc<str>) {
+/// The end of a wait for a name that was not made in time.
+pub(super) fn not_made(missing: Missing, name: &str) -> ErrorReply {
     let remark = format!("{name} was not made within {} s", PARKED_MAX.as_secs());
-    (missing_code(missing), remark.into())
-}
-
-fn missing_code(missing: Missing) -> i32 {
-    match missing {
-        Missing::Topic => response::TOPIC_NOT_EXIST,
-        Missing::Group => response::SUBSCRIPTION_GROUP_NOT_EXIST,
-    }
+    ErrorReply { remark: remark.into(), ..missing_reply(missing, name) }
 }
 
 pub(super) fn missing_reply(missing: Missing, name: &str) -> ErrorReply {
     match missing {
         Missing::Topic => unknown_topic(name),
-        Missing::Group => {
-            ErrorReply::new(missing_code(missing), format!("subscription group [{name}] does not exist"))
-        }
+        Missing::Group => ErrorReply::new(
+            response::SUBSCRIPTION_GROUP_NOT_EXIST,
+            format!("subscription group [{name}] does not exist"),
+        ),
     }
 }

@@ -110,7 +110,7 @@ impl Service for DataPlane {
                 let mut burst: Burst<'_> = ArrayVec::new();
                 let served = match error_reply {
                     None => self.serve(session, &frame, &mut burst, out),
-                    Some((code, remark)) => Err(ErrorReply::new(code, remark.to_string()).into()),
+                    Some(error_reply) => Err(ErrorReply::clone(&error_reply).into()),
                 };
                 match served {
                     Err(rejection) => self.reject(session, &frame, rejection, owned.parkings, out),

@@ -1,14 +1,11 @@
-//! Upcalls: requests that Python serves, and the frames that wait for what it makes.
+//! Upcalls: requests that Python serves, and events that it has to know of.
 //!
 //! One bounded ring and one eventfd for a server. Python's loop takes up to 256 entries per wake-up and sends its
 //! answers down as one batch; each finds its connection through the token it came up with. A full ring answers
 //! `[OVERLOAD]`, and what waited in it longer than a client waits for the answer is passed over. No Python object is
 //! ever kept here.
 //!
-//! A send to a topic that does not exist yet, or a pull of a group that does not, parks its frame: one upcall for
-//! the name, and the frames go in again when Python has published it.
-//!
-//! Threads: `submit` and `park` from I/O threads, `take`, `answer` and `release` from Python's, none of them waits.
+//! Threads: `submit` from I/O threads, `take` and `reply_to` from Python's; none of them waits.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,9 +18,9 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::event::{Event, Link};
+use super::event::Link;
 use super::rejection::Missing;
-use super::request::{OwnedFrame, RequestContext};
+use super::request::RequestContext;
 use crate::remoting::codes::request;
 
 /// Requests that may wait for Python, taken or not.
@@ -34,9 +31,6 @@ const UPCALLS_PER_CONNECTION_MAX: usize = UPCALLS_MAX / 10;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Requests of ours that clients may be answering at once.
 const CLIENT_REQUESTS_MAX: usize = 64;
-/// Frames that may be parked for one name: as many as one Java producer has in flight, several times over.
-const PARKED_PER_NAME_MAX: usize = 4_096;
-const PARKED_BYTES_MAX: usize = 64 << 20;
 
 /// How long a request may wait to be taken, as at the original: beyond, its sender has given up or soon will.
 /// Brokers wait longer for a name server than clients wait for a broker.
@@ -112,23 +106,6 @@ pub(super) struct Taken {
     pub(super) left: usize,
 }
 
-/// Names one wait for a name, so that the deadline of an earlier wait does not end a later one.
-pub(super) type WaitId = u64;
-
-/// Frames that wait for one name, oldest first, with who sent them.
-#[derive(Debug, Default)]
-struct Waiting {
-    wait: WaitId,
-    frames: VecDeque<(Arc<Link>, OwnedFrame)>,
-}
-
-#[derive(Debug, Default)]
-struct Parked {
-    by_name: HashMap<(Missing, Box<str>), Waiting>,
-    bytes: usize,
-    waits: WaitId,
-}
-
 #[derive(Debug, Default)]
 struct Ring {
     waiting: VecDeque<Upcall>,
@@ -164,7 +141,6 @@ impl Ring {
 #[derive(Debug)]
 pub struct Upcalls {
     ring: Mutex<Ring>,
-    parked: Mutex<Parked>,
     /// Connections, and the requests of ours that they have not answered yet.
     open_client_requests: Mutex<HashSet<(u64, i32)>>,
     next_opaque: AtomicI32,
@@ -176,7 +152,6 @@ impl Upcalls {
         let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self {
             ring: Mutex::default(),
-            parked: Mutex::default(),
             open_client_requests: Mutex::default(),
             next_opaque: AtomicI32::new(1),
             wakeup,
@@ -282,70 +257,5 @@ impl Upcalls {
         let reply_to = ring.unanswered.remove(&token)?;
         ring.relieve(reply_to.link.id().0);
         Some(reply_to)
-    }
-
-    /// Parks a frame until `release` for `name`. The first one for a name begins a wait, which Python must learn of.
-    ///
-    /// `None`, and nothing is parked, at the bounds on parked frames: the caller answers `[OVERLOAD]`.
-    pub(super) fn park(
-        &self,
-        missing: Missing,
-        name: &str,
-        link: &Arc<Link>,
-        frame: OwnedFrame,
-    ) -> Option<Option<WaitId>> {
-        let mut parked = self.parked.lock();
-        let Parked { by_name, bytes, waits } = &mut *parked;
-        if *bytes + frame.size() > PARKED_BYTES_MAX {
-            return None;
-        }
-        let waiting = by_name.entry((missing, name.into())).or_default();
-        if waiting.frames.len() >= PARKED_PER_NAME_MAX {
-            return None;
-        }
-        *bytes += frame.size();
-        let is_first = waiting.frames.is_empty();
-        waiting.frames.push_back((Arc::clone(link), frame));
-        if is_first {
-            *waits += 1;
-            waiting.wait = *waits;
-        }
-        Some(is_first.then_some(waiting.wait))
-    }
-
-    /// Lets the frames parked for `name` go in again, in the order they came.
-    ///
-    /// With `refusal`, a code and a remark, each is answered by it instead.
-    pub(crate) fn release(&self, missing: Missing, name: &str, error_reply: Option<(i32, Arc<str>)>) {
-        self.let_go(missing, name, None, error_reply);
-    }
-
-    /// Ends a wait with a refusal, unless it has ended before.
-    pub(super) fn expire(&self, missing: Missing, name: &str, wait: WaitId, error_reply: (i32, Arc<str>)) {
-        self.let_go(missing, name, Some(wait), Some(error_reply));
-    }
-
-    fn let_go(
-        &self,
-        missing: Missing,
-        name: &str,
-        wait: Option<WaitId>,
-        error_reply: Option<(i32, Arc<str>)>,
-    ) {
-        let mut parked = self.parked.lock();
-        let key = (missing, Box::from(name));
-        let is_meant = |waiting: &Waiting| wait.is_none_or(|wait| wait == waiting.wait);
-        if !parked.by_name.get(&key).is_some_and(is_meant) {
-            return;
-        }
-        let Some(Waiting { frames, .. }) = parked.by_name.remove(&key) else { return };
-        parked.bytes -= frames.iter().map(|(_, frame)| frame.size()).sum::<usize>();
-        drop(parked);
-        for (link, frame) in frames {
-            if !link.post(Event::Frame(frame, error_reply.clone())) {
-                // Its mailbox is full: a client that would wait for this reply for ever is better off knowing.
-                link.close();
-            }
-        }
     }
 }

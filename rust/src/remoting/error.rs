@@ -1,5 +1,5 @@
-//! Errors in bytes from a peer. Every one of these closes the connection: after a bad length or a
-//! header that cannot be read there is no place in the stream from which to go on, and no opaque to answer to.
+//! Errors in bytes from a peer. One in a frame or in a header closes the connection: after a bad length or a header
+//! that cannot be read there is no place in the stream from which to go on, and no opaque to answer to.
 
 use thiserror::Error;
 
