@@ -5,12 +5,12 @@ use super::log::MediumKind;
 /// What an answered message survives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Durability {
-    /// Nothing, until the next flush by time: it is in memory of the process. Consumers see it when it is on the disk.
+    /// Nothing, until the next periodic flush: it is in memory of the process. Consumers see it when it is on the disk.
     Memory,
-    /// A kill of the process: it is in the page cache. A power loss takes what the last flush by time has not covered.
+    /// A kill of the process: it is in the page cache. A power loss takes what the last periodic flush has not covered.
     #[default]
     PageCache,
-    /// A kill and a power loss: it is on the disk, written through memory of the process.
+    /// A kill and a power loss: it is on the disk, written through a write buffer.
     Disk,
     /// A kill and a power loss: it is on the disk, written through a mapping of the file, which takes three times as long.
     DiskMapped,
@@ -45,7 +45,7 @@ impl Durability {
     pub(crate) const fn medium(self) -> MediumKind {
         match self {
             Self::PageCache | Self::DiskMapped => MediumKind::Mapping,
-            Self::Memory | Self::Disk => MediumKind::Tail,
+            Self::Memory | Self::Disk => MediumKind::WriteBuffer,
         }
     }
 }

@@ -129,7 +129,7 @@ impl Arrivals for Listener {
 
 #[test]
 fn in_sync_mode_visible_is_never_ahead_of_durable_nor_durable_of_published() {
-    for medium in [MediumKind::Tail, MediumKind::Mapping] {
+    for medium in [MediumKind::WriteBuffer, MediumKind::Mapping] {
         check(move || {
             let world = World::new(medium, true);
             let sender = Arc::clone(&world);
@@ -192,7 +192,7 @@ fn a_waiter_at_a_queue_sees_the_message_or_is_told() {
 #[test]
 fn every_waiter_for_the_disk_is_released() {
     check(|| {
-        let world = World::new(MediumKind::Tail, true);
+        let world = World::new(MediumKind::WriteBuffer, true);
         let listener = Arc::new(Listener::default());
         world.dispatcher.set_arrivals(listener.clone());
         let flush = Arc::clone(&world.flush);
@@ -231,7 +231,7 @@ fn a_queue_with_units_in_memory_alone_is_on_the_list_of_those_to_write() {
 #[test]
 fn after_the_log_has_latched_nothing_is_stored_any_more() {
     check(|| {
-        let world = World::new(MediumKind::Tail, true);
+        let world = World::new(MediumKind::WriteBuffer, true);
         let sender = Arc::clone(&world);
         let stored = Arc::new(AtomicU64::new(0));
         let end = Arc::clone(&stored);

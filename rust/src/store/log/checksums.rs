@@ -204,7 +204,7 @@ fn crc_of(segment: &Segment, at: u64) -> u32 {
     let (bytes, _) = bytes.split_at(size.min(bytes.len()));
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(bytes);
-    // With a tail what follows the blank of a full file cannot be read before the next start; it is zeros.
+    // With a write buffer what follows the blank of a full file cannot be read before the next start; it is zeros.
     hasher.update(ZEROS.get(..size - bytes.len()).unwrap_or_default());
     hasher.finalize()
 }

@@ -22,7 +22,7 @@ use crate::store::error::PutError;
 use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 
 use super::checksums::Checksums;
-use super::medium::{BLANK_BYTES_MIN, Medium, Tail, Unwritten};
+use super::medium::{BLANK_BYTES_MIN, Medium, Unwritten, WriteBuffer};
 use super::put::{Put, Stored, next_group};
 use super::segment::Segment;
 use super::segments::{Active, Segments};
@@ -76,7 +76,7 @@ impl CommitLog {
             segment,
             medium: match appender {
                 Some(appender) => Box::new(appender),
-                None => Box::new(Tail::new(end)),
+                None => Box::new(WriteBuffer::new(end)),
             },
             end,
             store_timestamp_ms,

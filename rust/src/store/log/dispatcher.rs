@@ -48,7 +48,7 @@ pub(crate) struct Dispatcher {
 struct Moving {
     /// Memory that changes places with the log's ring.
     ring: Vec<DispatchRequest>,
-    /// Memory that changes places with the log's tail.
+    /// Memory that changes places with the log's write buffer.
     unwritten: Unwritten,
     /// The newest record that is visible.
     last: Option<LastRecord>,

@@ -1,10 +1,10 @@
-//! Medium: where the bytes at the end of the log live between append and disk.
+//! Medium, or write path: where the bytes at the end of the log live between append and disk.
 //!
 //! A medium is the writing half of the log and belongs to the holder of the put lock. There are two:
 //!
 //! - the **mapping** of the file itself: a message is copied once, into the page cache. It can be read at once and a killed
 //!   process loses nothing, but a flush has to find the pages it changed, which makes it slow: for `ASYNC_FLUSH`;
-//! - the **tail**, memory of this process, which the flush takes, writes to the file and syncs. A full or broken disk
+//! - the **write buffer**, memory of this process, which the flush takes, writes to the file and syncs. A full or broken disk
 //!   answers with an error, and a flush costs a third: for `SYNC_FLUSH`, where nothing may be read before it anyway.
 //!
 //! Invariant: bytes become readable in the order they were appended, and only whole.
@@ -14,18 +14,18 @@ use crate::store::disk::Appender;
 
 /// Every file but the newest ends with a blank of at least this size, so this much stays free behind a record.
 pub(crate) const BLANK_BYTES_MIN: usize = 8;
-/// Bytes a tail holds before an append has to wait for the flush. An empty one takes any batch, however large.
-const TAIL_BYTES: usize = 4 << 20;
+/// Bytes a write buffer holds before an append has to wait for the flush. An empty one takes any batch, however large.
+const WRITE_BUFFER_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MediumKind {
     /// The mapping of the newest file.
     Mapping,
     /// Memory of the process, written and synced by the flush.
-    Tail,
+    WriteBuffer,
 }
 
-/// Bytes on their way from a tail to their file, and their position in the log. They lie in one file.
+/// Bytes on their way from a write buffer to their file, and their position in the log. They lie in one file.
 #[derive(Default, Debug)]
 pub(crate) struct Unwritten {
     pub(crate) at: u64,
@@ -75,24 +75,24 @@ impl Medium for Appender {
 
 /// The end of the log in memory of this process.
 #[derive(Debug)]
-pub(crate) struct Tail {
+pub(crate) struct WriteBuffer {
     unwritten: Unwritten,
-    /// Where the next file begins, once the blank of this one is in the tail: one flush never spans two files.
+    /// Where the next file begins, once the blank of this one is in the write buffer: one flush never spans two files.
     entering: Option<u64>,
 }
 
-impl Tail {
-    /// A tail of a log that ends at `end`.
+impl WriteBuffer {
+    /// A write buffer of a log that ends at `end`.
     pub(crate) fn new(end: u64) -> Self {
-        let bytes = Vec::with_capacity(TAIL_BYTES + BLANK_BYTES_MIN);
+        let bytes = Vec::with_capacity(WRITE_BUFFER_BYTES + BLANK_BYTES_MIN);
         Self { unwritten: Unwritten { at: end, bytes }, entering: None }
     }
 }
 
-impl Medium for Tail {
+impl Medium for WriteBuffer {
     fn has_room(&self, size: usize) -> bool {
         let used = self.unwritten.bytes.len();
-        self.entering.is_none() && (used == 0 || used + size <= TAIL_BYTES)
+        self.entering.is_none() && (used == 0 || used + size <= WRITE_BUFFER_BYTES)
     }
 
     fn append(&mut self, size: usize) -> Option<&mut [u8]> {
@@ -119,7 +119,8 @@ impl Medium for Tail {
 
     fn take(&mut self, into: &mut Unwritten) {
         debug_assert!(into.bytes.is_empty(), "what was taken before has been written");
-        into.bytes.reserve_exact((TAIL_BYTES + BLANK_BYTES_MIN).saturating_sub(into.bytes.capacity()));
+        into.bytes
+            .reserve_exact((WRITE_BUFFER_BYTES + BLANK_BYTES_MIN).saturating_sub(into.bytes.capacity()));
         let end = self.unwritten.at + self.unwritten.bytes.len() as u64;
         into.at = self.entering.take().unwrap_or(end);
         std::mem::swap(&mut self.unwritten, into);
@@ -130,42 +131,42 @@ impl Medium for Tail {
 mod tests {
     use super::*;
 
-    fn taken(tail: &mut Tail) -> (u64, Vec<u8>) {
+    fn taken(buffer: &mut WriteBuffer) -> (u64, Vec<u8>) {
         let mut into = Unwritten::default();
-        tail.take(&mut into);
+        buffer.take(&mut into);
         (into.at, into.bytes)
     }
 
     #[test]
-    fn a_tail_hands_over_what_was_appended_since_the_last_time() {
-        let mut tail = Tail::new(100);
-        tail.append(3).expect("room").copy_from_slice(b"abc");
-        assert_eq!(taken(&mut tail), (100, b"abc".to_vec()));
-        assert_eq!(taken(&mut tail), (103, Vec::new()));
-        tail.append(2).expect("room").copy_from_slice(b"de");
-        assert_eq!(taken(&mut tail), (103, b"de".to_vec()));
+    fn a_write_buffer_hands_over_what_was_appended_since_the_last_time() {
+        let mut buffer = WriteBuffer::new(100);
+        buffer.append(3).expect("room").copy_from_slice(b"abc");
+        assert_eq!(taken(&mut buffer), (100, b"abc".to_vec()));
+        assert_eq!(taken(&mut buffer), (103, Vec::new()));
+        buffer.append(2).expect("room").copy_from_slice(b"de");
+        assert_eq!(taken(&mut buffer), (103, b"de".to_vec()));
     }
 
     #[test]
-    fn a_full_tail_waits_for_the_flush_and_an_empty_one_takes_any_batch() {
-        let mut tail = Tail::new(0);
-        assert!(tail.has_room(TAIL_BYTES + 1));
-        tail.append(TAIL_BYTES).expect("room");
-        assert!(!tail.has_room(1));
-        tail.append(1).expect("the rest of a batch");
-        assert_eq!(taken(&mut tail).1.len(), TAIL_BYTES + 1);
-        assert!(tail.has_room(1));
+    fn a_full_write_buffer_waits_for_the_flush_and_an_empty_one_takes_any_batch() {
+        let mut buffer = WriteBuffer::new(0);
+        assert!(buffer.has_room(WRITE_BUFFER_BYTES + 1));
+        buffer.append(WRITE_BUFFER_BYTES).expect("room");
+        assert!(!buffer.has_room(1));
+        buffer.append(1).expect("the rest of a batch");
+        assert_eq!(taken(&mut buffer).1.len(), WRITE_BUFFER_BYTES + 1);
+        assert!(buffer.has_room(1));
     }
 
     #[test]
-    fn a_tail_that_ends_a_file_takes_nothing_of_the_next_one_before_the_flush() {
-        let mut tail = Tail::new(1000);
-        tail.append(4).expect("room").copy_from_slice(b"last");
-        tail.enter(20, 1024, None);
-        assert!(tail.append(1).is_none());
-        let (at, bytes) = taken(&mut tail);
+    fn a_write_buffer_that_ends_a_file_takes_nothing_of_the_next_one_before_the_flush() {
+        let mut buffer = WriteBuffer::new(1000);
+        buffer.append(4).expect("room").copy_from_slice(b"last");
+        buffer.enter(20, 1024, None);
+        assert!(buffer.append(1).is_none());
+        let (at, bytes) = taken(&mut buffer);
         assert_eq!((at, bytes.len()), (1000, 4 + BLANK_BYTES_MIN));
-        assert!(tail.append(1).is_some());
-        assert_eq!(taken(&mut tail).0, 1024);
+        assert!(buffer.append(1).is_some());
+        assert_eq!(taken(&mut buffer).0, 1024);
     }
 }

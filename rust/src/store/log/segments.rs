@@ -153,7 +153,7 @@ impl Segments {
         (start + size <= view.len()).then(|| view.slice(start..start + size))
     }
 
-    /// Writes what a tail held to its file.
+    /// Writes what a write buffer held to its file.
     pub(crate) fn write(&self, unwritten: &Unwritten) -> Result<(), StoreError> {
         if unwritten.bytes.is_empty() {
             return Ok(());
@@ -236,7 +236,7 @@ impl Segments {
         let Some(last) = kept.last().filter(|last| last.limit() > end) else { return Ok(None) };
         let path = last.path().to_owned();
         let used = end - last.base();
-        last.zero_from(used).map_err(StoreError::io(&path, "zero the tail"))?;
+        last.zero_from(used).map_err(StoreError::io(&path, "zero the end"))?;
         let (segment, appender) = self.map(Arc::clone(last.file()), last.base(), path, used)?;
         let segment = Arc::new(segment);
         let mut list = kept;

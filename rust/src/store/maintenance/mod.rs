@@ -193,7 +193,9 @@ impl Maintenance {
             // Where it cannot be done appends are a little slower.
             let _ = match segments.medium() {
                 MediumKind::Mapping => prepare(),
-                MediumKind::Tail => self.flush.between_flushes(prepare).and_then(|()| segment.sync(at..step)),
+                MediumKind::WriteBuffer => {
+                    self.flush.between_flushes(prepare).and_then(|()| segment.sync(at..step))
+                }
             };
             at = step;
         }
