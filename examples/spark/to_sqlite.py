@@ -3,7 +3,7 @@
     python examples/spark/to_sqlite.py
 
 Spark repeats a batch that it does not know to be finished. The table of batches says which ones are in, so that a
-repeated one changes nothing. The query here runs twice, and the second run is told to repeat the last batch.
+repeated one changes nothing. The query here runs twice, and the second run repeats the last batch.
 """
 
 import sqlite3

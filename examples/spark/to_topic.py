@@ -32,8 +32,8 @@ def main(spark: "SparkSession", namesrv: str, folder: Path) -> int:
         .schema("body string, keys string")
         .load()
     )
-    told = f.from_json("body", "customer string, euro int")
-    large = payments.where(told.euro >= 150).select("body", told.customer.alias("shardingKey"))
+    payment = f.from_json("body", "customer string, euro int")
+    large = payments.where(payment.euro >= 150).select("body", payment.customer.alias("shardingKey"))
     query = (
         large.writeStream.format("rocketmq")
         .option("nameserver", namesrv)

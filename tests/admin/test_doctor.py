@@ -100,7 +100,7 @@ def test_1_a_dead_name_server(doctor: Any, cluster: Cluster) -> None:
 
 
 def test_2_a_broker_that_does_not_answer(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
-    # It is told to clients at an address where it does not listen.
+    # It advertises an address where it does not listen.
     settings = {"bindAddress": "127.0.0.2", "brokerIP1": "127.0.0.1"}
     with another_broker(cluster, tmp_path, **settings) as broker:
         code, found = doctor()
@@ -108,7 +108,7 @@ def test_2_a_broker_that_does_not_answer(doctor: Any, cluster: Cluster, tmp_path
     assert "correct its brokerIP1" in found[f"broker broker-x at {broker.address}"]
 
 
-def test_3_an_advertised_name_that_nobody_can_resolve(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
+def test_3_an_advertised_name_that_cannot_be_resolved(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
     with another_broker(
         cluster, tmp_path, brokerIP1="no-such-host.invalid", bindAddress="127.0.0.1"
     ) as broker:
@@ -187,7 +187,7 @@ def test_8_a_folder_that_may_not_be_written(doctor: Any, conf: Any, cluster: Clu
         closed.mkdir(mode=0o555)
         os.chmod(folder, 0o755)
         assert doctor()[0] == 0  # everything is imported
-        with as_nobody():
+        with as_unprivileged_user():
             code, found = doctor("-c", str(file))
     # The brokers of this cluster are in this process: they lose their user for a moment, too.
     assert code == 1
@@ -195,7 +195,7 @@ def test_8_a_folder_that_may_not_be_written(doctor: Any, conf: Any, cluster: Clu
 
 
 @contextmanager
-def as_nobody() -> Iterator[None]:
+def as_unprivileged_user() -> Iterator[None]:
     """Root may write everywhere."""
     user = os.geteuid()
     if user == 0:

@@ -133,7 +133,7 @@ def test_a_message_sent_again_reaches_the_group_and_no_other(run: Any, cluster: 
     assert len(got["others"]) == 1
 
 
-def test_a_message_for_a_group_nobody_was_in_is_refused_with_exit_code_4(run: Any, cluster: Cluster) -> None:
+def test_a_message_for_an_unused_group_is_refused_with_exit_code_4(run: Any, cluster: Cluster) -> None:
     assert run("topic", "create", "lonely")[0] == 0
     with rmqpy.Producer(cluster.namesrv) as producer:
         sent = producer.send("lonely", b"x")

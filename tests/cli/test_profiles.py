@@ -151,6 +151,6 @@ def test_names_complete_from_the_cluster_named_before_the_command(server: Standa
     assert complete("-n", server.namesrv, "topic", "describe", "or") == ["orders"]
 
 
-def test_nothing_completes_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_completes_where_no_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", NOWHERE)
     assert complete("topic", "describe", "or") == []

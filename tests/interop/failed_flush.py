@@ -2,7 +2,7 @@
 
 Both brokers run with SYNC_FLUSH. A few messages are stored; then strace lets every fsync, fdatasync and msync of the
 broker end with EIO, and FAILED_FLUSH_SENDS (160) messages are sent. What is acknowledged now may be nowhere but in
-memory. Ours has to acknowledge none, and to go on reading; Apache's stands beside it as a figure.
+memory. Ours has to acknowledge none, and to go on reading; Apache's is measured for comparison.
 """
 
 import asyncio

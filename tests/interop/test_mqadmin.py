@@ -59,7 +59,7 @@ def test_mqadmin_gets_its_answer(
     if label not in commands:
         pytest.skip("this version of the tool has no such command")
     if (environment.cluster.is_apache, label, version) == (True, "clusterList", "4.9.8"):
-        pytest.skip("Apache's 5.5 broker has renamed a figure that this tool reads; ours sends both names")
+        pytest.skip("Apache's 5.5 broker has renamed a value that this tool reads; ours sends both names")
     missing = environment.missing(printed[label], commands[label].expected)
     assert not missing, f"{label} {commands[label].arguments} does not say {missing}:\n{printed[label]}"
 

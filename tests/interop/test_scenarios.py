@@ -165,7 +165,7 @@ def _places(messages: Sequence[Received]) -> list[tuple[int, int]]:
     return [(message.queue_id, message.queue_offset) for message in messages]
 
 
-def test_a_topic_that_nobody_made_is_made_by_the_first_send(exchange: Exchange) -> None:
+def test_a_missing_topic_is_made_by_the_first_send(exchange: Exchange) -> None:
     exchange.topic += "-new"
     exchange.send([ORDER])
     [received] = exchange.consume(1)

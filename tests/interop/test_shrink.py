@@ -129,12 +129,12 @@ def test_a_topic_is_shrunk_as_operators_do_it_and_no_message_is_lost(
         assert queues.is_drained()
 
 
-def _until_quiet(figure: Callable[[], list[int]], seconds: float) -> None:
+def _until_quiet(sample: Callable[[], list[int]], seconds: float) -> None:
     """Until it has stayed the same for so long."""
     deadline = time.monotonic() + WAIT_S
-    known, since = figure(), time.monotonic()
+    known, since = sample(), time.monotonic()
     while time.monotonic() < since + seconds:
         assert time.monotonic() < deadline, "it never came to rest"
         time.sleep(0.1)
-        if (now := figure()) != known:
+        if (now := sample()) != known:
             known, since = now, time.monotonic()

@@ -132,7 +132,7 @@ def port(address: str) -> int:
 def test_the_tool_sees_one_cluster_at_either_name_server(three: Three, admin: ProcessClient) -> None:
     for namesrv in three.name_servers:
         deadline = time.monotonic() + READY_SECONDS_MAX
-        # Apache's broker cannot say how it is doing before it has sampled its figures once.
+        # Apache's broker cannot report its state before it has sampled its statistics once.
         while (found := _listed(admin, namesrv)) != three.brokers:
             assert time.monotonic() < deadline, f"{namesrv} lists {found}"
 

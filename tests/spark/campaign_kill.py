@@ -309,7 +309,7 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
-    parser.add_argument("--report", type=Path, help="a file that gets the figures as well")
+    parser.add_argument("--report", type=Path, help="a file that gets the results as well")
     asked = parser.parse_args()
     # As Ctrl-C: what was started is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
