@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_imports import circles, imports
+from rust_imports import circles, imports, sources_below
 
 ROOT = Path(__file__).resolve().parent.parent
 RUST = ROOT / "rust" / "src"
@@ -215,6 +215,11 @@ def test_rust_modules_use_only_what_lies_below_them() -> None:
             if room in RUST_BELOW and room not in allowed:
                 wrong.append(f"{path.relative_to(ROOT)} uses {room}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_two_files_of_the_crate_import_each_other() -> None:
+    found = circles(imports(sources_below(RUST)))
+    assert not found, "\n".join(", ".join("/".join(module) for module in circle) for circle in found)
 
 
 def test_two_modules_may_opt_out_of_safe_rust() -> None:

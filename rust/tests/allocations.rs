@@ -62,25 +62,28 @@ fn send_frame(encoding: Encoding) -> Vec<u8> {
     out
 }
 
-/// What a connection keeps between frames.
+/// Buffers that a connection keeps between frames.
 #[derive(Default)]
-struct Kept {
+struct ConnectionBuffers {
     header: Header,
     properties: Vec<u8>,
     record: Vec<u8>,
     out: Vec<u8>,
 }
 
-fn serve(bytes: &[u8], kept: &mut Kept) {
+fn serve(bytes: &[u8], buffers: &mut ConnectionBuffers) {
     let (frame, _) = frame::split(bytes, &FrameLimits::default()).unwrap().unwrap();
-    kept.header.decode(&frame).unwrap();
-    let header = &kept.header;
+    buffers.header.decode(&frame).unwrap();
+    let header = &buffers.header;
 
-    kept.properties.clear();
-    properties::Writer::copy(&mut kept.properties, header.get("i").unwrap().as_bytes())
+    buffers.properties.clear();
+    properties::Writer::copy(&mut buffers.properties, header.get("i").unwrap().as_bytes())
         .append(properties::name::TRACE_ON, b"true");
-    black_box(tag::tags_code(&kept.properties));
-    black_box(tag::key_hash(b"T1", properties::get(&kept.properties, properties::name::UNIQ_KEY).unwrap()));
+    black_box(tag::tags_code(&buffers.properties));
+    black_box(tag::key_hash(
+        b"T1",
+        properties::get(&buffers.properties, properties::name::UNIQ_KEY).unwrap(),
+    ));
 
     let fields = RecordFields {
         queue_id: header.get("e").unwrap().parse().unwrap(),
@@ -94,19 +97,25 @@ fn serve(bytes: &[u8], kept: &mut Kept) {
         body: frame.body,
         body_crc: RecordFields::body_crc(frame.body),
         topic: header.get("b").unwrap().as_bytes(),
-        properties: &kept.properties,
+        properties: &buffers.properties,
     };
     fields.check().unwrap();
-    kept.record.resize(fields.encoded_len(), 0);
+    buffers.record.resize(fields.encoded_len(), 0);
     let stamp = Stamp { physical: PhysicalOffset(256), queue: QueueOffset(3), store_timestamp_ms: 1 };
-    fields.encode(&mut kept.record, stamp);
-    assert!(RecordView::parse(&kept.record).unwrap().body_crc_matches());
+    fields.encode(&mut buffers.record, stamp);
+    assert!(RecordView::parse(&buffers.record).unwrap().body_crc_matches());
 
-    kept.out.clear();
+    buffers.out.clear();
     let id = OffsetMessageId { store_host: fields.store_host, physical: stamp.physical };
     let opaque = header.opaque;
-    let mut reply =
-        HeaderWriter::begin(&mut kept.out, frame.encoding, response::SUCCESS, opaque, flag::RESPONSE, None);
+    let mut reply = HeaderWriter::begin(
+        &mut buffers.out,
+        frame.encoding,
+        response::SUCCESS,
+        opaque,
+        flag::RESPONSE,
+        None,
+    );
     reply.ext("msgId", &id.text()).ext("queueId", "0").ext_u64("queueOffset", stamp.queue.0);
     reply.ext_bool("TRACE_ON", true).ext("MSG_REGION", "DefaultRegion");
     reply.finish(0).unwrap();
@@ -116,11 +125,11 @@ fn serve(bytes: &[u8], kept: &mut Kept) {
 fn a_send_in_steady_state_allocates_nothing() {
     for encoding in [Encoding::Json, Encoding::Binary] {
         let bytes = send_frame(encoding);
-        let mut kept = Kept::default();
-        serve(&bytes, &mut kept);
+        let mut buffers = ConnectionBuffers::default();
+        serve(&bytes, &mut buffers);
         let before = COUNT.get();
         for _ in 0..1_000 {
-            serve(black_box(&bytes), &mut kept);
+            serve(black_box(&bytes), &mut buffers);
         }
         assert_eq!(COUNT.get() - before, 0, "{encoding:?}");
         assert!(before > 0, "the counter counts");

@@ -241,7 +241,7 @@ fn files_that_a_crash_of_apache_leaves_are_taken_as_they_are() {
         let store = start(&disk);
         fill(&store);
         kill(store);
-        // Apache writes its own checkpoint, which our mark does not match.
+        // Apache writes its own checkpoint, which our manifest does not match.
         overwrite(&disk, "/store/checkpoint", 0, &7_i64.to_be_bytes());
         for path in names(&disk, "/store/commitlog").iter().skip(2) {
             disk.remove(&Path::new("/store/commitlog").join(path)).expect("removes");

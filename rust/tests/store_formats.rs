@@ -132,7 +132,7 @@ proptest! {
             "/store/consumequeue/a/0/00000000000000000000".to_owned(),
             format!("/store/index/{index}"),
             "/store/checkpoint".to_owned(),
-            "/store/rmqpy/mark".to_owned(),
+            "/store/rmqpy/manifest".to_owned(),
         ][file].clone();
         let target = disk.open(Path::new(&path), Open::Write).expect("the file");
         let size = target.size().expect("a working disk");

@@ -249,6 +249,6 @@ async def test_a_waiting_pull_is_answered_by_the_message_it_waits_for(server: St
 
 
 async def test_a_waiting_pull_is_answered_when_its_time_is_up(peer: Peer) -> None:
-    await peer.call(SEND_V2, letters("patience"), b"x")
-    answer = await peer.call(PULL, pull("patience", 1, sysFlag="6", suspendTimeoutMillis="200"))
+    await peer.call(SEND_V2, letters("suspended"), b"x")
+    answer = await peer.call(PULL, pull("suspended", 1, sysFlag="6", suspendTimeoutMillis="200"))
     assert (answer.code, fields(answer)["nextBeginOffset"]) == (19, "1")

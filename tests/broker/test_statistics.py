@@ -61,15 +61,15 @@ class Day:
 def test_each_window_forgets_what_is_older_than_itself() -> None:
     day = Day()
     day.put(30)
-    sums = []
+    totals = []
     for seconds in (60, 60, 4_200, 25 * 3_600):
-        sums.append([window.sum for window in (day.orders().stats_minute, day.orders().stats_hour)])
-        sums[-1].append(day.orders().stats_day.sum)
+        totals.append([window.sum for window in (day.orders().stats_minute, day.orders().stats_hour)])
+        totals[-1].append(day.orders().stats_day.sum)
         day.passes(seconds)
         day.put(0, "other")
         if seconds == 4_200:
             day.put(1)
-    assert sums == [[30, 30, 30], [30, 30, 30], [0, 30, 30], [1, 1, 31]]
+    assert totals == [[30, 30, 30], [30, 30, 30], [0, 30, 30], [1, 1, 31]]
 
 
 def test_a_rate_is_what_was_counted_by_the_seconds_of_its_window() -> None:

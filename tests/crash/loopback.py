@@ -1,8 +1,8 @@
 """A file system of its own in a file, which can lose its power: ext4 on a loop device.
 
 Losing power is `FS_IOC_SHUTDOWN` without a flush of the journal: from that moment nothing reaches the image, and what
-had not is gone, as the next mount finds out. Needs root, loop devices and `mkfs.ext4`; entering an `Image` without them
-raises `Unavailable`.
+had not is gone, as the next mount finds out. Needs root, loop devices and `mkfs.ext4`; entering a `MountedImage`
+without them raises `Unavailable`.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ class Unavailable(Exception):
     """There can be no such file system here; the text says why."""
 
 
-class Image:
+class MountedImage:
     """A mounted image below `folder`; gone once left."""
 
     def __init__(self, folder: Path) -> None:

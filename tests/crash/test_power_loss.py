@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from crash.killable import Broker
-from crash.loopback import Image, Unavailable
+from crash.loopback import MountedImage, Unavailable
 from crash.traffic import Acknowledged, audit, load_until, read_topic, survivors
 from rmqpy._native import StoppedStore
 from rmqpy.config.store import StoreConfig
@@ -28,17 +28,19 @@ pytestmark = pytest.mark.timeout(120 + 60 * LOSSES)
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Image]:
+def disk(tmp_path: Path) -> Iterator[MountedImage]:
     with ExitStack() as mounted:
         try:
-            image = mounted.enter_context(Image(tmp_path))
+            image = mounted.enter_context(MountedImage(tmp_path))
         except Unavailable as reason:
             pytest.skip(str(reason))
         yield image
 
 
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_power_losses_take_nothing_that_was_promised_to_the_disk(disk: Image, flush: str) -> None:
+async def test_power_losses_take_nothing_that_was_promised_to_the_disk(
+    disk: MountedImage, flush: str
+) -> None:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
     moments = random.Random(seed)
     acknowledged = lost = 0
@@ -67,7 +69,7 @@ async def test_power_losses_take_nothing_that_was_promised_to_the_disk(disk: Ima
     print(f"seed {seed}, {flush}: {LOSSES} power losses, {acknowledged} acknowledged, {lost} of them lost")
 
 
-def assert_sound(disk: Image) -> None:
+def assert_sound(disk: MountedImage) -> None:
     """There is nothing wrong that the next start would not mend."""
     store = StoppedStore(StoreConfig(root=str(disk.mount_point / "store"), index_entries=200_000))
     try:

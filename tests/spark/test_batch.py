@@ -178,7 +178,7 @@ def test_pulls_are_as_large_as_asked(
     assert asked == [(7, "seven"), (7, "seven"), (6, "seven")]
 
 
-def test_patience_is_what_the_user_says(
+def test_timeouts_are_what_the_user_says(
     server: Standalone, producer: rmqpy.Producer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, Any] = {}

@@ -38,7 +38,7 @@ _ROUTE_REUSE_S: Final = 0.01
 
 #: Address, name of the broker, queue id, and whether only that queue will do.
 Chosen = tuple[str, str, int, bool]
-Announce = Literal["never", "failures", "always"]
+AnnouncedOutcomes = Literal["never", "failures", "always"]
 
 
 class ProducerBase(Lifetime, ABC):
@@ -127,7 +127,7 @@ class ProducerBase(Lifetime, ABC):
         queue: MessageQueue | None,
         timeout: float | timedelta | None,
         *,
-        announce: Announce,
+        announce: AnnouncedOutcomes,
         token: int = 0,
         refused: NotSent | None = None,
     ) -> SendFuture:

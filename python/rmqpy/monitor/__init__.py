@@ -1,1 +1,1 @@
-"""How a process can be watched: figures and health over HTTP, logs as lines of JSON."""
+"""Monitoring of a process: metrics and health over HTTP, logs as lines of JSON."""

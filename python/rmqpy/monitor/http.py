@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 #: Bytes of a request's head, and seconds a peer may take for it or for reading the answer.
 HEAD_BYTES_MAX: Final = 16 << 10
-PATIENCE_S: Final = 10.0
+PEER_TIMEOUT_S: Final = 10.0
 CONNECTIONS_MAX: Final = 64
 
 
@@ -55,7 +55,7 @@ class HttpServer:
         self._talks.add(talk)
         try:
             if len(self._talks) <= CONNECTIONS_MAX:
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(PEER_TIMEOUT_S):
                     await self._answer(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the peer left, is too slow, or says too much: nobody waits for an answer

@@ -59,9 +59,9 @@ pub(super) struct NotSent {
 /// No queue was chosen, and no valid route of the topic is known.
 const NO_ROUTE: NotSent = NotSent { reason: "no_route", bytes: 0 };
 
-/// A send that has started, or has not.
+/// The answer to a send: it has started, or was refused.
 #[derive(IntoPyObject)]
-enum Sent {
+enum Start {
     Started(SendFuture),
     Refused(NotSent),
 }
@@ -188,11 +188,11 @@ impl Sender {
         timeout: Option<f64>,
         announce: &str,
         token: u64,
-    ) -> PyResult<Sent> {
+    ) -> PyResult<Start> {
         // Before any lock is taken, which a fork may have left locked.
         self.connections.get()?;
         let Some((encoded, place)) = self.encoded(py, message, body, to)? else {
-            return Ok(Sent::Refused(NO_ROUTE));
+            return Ok(Start::Refused(NO_ROUTE));
         };
         self.start(py, encoded, place, &Terms { timeout, announce, token })
     }
@@ -206,13 +206,13 @@ impl Sender {
         timeout: Option<f64>,
         announce: &str,
         token: u64,
-    ) -> PyResult<Sent> {
+    ) -> PyResult<Start> {
         self.connections.get()?;
         let Some(first) = messages.first().map(|first| &first.fields) else {
             return Err(raise("ConfigError", "a batch needs at least one message"));
         };
         let Some(place) = self.place(&first.topic, first.sharding_key.as_deref(), to) else {
-            return Ok(Sent::Refused(NO_ROUTE));
+            return Ok(Start::Refused(NO_ROUTE));
         };
         let members = messages.iter().map(|message| (&message.fields, message.body_bytes(py)));
         let encoded = self.context.batch(&first.topic, members, self.clock.wall_ms());
@@ -227,9 +227,9 @@ impl Sender {
         batch: &SendBatch,
         topic: &str,
         to: Option<Chosen>,
-    ) -> PyResult<Sent> {
+    ) -> PyResult<Start> {
         self.connections.get()?;
-        let Some(place) = self.place(topic, None, to) else { return Ok(Sent::Refused(NO_ROUTE)) };
+        let Some(place) = self.place(topic, None, to) else { return Ok(Start::Refused(NO_ROUTE)) };
         let (part, now_ms) = (rows.part(batch)?, self.clock.wall_ms());
         let encoded = py.detach(|| part.encode(&self.context, &batch.batch, now_ms)).map_err(refused)?;
         self.start(py, encoded, place, &Terms { timeout: None, announce: "failures", token: 0 })
@@ -373,7 +373,13 @@ impl Sender {
         })
     }
 
-    fn start(&self, py: Python<'_>, encoded: EncodedSend, place: Place, terms: &Terms<'_>) -> PyResult<Sent> {
+    fn start(
+        &self,
+        py: Python<'_>,
+        encoded: EncodedSend,
+        place: Place,
+        terms: &Terms<'_>,
+    ) -> PyResult<Start> {
         let connections = self.connections.get()?;
         let options = self.options(terms.announce, terms.token, place.is_pinned)?;
         let timeout = terms.timeout.unwrap_or(self.defaults.timeout);
@@ -382,12 +388,12 @@ impl Sender {
             || (self.defaults.waits_for_room
                 && wait(py, Some(timeout), |slice| self.budget.take(bytes, slice))?);
         if !has_room {
-            return Ok(Sent::Refused(NotSent { reason: "no_room", bytes }));
+            return Ok(Start::Refused(NotSent { reason: "no_room", bytes }));
         }
         let deadline = Instant::now() + duration(timeout);
         let send = Arc::new(PendingSend::new(encoded, place.target, deadline, options));
         connections.send(&send, &self.completions);
-        Ok(Sent::Started(SendFuture { send, owner: self.owner }))
+        Ok(Start::Started(SendFuture { send, owner: self.owner }))
     }
 }
 

@@ -72,8 +72,8 @@ class MembershipKeeper:
         self._due = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._is_doubtful = False
-        #: Seconds to the next look, unless something happens before.
-        self._patience = REBALANCE_SOON_S
+        #: Time to the next rebalance, unless something happens before.
+        self._interval_s = REBALANCE_SOON_S
         self._unknown: frozenset[str] = frozenset()
 
     async def start(self) -> None:
@@ -132,7 +132,7 @@ class MembershipKeeper:
     async def _look_forever(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), self._patience)
+                await asyncio.wait_for(self._due.wait(), self._interval_s)
             self._due.clear()
             try:
                 if self._is_doubtful:
@@ -146,12 +146,12 @@ class MembershipKeeper:
     async def _look(self) -> None:
         view = await self._shares.view()
         if not await self._apply(view) or view.unknown != self._unknown:
-            self._patience = REBALANCE_SOON_S
+            self._interval_s = REBALANCE_SOON_S
         elif view.unknown:
             # A topic that may be made at any moment, the group's own to begin with: looked for ever more seldom.
-            self._patience = min(2 * self._patience, REBALANCE_S)
+            self._interval_s = min(2 * self._interval_s, REBALANCE_S)
         else:
-            self._patience = REBALANCE_S
+            self._interval_s = REBALANCE_S
         self._unknown = view.unknown
 
     # ---- requests of brokers ------------------------------------------------------------------------------

@@ -14,15 +14,15 @@ _INTERVAL_SECONDS: Final = 2.0
 async def open_store(store: Store, report: Callable[[str], None]) -> None:
     """Lock and recover in a thread; report the progress when it takes long."""
     loop = asyncio.get_running_loop()
-    opening = loop.run_in_executor(None, store.open)
+    opened = loop.run_in_executor(None, store.open)
     known, since = "", loop.time()
-    while not (await asyncio.wait({opening}, timeout=_INTERVAL_SECONDS))[0]:
+    while not (await asyncio.wait({opened}, timeout=_INTERVAL_SECONDS))[0]:
         phase, done, total = store.progress()
         if phase != known:
             # Seen first at the end of a pause, so that it may have begun anywhere within.
             known, since = phase, loop.time() - _INTERVAL_SECONDS
         report(opening_line(phase, done, total, loop.time() - since))
-    await opening
+    await opened
 
 
 def opening_line(phase: str, done: int, total: int, seconds: float) -> str:

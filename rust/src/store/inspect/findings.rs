@@ -41,7 +41,7 @@ impl fmt::Display for FindingKind {
             Self::Unit => "unit",
             Self::Key => "key",
             Self::Checkpoint => "checkpoint",
-            Self::Manifest => "mark",
+            Self::Manifest => "manifest",
         })
     }
 }

@@ -74,7 +74,7 @@ impl StoppedStore {
 
     /// Lets a manifest that matched the old index match the new one. One that did not goes on not to.
     fn vouch_for_index(&self, old: u64, new: u64) -> Result<(), StoreError> {
-        if !self.list("rmqpy")?.iter().any(|entry| entry.name == "mark") {
+        if !self.list("rmqpy")?.iter().any(|entry| entry.name == "manifest") {
             return Ok(());
         }
         let checkpoint_files = CheckpointFiles::open(Arc::clone(&self.disk), &self.root)?;

@@ -112,7 +112,7 @@ impl StoppedStore {
         last: Option<(u64, u32)>,
         findings: &mut Findings,
     ) -> Result<(), StoreError> {
-        let path = self.root.join("rmqpy").join("mark");
+        let path = self.root.join("rmqpy").join("manifest");
         let bytes = self.disk.read_front(&path, MANIFEST_BYTES)?;
         let Some(manifest) = Manifest::decode(&bytes) else {
             if !bytes.is_empty() {

@@ -1,7 +1,7 @@
 //! Checkpoint: what the store says about itself on disk, in `checkpoint`, `abort` and the manifest beside them.
 //!
 //! `checkpoint` is Apache's: up to which record log, queues and index are durable. `abort` exists while the store is
-//! open. The manifest, `rmqpy/mark`, is ours: it says that these very checkpoint bytes were written by us, so that they
+//! open. The manifest, `rmqpy/manifest`, is ours: it says that these very checkpoint bytes were written by us, so that they
 //! hold to the record, and after an orderly stop where the log ended and what the derived files looked like. A manifest
 //! that does not match what it describes, because Apache ran in between or files were deleted, is worth nothing
 //! and does no harm.
@@ -154,7 +154,7 @@ impl CheckpointFiles {
             root: root.to_owned(),
             checkpoint: root.join("checkpoint"),
             abort: root.join("abort"),
-            manifest: own.join("mark"),
+            manifest: own.join("manifest"),
         })
     }
 
