@@ -145,7 +145,7 @@ async def test_rates_of_a_topic_and_of_a_group_in_it_are_among_their_statistics(
         assert (await peer.ask(GetTopicStatsInfo(topic="orders"))).topic_put_tps > 0
         assert (await peer.ask(GetTopicStatsInfo(topic="BenchmarkTest"))).topic_put_tps == 0
         assert (await peer.ask(GetConsumeStats(consumer_group="billing"))).consume_tps > 0
-        assert (await peer.ask(GetConsumeStats(consumer_group="nobody"))).consume_tps == 0
+        assert (await peer.ask(GetConsumeStats(consumer_group="absent"))).consume_tps == 0
         [billing] = (await peer.ask(GetBrokerConsumeStats())).consume_stats_list
         assert [stats.consume_tps > 0 for stats in billing["billing"]] == [True]
 

@@ -1,4 +1,4 @@
-"""Clients at a running broker: heartbeats, membership, notices, locks, offsets."""
+"""Clients at a running broker: heartbeats, membership, notifications, locks, offsets."""
 
 from broker.conftest import Cluster, Start
 from broker.talk import beat, heartbeat, pull, pushed, route_once, send
@@ -63,10 +63,10 @@ async def test_members_are_told_when_one_joins_and_when_a_connection_breaks(clus
         two = await Peer.connect(cluster.broker.address)
         await two.ask(heartbeat("two", "orders"))
         told = await pushed(one)
-        for notice in (joined, told):
-            assert notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
-            assert notice.ext == {"consumerGroup": "billing"}
-            assert notice.flag == 2
+        for notification in (joined, told):
+            assert notification.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+            assert notification.ext == {"consumerGroup": "billing"}
+            assert notification.flag == 2
         assert await members(one) == ["one", "two"]
         await two.close()
         assert (await pushed(one)).code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
@@ -207,6 +207,6 @@ async def test_one_way_requests_are_never_answered(cluster: Cluster) -> None:
     """T8, T44: the flag decides, not the code."""
     async with await Peer.connect(cluster.broker.address) as peer:
         await peer.send(9_999, {}, flag=2)
-        await peer.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "nobody"}, flag=2)
-        answered: Frame = await peer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "nobody"})
+        await peer.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "absent"}, flag=2)
+        answered: Frame = await peer.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "absent"})
         assert answered.opaque == 2

@@ -27,7 +27,7 @@ def data(
 
 
 class Registry:
-    """A consumer registry and what came out of it."""
+    """A consumer registry and its notifications."""
 
     def __init__(self) -> None:
         self.metadata = MetadataTables()
@@ -37,7 +37,7 @@ class Registry:
     def join(self, connection: int, heard: ConsumerData, *, with_subscriptions: bool = True) -> None:
         self.consumers.register(member(connection), heard, with_subscriptions=with_subscriptions)
 
-    async def notices(self) -> list[tuple[str, list[int]]]:
+    async def taken(self) -> list[tuple[str, list[int]]]:
         await asyncio.sleep(0)
         calls, self.notifications.calls = self.notifications.calls, []
         return calls
@@ -46,30 +46,30 @@ class Registry:
 async def test_all_members_are_told_when_one_joins_and_when_one_leaves() -> None:
     registry = Registry()
     registry.join(1, data("t"))
-    assert await registry.notices() == [("g", [1])]
+    assert await registry.taken() == [("g", [1])]
     registry.join(2, data("t"))
-    assert await registry.notices() == [("g", [1, 2])]
+    assert await registry.taken() == [("g", [1, 2])]
     registry.consumers.unregister(1, "g")
-    assert await registry.notices() == [("g", [2])]
+    assert await registry.taken() == [("g", [2])]
 
 
 async def test_a_heartbeat_that_changes_nothing_tells_nobody() -> None:
     registry = Registry()
     registry.join(1, data("t"))
-    await registry.notices()
+    await registry.taken()
     registry.join(1, data("t", version=2))
-    assert await registry.notices() == []
+    assert await registry.taken() == []
 
 
 async def test_a_closed_connection_takes_its_client_out_of_every_group_at_once() -> None:
-    """T40: Go never says goodbye, and a killed Java process cannot."""
+    """T40: Go never unregisters, and a killed Java process cannot."""
     registry = Registry()
     registry.join(1, data("t"))
     registry.join(1, data("t", group="h"))
     registry.join(2, data("t"))
-    await registry.notices()
+    await registry.taken()
     registry.consumers.drop(1)
-    assert await registry.notices() == [("g", [2])]
+    assert await registry.taken() == [("g", [2])]
     assert list(registry.consumers.groups) == ["g"]
     assert list(registry.metadata.subscriptions) == ["g"]
     assert registry.consumers.connections() == [2]
@@ -79,22 +79,22 @@ async def test_changes_of_one_turn_make_one_notice() -> None:
     registry = Registry()
     for connection in range(5):
         registry.join(connection, data("t"))
-    assert await registry.notices() == [("g", [0, 1, 2, 3, 4])]
+    assert await registry.taken() == [("g", [0, 1, 2, 3, 4])]
 
 
 async def test_members_that_broadcast_have_nothing_to_rebalance() -> None:
     registry = Registry()
     registry.join(1, data("t", model=MessageModel.BROADCASTING))
-    assert await registry.notices() == []
+    assert await registry.taken() == []
 
 
 async def test_the_last_heartbeat_says_what_the_group_takes() -> None:
     registry = Registry()
     registry.join(1, data("a", "b", version=1))
-    await registry.notices()
+    await registry.taken()
     registry.join(1, data("b", "c", version=2))
     assert registry.metadata.subscriptions["g"] == [("b", "TAG", "*", 2), ("c", "TAG", "*", 2)]
-    assert await registry.notices() == [("g", [1])]
+    assert await registry.taken() == [("g", [1])]
 
 
 async def test_an_older_version_of_a_subscription_does_not_replace_a_newer_one() -> None:
@@ -170,8 +170,8 @@ async def test_a_client_that_falls_silent_is_dropped_and_the_others_are_told(
     registry = Registry()
     registry.join(1, data("t"))
     registry.join(2, data("t"))
-    await registry.notices()
+    await registry.taken()
     ages = Ages({1: age_ms, 2: 0})
     drop_silent(registry.consumers, Producers(), ages, 120_000)
     assert ages.closed == ([1] if is_dropped else [])
-    assert await registry.notices() == ([("g", [2])] if is_dropped else [])
+    assert await registry.taken() == ([("g", [2])] if is_dropped else [])

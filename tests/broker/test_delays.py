@@ -93,7 +93,7 @@ async def test_the_file_is_written_when_something_was_delivered(tmp_path: Path) 
     )
     file, delivery = DelayFile(path, HandClock()), Delivered({3: 19, 4: 7})
     file.load()
-    assert file.offsets == {3: 19, 4: 7}, "a level at 0 is one that nobody has used"
+    assert file.offsets == {3: 19, 4: 7}, "a level at 0 is one that was never used"
     file.follow(delivery)
     await asyncio.wait_for(file.save(), TIMEOUT_S)
     assert "1:0" in path.read_text(), "nothing was delivered, and the file is left alone"

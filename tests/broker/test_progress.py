@@ -69,7 +69,7 @@ async def test_one_group_goes_on_where_another_stands(peer: Peer) -> None:
     await peer.ask(CloneGroupOffset(src_group="billing", dest_group="audit", topic=""))
     assert await position(peer, "audit") == 3
     with pytest.raises(Refusal) as refused:
-        await peer.ask(CloneGroupOffset(src_group="billing", dest_group="nobody"))
+        await peer.ask(CloneGroupOffset(src_group="billing", dest_group="absent"))
     assert refused.value.code == 26
 
 
@@ -145,9 +145,9 @@ async def test_members_are_told_to_move_where_the_broker_does_not_move_them(star
             )
             table = (await admin.ask(forced)).offset_table
             assert {queue.queue_id: offset for queue, offset in table.items()}[0] == target
-            while (notice := await pushed(member)).code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            while (notification := await pushed(member)).code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
                 pass
-            assert read_json(ResetOffsets, notice.body).offset_table == table
+            assert read_json(ResetOffsets, notification.body).offset_table == table
         assert await position(admin, "billing") == 0
 
 

@@ -98,7 +98,7 @@ async def test_a_member_that_leaves_ends_the_question(admin: Peer, member: Peer)
     assert (await asking).code == ResponseCode.SYSTEM_ERROR
 
 
-@pytest.mark.parametrize("ext", [{"consumerGroup": "nobody"}, {"consumerGroup": "billing"}])
+@pytest.mark.parametrize("ext", [{"consumerGroup": "absent"}, {"consumerGroup": "billing"}])
 async def test_nobody_can_be_asked_who_is_not_there(admin: Peer, member: Peer, ext: dict[str, str]) -> None:
     told = await admin.call(RequestCode.GET_CONSUMER_RUNNING_INFO, ext | {"clientId": "two"})
     assert told.code == ResponseCode.SYSTEM_ERROR

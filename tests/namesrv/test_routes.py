@@ -178,7 +178,7 @@ async def test_t3_cluster_info_has_bare_keys_whoever_asks(broker: BrokerMaker, p
 
 
 async def test_members_of_an_unknown_group_are_an_empty_map(peer: Peer) -> None:
-    found = await peer.ask(GetBrokerMembers(cluster_name="c1", broker_name="nobody"))
+    found = await peer.ask(GetBrokerMembers(cluster_name="c1", broker_name="absent"))
     assert found.broker_member_group.broker_addrs == {}
 
 
@@ -229,7 +229,7 @@ async def test_queues_of_one_topic_are_added_at_brokers_that_are_registered(
 ) -> None:
     await (await broker()).register()
     queues = [
-        QueueData(broker_name=name, read_queue_nums=3, perm=6) for name in ("broker-a", "nobody", "broker-a")
+        QueueData(broker_name=name, read_queue_nums=3, perm=6) for name in ("broker-a", "absent", "broker-a")
     ]
     await peer.ask(RegisterTopic(topic="fresh", body=TopicRoute(queue_datas=queues)))
     route = (await peer.ask(GetRoute(topic="fresh"))).body
@@ -260,7 +260,7 @@ async def test_adding_write_permission_opens_read_only_topics_too(broker: Broker
     await a.register()
     assert (await peer.ask(AddWritePermission(broker_name="broker-a"))).add_topic_count == 2
     assert (await peer.ask(GetRoute(topic="orders"))).body.queue_datas[0].perm == 6
-    assert (await peer.ask(AddWritePermission(broker_name="nobody"))).add_topic_count == 0
+    assert (await peer.ask(AddWritePermission(broker_name="absent"))).add_topic_count == 0
 
 
 # ---- what does not fit ----

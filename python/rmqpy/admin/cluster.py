@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-from rmqpy.admin.connection import MASTER_ID, Part
+from rmqpy.admin.connection import Part
 from rmqpy.admin.groups import Groups
 from rmqpy.errors import ConnectError, RequestTimeout
 from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.clients import Connection, GetAllProducerInfo, ProducerInfo
+from rmqpy.protocol.requests.routes import MASTER_ID
 
 
 class BrokerState(NamedTuple):

@@ -9,13 +9,11 @@ from typing import TypeVar
 from rmqpy.config.client import ClientConfig
 from rmqpy.errors import ConfigError, RocketMQError
 from rmqpy.protocol.declare import Request
-from rmqpy.protocol.requests.routes import BrokerData, ClusterInfo, GetClusterInfo, TopicRoute
+from rmqpy.protocol.requests.routes import MASTER_ID, BrokerData, ClusterInfo, GetClusterInfo, TopicRoute
 from rmqpy.remoting.client import Caller
 from rmqpy.remoting.nameservers import NameServers
 
 R = TypeVar("R")
-
-MASTER_ID = 0
 
 
 class ClusterConnection:

@@ -18,15 +18,12 @@ from rmqpy._native import Call
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
 from rmqpy.protocol.names import AUTO_CREATE_TOPIC
-from rmqpy.protocol.requests.routes import GetRoute, TopicRoute
+from rmqpy.protocol.requests.routes import MASTER_ID, GetRoute, TopicRoute
+from rmqpy.protocol.topics import Permission
 from rmqpy.remoting.client import Caller, check_transport, read
 from rmqpy.remoting.nameservers import NameServers
 
-MASTER_ID: Final = 0
-PERMISSION_READ: Final = 4
-PERMISSION_WRITE: Final = 2
-
-#: Queues of a topic made that way, as the Java client asks for.
+#: Queues of a topic that its first message makes, as the Java client asks for.
 TEMPLATE_QUEUES: Final = 4
 #: A borrowed route is looked up again soon: the topic exists as soon as the first message is stored.
 TEMPLATE_REFRESH_S: Final = 1.0
@@ -223,9 +220,9 @@ class Routes:
             count = data.write_queue_nums
             if is_borrowed:
                 count = min(TEMPLATE_QUEUES, data.read_queue_nums)
-            if data.perm & PERMISSION_WRITE and MASTER_ID in brokers.get(name, {}):
+            if data.perm & Permission.WRITE and MASTER_ID in brokers.get(name, {}):
                 writable += [MessageQueue(topic, name, number) for number in range(count)]
-            if data.perm & PERMISSION_READ and brokers.get(name):
+            if data.perm & Permission.READ and brokers.get(name):
                 readable += [MessageQueue(topic, name, number) for number in range(data.read_queue_nums)]
         if told.order_topic_conf:
             writable = _ordered(topic, told.order_topic_conf)

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import RocketMQError, StoreError
 from rmqpy.protocol.requests.registration import PackedBody, RegisterBroker, UnregisterBroker, pack
+from rmqpy.protocol.requests.routes import MASTER_ID
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
 from rmqpy.remoting.client import Peer
 
@@ -31,7 +32,6 @@ R = TypeVar("R")
 RETRY_SECONDS_MIN: Final = 1.0
 #: Bound of a stop's wait for the name servers.
 UNREGISTER_SECONDS: Final = 3.0
-MASTER_ID: Final = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 from rmqpy.protocol.requests.routes import BrokerData
 from rmqpy.protocol.topics import DataVersion
 
-MASTER_ID: Final = 0
 #: Silence after which a broker is gone that registered without a timeout of its own.
 HEARTBEAT_TIMEOUT_MS: Final = 120_000
 

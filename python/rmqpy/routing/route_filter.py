@@ -5,9 +5,8 @@ Pure; the tables are in `routes`.
 
 from dataclasses import replace
 
-from rmqpy.protocol.requests.routes import BrokerData, QueueData, TopicRoute
+from rmqpy.protocol.requests.routes import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rmqpy.protocol.topics import Permission
-from rmqpy.routing.brokers import MASTER_ID
 
 
 def with_acting_master(group: BrokerData, queue: QueueData) -> BrokerData:

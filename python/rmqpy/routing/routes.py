@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable
 
 from rmqpy.clock import Clock
 from rmqpy.protocol import names
-from rmqpy.protocol.requests.routes import ClusterInfo, QueueData, TopicRoute
+from rmqpy.protocol.requests.routes import MASTER_ID, ClusterInfo, QueueData, TopicRoute
 from rmqpy.protocol.topics import DataVersion, TopicTable
 from rmqpy.routing.brokers import (
-    MASTER_ID,
     BrokerAddress,
     BrokerGroup,
     BrokerInfo,

@@ -108,7 +108,7 @@ class ClientHandlers:
 
     @handles(ConnectionClosed)
     def closed(self, event: ConnectionClosed) -> None:
-        """Go clients never say goodbye, and others die: the connection's end is the only sign."""
+        """Go clients never unregister, and others die: the connection's end is the only sign."""
         self._producers.drop(event.connection)
         self._consumers.drop(event.connection)
 

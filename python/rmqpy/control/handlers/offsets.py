@@ -162,16 +162,16 @@ class OffsetHandlers:
             wanted = max(0, await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp))
             queue = self._progress.named(ask.topic, queue_id)
             targets[queue] = wanted if ask.is_force else min(wanted, current)
-        notice = ResetConsumerClientOffset(
+        notification = ResetConsumerClientOffset(
             topic=ask.topic,
             group=ask.group,
             timestamp=ask.timestamp,
             is_force=bool(ask.is_force),
             body=ResetOffsets(offset_table=targets),
         )
-        sent = encode(notice)
+        sent = encode(notification)
         for connection in online.members:
-            self._server.push(connection, notice.code, sent.ext or {}, sent.body or b"")
+            self._server.push(connection, notification.code, sent.ext or {}, sent.body or b"")
         return ResetOffsets(offset_table=targets)
 
     async def _target(self, ask: InvokeBrokerToResetOffset, queue_id: int) -> int:

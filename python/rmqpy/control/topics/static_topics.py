@@ -1,6 +1,6 @@
 """Files that Apache's broker leaves in the folder and this one has no use for.
 
-They stay as they are, for the day the folder goes back. Said aloud is what clients would notice meanwhile. Blocks; for
+They stay as they are, for the day the folder goes back. What clients would notice meanwhile is logged. Blocks; for
 the start of the broker.
 """
 

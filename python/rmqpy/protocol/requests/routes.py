@@ -1,9 +1,13 @@
 """Routes: topics and brokers, as clients, tools and brokers ask a name server for them."""
 
 from dataclasses import field
+from typing import Final
 
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, off_wire, record, reply, request, wire
+
+#: The id of a master among the brokers of one name; all others are slaves.
+MASTER_ID: Final = 0
 
 
 @record
@@ -17,7 +21,7 @@ class QueueData:
 
 @record
 class BrokerData:
-    """A group of brokers under one name: 0 is the master, all others are slaves."""
+    """A group of brokers under one name."""
 
     broker_name: str
     cluster: str = ""
