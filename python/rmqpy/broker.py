@@ -113,7 +113,7 @@ class Broker(Service):
         progress: Callable[[str], None] = log.info,
     ) -> None:
         """`path` is the file the configuration came from, where settings changed online are written; `progress`
-        hears how far a recovery is that takes long.
+        is called with the progress of a recovery that takes long.
         """
         self._progress = progress
         self._clock = clock or SystemClock()

@@ -39,7 +39,7 @@ class Standalone(Service):
         with Standalone("data") as server, rmqpy.Producer(server.namesrv) as producer:
             producer.send("orders", b"first")
 
-    Port 0 takes a free one. `progress` hears how far a recovery is that takes long. `settings` are keys of broker.conf:
+    Port 0 takes a free one. `progress` is called during a recovery that takes long. `settings` are keys of broker.conf:
     `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises `StoreError` where another process serves the same folder,
     and `OSError` where a port is taken.
     """

@@ -175,7 +175,7 @@ class _NameServer:
         self, address: str, peer: Peer, registration: Registration, interval: float, timeout: float
     ) -> None:
         self.address = address
-        #: Topics it has not heard of yet, once it knows the broker.
+        #: Changed topics that are not registered there yet.
         self.pending: dict[str, TopicConfig] = {}
         self.is_known = False
         self.asked_once = asyncio.Event()

@@ -65,12 +65,12 @@ class BrokerLiveInfo:
     data_version: DataVersion
     #: Of the table it sent last; `None` once our tables may differ from that.
     fingerprint: bytes | None
-    heard: float
+    last_seen: float
 
     def is_expired(self, now: float) -> bool:
         """Whether the broker was silent for too long."""
         given = self.info.timeout_ms or 0
-        return now > self.heard + (given if given > 0 else HEARTBEAT_TIMEOUT_MS) / 1000
+        return now > self.last_seen + (given if given > 0 else HEARTBEAT_TIMEOUT_MS) / 1000
 
 
 class Unregistration(NamedTuple):

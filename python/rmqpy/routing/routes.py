@@ -88,7 +88,7 @@ class Routes:
         if live.info._replace(connection=broker.connection) != broker:
             return None
         live.info = broker
-        live.heard = self._clock.elapsed()
+        live.last_seen = self._clock.elapsed()
         return self._master_of(self._groups[broker.name], broker)
 
     def unregister(self, brokers: Iterable[Unregistration]) -> None:
@@ -138,7 +138,7 @@ class Routes:
         """A sign of life of a broker that is known; of another one it means nothing."""
         live = self._live.get(BrokerAddress(cluster, address))
         if live is not None:
-            live.heard = self._clock.elapsed()
+            live.last_seen = self._clock.elapsed()
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
         """The version of the table a broker registered last."""
