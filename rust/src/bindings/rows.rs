@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::arrow_import::batches;
 use crate::client::row_columns::RowsError;
 use crate::client::rows as core;
-use crate::client::rows::{Identity, Limits, Place, Placement};
+use crate::client::rows::{Identity, Limits, Placement, QueueChoice};
 
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Rows {
@@ -104,9 +104,9 @@ impl SendBatch {
     #[getter]
     fn place(&self) -> (Option<usize>, Option<String>, Option<i32>) {
         match &self.batch.place {
-            Place::Any => (None, None, None),
-            Place::Index(index) => (Some(*index), None, None),
-            Place::Queue(broker, queue_id) => (None, broker.clone(), Some(*queue_id)),
+            QueueChoice::Any => (None, None, None),
+            QueueChoice::Index(index) => (Some(*index), None, None),
+            QueueChoice::Queue(broker, queue_id) => (None, broker.clone(), Some(*queue_id)),
         }
     }
 

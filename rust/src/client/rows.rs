@@ -38,7 +38,7 @@ pub(crate) enum Placement {
 
 /// Where the rows of a send batch go.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Place {
+pub(crate) enum QueueChoice {
     Any,
     /// The one at this place among the topic's queues.
     Index(usize),
@@ -58,7 +58,7 @@ pub(crate) struct Limits {
 /// Rows that travel together.
 #[derive(Debug)]
 pub(crate) struct SendBatch {
-    pub(crate) place: Place,
+    pub(crate) place: QueueChoice,
     rows: Vec<u32>,
     bytes: usize,
     is_alone: bool,
@@ -115,7 +115,7 @@ impl Rows {
         limits: Limits,
     ) -> Result<Vec<SendBatch>, RowsError> {
         let mut done = Vec::new();
-        let mut open: BTreeMap<Place, (Vec<u32>, usize)> = BTreeMap::new();
+        let mut open: BTreeMap<QueueChoice, (Vec<u32>, usize)> = BTreeMap::new();
         for row in 0..self.columns.count {
             if self.topic(row)? != topic {
                 continue;
@@ -174,9 +174,9 @@ impl Rows {
         }
     }
 
-    fn place(&self, row: usize, queues: usize, placement: Placement) -> Result<Place, RowsError> {
+    fn place(&self, row: usize, queues: usize, placement: Placement) -> Result<QueueChoice, RowsError> {
         if let Some(queue_id) = self.columns.queue_id.get(row) {
-            return Ok(Place::Queue(self.columns.broker_name.get(row).map(str::to_owned), queue_id));
+            return Ok(QueueChoice::Queue(self.columns.broker_name.get(row).map(str::to_owned), queue_id));
         }
         let key = self.columns.sharding_key.get(row);
         let key = match placement {
@@ -186,9 +186,9 @@ impl Rows {
         match (key, placement) {
             (Some(key), _) => {
                 let hash = java_hash(key.as_bytes()).unsigned_abs() as usize;
-                Ok(Place::Index(hash.checked_rem(queues).unwrap_or_default()))
+                Ok(QueueChoice::Index(hash.checked_rem(queues).unwrap_or_default()))
             }
-            (None, Placement::Turn) => Ok(Place::Any),
+            (None, Placement::Turn) => Ok(QueueChoice::Any),
             (None, Placement::Hash) => Err(refused(row, "it has neither shardingKey nor keys")),
             (None, Placement::Column) => Err(refused(row, "its queueId is null")),
         }
@@ -279,14 +279,14 @@ mod tests {
             (0..50).map(|number| [None, Some("a"), Some("b")][number % 3]).collect();
         let limits = Limits { rows_max: 7, ..LIMITS };
         let send_batches = rows(&bodies, &keys).send_batches("orders", 4, Placement::Turn, limits).unwrap();
-        let mut seen: BTreeMap<Place, Vec<u32>> = BTreeMap::new();
+        let mut seen: BTreeMap<QueueChoice, Vec<u32>> = BTreeMap::new();
         for batch in &send_batches {
             assert!((1..=7).contains(&batch.count()));
             seen.entry(batch.place.clone()).or_default().extend(&batch.rows);
         }
         assert!(seen.values().all(|rows| rows.is_sorted()));
         assert_eq!(seen.values().map(Vec::len).sum::<usize>(), 50);
-        assert!(seen.contains_key(&Place::Any), "rows without a key go anywhere");
+        assert!(seen.contains_key(&QueueChoice::Any), "rows without a key go anywhere");
     }
 
     #[test]
