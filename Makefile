@@ -27,7 +27,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model micro bench-compare bench-sync bench-peers cold-start bench-topics bench-spark fuzz format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model micro bench-compare bench-sync bench-peers cold-start bench-topics bench-spark fuzz format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,7 +55,10 @@ check: spark ## formatting, lints, types, the native stub against the binary, im
 	$(BIN)/ruff format --check python spark tests examples benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest rmqpy._native
-	$(BIN)/pytest tests/test_architecture.py
+	$(BIN)/pytest tests/test_architecture.py tests/test_words.py
+
+words: build ## names that are not used, of tests/words.txt, among what is declared; headers that ask
+	$(BIN)/pytest tests/test_words.py
 
 build: $(VENV)/.native-$(PROFILE) ## .venv with rmqpy, its native half and the test tools
 

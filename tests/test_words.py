@@ -1,0 +1,161 @@
+"""Words: the field's terms, and none of the names in words.txt; headers of files that name what is there."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LIST = ROOT / "tests" / "words.txt"
+#: Where the project's own text is; what tools make lies elsewhere.
+FOLDERS = ("rust", "python", "spark", "tests", "benchmarks", "examples", "docs", "conf", "scripts", ".ci")
+MADE = {"target", "__pycache__", "build", "corpus", "artifacts", "spark-warehouse", "metastore_db"}
+TEXT = {".rs", ".py", ".pyi", ".md", ".toml", ".txt", ".sh", ".conf", ".service", ""}
+
+_DECLARED_IN_RUST = re.compile(
+    r"\b(?:struct|enum|union|trait|type|fn|mod|const|static|macro_rules!)\s+(?:mut\s+)?(\w+)"
+)
+_NOT_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_QUESTION = re.compile(r"(What|How|Whether|Who|Whose|Whom|Which|Where|When|Why)\b")
+_HEADER = re.compile(r'(?://! |"""|# )(\w+)')
+
+
+class Retired(NamedTuple):
+    """A name that is not used, and what is said instead."""
+
+    room: str
+    name: str
+    instead: str
+    #: Not even in a comment.
+    is_coined: bool
+
+
+def retired() -> list[Retired]:
+    found = []
+    for line in LIST.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            room, name, instead = (part.strip() for part in line.split("|"))
+            found.append(Retired(room, name.removeprefix("! "), instead, name.startswith("! ")))
+    return found
+
+
+def text_files() -> Iterator[Path]:
+    tops = [path for path in ROOT.iterdir() if path.is_file() and path.name != "Cargo.lock"]
+    below = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
+    for path in sorted([*tops, *below]):
+        if not MADE & set(path.relative_to(ROOT).parts) and path.suffix in TEXT:
+            yield path
+
+
+def declared(code: str, suffix: str) -> set[str]:
+    """Names that `code` declares: types, functions, modules, constants."""
+    if suffix == ".rs":
+        return set(_DECLARED_IN_RUST.findall(_NOT_CODE.sub(" ", code)))
+    names = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names.add(node.target.id)
+    return names
+
+
+def words(text: str) -> Iterator[str]:
+    """Every word of a text in small letters; `SendBatch` and `send_batch` have two."""
+    return (word.lower() for word in _WORD.findall(text))
+
+
+def coined_in(text: str, coined: dict[str, str]) -> set[str]:
+    found = {name for name in coined.values() if re.search(rf"\b{name}\b", text)}
+    before = ""
+    for word in words(text):
+        name = coined.get(word) or coined.get(word.removesuffix("s"))
+        # Data plane and control plane are terms of the field.
+        if name and not (word.startswith("plane") and before in ("data", "control")):
+            found.add(name)
+        before = word
+    return found
+
+
+def source_files() -> list[Path]:
+    return [path for path in text_files() if path.suffix in (".rs", ".py", ".pyi")]
+
+
+def test_the_list_names_each_word_once() -> None:
+    names = [word.name for word in retired()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("code", "suffix", "expected"),
+    [
+        ("pub(super) struct Line;\nfn talk() {}\nconst COMPANY: u8 = 1;", ".rs", {"Line", "talk", "COMPANY"}),
+        ('// struct Line\nlet a = "fn talk";', ".rs", set()),
+        (
+            "class Line:\n    bell: int\n    def talk(self): ...\nWISH = 1",
+            ".py",
+            {"Line", "bell", "talk", "WISH"},
+        ),
+    ],
+)
+def test_the_finder_of_declared_names_sees(code: str, suffix: str, expected: set[str]) -> None:
+    assert declared(code, suffix) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a parcel, two Parcels", {"Parcel"}),
+        ("SendParcel send_parcel parcelled", {"Parcel"}),
+        ("the data plane, DataPlane, dataplane, control plane", set()),
+        ("a plane", {"Plane"}),
+        ("checksums", set()),
+        ("the sums", {"Sums"}),
+        ("Linger::InCompany, good company", {"InCompany"}),
+    ],
+)
+def test_the_finder_of_coined_words_sees(text: str, expected: set[str]) -> None:
+    assert (
+        coined_in(text, {"parcel": "Parcel", "plane": "Plane", "sums": "Sums", "in company": "InCompany"})
+        == expected
+    )
+
+
+def test_no_retired_name_is_declared() -> None:
+    words_by_name = {word.name: word for word in retired()}
+    wrong = []
+    for path in source_files():
+        names = declared(path.read_text(encoding="utf-8"), path.suffix) | {path.stem}
+        for name in sorted(names & words_by_name.keys()):
+            word = words_by_name[name]
+            if name[0].isupper() or word.room in path.parts:
+                wrong.append(f"{path.relative_to(ROOT)}: {name} is {word.instead}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_coined_word_is_written() -> None:
+    coined = {" ".join(words(word.name)): word.name for word in retired() if word.is_coined}
+    wrong = []
+    for path in text_files():
+        if path == LIST or path == Path(__file__):
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            wrong += [
+                f"{path.relative_to(ROOT)}:{number}: {name}" for name in sorted(coined_in(line, coined))
+            ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_headers_name_what_is_there() -> None:
+    wrong = []
+    for path in source_files():
+        header = _HEADER.match(path.read_text(encoding="utf-8"))
+        if header and _QUESTION.fullmatch(header[1]):
+            wrong.append(f"{path.relative_to(ROOT)}: {header[1]}")
+    assert not wrong, "\n".join(wrong)
