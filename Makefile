@@ -140,7 +140,7 @@ micro: ## micro-benchmarks of the hot path: frame, header, append, pull, group c
 bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 min); BENCH=quick: 5 min; CELLS=a,b: only these
 	$(BIN)/python -m benchmarks $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),) $(if $(RESUME),--resume,)
 
-bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both media beside Apache's broker, in turn (7 min); BENCH=quick: 2 min
+bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both write paths beside Apache's broker, in turn (7 min); BENCH=quick: 2 min
 	$(BIN)/python -m benchmarks.sync $(if $(filter quick,$(BENCH)),--quick,)
 
 bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min

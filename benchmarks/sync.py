@@ -1,4 +1,4 @@
-"""`python -m benchmarks.sync`: sends that are answered when they are on the disk, by either medium, beside Apache's.
+"""`python -m benchmarks.sync`: sends that are answered when they are on the disk, by either write path, beside Apache's.
 
 The cells of sync flush of the comparison, with a third side: rmqpy through its tail, which is what SYNC_FLUSH writes
 through, rmqpy through a mapping of the file, and Apache's broker, A B C A B C in one run. Which one waits for a disk
@@ -39,7 +39,7 @@ Results = Mapping[str, Mapping[str, Sequence[RunMetrics]]]
     help="Where the stores lie; /tmp if not given. It must be a real disk.",
 )
 def main(quick: bool, folder: Path | None) -> None:
-    """Sync flush with 1, 64 and 256 outstanding sends: both media of rmqpy, and Apache's broker."""
+    """Sync flush with 1, 64 and 256 outstanding sends: both write paths of rmqpy, and Apache's broker."""
     try:
         lib = java.jars("apache")
     except java.Missing as missing:

@@ -1,6 +1,6 @@
-//! Durability: what an answered message survives, and through which medium the log is written for it.
+//! Durability: what an answered message survives, and by which write path the log is written for it.
 
-use super::log::MediumKind;
+use super::log::WritePathKind;
 
 /// What an answered message survives.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -42,10 +42,10 @@ impl Durability {
     }
 
     /// Where the end of the log lives until it is on the disk.
-    pub(crate) const fn medium(self) -> MediumKind {
+    pub(crate) const fn write_path(self) -> WritePathKind {
         match self {
-            Self::PageCache | Self::DiskMapped => MediumKind::Mapping,
-            Self::Memory | Self::Disk => MediumKind::WriteBuffer,
+            Self::PageCache | Self::DiskMapped => WritePathKind::Mapping,
+            Self::Memory | Self::Disk => WritePathKind::WriteBuffer,
         }
     }
 }

@@ -9,7 +9,7 @@
 //! - *published*: records before it are whole and may be read;
 //! - *durable*: bytes before it are on disk (`flush`);
 //! - *visible*: what consumers may see. In async mode that is what is published; in sync mode, what is durable: no
-//!   consumer is shown a message that a power loss could take back. What is in no file yet (`medium`) is not visible either.
+//!   consumer is shown a message that a power loss could take back. What is in no file yet (`write_path`) is not visible either.
 //!
 //! durable <= published <= reserved, and all four only grow. The thread that advances *visible* drains what the append left in
 //! a ring into the queues and the index (`dispatcher`), and wakes the waiters. The queues and the index

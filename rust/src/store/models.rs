@@ -20,7 +20,7 @@ use crate::store::derived::{
 use crate::store::disk::simulated::SimDisk;
 use crate::store::error::PutError;
 use crate::store::events::Events;
-use crate::store::log::{Arrivals, Checksums, CommitLog, Dispatcher, Flush, MediumKind, Put, Segments};
+use crate::store::log::{Arrivals, Checksums, CommitLog, Dispatcher, Flush, Put, Segments, WritePathKind};
 use crate::store::sync::{AtomicU64, Condvar, Mutex};
 
 const SEGMENT_BYTES: u64 = 1 << 13;
@@ -42,13 +42,13 @@ struct World {
 }
 
 impl World {
-    fn new(medium: MediumKind, is_sync: bool) -> Arc<Self> {
+    fn new(write_path: WritePathKind, is_sync: bool) -> Arc<Self> {
         let disk = SimDisk::new().shared();
         let dir = PathBuf::from("/commitlog");
         disk.create_dir(&dir).expect("a directory");
         let scratch = PathBuf::from("/scratch");
         let segments =
-            Segments::load(Arc::clone(&disk), dir, scratch, SEGMENT_BYTES, medium).expect("no files");
+            Segments::load(Arc::clone(&disk), dir, scratch, SEGMENT_BYTES, write_path).expect("no files");
         let active = segments.create().expect("a file");
         let checksums =
             Checksums::load(&disk, Path::new("/"), &segments, 0, true, &Arc::new(Events::default()));
@@ -129,9 +129,9 @@ impl Arrivals for Listener {
 
 #[test]
 fn in_sync_mode_visible_is_never_ahead_of_durable_nor_durable_of_published() {
-    for medium in [MediumKind::WriteBuffer, MediumKind::Mapping] {
+    for write_path in [WritePathKind::WriteBuffer, WritePathKind::Mapping] {
         check(move || {
-            let world = World::new(medium, true);
+            let world = World::new(write_path, true);
             let sender = Arc::clone(&world);
             let sending = spawn(move || {
                 sender.append().expect("stored");
@@ -151,7 +151,7 @@ fn in_sync_mode_visible_is_never_ahead_of_durable_nor_durable_of_published() {
 #[test]
 fn the_ring_hands_over_every_record_once_and_in_order_whoever_drains_it() {
     check(|| {
-        let world = World::new(MediumKind::Mapping, false);
+        let world = World::new(WritePathKind::Mapping, false);
         let other = Arc::clone(&world);
         let sending = spawn(move || {
             let end = other.append().expect("stored");
@@ -173,7 +173,7 @@ fn the_ring_hands_over_every_record_once_and_in_order_whoever_drains_it() {
 #[test]
 fn a_waiter_at_a_queue_sees_the_message_or_is_told() {
     check(|| {
-        let world = World::new(MediumKind::Mapping, false);
+        let world = World::new(WritePathKind::Mapping, false);
         let listener = Arc::new(Listener::default());
         world.dispatcher.set_arrivals(listener.clone());
         let sender = Arc::clone(&world);
@@ -192,7 +192,7 @@ fn a_waiter_at_a_queue_sees_the_message_or_is_told() {
 #[test]
 fn every_waiter_for_the_disk_is_released() {
     check(|| {
-        let world = World::new(MediumKind::WriteBuffer, true);
+        let world = World::new(WritePathKind::WriteBuffer, true);
         let listener = Arc::new(Listener::default());
         world.dispatcher.set_arrivals(listener.clone());
         let flush = Arc::clone(&world.flush);
@@ -215,7 +215,7 @@ fn every_waiter_for_the_disk_is_released() {
 #[test]
 fn a_queue_with_units_in_memory_alone_is_on_the_list_of_those_to_write() {
     check(|| {
-        let world = World::new(MediumKind::Mapping, false);
+        let world = World::new(WritePathKind::Mapping, false);
         world.append().expect("stored");
         world.show();
         let writer = Arc::clone(&world);
@@ -231,7 +231,7 @@ fn a_queue_with_units_in_memory_alone_is_on_the_list_of_those_to_write() {
 #[test]
 fn after_the_log_has_latched_nothing_is_stored_any_more() {
     check(|| {
-        let world = World::new(MediumKind::WriteBuffer, true);
+        let world = World::new(WritePathKind::WriteBuffer, true);
         let sender = Arc::clone(&world);
         let stored = Arc::new(AtomicU64::new(0));
         let end = Arc::clone(&stored);

@@ -22,10 +22,10 @@ use crate::store::error::PutError;
 use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 
 use super::checksums::Checksums;
-use super::medium::{BLANK_BYTES_MIN, Medium, Unwritten, WriteBuffer};
 use super::put::{Put, Stored, next_group};
 use super::segment::Segment;
 use super::segments::{Active, Segments};
+use super::write_path::{BLANK_BYTES_MIN, Unwritten, WriteBuffer, WritePath};
 
 /// Records that may be published and not yet visible. A burst beyond waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;
@@ -55,7 +55,7 @@ pub(crate) struct CommitLog {
 
 struct Writer {
     segment: Arc<Segment>,
-    medium: Box<dyn Medium>,
+    write_path: Box<dyn WritePath>,
     /// *Reserved*: where the next record goes.
     end: u64,
     store_timestamp_ms: i64,
@@ -74,7 +74,7 @@ impl CommitLog {
         let end = segment.published();
         let writer = Writer {
             segment,
-            medium: match appender {
+            write_path: match appender {
                 Some(appender) => Box::new(appender),
                 None => Box::new(WriteBuffer::new(end)),
             },
@@ -195,7 +195,7 @@ impl CommitLog {
                 Ok(()) => {
                     let fits = writer.ring.len() + group.len() <= writer.ring.capacity()
                         && (size + BLANK_BYTES_MIN as u64 <= writer.file_room() || self.roll(&mut writer));
-                    if !fits || !writer.medium.has_room(size as usize) {
+                    if !fits || !writer.write_path.has_room(size as usize) {
                         break;
                     }
                     group.iter_mut().for_each(|put| writer.place(put));
@@ -225,7 +225,7 @@ impl CommitLog {
     }
 
     fn publish(&self, writer: &mut MutexGuard<'_, Writer>) {
-        writer.medium.commit();
+        writer.write_path.commit();
         self.published.store(writer.end, Ordering::Release);
     }
 
@@ -236,7 +236,7 @@ impl CommitLog {
             return false;
         };
         let blank = writer.file_room() as usize;
-        writer.medium.enter(blank, segment.base(), appender);
+        writer.write_path.enter(blank, segment.base(), appender);
         writer.end = segment.base();
         writer.segment = segment;
         true
@@ -245,7 +245,7 @@ impl CommitLog {
     /// Hands over the records that are not visible yet, in log order, those of their bytes that are in no file yet, and
     /// the position they reach.
     ///
-    /// Both must be empty; their memory becomes the ring's and the medium's.
+    /// Both must be empty; their memory becomes the ring's and the write path's.
     pub(crate) fn take_ring(
         &self,
         into: &mut Vec<DispatchRequest>,
@@ -255,7 +255,7 @@ impl CommitLog {
         into.reserve_exact(RING_RECORDS_MAX.saturating_sub(into.capacity()));
         let mut writer = self.writer.lock();
         std::mem::swap(&mut writer.ring, into);
-        writer.medium.take(unwritten);
+        writer.write_path.take(unwritten);
         PhysicalOffset(writer.end)
     }
 
@@ -301,7 +301,7 @@ impl Writer {
         let queue_offset = if is_queued { put.queue.next() } else { QueueOffset(0) };
         let physical = PhysicalOffset(self.end);
         let stamp = Stamp { physical, queue: queue_offset, store_timestamp_ms: self.store_timestamp_ms };
-        let Some(into) = self.medium.append(size) else {
+        let Some(into) = self.write_path.append(size) else {
             // The caller saw that there is room for the whole group.
             debug_assert!(false, "no room for a record that was measured");
             put.outcome = Err(PutError::Busy);

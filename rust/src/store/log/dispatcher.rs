@@ -16,7 +16,7 @@ use crate::store::error::StoreError;
 use crate::store::sync::{AtomicU64, Mutex, fence};
 
 use super::commit_log::CommitLog;
-use super::medium::Unwritten;
+use super::write_path::Unwritten;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LastRecord {

@@ -20,7 +20,7 @@ use crate::store::sync::{AtomicU64, Condvar, Mutex};
 
 use super::commit_log::CommitLog;
 use super::dispatcher::{Arrivals, Dispatcher};
-use super::medium::Unwritten;
+use super::write_path::Unwritten;
 
 pub(crate) struct Flush {
     log: Arc<CommitLog>,

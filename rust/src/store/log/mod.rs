@@ -1,18 +1,18 @@
 //! Log: the CommitLog, from its files up to what consumers may see of it.
 //!
 //! From the bottom up: `segment` and `segments` are the files, `checksums` says whether they are still what was written,
-//! `scan` walks their records, `medium` is where new bytes live until they are in a file. `commit_log` appends and moves
+//! `scan` walks their records, `write_path` is where new bytes live until they are in a file. `commit_log` appends and moves
 //! *reserved* and *published*, `dispatcher` moves *visible*, `flush` moves *durable*.
 
 mod checksums;
 mod commit_log;
 mod dispatcher;
 mod flush;
-mod medium;
 mod put;
 mod scan;
 mod segment;
 mod segments;
+mod write_path;
 
 pub use dispatcher::Arrivals;
 pub use put::Put;
@@ -21,7 +21,7 @@ pub(crate) use checksums::Checksums;
 pub(crate) use commit_log::CommitLog;
 pub(crate) use dispatcher::{Dispatcher, LastRecord};
 pub(crate) use flush::Flush;
-pub(crate) use medium::MediumKind;
 pub(crate) use scan::{Found, TrustBoundary, WalkEnd, is_entry_of, is_whole, record_at, walk};
 pub(crate) use segment::Segment;
 pub(crate) use segments::{Active, Segments};
+pub(crate) use write_path::WritePathKind;

@@ -1,6 +1,6 @@
 //! Segment: one file of the log.
 //!
-//! Owns the mapping of the file and what of it may be read. It is mapped once for reading and, where that is the medium, for
+//! Owns the mapping of the file and what of it may be read. It is mapped once for reading and, where that is the write path, for
 //! writing; what is written to the file in another way is revealed when it is there.
 //!
 //! Invariant: bytes that can be read never change.
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use crate::store::disk::{Appender, DiskFile, Region, RegionReader};
 use crate::store::error::StoreError;
 
-use super::medium::Unwritten;
+use super::write_path::Unwritten;
 
 /// Bytes written in one piece when recovery writes them again.
 const REWRITE_BYTES: usize = 1 << 20;

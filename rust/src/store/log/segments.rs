@@ -17,13 +17,13 @@ use bytes::Bytes;
 use crate::store::disk::{Appender, Disk, DiskFile, Open, Space, name_of, position_of};
 use crate::store::error::StoreError;
 
-use super::medium::{MediumKind, Unwritten};
 use super::segment::Segment;
+use super::write_path::{Unwritten, WritePathKind};
 
 /// Smallest file that is believed to be a CommitLog file at all.
 const SEGMENT_BYTES_MIN: u64 = 4096;
 
-/// The file that is written next, and the right to write to its mapping where that is the medium.
+/// The file that is written next, and the right to write to its mapping where that is the write path.
 pub(crate) type Active = (Arc<Segment>, Option<Appender>);
 
 pub(crate) struct Segments {
@@ -31,7 +31,7 @@ pub(crate) struct Segments {
     dir: PathBuf,
     scratch: PathBuf,
     size: u64,
-    medium: MediumKind,
+    write_path: WritePathKind,
     list: ArcSwap<Vec<Arc<Segment>>>,
 }
 
@@ -45,7 +45,7 @@ impl Segments {
         dir: PathBuf,
         scratch: PathBuf,
         size_wanted: u64,
-        medium: MediumKind,
+        write_path: WritePathKind,
     ) -> Result<Self, StoreError> {
         let mut files = Vec::new();
         for entry in disk.entries(&dir)? {
@@ -68,7 +68,7 @@ impl Segments {
             dir,
             scratch,
             size,
-            medium,
+            write_path,
             list: ArcSwap::from_pointee(Vec::with_capacity(files.len())),
         };
         let last = files.len().saturating_sub(1);
@@ -105,7 +105,7 @@ impl Segments {
         Ok(segment)
     }
 
-    /// Maps a file whose first `published` bytes are records; for writing if it is not full and the medium says so.
+    /// Maps a file whose first `published` bytes are records; for writing if it is not full and the write path says so.
     fn map(
         &self,
         file: Arc<dyn DiskFile>,
@@ -113,7 +113,7 @@ impl Segments {
         path: PathBuf,
         published: u64,
     ) -> Result<(Segment, Option<Appender>), StoreError> {
-        let is_written = published < self.size && self.medium == MediumKind::Mapping;
+        let is_written = published < self.size && self.write_path == WritePathKind::Mapping;
         Segment::map(file, base, path, self.size, (published, is_written))
     }
 
@@ -125,8 +125,8 @@ impl Segments {
         self.disk.space(&self.dir).map_err(StoreError::io(&self.dir, "measure the free space of"))
     }
 
-    pub(crate) fn medium(&self) -> MediumKind {
-        self.medium
+    pub(crate) fn write_path(&self) -> WritePathKind {
+        self.write_path
     }
 
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Segment>>> {

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::positions::PhysicalOffset;
 use crate::store::derived::Index;
 use crate::store::error::StoreError;
-use crate::store::log::{CommitLog, Dispatcher, Flush, LastRecord, MediumKind, record_at};
+use crate::store::log::{CommitLog, Dispatcher, Flush, LastRecord, WritePathKind, record_at};
 use crate::store::recovery::{Checkpoint, CheckpointFiles, CleanStop};
 
 pub(crate) use expiry::Expiry;
@@ -191,9 +191,9 @@ impl Maintenance {
             let step = (at + AHEAD_STEP_BYTES).min(until).min(segment.limit());
             let prepare = || segment.prepare(at..step);
             // Where it cannot be done appends are a little slower.
-            let _ = match segments.medium() {
-                MediumKind::Mapping => prepare(),
-                MediumKind::WriteBuffer => {
+            let _ = match segments.write_path() {
+                WritePathKind::Mapping => prepare(),
+                WritePathKind::WriteBuffer => {
                     self.flush.between_flushes(prepare).and_then(|()| segment.sync(at..step))
                 }
             };

@@ -81,7 +81,7 @@ pub(super) fn recover(
         log_dir,
         scratch,
         options.segment_bytes,
-        options.durability.medium(),
+        options.durability.write_path(),
     )?;
     let (checkpoint, manifest) = checkpoint_files.load()?;
     let was_aborted = checkpoint_files.is_aborted()?;

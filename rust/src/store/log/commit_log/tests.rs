@@ -10,7 +10,7 @@ use crate::positions::QueueKey;
 use crate::store::derived::ConsumeQueue;
 use crate::store::disk::simulated::SimDisk;
 use crate::store::events::Events;
-use crate::store::log::medium::MediumKind;
+use crate::store::log::write_path::WritePathKind;
 
 const SEGMENT_BYTES: u64 = 1 << 16;
 /// How often an append asks for room before it has waited long enough.
@@ -32,9 +32,14 @@ fn empty_log() -> CommitLog {
     let disk = SimDisk::new().shared();
     let dir = PathBuf::from("/commitlog");
     disk.create_dir(&dir).expect("a directory");
-    let segments =
-        Segments::load(Arc::clone(&disk), dir, PathBuf::from("/scratch"), SEGMENT_BYTES, MediumKind::Mapping)
-            .expect("an empty log");
+    let segments = Segments::load(
+        Arc::clone(&disk),
+        dir,
+        PathBuf::from("/scratch"),
+        SEGMENT_BYTES,
+        WritePathKind::Mapping,
+    )
+    .expect("an empty log");
     let active = segments.create().expect("a file");
     let events = Arc::new(Events::default());
     let checksums =

@@ -1,6 +1,6 @@
-//! Medium, or write path: where the bytes at the end of the log live between append and disk.
+//! Write path: where the bytes at the end of the log live between append and disk.
 //!
-//! A medium is the writing half of the log and belongs to the holder of the put lock. There are two:
+//! A write path is the writing half of the log and belongs to the holder of the put lock. There are two:
 //!
 //! - the **mapping** of the file itself: a message is copied once, into the page cache. It can be read at once and a killed
 //!   process loses nothing, but a flush has to find the pages it changed, which makes it slow: for `ASYNC_FLUSH`;
@@ -18,7 +18,7 @@ pub(crate) const BLANK_BYTES_MIN: usize = 8;
 const WRITE_BUFFER_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MediumKind {
+pub(crate) enum WritePathKind {
     /// The mapping of the newest file.
     Mapping,
     /// Memory of the process, written and synced by the flush.
@@ -33,7 +33,7 @@ pub(crate) struct Unwritten {
 }
 
 /// The end of the log, as the holder of the put lock sees it. No method may block; none allocates in steady state.
-pub(crate) trait Medium: Send {
+pub(crate) trait WritePath: Send {
     /// Whether records of `size` bytes in all can be taken now, or must wait for a flush. That they fit into the file is
     /// the caller's to know.
     fn has_room(&self, size: usize) -> bool;
@@ -47,7 +47,7 @@ pub(crate) trait Medium: Send {
     fn take(&mut self, into: &mut Unwritten);
 }
 
-impl Medium for Appender {
+impl WritePath for Appender {
     fn has_room(&self, size: usize) -> bool {
         size <= self.room()
     }
@@ -89,7 +89,7 @@ impl WriteBuffer {
     }
 }
 
-impl Medium for WriteBuffer {
+impl WritePath for WriteBuffer {
     fn has_room(&self, size: usize) -> bool {
         let used = self.unwritten.bytes.len();
         self.entering.is_none() && (used == 0 || used + size <= WRITE_BUFFER_BYTES)
