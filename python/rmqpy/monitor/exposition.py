@@ -1,4 +1,4 @@
-"""The text that Prometheus reads: families of samples, made when somebody asks.
+"""The text that Prometheus reads: families of samples, made for each request.
 
 Owns the syntax and the limit on series. Pure; any thread.
 """

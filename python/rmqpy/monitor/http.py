@@ -1,4 +1,4 @@
-"""A small HTTP server: a few pages that are made when somebody asks, on the loop of the server they speak of.
+"""A small HTTP server: a few pages that are made for each request, on the loop of the server they speak of.
 
 Owns its listener and connections. It reads GET and HEAD, one request a connection, and bounds what a peer may send and
 how long it may take. Threads: one event loop.
@@ -58,7 +58,7 @@ class HttpServer:
                 async with asyncio.timeout(PEER_TIMEOUT_S):
                     await self._answer(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the peer left, is too slow, or says too much: nobody waits for an answer
+            pass  # the peer left, is too slow, or says too much: no client waits for an answer
         finally:
             self._talks.discard(talk)
             writer.close()

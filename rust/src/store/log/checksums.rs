@@ -1,7 +1,7 @@
 //! Checksums of the log, block by block, for the CRC of a record covers its body alone.
 //!
 //! Owns `rmqpy/checksums/`: for each file of the log one of the same name, with 8 bytes for every block of 4 KiB: CRC-32 of
-//! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint. A block of an earlier life
+//! the block, and CRC-32 of that and the block's position. Entries come with each checkpoint. A block of an earlier run
 //! is compared with its entry before anything of it is served for the first time; what does not match is reported once
 //! and never served. An entry that does not match itself says nothing, so the files can be lost without harm.
 //!
@@ -35,7 +35,7 @@ pub(crate) struct Checksums {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     events: Arc<Events>,
-    /// Blocks from here on were written or read whole in this life.
+    /// Blocks from here on were written or read whole in this run.
     known_from: u64,
     /// What is known about earlier ones, by the begin of their file; found out when a first read comes by.
     files: HashMap<u64, OnceLock<Option<Checked>>>,
@@ -141,7 +141,7 @@ impl Checksums {
         is_sound
     }
 
-    /// Blocks that were found damaged in this life.
+    /// Blocks that were found damaged in this run.
     pub(crate) fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
