@@ -1,8 +1,8 @@
-"""`python -m benchmarks.sync`: sends that are answered when they are on the disk, by either write path, beside Apache's.
+"""`python -m benchmarks.sync`: sends answered when on the disk, by either write path, beside Apache's.
 
-The cells of sync flush of the comparison, with a third side: rmqpy through its tail, which is what SYNC_FLUSH writes
-through, rmqpy through a mapping of the file, and Apache's broker, A B C A B C in one run. Which one waits for a disk
-is all that differs, so a run on a busy machine or a slow disk still compares.
+The cells of sync flush of the comparison, with a third side: rmqpy through its write buffer, which SYNC_FLUSH uses by
+default, rmqpy through a mapping of the file, and Apache's broker, A B C A B C in one run. All that differs is the
+write, so a run on a busy machine or a slow disk still compares.
 """
 
 import json
@@ -24,7 +24,7 @@ from rmqpy.load import machine
 from rmqpy.load.report import duration
 
 OUT = Path(__file__).resolve().parent.parent / "target" / "benchmarks"
-NAMES = {"rmqpy": "rmqpy, tail", "rmqpy-mapped": "rmqpy, mapping", "apache": "Apache 5.5.0"}
+NAMES = {"rmqpy": "rmqpy, write buffer", "rmqpy-mapped": "rmqpy, mapping", "apache": "Apache 5.5.0"}
 COLUMNS = ("cell", "", "messages/s", "p50", "p99", "broker CPU a message")
 
 Results = Mapping[str, Mapping[str, Sequence[RunMetrics]]]

@@ -123,7 +123,7 @@ def test_a_message_sent_again_reaches_the_group_and_no_other(run: Any, cluster: 
         code, told, _ = run("message", "resend", sent.message_id, "meant", "--topic", "again")
         assert code == 0
         assert told["sent_as"]
-        # A consumer that asked for the route of its new retry topic when one of the brokers had it asks again after 30 s.
+        # A consumer that learns its new retry topic when only one broker has it asks for the route again in 30 s.
         assert arrived.wait(90.0)
     finally:
         for consumer in consumers:
