@@ -26,7 +26,7 @@ from rmqpy.control.clients.notifications import ClientNotifications
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.relay import Relay
 from rmqpy.control.groups.offset_file import OffsetFile
-from rmqpy.control.groups.progress import Progress
+from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.queue_locks import QueueLocks
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.handlers.brokers import BrokerHandlers
@@ -194,7 +194,7 @@ class Broker(Service):
         notifications = ClientNotifications(self._config, groups, server)
         consumers = Consumers(metadata, notifications.group_changed)
         relay = Relay(server)
-        progress = Progress(config.name, store, offsets)
+        progress = ConsumerProgress(config.name, store, offsets)
         locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store.folder, store, server, self._clock)
         statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)

@@ -6,12 +6,12 @@ import pytest
 
 from broker.fakes import MetadataTables, Notifications
 from rmqpy.control.clients.expiry import drop_silent
-from rmqpy.control.clients.registry import Consumers, Member, Producers
+from rmqpy.control.clients.registry import ConnectedClient, Consumers, Producers
 from rmqpy.protocol.requests.clients import ConsumerData, MessageModel, SubscriptionData
 
 
-def member(connection: int, client_id: str | None = None) -> Member:
-    return Member(connection, client_id or f"client-{connection}", "127.0.0.1:1", "JAVA", 513, 0)
+def member(connection: int, client_id: str | None = None) -> ConnectedClient:
+    return ConnectedClient(connection, client_id or f"client-{connection}", "127.0.0.1:1", "JAVA", 513, 0)
 
 
 def data(

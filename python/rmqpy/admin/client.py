@@ -13,7 +13,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 from rmqpy._native import Client
-from rmqpy.admin.connection import ClusterConnection, Part
+from rmqpy.admin.connection import AdminConnection, Part
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.errors import ClosedError
 from rmqpy.remoting.client import BlockingCaller, LoopCaller, run
@@ -133,9 +133,9 @@ class _Operations:
             connect_timeout_ms=round(self._config.connect_timeout * 1_000),
             binary=self._config.header == "binary",
         )
-        self._opened: ClusterConnection | None = None
+        self._opened: AdminConnection | None = None
 
-    def _cluster(self) -> ClusterConnection:
+    def _cluster(self) -> AdminConnection:
         if self._opened is None:
             raise ClosedError("the admin is closed")
         return self._opened
@@ -202,7 +202,7 @@ class Admin(_Operations):
 
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
         super().__init__(namesrv)
-        self._opened = ClusterConnection(BlockingCaller(self._client), self._config)
+        self._opened = AdminConnection(BlockingCaller(self._client), self._config)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -234,7 +234,7 @@ class AsyncAdmin(_Operations):
         self._client.close()
 
     async def __aenter__(self) -> Self:
-        self._opened = ClusterConnection(LoopCaller(self._client), self._config)
+        self._opened = AdminConnection(LoopCaller(self._client), self._config)
         return self
 
     async def __aexit__(self, *_: object) -> None:

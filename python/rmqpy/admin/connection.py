@@ -1,6 +1,6 @@
 """Connection of the administration to a cluster: one caller, its name servers, and the time one answer may take.
 
-Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through `ClusterConnection.ask`, the one place
+Owns nothing that has to be closed. Every request of `rmqpy.admin` goes through `AdminConnection.ask`, the one place
 where an advertised address is replaced by the one to connect to. Threads: those of the caller.
 """
 
@@ -16,7 +16,7 @@ from rmqpy.remoting.nameservers import NameServers
 R = TypeVar("R")
 
 
-class ClusterConnection:
+class AdminConnection:
     """A cluster, as far as it is needed to ask its servers."""
 
     def __init__(self, caller: Caller, config: ClientConfig) -> None:
@@ -85,5 +85,5 @@ class Part:
     earlier servers changed; asking again is harmless.
     """
 
-    def __init__(self, cluster: ClusterConnection) -> None:
+    def __init__(self, cluster: AdminConnection) -> None:
         self._cluster = cluster

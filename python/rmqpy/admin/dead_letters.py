@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.connection import ClusterConnection, Part
+from rmqpy.admin.connection import AdminConnection, Part
 from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
@@ -27,7 +27,7 @@ class DeadLetterCount(NamedTuple):
 class DeadLetters(Part):
     """The dead letters of a cluster."""
 
-    def __init__(self, cluster: ClusterConnection) -> None:
+    def __init__(self, cluster: AdminConnection) -> None:
         super().__init__(cluster)
         self._topics = Topics(cluster)
 

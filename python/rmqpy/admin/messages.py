@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.connection import ClusterConnection, Part, masters
+from rmqpy.admin.connection import AdminConnection, Part, masters
 from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
@@ -33,7 +33,7 @@ _LOOK_AGAIN_S: Final = 0.25
 class Messages(Part):
     """The messages of one cluster."""
 
-    def __init__(self, cluster: ClusterConnection) -> None:
+    def __init__(self, cluster: AdminConnection) -> None:
         super().__init__(cluster)
         self._topics = Topics(cluster)
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.connection import ClusterConnection
+from rmqpy.admin.connection import AdminConnection
 from rmqpy.admin.topics import QueueState
 from rmqpy.message import MessageQueue
 from rmqpy.remoting import pulls
@@ -15,7 +15,7 @@ _PULL_MESSAGES: Final = 32
 
 
 async def read(
-    cluster: ClusterConnection, topic: str, state: QueueState, begin: int, end: int
+    cluster: AdminConnection, topic: str, state: QueueState, begin: int, end: int
 ) -> AsyncIterator[ReceivedMessage]:
     """The messages of a queue with offsets in [begin, end), as far as its broker holds them."""
     queue, address = MessageQueue(topic, state.broker, state.queue_id), cluster.reachable(state.address)

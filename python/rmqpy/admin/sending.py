@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from rmqpy._native import ReceivedMessage
-from rmqpy.admin.connection import ClusterConnection
+from rmqpy.admin.connection import AdminConnection
 from rmqpy.admin.reading import TOOLS
 from rmqpy.protocol.requests.messages import SendMessage
 
@@ -25,7 +25,7 @@ def properties_of(message: ReceivedMessage) -> dict[str, str]:
 
 
 async def send_again(
-    cluster: ClusterConnection, address: str, topic: str, message: ReceivedMessage, properties: dict[str, str]
+    cluster: AdminConnection, address: str, topic: str, message: ReceivedMessage, properties: dict[str, str]
 ) -> str:
     """Send the message to any queue that `topic` has at this broker; the broker's id of it. Its attempts start over."""
     ask = SendMessage(

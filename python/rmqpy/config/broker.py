@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from rmqpy.config import known
-from rmqpy.config.keys import NO_HTTP, Reading, Settings, key, nearest, protects, read_file
+from rmqpy.config.keys import NO_HTTP, LoadedConfig, Settings, key, nearest, protects, read_file
 from rmqpy.config.store import BODY_BYTES_MAX, StoreConfig
 from rmqpy.errors import ConfigError
 
@@ -274,7 +274,9 @@ class BrokerConfig(Settings):
         return super().write() | self.store.write()
 
 
-def load(path: str | Path | None = None, overrides: Mapping[str, str] | None = None) -> Reading[BrokerConfig]:
+def load(
+    path: str | Path | None = None, overrides: Mapping[str, str] | None = None
+) -> LoadedConfig[BrokerConfig]:
     """Read `broker.conf`; entries of `overrides` (wire names) win over the file.
 
     Raises `ConfigError` for a file that cannot be read, a value out of bounds, and a setting that is dangerous to
@@ -283,7 +285,7 @@ def load(path: str | Path | None = None, overrides: Mapping[str, str] | None = N
     return read(read_file(path) | dict(overrides or {}))
 
 
-def read(given: Mapping[str, str]) -> Reading[BrokerConfig]:
+def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
     """Sort the entries of a file: a configuration from those served, a sentence for each of the others."""
     served = BrokerConfig.declared().keys() | StoreConfig.declared().keys()
     # Refusals come first: a value such as brokerRole=SLAVE deserves its reason, not only the list of choices.
@@ -301,7 +303,7 @@ def read(given: Mapping[str, str]) -> Reading[BrokerConfig]:
         for wire, value in given.items()
         if wire not in served and (sentence := _warning(wire, value, store.folder, served))
     ]
-    return Reading(config, warnings)
+    return LoadedConfig(config, warnings)
 
 
 def _warning(wire: str, value: str, root: str, served: set[str]) -> str | None:

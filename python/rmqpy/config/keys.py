@@ -109,7 +109,7 @@ class Settings:
 _Config = TypeVar("_Config", bound=Settings)
 
 
-class Reading(NamedTuple, Generic[_Config]):
+class LoadedConfig(NamedTuple, Generic[_Config]):
     """A configuration, and a sentence for each key that is not supported."""
 
     config: _Config

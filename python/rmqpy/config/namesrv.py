@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from rmqpy.config.keys import NO_HTTP, Reading, Settings, key, nearest, protects, read_file
+from rmqpy.config.keys import NO_HTTP, LoadedConfig, Settings, key, nearest, protects, read_file
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's name server that tune its threads and buffers: we have none of them.
@@ -159,7 +159,7 @@ class NameServerConfig(Settings):
 
 def load(
     path: str | Path | None = None, overrides: Mapping[str, str] | None = None
-) -> Reading[NameServerConfig]:
+) -> LoadedConfig[NameServerConfig]:
     """Read `namesrv.conf`; entries of `overrides` (wire names) win over the file.
 
     Raises `ConfigError` for a file that cannot be read, a value out of bounds, and a setting that is dangerous to
@@ -171,14 +171,14 @@ def load(
     return read(given | dict(overrides or {}))
 
 
-def read(given: Mapping[str, str]) -> Reading[NameServerConfig]:
+def read(given: Mapping[str, str]) -> LoadedConfig[NameServerConfig]:
     """A configuration from the entries served, a sentence for each of the others."""
     for wire, consequence in DANGEROUS.items():
         if given.get(wire, "false").lower() != "false":
             raise ConfigError(f"cannot start with {wire}={given[wire]}: {consequence}")
     known = NameServerConfig.declared().keys() | DANGEROUS.keys()
     warnings = [_warning(wire, value, known) for wire, value in given.items() if wire not in known]
-    return Reading(NameServerConfig.read(given), warnings)
+    return LoadedConfig(NameServerConfig.read(given), warnings)
 
 
 def _warning(wire: str, value: str, known: set[str]) -> str:

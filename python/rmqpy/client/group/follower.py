@@ -23,7 +23,7 @@ LOOK_S: Final = 0.5
 Notify = Callable[[Rebalance], Awaitable[None]]
 
 
-class Reading(Protocol):
+class Assignable(Protocol):
     """The part of a consumer that changes with its share."""
 
     def assignment(self) -> frozenset[MessageQueue]: ...
@@ -38,7 +38,7 @@ class Reading(Protocol):
 class Follower:
     """Makes what a consumer reads follow its group."""
 
-    def __init__(self, subscriber: Subscriber, reading: Reading, *, is_committing: bool) -> None:
+    def __init__(self, subscriber: Subscriber, reading: Assignable, *, is_committing: bool) -> None:
         self.subscriber = subscriber
         self._reading = reading
         self._is_committing = is_committing

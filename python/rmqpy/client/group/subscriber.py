@@ -26,7 +26,7 @@ from rmqpy.config.client import ClientConfig
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
-from rmqpy.protocol.requests.introspection import ConsumerRunningInfo, DirectConsumption, QueueState
+from rmqpy.protocol.requests.introspection import ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
 from rmqpy.protocol.requests.queues import named
 from rmqpy.remoting.server import Refused
 
@@ -107,7 +107,8 @@ class Subscriber:
             ),
             subscription_set=[one.data() for one in self.subscriptions.table.values()],
             mq_table={
-                named(queue): QueueState(commit_offset=offset) for queue, offset in self.positions().items()
+                named(queue): ProcessQueueInfo(commit_offset=offset)
+                for queue, offset in self.positions().items()
             },
             status_table={},
         )

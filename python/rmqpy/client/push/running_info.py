@@ -24,7 +24,7 @@ from rmqpy.protocol.requests.introspection import (
     ConsumerRunningInfo,
     DirectConsumption,
     DirectResult,
-    QueueState,
+    ProcessQueueInfo,
 )
 from rmqpy.protocol.requests.queues import named
 from rmqpy.remoting.server import Refused
@@ -86,12 +86,12 @@ class PushRunningInfo:
         )
 
 
-def _state(process_queue: ProcessQueue, *, is_locking: bool) -> QueueState:
+def _state(process_queue: ProcessQueue, *, is_locking: bool) -> ProcessQueueInfo:
     held = process_queue.held()
     # From the monotonic clock to the wall's.
     since_epoch_s = time.time() - time.monotonic()
     locked_s = since_epoch_s + process_queue.locked_until - BELIEVED_S
-    return QueueState(
+    return ProcessQueueInfo(
         commit_offset=held.progress,
         cached_msg_min_offset=held.oldest,
         cached_msg_max_offset=held.newest,

@@ -32,7 +32,7 @@ Subscriptions = frozenset[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ConnectedClient:
     """One client on one connection."""
 
     connection: int
@@ -50,7 +50,7 @@ class ConsumerGroup:
     consume_type: ConsumeType
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, ConnectedClient] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     #: Those of each member; they have to agree, or the group gets what its last heartbeat says.
     subscriptions_of: dict[int, Subscriptions] = field(default_factory=dict)
@@ -109,7 +109,9 @@ class Consumers(ClientGroups):
         """Groups by name."""
         return MappingProxyType(self._groups)
 
-    def register(self, member: Member, data: ConsumerData, *, with_subscriptions: bool = True) -> None:
+    def register(
+        self, member: ConnectedClient, data: ConsumerData, *, with_subscriptions: bool = True
+    ) -> None:
         """A heartbeat of one member. Without subscriptions those of the group stay as they are."""
         group = self._groups.get(data.group_name)
         if group is None:
@@ -201,7 +203,9 @@ def _take_subscriptions(group: ConsumerGroup, found: Iterable[SubscriptionData])
     return is_changed
 
 
-def _compare(name: str, group: ConsumerGroup, member: Member, found: Iterable[SubscriptionData]) -> None:
+def _compare(
+    name: str, group: ConsumerGroup, member: ConnectedClient, found: Iterable[SubscriptionData]
+) -> None:
     """Warn, once for each disagreement, when members want different things: the commonest mistake with groups."""
     group.subscriptions_of[member.connection] = frozenset(
         (data.topic, data.expression_type or "TAG", data.sub_string or "*")
@@ -230,14 +234,14 @@ class Producers(ClientGroups):
 
     def __init__(self) -> None:
         super().__init__()
-        self._groups: dict[str, dict[int, Member]] = {}
+        self._groups: dict[str, dict[int, ConnectedClient]] = {}
 
     @property
-    def groups(self) -> Mapping[str, Mapping[int, Member]]:
+    def groups(self) -> Mapping[str, Mapping[int, ConnectedClient]]:
         """Members by group and connection."""
         return MappingProxyType(self._groups)
 
-    def register(self, member: Member, group_name: str) -> None:
+    def register(self, member: ConnectedClient, group_name: str) -> None:
         """A heartbeat of one member."""
         self._groups.setdefault(group_name, {})[member.connection] = member
         self._join(member.connection, group_name)

@@ -11,7 +11,7 @@ from rmqpy.protocol.requests.offsets import ConsumeOffset
 from rmqpy.protocol.requests.queues import MessageQueue
 
 
-class Progress:
+class ConsumerProgress:
     """The queues of one broker, and the groups in them."""
 
     def __init__(self, broker_name: str, queues: Store, offsets: Offsets) -> None:

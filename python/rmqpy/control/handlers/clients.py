@@ -7,7 +7,7 @@ from typing import Final
 
 from rmqpy._native import Server
 from rmqpy.clock import Clock
-from rmqpy.control.clients.registry import Consumers, Member, Producers
+from rmqpy.control.clients.registry import ConnectedClient, Consumers, Producers
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics.table import Topics
@@ -54,7 +54,7 @@ class ClientHandlers:
     async def heartbeat(self, ask: HeartBeat, context: RequestContext) -> HeartBeatReply:
         data = ask.body
         _check_size(data)
-        member = Member(
+        member = ConnectedClient(
             context.connection,
             data.client_id,
             context.address,
@@ -76,7 +76,9 @@ class ClientHandlers:
                 )
         return HeartBeatReply(is_version_2_known=True, is_subscription_changed=must_resend)
 
-    async def _register(self, member: Member, data: ConsumerData, *, with_subscriptions: bool) -> bool:
+    async def _register(
+        self, member: ConnectedClient, data: ConsumerData, *, with_subscriptions: bool
+    ) -> bool:
         """Take a consumer in; False for a group that may not exist, which Apache's broker passes over in silence."""
         name = data.group_name
         if not self._groups.may_exist(name, self._config.now):
@@ -175,7 +177,7 @@ def _check_size(data: HeartbeatData) -> None:
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
 
 
-def _connection(member: Member) -> Connection:
+def _connection(member: ConnectedClient) -> Connection:
     return Connection(
         client_addr=member.address,
         client_id=member.client_id,
@@ -184,7 +186,7 @@ def _connection(member: Member) -> Connection:
     )
 
 
-def _producer(member: Member) -> ProducerInfo:
+def _producer(member: ConnectedClient) -> ProducerInfo:
     return ProducerInfo(
         client_id=member.client_id,
         language=member.language,

@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from rmqpy._native import Store
-from rmqpy.control.clients.registry import Consumers, Member
+from rmqpy.control.clients.registry import ConnectedClient, Consumers
 from rmqpy.control.clients.relay import Relay
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.topics.table import Topics
@@ -65,18 +65,18 @@ class IntrospectionHandlers:
         table = {member.client_id: offsets for member, offsets in zip(members, answers, strict=True)}
         return ConsumerStatus(message_queue_table={}, consumer_table=table)
 
-    async def _stands(self, member: Member, topic: str, group: str) -> dict[MessageQueue, int]:
+    async def _stands(self, member: ConnectedClient, topic: str, group: str) -> dict[MessageQueue, int]:
         ask = GetConsumerStatusFromClient(topic=topic, group=group)
         answer = await self._relay.ask(member.connection, ask, seconds=_STATUS_SECONDS)
         return answer.message_queue_table
 
-    def _members(self, group_name: str) -> list[Member]:
+    def _members(self, group_name: str) -> list[ConnectedClient]:
         group = self._consumers.groups.get(group_name)
         if group is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group_name}")
         return list(group.members.values())
 
-    def _member(self, group_name: str, client_id: str | None) -> Member:
+    def _member(self, group_name: str, client_id: str | None) -> ConnectedClient:
         for member in self._members(group_name):
             if not client_id or member.client_id == client_id:
                 return member

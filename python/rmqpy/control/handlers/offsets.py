@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rmqpy._native import Server
 from rmqpy.control.clients.registry import Consumers
-from rmqpy.control.groups.progress import Progress
+from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.traffic import Statistics
@@ -49,7 +49,7 @@ class OffsetHandlers:
     _config: LiveConfig
     _server: Server
     _address: str
-    _progress: Progress
+    _progress: ConsumerProgress
     _topics: Topics
     _groups: Groups
     _consumers: Consumers

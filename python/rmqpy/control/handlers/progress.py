@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rmqpy.clock import Clock
 from rmqpy.control.clients.registry import Consumers
-from rmqpy.control.groups.progress import Progress
+from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.topics.table import Topics
@@ -35,7 +35,7 @@ class ProgressHandlers:
     """The progress of groups, and its copy from one to another."""
 
     _address: str
-    _progress: Progress
+    _progress: ConsumerProgress
     _topics: Topics
     _groups: Groups
     _consumers: Consumers

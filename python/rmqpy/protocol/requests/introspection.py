@@ -20,7 +20,7 @@ class GetConsumerRunningInfo(Request[bytes]):
 
 
 @record
-class QueueState:
+class ProcessQueueInfo:
     """The state of one queue at a member. Offsets are -1, times 0 where there are none; times are ms."""
 
     commit_offset: int
@@ -59,10 +59,10 @@ class ConsumerRunningInfo:
 
     properties: dict[str, str]
     subscription_set: list[SubscriptionData]
-    mq_table: dict[MessageQueue, QueueState]
+    mq_table: dict[MessageQueue, ProcessQueueInfo]
     status_table: dict[str, TopicRates]
     #: Queues that are popped, and what a user added: nothing of ours. Tools expect them.
-    mq_pop_table: dict[MessageQueue, QueueState] = field(default_factory=dict)
+    mq_pop_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
     user_consumer_info: dict[str, str] = field(default_factory=dict)
     #: The stack of each thread, if that was asked for.
     jstack: str | None = None
