@@ -53,6 +53,7 @@ pub enum HeaderError {
 pub(crate) enum FieldError {
     #[error("header field {0} is missing")]
     Missing(&'static str),
-    #[error("header field {name} is not a number: {text:?}")]
-    NotANumber { name: Box<str>, text: Box<str> },
+    /// The field and its text, boxed: the result of a parser is passed on for each field of each request.
+    #[error("header field {} is not a number: {:?}", .0.0, .0.1)]
+    NotANumber(Box<(String, String)>),
 }
