@@ -145,14 +145,19 @@ def imports(sources: Mapping[Module, str]) -> dict[Module, set[Module]]:
     return taken
 
 
+def module_of(path: Path, root: Path) -> Module:
+    """The module whose file `path` is, in the crate at `root`."""
+    parts = path.relative_to(root).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "mod" else parts
+
+
 def sources_below(root: Path) -> dict[Module, str]:
     """The source of each module of the crate at `root`, but for its root file and files of tests."""
     found = {}
     for path in sorted(root.rglob("*.rs")):
-        parts = path.relative_to(root).with_suffix("").parts
-        if parts[-1] in ("lib", "tests") or "tests" in parts:
-            continue
-        found[parts[:-1] if parts[-1] == "mod" else parts] = path.read_text(encoding="utf-8")
+        module = module_of(path, root)
+        if module != ("lib",) and "tests" not in module:
+            found[module] = path.read_text(encoding="utf-8")
     return found
 
 

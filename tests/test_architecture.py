@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_imports import circles, imports, sources_below
+from rust_imports import circles, imports, module_of, sources_below, without_comments
 
 ROOT = Path(__file__).resolve().parent.parent
 RUST = ROOT / "rust" / "src"
@@ -99,9 +99,6 @@ UNSAFE = {"store/disk/region.rs", "bindings/arrow_import.rs"}
 
 # --- Rust ---
 
-_NOT_CODE = re.compile(
-    r"//[^\n]*|/\*.*?\*/|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\])'|r(#*)\".*?\"\1", re.DOTALL
-)
 _RUST_TOKEN = re.compile(
     r"\bmod\s+(?P<mod>\w+)\s*\{"
     r"|(?P<open>\{)|(?P<close>\})"
@@ -127,7 +124,7 @@ def _first_names(group: str) -> Iterator[str]:
 
 def rust_rooms_used(code: str, module: tuple[str, ...]) -> Iterator[str]:
     """Names below the crate's root that `code`, the file of `module`, reaches by `crate::` or `super::`."""
-    code = _NOT_CODE.sub(" ", code)
+    code = without_comments(code)
     nesting: list[str | None] = []
     for token in _RUST_TOKEN.finditer(code):
         if token["mod"]:
@@ -152,11 +149,6 @@ def rust_rooms_used(code: str, module: tuple[str, ...]) -> Iterator[str]:
 
 def rust_files() -> list[Path]:
     return sorted(path for path in RUST.rglob("*.rs") if path.name != "lib.rs")
-
-
-def rust_module(path: Path) -> tuple[str, ...]:
-    parts = path.relative_to(RUST).with_suffix("").parts
-    return parts[:-1] if parts[-1] == "mod" else parts
 
 
 @pytest.mark.parametrize(
@@ -209,7 +201,7 @@ def test_the_finder_of_circles_sees(sources: dict[str, str], expected: list[list
 def test_rust_modules_use_only_what_lies_below_them() -> None:
     wrong = []
     for path in rust_files():
-        module = rust_module(path)
+        module = module_of(path, RUST)
         allowed = RUST_BELOW[module[0]] | {module[0]}
         for room in rust_rooms_used(path.read_text(encoding="utf-8"), module):
             if room in RUST_BELOW and room not in allowed:
@@ -235,8 +227,8 @@ def test_only_the_bindings_know_python() -> None:
     wrong = [
         str(path.relative_to(ROOT))
         for path in rust_files()
-        if rust_module(path)[0] != "bindings"
-        and "pyo3" in _NOT_CODE.sub(" ", path.read_text(encoding="utf-8"))
+        if module_of(path, RUST)[0] != "bindings"
+        and "pyo3" in without_comments(path.read_text(encoding="utf-8"))
     ]
     assert not wrong
 

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from rust_imports import without_comments
+
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "words.txt"
 #: Where the project's own text is; what tools make lies elsewhere.
@@ -18,7 +20,6 @@ TEXT = {".rs", ".py", ".pyi", ".md", ".toml", ".txt", ".sh", ".conf", ".service"
 _DECLARED_IN_RUST = re.compile(
     r"\b(?:struct|enum|union|trait|type|fn|mod|const|static|macro_rules!)\s+(?:mut\s+)?(\w+)"
 )
-_NOT_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _QUESTION = re.compile(r"(What|How|Whether|Who|Whose|Whom|Which|Where|When|Why)\b")
 _HEADER = re.compile(r'(?://! |"""|# )(\w+)')
@@ -54,7 +55,7 @@ def text_files() -> Iterator[Path]:
 def declared(code: str, suffix: str) -> set[str]:
     """Names that `code` declares: types, functions, modules, constants."""
     if suffix == ".rs":
-        return set(_DECLARED_IN_RUST.findall(_NOT_CODE.sub(" ", code)))
+        return set(_DECLARED_IN_RUST.findall(without_comments(code)))
     names = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
