@@ -71,6 +71,22 @@ def test_four_answers_are_results(
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("failures_max", "is_told"), [(None, False), (3, True)])
+def test_refusals_of_a_busy_broker_are_logged_where_they_give_a_queue_up_in_the_end(
+    cluster: ClusterConnection,
+    broker: Broker,
+    way: str,
+    failures_max: int | None,
+    is_told: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = [Frame(ResponseCode.SYSTEM_BUSY), broker.pulled(19, 7, 0)]
+    broker.handlers[PULL] = lambda ask: answers.pop(0)
+    pulled(cluster, PullPlan("g", failures_max=failures_max), way)
+    assert ("is tried again" in caplog.text) is is_told
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_busy_broker_is_asked_again_after_its_pause_and_a_failing_one_after_another(
     cluster: ClusterConnection, broker: Broker, way: str
 ) -> None:

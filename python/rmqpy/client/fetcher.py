@@ -15,6 +15,7 @@ from typing import Final
 
 from rmqpy._native import Call, Columns, ReceivedMessage
 from rmqpy.client.puller import Puller, PullPlan, QueuePull
+from rmqpy.client.retry import BUSY_PAUSE_S
 from rmqpy.client.routes import Routes
 from rmqpy.message import MessageQueue
 from rmqpy.remoting import pulls
@@ -65,7 +66,8 @@ class Fetcher:
     """Reads the assigned queues ahead of its caller."""
 
     def __init__(self, caller: Caller, routes: Routes, group: str) -> None:
-        plan = PullPlan(group, pause_s=PAUSE_S, failures_max=FAILURES_MAX)
+        # Refusals of a busy broker give a queue up as failures do: after three seconds of them, at this pause.
+        plan = PullPlan(group, pause_s=PAUSE_S, busy_pause_s=2 * BUSY_PAUSE_S, failures_max=FAILURES_MAX)
         self._puller: Puller[_Prefetch] = Puller(caller, routes, plan)
         self._queues: dict[MessageQueue, _Prefetch] = {}
 

@@ -211,8 +211,10 @@ class Puller(Generic[PullT]):
         self.pause(pull, is_busy=is_busy)
         if self._is_final(pull, error):
             return False
-        if not is_busy:
+        # A busy broker is no news where it is asked until it serves; where its queue will be given up, it is.
+        if not is_busy or self._plan.failures_max is not None:
             log.warning("reading %s at %d failed and is tried again: %s", pull.queue, pull.offset, error)
+        if not is_busy:
             self._routes.doubt(pull.queue.topic)
             self._doubt()
         return True
