@@ -17,6 +17,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.regex.Pattern;
 import org.apache.commons.cli.CommandLine;
 import org.apache.commons.cli.Options;
 import org.apache.commons.cli.ParseException;
@@ -34,8 +35,9 @@ import org.apache.rocketmq.tools.command.SubCommand;
  */
 final class Mqadmin {
     private static final int AT_ONCE_MAX = 12;
-    /** A client is named after the millisecond it was made in; of two with one name the second complains so. */
-    private static final String SAME_NAME = "has created already";
+    /** A client is named after the millisecond it was made in; of two with one name the second complains, as an admin
+     *  client or as a consumer does. */
+    private static final Pattern SAME_NAME = Pattern.compile("has created already|has been created before");
     private static final InheritableThreadLocal<ByteArrayOutputStream> PRINTED = new InheritableThreadLocal<>();
     private static final InheritableThreadLocal<ByteArrayOutputStream> COMPLAINED = new InheritableThreadLocal<>();
 
@@ -102,7 +104,7 @@ final class Mqadmin {
             COMPLAINED.set(complained);
             try {
                 int code = execute();
-                while (complained.toString(StandardCharsets.UTF_8).contains(SAME_NAME)) {
+                while (SAME_NAME.matcher(complained.toString(StandardCharsets.UTF_8)).find()) {
                     printed.reset();
                     complained.reset();
                     code = execute();
