@@ -5,7 +5,7 @@
 
 PYTHON  ?= python3
 PROFILE ?= release
-FUZZ_SECONDS ?= 60
+FUZZ_RUNS ?= 1000000
 BENCH   ?= full
 SEEDS   ?= 3
 KILLS   ?= 100
@@ -15,19 +15,24 @@ ROUNDS  ?= 200
 GB      ?= 5
 OUTAGE_SECONDS ?= 120
 MODEL_PREEMPTIONS ?= 2
+MODEL_STEPS ?= 100000
+SQL_CASES ?= 100000
+SQL_SEED ?= 92
+MODEL_JOBS ?= 16
 VENV    := .venv
 BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
 STAGE   := scripts/stage
 INTEROP_SERVERS := $(patsubst %,tests/interop/test_%.py,allocation rebalance round_trip shrink three_brokers)
 # Foreign clients race with themselves and give up after seconds on a busy machine: what fails is run once more, and named.
+# scripts/test-rust and scripts/test-python do the same.
 ONCE_MORE := --reruns 1 -raR
 MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-options campaign-spark count campaign campaign-kill campaign-power failed-flush unclean-start model micro bench-compare bench-sync bench-peers cold-start bench-topics bench-spark fuzz format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile campaign-kill campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-topics bench-spark fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,10 +70,10 @@ build: $(VENV)/.native-$(PROFILE) ## .venv with rmqpy, its native half and the t
 spark: $(VENV)/.spark ## the same, with PySpark and the connector (PySpark is a download of 450 MB)
 
 test-rust: ## the Rust core alone: cargo test, without Python
-	cargo test --locked --no-fail-fast
+	scripts/test-rust
 
 test-python: build ## the Python tests, without Spark and foreign clients
-	$(BIN)/pytest tests --ignore tests/interop --ignore tests/spark
+	scripts/test-python $(BIN)/pytest tests --ignore tests/interop --ignore tests/spark
 
 test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's broker (skipped where java, mvn or go is missing)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target interop-servers interop-clients
@@ -82,8 +87,14 @@ interop-clients: build ## those that wait for clients; both halves may run side 
 interop-all: build ## the same with each foreign client at either broker in every scenario, and the originals among themselves
 	RMQPY_INTEROP_ALL=1 RMQPY_INTEROP_CONTROL=1 $(BIN)/pytest tests/interop
 
-campaign-group: build ## a group of 8 with joins, leaves and kills, both modes, CAMPAIGN_SECONDS (600) each at CAMPAIGN_RATE (5000) a second
+campaign-group: build ## a group of 8 on two brokers with joins, leaves, kills and paused members, one broker silent for a minute, both modes, CAMPAIGN_SECONDS (600) each at CAMPAIGN_RATE (5000) a second
 	$(BIN)/pytest tests/interop/campaign_group.py -s
+
+campaign-model: build ## a group of pull consumers on two brokers, one of which is silent at times: MODEL_JOBS (16) runs side by side, which mostly wait, MODEL_STEPS (100,000) steps of chance in all
+	seq $(MODEL_JOBS) | MODEL_STEPS=$$(($(MODEL_STEPS) / $(MODEL_JOBS) + 1)) xargs -P $(MODEL_JOBS) -I RUN $(BIN)/pytest -q tests/client/test_group_model.py -s
+
+campaign-sql: build ## SQL92 filters beside Apache's own evaluator: SQL_CASES (100000) random expressions and messages, SQL_SEED (92) for others
+	SQL_CASES=$(SQL_CASES) SQL_SEED=$(SQL_SEED) $(BIN)/pytest tests/interop/test_sql.py -s
 
 mqadmin-table: build ## every command of Apache's mqadmin at rmqpy and at Apache's broker (2 min); writes docs/mqadmin.md
 	$(BIN)/pytest tests/interop/mqadmin_table.py -s
@@ -100,8 +111,11 @@ test-spark: spark ## the Spark connector
 test-spark-old: $(VENV)/.spark-4.2 ## the same with the oldest PySpark that is served, 4.2.0 (another download)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/pytest tests/spark
 
-spark-cluster: spark ## a standalone Spark cluster of two workers: the example, and the connections of the broker
+spark-cluster: spark ## a standalone Spark cluster of two workers: the example, connections, a silent broker, ids of two writes (1 min)
 	$(BIN)/pytest tests/spark/standalone.py
+
+spark-planning: spark ## how long Spark's driver plans 10,000 queues, with all brokers and with a silent one (1 min)
+	PYTHONPATH=tests $(BIN)/python tests/spark/planning.py
 
 spark-options: spark ## each option of the connector is ignored in turn, and the test that fails for it is named (4 min)
 	$(BIN)/python tests/spark/ignore_options.py $(OPTIONS)
@@ -125,6 +139,12 @@ campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of t
 campaign-power: build ## ROUNDS (200) power losses in either flush mode, on an ext4 image that is shut down under load (root, loop devices)
 	RMQPY_POWER_LOSSES=$(ROUNDS) $(BIN)/pytest tests/crash/test_power_loss.py -s
 
+campaign-hostile: build ## every attack on a broker and a name server: answer, growth of memory, and the 99th percentile of a good client beside it (20 min); ONLY=words of a name; report in target/reports/campaign-hostile.txt
+	PYTHONPATH=tests $(BIN)/python -u -m hostile.campaign --only "$(ONLY)"
+
+campaign-disk: build ## ROUNDS (200) in all of a program that eats the disk of a broker, on ext4 and tmpfs: fill, expire, refuse, recover, stop (12 min, root)
+	RMQPY_DISK_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/crash/test_disk_story.py -s
+
 failed-flush: build ## sends that rmqpy and Apache's broker acknowledge with SYNC_FLUSH while every flush fails (strace)
 	$(BIN)/pytest tests/interop/failed_flush.py -s
 
@@ -143,6 +163,9 @@ bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 
 bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both write paths beside Apache's broker, in turn (7 min); BENCH=quick: 2 min
 	$(BIN)/python -m benchmarks.sync $(if $(filter quick,$(BENCH)),--quick,)
 
+bench-bulk: build ## batches of 1 MB for a minute beside Apache's broker, the floor and a plain writer (9 min, 60 GB of disk); BENCH=quick: 1 min
+	$(BIN)/python -m benchmarks.bulk $(if $(filter quick,$(BENCH)),--quick,)
+
 bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server), the same load in turn (11 min); BENCH=quick: 4 min
 	$(BIN)/python -m benchmarks.peer_cells $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),)
 
@@ -155,9 +178,11 @@ bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registr
 bench-spark: $(VENV)/.spark-4.2 ## the Spark connector beside Spark's Kafka connector: reads, writes, latency (10 min, 15 GB of disk)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m benchmarks.spark --report target/reports/bench-spark.md
 
-fuzz: ## every decoder against mutated bytes, FUZZ_SECONDS (60) each; needs cargo install cargo-fuzz
-	cd rust && for target in $$(RUSTC_BOOTSTRAP=1 cargo fuzz list); do \
-		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+fuzz: ## every decoder against mutated bytes, FUZZ_RUNS (1000000) in all; needs cargo install cargo-fuzz; report in target/reports/fuzz.txt
+	scripts/fuzz --runs $(FUZZ_RUNS)
+
+fuzz-python: build ## the decoders in Python against mutated golden bytes, FUZZ_RUNS (1000000) in all
+	PYTHONPATH=tests $(BIN)/python -m protocol.mutations --runs $(FUZZ_RUNS)
 
 format: build ## format the sources
 	cargo fmt --all

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.cells import Cell
 from benchmarks.client_load import VERBS
 from benchmarks.interval import RunMetrics
-from benchmarks.measure import TOPIC, Pace, Pair, bench, record
+from benchmarks.measure import TOPIC, Pace, Round, bench, record
 from benchmarks.peers import OTHER_SYSTEMS
 from benchmarks.producer import java_producer
 from benchmarks.servers import QUEUES, Apache, Rmqpy
@@ -35,7 +35,7 @@ def run_clients(
             tell(
                 f"  {number + 1}/{pace.pairs} send {ours['throughput']:,.0f}/s, Java {java['throughput']:,.0f}/s"
             )
-            pairs.append(Pair(ours, java))
+            pairs.append(Round(ours, java))
         result = record(pairs)
         result["verbs"] = {}
         for verb in VERBS:

@@ -20,14 +20,14 @@ from benchmarks import memory, report
 from benchmarks.cells import Cell, named
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import Pace, load, take_turns, warm
-from benchmarks.peers import OTHER_SYSTEMS, Kafka, OtherSystem, load_generator
+from benchmarks.peers import OTHER_SYSTEMS, Kafka, OtherSystem
 from benchmarks.revision import revision
-from benchmarks.servers import Rmqpy
+from benchmarks.servers import Rmqpy, example
 from rmqpy import __version__
 from rmqpy.load import machine
 
 HERE = Path(__file__).resolve().parent
-CELLS = "1x1,64x1,4x64,4x256-binary,4x64-1k,batch,pull-1,pull-16"
+CELLS = "1x1,64x1,4x64,4x256-binary,4x64-1k,batch,bulk,pull-1,pull-16"
 FULL = Pace(pairs=5, seconds=1.5, warm_up=0.3, ramp=2.0, ramps_max=6, burst=1.0)
 QUICK = Pace(pairs=2, seconds=0.7, warm_up=0.3, ramp=1.0, ramps_max=2, burst=1.0)
 DURABILITY = "`ASYNC_FLUSH`: in the page cache of its log, which is flushed every 50 ms"
@@ -49,7 +49,7 @@ def main(quick: bool, cells: str, folder: Path | None) -> None:
     kinds = [kind for kind in OTHER_SYSTEMS if not _is_missing(kind)]
     if not kinds:
         raise click.ClickException("there is no other broker on this machine")
-    generator = load_generator()
+    generator = example("peer_load")
     # As Ctrl-C: servers are stopped and their folders removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
@@ -110,7 +110,7 @@ def rows(cell: Cell, runs: Runs) -> list[list[str]]:
     """Of one cell: the sides, then rmqpy's ratio to each of the others."""
     others = [side for side in runs if side != "rmqpy"]
     return [
-        *report.load_rows(cell.title, runs),
+        *report.load_rows(cell, runs),
         *(report.ratio_row(f"rmqpy / {side}", ratios(runs["rmqpy"], runs[side])) for side in others),
     ]
 

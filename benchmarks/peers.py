@@ -4,7 +4,6 @@ Each serves one process on free ports of this machine and stores in a folder of 
 clients for them connect to `address`; the raw load of `rmqpy bench` comes from the example `peer_load`.
 """
 
-import os
 import shutil
 import subprocess
 import uuid
@@ -12,24 +11,13 @@ from abc import ABC, abstractmethod
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from benchmarks import java, wire
 from benchmarks.processes import Child, free_ports
 from benchmarks.servers import QUEUES
 
 _READY_SECONDS_MAX = 60.0
-
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def load_generator(profile: Literal["dev", "release"] = "release") -> Path:
-    """The program that loads these brokers, built from this tree."""
-    command = ["cargo", "build", "--locked", "--profile", profile, "--example", "peer_load"]
-    subprocess.run(command, cwd=ROOT, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / ("debug" if profile == "dev" else profile) / "examples" / "peer_load"
 
 
 class OtherSystem(ABC):

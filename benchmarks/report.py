@@ -15,12 +15,14 @@ METRIC_OF_BAR: dict[Metric, str] = {
     "p50": "p50_us",
     "p99": "p99_us",
     "cpu": "cpu_us",
+    "floor": "floor",
     "start": "start_ms",
     "memory": "memory_bytes",
 }
 LOAD_HEAD = (
-    "cell", "", "messages/s", "p50", "p99", "p99.9", "broker CPU a message", "load", "other", "refused"
+    "cell", "", "messages/s", "MB/s", "p50", "p99", "p99.9", "broker CPU a message", "load", "other", "refused"
 )  # fmt: skip
+SIDES = ("rmqpy", "apache", "floor")
 NOTES = Path(__file__).parent / "notes.md"
 
 Whole = Mapping[str, Any]
@@ -60,7 +62,7 @@ def document(whole: Whole) -> str:
         f"`{about['command']}`, {times[0]} to {times[-1]}, rmqpy {about['rmqpy']} at revision {', '.join(revisions)}. "
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, "
         f"{machine['system']}, Python {machine['python']}, {about['java']}. "
-        f"{about['pace']['pairs']} pairs of {about['pace']['seconds']:g} s a cell. [How it is measured](README.md).",
+        f"{about['pace']['pairs']} rounds of {about['pace']['seconds']:g} s a cell. [How it is measured](README.md).",
         "![Throughput and processor time, Apache's as 1](report.svg)",
         "## Bars",
         table(
@@ -76,8 +78,9 @@ def document(whole: Whole) -> str:
     loads = [cell for cell in CELLS if cell.name in cells and cell.kind in ("produce", "consume", "latency")]
     parts += [
         "## Results",
-        "Medians, in brackets the smallest and the largest run. *Ratio* is the median of the ratios of the pairs. "
-        "*Load* and *other* are what the load generator and everything else took beside the broker, in cores.",
+        "Medians, in brackets the smallest and the largest run. *Ratio* is rmqpy's to Apache's, the median of the "
+        "ratios of the rounds. *Floor* is a thread that appends to memory and answers, and does nothing else. *Load* "
+        "and *other* are what the load generator and everything else took beside the broker, in cores.",
         table(LOAD_HEAD, [row for cell in loads for row in _compared(cell, cells[cell.name])]),
     ]
     if "start" in cells:
@@ -121,15 +124,18 @@ def _ratio(bar: Bar, ratio: float) -> str:
     return f"{ratio:.2f}×" if ratio >= 0.95 else f"1/{1 / ratio:.1f}" if ratio > 0 else "0"
 
 
-def load_rows(title: str, runs: Mapping[str, Sequence[RunMetrics]]) -> list[list[str]]:
+def load_rows(cell: Cell, runs: Mapping[str, Sequence[RunMetrics]]) -> list[list[str]]:
     """A row for each side: medians, in brackets the smallest and the largest run. Below `LOAD_HEAD`."""
-    rows = []
+    rows, title = [], cell.title
     for side, metrics in runs.items():
+        rate, *others = (_span([run[name] for run in metrics], text) for name, text in _COLUMNS.items())
         rows.append(
             [
                 title,
                 side,
-                *(_span([run[name] for run in metrics], text) for name, text in _COLUMNS.items()),
+                rate,
+                f"{statistics.median(run['throughput'] for run in metrics) * cell.body_bytes / 1e6:.3g}",
+                *others,
                 *(
                     f"{statistics.median(run[name] for run in metrics):.2f}"
                     for name in ("load_cores", "other_cores")
@@ -143,11 +149,12 @@ def load_rows(title: str, runs: Mapping[str, Sequence[RunMetrics]]) -> list[list
 
 def ratio_row(name: str, ratios: Mapping[str, float]) -> list[str]:
     """The row of ratios that goes with them."""
-    return ["", f"*{name}*", *(f"{ratios.get(column, 0):.3g}" for column in _COLUMNS), "", "", ""]
+    rate, *others = (f"{ratios.get(column, 0):.3g}" for column in _COLUMNS)
+    return ["", f"*{name}*", rate, "", *others, "", "", ""]
 
 
 def _compared(cell: Cell, measured: Whole) -> list[list[str]]:
-    rows = load_rows(cell.title, {side: measured[side] for side in ("rmqpy", "apache")})
+    rows = load_rows(cell, {side: measured[side] for side in SIDES if side in measured})
     return [*rows, ratio_row("ratio", measured["ratios"])]
 
 

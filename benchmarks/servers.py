@@ -1,20 +1,27 @@
-"""The two sides of a comparison: a name server and a broker, ours or Apache's, with the same settings file.
+"""The sides of a comparison: a name server and a broker, ours or Apache's, with the same settings file; and the floor
+under both.
 
-Both get new folders on the same disk. What differs between the files is ports and paths.
+Each gets a new folder on the same disk. What differs between the files is ports and paths.
 """
 
+import os
 import shutil
+import subprocess
 import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
+from socket import socket
+from typing import Literal
 
 from benchmarks import java, wire
 from benchmarks.processes import Child, free_ports
 from rmqpy.load import machine
 
+ROOT = Path(__file__).resolve().parent.parent
 BROKER_NAME = "broker-a"
 QUEUES = 4
 _READY_SECONDS_MAX = 90.0
+Profile = Literal["dev", "release"]
 
 
 class Side(ABC):
@@ -142,3 +149,49 @@ class Apache(Side):
     def _broker_command(self) -> list[str]:
         main = "org.apache.rocketmq.broker.BrokerStartup"
         return java.command(self.lib, self.folder, main, "-c", "broker.conf", options=java.BROKER_OPTIONS)
+
+
+class Floor(Rmqpy):
+    """What a send costs one thread that only appends and answers: no broker, the least there can be."""
+
+    name = "floor"
+
+    def __init__(self, folder: Path, profile: Profile = "release") -> None:
+        super().__init__(folder)
+        self._program = example("append_floor", profile)
+        self._registration: socket | None = None
+
+    def start_broker(self, *, is_sync_flush: bool = False) -> None:
+        """The program, as the only broker of the name server."""
+        assert not is_sync_flush, "it writes to no disk"
+        self._broker = Child("append_floor", self._broker_command(), self.folder)
+        self._broker.wait_until(lambda: wire.is_listening(self.address), _READY_SECONDS_MAX)
+        self.register()
+
+    def load_command(self, work: str, topic: str, *options: str) -> list[str]:
+        self.register()
+        return super().load_command(work, topic, *options)
+
+    def register(self) -> None:
+        """The name server forgets a broker that it has not heard of for two minutes, or whose connection ends."""
+        if self._registration is not None:
+            self._registration.close()
+        topics = ("TBW102", "bench")
+        self._registration = wire.register(self.namesrv, BROKER_NAME, self.address, topics, QUEUES)
+
+    def stop_broker(self) -> None:
+        if self._registration is not None:
+            self._registration.close()
+            self._registration = None
+        super().stop_broker()
+
+    def _broker_command(self) -> list[str]:
+        return [str(self._program), str(self.port)]
+
+
+def example(name: str, profile: Profile = "release") -> Path:
+    """A program of this tree that no user needs, built."""
+    command = ["cargo", "build", "--quiet", "--locked", "--profile", profile, "--example", name]
+    subprocess.run(command, cwd=ROOT, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / ("debug" if profile == "dev" else profile) / "examples" / name

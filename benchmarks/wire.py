@@ -7,7 +7,9 @@ import json
 import socket
 import struct
 import time
+from collections.abc import Iterable
 
+_REGISTER_BROKER = 103
 _GET_ROUTE = 105
 _SEND_MESSAGE_V2 = 310
 _ANSWER_SECONDS_MAX = 5.0
@@ -36,18 +38,41 @@ def is_accepted(broker: str, topic: str) -> bool:
     return _code(broker, _SEND_MESSAGE_V2, fields, b"x" * 128) == 0
 
 
+def register(namesrv: str, name: str, address: str, topics: Iterable[str], queues: int) -> socket.socket:
+    """Register a broker with these topics: the connection on which it is registered, until that is closed."""
+    fields = {
+        "brokerName": name, "brokerAddr": address, "clusterName": "bench", "brokerId": "0",
+        "haServerAddr": "", "compressed": "false",
+    }  # fmt: skip
+    table = {
+        topic: {"topicName": topic, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+        for topic in topics
+    }
+    wrapper = {"topicConfigTable": table, "dataVersion": {"timestamp": int(time.time() * 1000), "counter": 1}}
+    body = json.dumps({"topicConfigSerializeWrapper": wrapper, "filterServerList": []}).encode()
+    connection = _connect(namesrv)
+    code = _ask(connection, _REGISTER_BROKER, fields, body)
+    if code != 0:
+        connection.close()
+        raise RuntimeError(f"{namesrv} refused to register {name}: code {code}")
+    return connection
+
+
 def _code(address: str, code: int, fields: dict[str, str], body: bytes) -> int | None:
     """The code of the answer; None when there is none."""
-    header = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 513, "extFields": fields}
-    encoded = json.dumps(header).encode()
-    frame = struct.pack(">II", 4 + len(encoded) + len(body), len(encoded)) + encoded + body
     try:
         with _connect(address) as connection:
-            connection.sendall(frame)
-            size, header_size = struct.unpack(">II", _read(connection, 8))
-            answer = _read(connection, size - 4)
+            return _ask(connection, code, fields, body)
     except OSError:
         return None
+
+
+def _ask(connection: socket.socket, code: int, fields: dict[str, str], body: bytes) -> int:
+    header = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 513, "extFields": fields}
+    encoded = json.dumps(header).encode()
+    connection.sendall(struct.pack(">II", 4 + len(encoded) + len(body), len(encoded)) + encoded + body)
+    size, header_size = struct.unpack(">II", _read(connection, 8))
+    answer = _read(connection, size - 4)
     return int(json.loads(answer[: header_size & 0xFFFFFF])["code"])
 
 

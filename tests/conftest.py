@@ -1,7 +1,8 @@
-"""Settings of all tests: hypothesis, and programs under test that can be interrupted."""
+"""Settings of all tests: hypothesis, programs under test that can be interrupted, and why a test ran again."""
 
 import signal
 
+import pytest
 from hypothesis import settings
 
 # A shell that runs the tests in the background has them ignore Ctrl-C, and every program they start would inherit that.
@@ -10,3 +11,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Machines that run tests are shared: a slow example says nothing about the code. What a hang is, pytest-timeout knows.
 settings.register_profile("rmqpy", deadline=None)
 settings.load_profile("rmqpy")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The failures for which tests ran again (`--reruns`), told otherwise only where the second run fails, too."""
+    reports = terminalreporter.stats.get("rerun", [])
+    if reports:
+        terminalreporter.section("first runs of what ran again")
+    for report in reports:
+        terminalreporter.write_line(f"{report.nodeid} ({report.when})")
+        terminalreporter.write_line(report.longreprtext)
+        terminalreporter.write_line("\n".join(text for _, text in report.sections))

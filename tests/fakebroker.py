@@ -12,7 +12,7 @@ from rmqpy.protocol.declare import encode
 from rmqpy.protocol.requests.registration import RegisterBroker, Registered, UnregisterBroker, pack
 from rmqpy.protocol.requests.routes import GetBrokerMembers, GetRoute
 from rmqpy.protocol.topics import DataVersion, TopicConfig, TopicTable
-from wire import Frame, Peer, Refusal
+from wire import TIMEOUT_S, Frame, Peer, Refusal
 
 Connect = Callable[..., Awaitable[Peer]]
 StartNameServer = Callable[..., Awaitable[NameServer]]
@@ -98,6 +98,6 @@ async def members(peer: Peer, name: str = "broker-a", cluster: str = "c1") -> di
 
 async def until_gone(peer: Peer, topic: str) -> None:
     """Wait until a topic has no route any more."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT_S):
         while await route_names(peer, topic) is not None:
             pass

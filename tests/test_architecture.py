@@ -32,6 +32,9 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "dataplane": frozenset({"requests", "store", "remoting", "message", "positions", "clock"}),
     "client": frozenset({"requests", "columns", "remoting", "message"}),
     "load": frozenset({"requests", "remoting", "message", "clock"}),
+    "fuzzing": frozenset(
+        {"client", "requests", "columns", "store", "remoting", "message", "positions", "clock"}
+    ),
     "bindings": frozenset(
         {
             "dataplane",
@@ -69,6 +72,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "client": _PARTS,
     "admin": _PARTS,
     "load": _PARTS | {"client", "admin"},
+    "logging": _PARTS | {"client"},
     "namesrv": _ROOTS,
     "broker": _ROOTS,
     "server": _ROOTS | {"namesrv", "broker"},
@@ -88,6 +92,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "groups": _CONTROL_GROUND,
     "store": _CONTROL_GROUND,
     "registration": _CONTROL_GROUND | {"topics"},
+    "duplicates": frozenset({"registration"}),
     "clients": _CONTROL_TABLES,
     "statistics": _CONTROL_TABLES | {"clients"},
     "handlers": _CONTROL_TABLES | {"clients", "statistics"},

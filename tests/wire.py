@@ -22,7 +22,7 @@ R = TypeVar("R")
 RESPONSE, ONEWAY = 1, 2
 JSON, BINARY = 0, 1
 #: What every wait for a peer is bounded by; nothing in a healthy test comes near it.
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
     python examples/spark/to_parquet.py [FOLDER]
 
+Results are kept in FOLDER; without one they go to a new temporary folder, whose path is printed.
+
 Each line of the world's table of time zones is a message, tagged with its continent. The topic is read once, with the
 columns it takes, written as Parquet by continent, and counted from there. The plot is an SVG file: no library needed.
 """
@@ -9,6 +11,7 @@ columns it takes, written as Parquet by continent, and counted from there. The p
 import sys
 from html import escape
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from here import everything, send
@@ -63,6 +66,6 @@ def main(spark: "SparkSession", namesrv: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp(prefix="time-zones-"))
     with everything() as (session, address):
         main(session, address, target)

@@ -4,16 +4,19 @@ The public names and nothing else; each is imported when it is first used, so th
 thread and opens no socket.
 """
 
-import logging
+# `rmqpy.logging` is a module of this package.
+import logging as _logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 # A library says nothing on its own: what to do with its records is the application's choice.
-logging.getLogger(__name__).addHandler(logging.NullHandler())
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 
 if TYPE_CHECKING:
+    from rmqpy import errors as errors
+    from rmqpy import logging as logging
     from rmqpy._native import ArrowBatch as ArrowBatch
     from rmqpy._native import SendFuture as SendFuture
     from rmqpy.admin.client import Admin as Admin
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
     from rmqpy.client.catalog import Catalog as Catalog
     from rmqpy.client.consumer import PullConsumer as PullConsumer
     from rmqpy.client.consumer_async import AsyncPullConsumer as AsyncPullConsumer
+    from rmqpy.client.group.offset_store import OffsetStore as OffsetStore
     from rmqpy.client.group.rebalance import Rebalance as Rebalance
+    from rmqpy.client.interceptors import ConsumerInterceptor as ConsumerInterceptor
+    from rmqpy.client.interceptors import ProducerInterceptor as ProducerInterceptor
     from rmqpy.client.outcome import SendAttempt as SendAttempt
     from rmqpy.client.producer import Producer as Producer
     from rmqpy.client.producer_async import AsyncProducer as AsyncProducer
@@ -41,13 +47,19 @@ if TYPE_CHECKING:
     from rmqpy.client.selectors import at_random as at_random
     from rmqpy.client.selectors import by_sharding_key as by_sharding_key
     from rmqpy.client.selectors import round_robin as round_robin
+    from rmqpy.client.transactions import AsyncTransaction as AsyncTransaction
+    from rmqpy.client.transactions import Transaction as Transaction
     from rmqpy.config.client import ClientConfig as ClientConfig
     from rmqpy.errors import RocketMQError as RocketMQError
     from rmqpy.message import Message as Message
+    from rmqpy.message import MessageFields as MessageFields
     from rmqpy.message import MessageQueue as MessageQueue
     from rmqpy.message import ReceivedMessage as ReceivedMessage
     from rmqpy.message import SendResult as SendResult
     from rmqpy.message import SendStatus as SendStatus
+    from rmqpy.message import Sql as Sql
+    from rmqpy.message import TransactionState as TransactionState
+    from rmqpy.message import sql as sql
 
 _HOMES = {
     "_native": ("ArrowBatch", "SendFuture"),
@@ -56,7 +68,9 @@ _HOMES = {
     "config.client": ("ClientConfig",),
     "client.consumer": ("PullConsumer",),
     "client.consumer_async": ("AsyncPullConsumer",),
+    "client.group.offset_store": ("OffsetStore",),
     "client.group.rebalance": ("Rebalance",),
+    "client.interceptors": ("ConsumerInterceptor", "ProducerInterceptor"),
     "client.outcome": ("SendAttempt",),
     "client.producer": ("Producer",),
     "client.producer_async": ("AsyncProducer",),
@@ -73,24 +87,37 @@ _HOMES = {
         "read_ranges",
     ),
     "client.selectors": ("QueueSelector", "at_random", "by_sharding_key", "round_robin"),
+    "client.transactions": ("AsyncTransaction", "Transaction"),
     "errors": ("RocketMQError",),
-    "message": ("Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"),
+    "message": (
+        "Message",
+        "MessageFields",
+        "MessageQueue",
+        "ReceivedMessage",
+        "SendResult",
+        "SendStatus",
+        "Sql",
+        "TransactionState",
+        "sql",
+    ),
 }
 _MODULES = {name: f"rmqpy.{module}" for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted(["__version__", "errors", *_MODULES])
+__all__ = sorted(["__version__", "errors", "logging", *_MODULES])
 
 
-def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("rmqpy.errors")
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'rmqpy' has no attribute {name!r}")
-    value = getattr(import_module(module), name)
-    # The next use finds it without coming here.
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:
+    # Unseen by type checkers, which would take any misspelt name for one that is found here.
+    def __getattr__(name: str) -> Any:
+        if name in ("errors", "logging"):
+            return import_module(f"rmqpy.{name}")
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module 'rmqpy' has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        # The next use finds it without coming here.
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

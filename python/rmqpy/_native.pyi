@@ -5,18 +5,21 @@ attaches to it. Native classes are frozen. Errors raised here are the classes of
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Any, Literal, Self, final
+from pathlib import Path
+from typing import Any, Literal, Self, Unpack, final
 
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.store import StoreConfig
-from rmqpy.message import Body, MessageQueue, SendResult
+from rmqpy.message import Body, MessageChanges, MessageQueue, SendResult
 from rmqpy.protocol.requests.groups import SubscriptionGroup
 from rmqpy.protocol.topics import TopicConfig
 
 __all__ = [
     "AUTO_CREATE_TOPIC",
+    "BENCHMARK_TOPIC",
     "BROKER_TOPICS",
     "DEAD_LETTER_PREFIX",
     "GROUP_BYTES_MAX",
@@ -33,15 +36,22 @@ __all__ = [
     "RETRY_PREFIX",
     "SCHEDULE_TOPIC",
     "SELF_TEST_TOPIC",
+    "SYSTEM_GROUP_PREFIX",
+    "SYSTEM_TOPICS",
+    "SYSTEM_TOPIC_PREFIX",
     "TOPIC_BYTES_MAX",
+    "TRACE_TOPIC",
+    "UNDECIDED_TOPIC",
     "ArrowBatch",
     "Call",
     "Client",
     "Columns",
     "Completions",
+    "HandClock",
     "Load",
     "Message",
     "Metadata",
+    "Namespace",
     "NotSent",
     "Offsets",
     "ReceivedMessage",
@@ -56,6 +66,8 @@ __all__ = [
     "Store",
     "__version__",
     "attach_count",
+    "sql_error",
+    "sql_matches",
     "store_settings",
 ]
 
@@ -70,10 +82,18 @@ SCHEDULE_TOPIC: str
 #: Of messages whose transactions are open, and of marks on those whose transactions have ended.
 HALF_TOPIC: str
 OP_HALF_TOPIC: str
+#: Of messages whose transactions nobody has ended.
+UNDECIDED_TOPIC: str
 SELF_TEST_TOPIC: str
 OFFSET_MOVED_TOPIC: str
 #: Topics that only brokers write.
 BROKER_TOPICS: tuple[str, ...]
+#: Topics of the system beside these, and the prefix of those that come and go.
+SYSTEM_TOPICS: tuple[str, ...]
+SYSTEM_TOPIC_PREFIX: str
+SYSTEM_GROUP_PREFIX: str
+TRACE_TOPIC: str
+BENCHMARK_TOPIC: str
 TOPIC_BYTES_MAX: int
 #: Of a retry or dead-letter topic, whose name holds a group's.
 GROUP_TOPIC_BYTES_MAX: int
@@ -98,9 +118,34 @@ def attach_count() -> int:
 def store_settings() -> dict[str, tuple[int, int, int, str]]:
     """Default, lowest and highest value, and unit of each number that a store checks, by its key in broker.conf."""
 
+def sql_error(expression: str, *, strict: bool = True) -> str | None:
+    """What is wrong with a SQL92 expression, None where it can be used; without `strict`, text behind it is ignored."""
+
+def sql_matches(expression: str, properties: dict[str, str], *, strict: bool = True) -> bool:
+    """Whether a message with these properties matches an expression; one that cannot be used matches none."""
+
 # --------------------------------------------------------------------------------------------------------------
 # Broker: store, metadata, offsets, server
 # --------------------------------------------------------------------------------------------------------------
+
+@final
+class HandClock:
+    """A clock that stands still until it is moved: what time it is for the brokers that are given it.
+
+    It begins at the machine's time, or at `wall_ms`. Timeouts and intervals of connections go by the machine's clock,
+    so that clients notice nothing.
+    """
+
+    def __new__(cls, wall_ms: int | None = None) -> Self: ...
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch."""
+    def elapsed(self) -> float:
+        """Seconds since the clock was made, by the machine's clock."""
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and wait until every delayed and timed message that fell due can be consumed.
+
+        Raises `ValueError` for a negative or immeasurable time.
+        """
 
 @final
 class Store:
@@ -110,7 +155,7 @@ class Store:
     Sizes are bytes, times are milliseconds since the epoch, offsets are queue offsets unless called `physical`.
     """
 
-    def __new__(cls, config: StoreConfig) -> Self:
+    def __new__(cls, config: StoreConfig, *, clock: HandClock | None = None) -> Self:
         """Raises `ConfigError` naming the key that is out of its bounds."""
     def open(self) -> None:
         """Lock, recover and start. Blocks with the interpreter released.
@@ -125,10 +170,12 @@ class Store:
         """Stop the threads and leave the store as a crash would: the abort file stays."""
     def queues(self) -> list[tuple[str, list[int]]]:
         """Topics that have queue files, with their queue ids."""
-    def min_offset(self, topic: str, queue_id: int) -> int: ...
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The first offset of a queue that is still there; 0 for a queue that does not exist."""
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The position after the last visible entry; 0 for a queue that does not exist."""
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int: ...
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        """The offset of the first message stored at or after a time, with `upper` of the last one at or before it."""
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Store timestamp of the message at `offset`; -1 when it is not there."""
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
@@ -176,7 +223,13 @@ class StoppedStore:
     """
 
     def __new__(cls, config: StoreConfig, *, exclusive: bool = False) -> Self:
-        """Readers share a store; `rebuild_index` wants it exclusively."""
+        """Readers share a store; `rebuild_index` and `drain` want it exclusively.
+
+        Folders that the configuration does not name are where the last broker had them.
+        """
+    @property
+    def index_folder(self) -> Path:
+        """The folder of the index."""
     def progress(self) -> tuple[int, int]:
         """Bytes of the log that another thread has gone through, and bytes in all."""
     def release(self) -> None:
@@ -202,6 +255,13 @@ class StoppedStore:
     ) -> tuple[list[ReceivedMessage], int | None, list[tuple[int, int, str]]]:
         """At most `count` records that begin in this part of the log; where to go on, `None` at the end; what between
         them is no record: begin, end and reason. `offsets` are queue offsets, the second one not included."""
+    def spooled_bytes(self) -> int:
+        """Bytes of records that a killed broker has left in the spool, and that may not be in the log yet."""
+    def drain(self) -> tuple[str | None, bool]:
+        """Bring what a killed broker has left in the spool into the log.
+
+        What came of it, `None` where nothing was left, and whether it is all in the log. Wants the store exclusively.
+        """
     def rebuild_index(self) -> int:
         """Replace the index by one with every key of the log. How many records it was made of."""
     def copy(self, target: str | os.PathLike[str], *, topics: Sequence[str] | None = None) -> dict[str, int]:
@@ -219,43 +279,68 @@ class Metadata:
 
     def __new__(cls, config: BrokerConfig, store_host: str) -> Self:
         """`store_host` is `ip:port` as written into records and message ids."""
-    def put_topic(self, entry: TopicConfig) -> None: ...
-    def remove_topic(self, name: str) -> None: ...
-    def put_group(self, entry: SubscriptionGroup) -> None: ...
-    def remove_group(self, name: str) -> None: ...
+    def put_topic(self, entry: TopicConfig) -> None:
+        """A topic that exists from now on, or has other settings."""
+    def remove_topic(self, name: str) -> None:
+        """A topic that does not exist any more."""
+    def put_group(self, entry: SubscriptionGroup) -> None:
+        """A group that exists from now on, or has other settings."""
+    def remove_group(self, name: str) -> None:
+        """A group that does not exist any more."""
     def put_subscriptions(
         self, group: str, *, is_broadcast: bool, subscriptions: Iterable[tuple[str, str, str, int]]
     ) -> None:
         """What the registered members of `group` consume: (topic, expression type, expression, version)."""
-    def remove_subscriptions(self, group: str) -> None: ...
-    def forbid(self, group: str, topic: str, is_forbidden: bool) -> None: ...
+    def remove_subscriptions(self, group: str) -> None:
+        """A group that has no registered members any more."""
+    def forbid(self, group: str, topic: str, is_forbidden: bool) -> None:
+        """Whether pulls of this group from this topic are refused."""
     def put_in_order(self, group: str, is_in_order: bool) -> None:
         """Say that a member of `group` holds the lock of a queue, or that none does: what such a group sends to its
         retry topic goes to its dead letters."""
-    def set_permission(self, permission: int) -> None: ...
+    def set_transactions(self, rejects: bool, timeout_ms: int) -> None:
+        """Whether half messages are refused, and how long their producers have to decide."""
+    def set_permission(self, permission: int) -> None:
+        """Bits of the permission of the broker itself."""
 
 @final
 class Offsets:
-    """Committed consumer offsets, owned by the data plane."""
+    """Committed consumer offsets, owned by the data plane.
 
-    def __new__(cls) -> Self: ...
+    What comes in one by one is checked against the read queues of its topic in `metadata`."""
+
+    def __new__(cls, metadata: Metadata) -> Self: ...
     def load(self, table: Mapping[str, Mapping[int, int]]) -> None:
-        """Replace everything: `topic@group` to queue id to offset."""
+        """Replace everything: `topic@group` to queue id to offset, of queues and up to ends that there are."""
     def snapshot(self) -> tuple[int, dict[str, dict[int, int]]]:
         """Number of commits so far, and the whole table."""
     @property
     def commits(self) -> int:
         """Number of commits so far: equal numbers mean an equal table."""
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
-    def query(self, group: str, topic: str, queue_id: int) -> int | None: ...
-    def groups_of(self, topic: str) -> list[str]: ...
-    def topics_of(self, group: str) -> list[str]: ...
-    def remove_topic(self, topic: str) -> None: ...
-    def remove_group(self, group: str) -> None: ...
-    def clamp(self, topic: str, queue_id: int, maximum: int) -> int:
-        """Lower every commit beyond `maximum`; how many there were."""
+    @property
+    def refused(self) -> int:
+        """Commits and resets, of clients too, outside the queues of their topic or the numbers an offset may have."""
+    def steps_back(self) -> dict[str, int]:
+        """How often each group committed an offset below the one before, of those that did."""
+    def take_first_steps_back(self) -> list[tuple[str, str, int, int, int]]:
+        """Group, topic, queue id, offset before and after: the first step back of each group, once."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Raises `BrokerError`, with code 29 for a queue that consumers cannot read, 17 for no such topic."""
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The committed offset of a queue, `None` without one."""
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have committed in a topic."""
+    def topics_of(self, group: str) -> list[str]:
+        """Topics that a group has committed in."""
+    def remove_topic(self, topic: str) -> None:
+        """Forget what was committed in a topic."""
+    def remove_group(self, group: str) -> None:
+        """Forget what a group has committed."""
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Let the next pull of this queue answer 21 with `offset`; commits are ignored until then."""
+        """Let the next pull of this queue answer 21 with `offset`; commits are ignored until then.
+
+        Raises as `commit`.
+        """
 
 @final
 class Request:
@@ -270,26 +355,35 @@ class Request:
     def token(self) -> int:
         """Names this request in `Server.answer`; of an answer, what `Server.ask` returned; 0 for events."""
     @property
-    def connection(self) -> int: ...
+    def connection(self) -> int:
+        """Number of the connection it came on."""
     @property
     def peer(self) -> str:
         """`ip:port` of the other side."""
     @property
-    def is_vip(self) -> bool: ...
+    def is_vip(self) -> bool:
+        """Whether it came on the port for those that must not wait."""
     @property
-    def code(self) -> int: ...
+    def code(self) -> int:
+        """The request code."""
     @property
     def version(self) -> int:
         """Ordinal of the sender's release."""
     @property
-    def language(self) -> str: ...
+    def language(self) -> str:
+        """The client's programming language."""
     @property
     def is_oneway(self) -> bool:
         """One-way: do not answer."""
     @property
-    def ext(self) -> dict[str, str]: ...
+    def ext(self) -> dict[str, str]:
+        """The header's fields."""
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """The body, empty without one, and where it has more than `Server.declare_requests` said."""
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the body as it came."""
     @property
     def name(self) -> str:
         """What is to be created; empty for requests. `code` and `ext` are those of the first parked request."""
@@ -304,25 +398,39 @@ _Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
 class Server:
     """A remoting server. With a store it is a broker's: hot requests end there, everything else comes up.
 
-    `fileno` becomes readable when `take` has something. One thread drains it.
+    `fileno` becomes readable when `take` has something. One thread drains it. Connections beyond `connections_max`,
+    those of one address beyond `connections_per_address_max`, and those that come while the process has
+    `descriptors_max` descriptors open, are closed as they come.
     """
 
     def __new__(
         cls,
         *,
         idle_ms: int,
+        connections_max: int,
+        connections_per_address_max: int,
+        descriptors_max: int,
         store: Store | None = None,
         metadata: Metadata | None = None,
         offsets: Offsets | None = None,
+        clock: HandClock | None = None,
     ) -> Self: ...
     def listen(self, host: str, port: int, *, vip: bool = False) -> tuple[str, int]:
         """Bind and serve; port 0 picks a free one. Returns the bound address. Raises `OSError`."""
-    def fileno(self) -> int: ...
+    def declare_requests(self, bodies_bytes_max: Mapping[int, int]) -> None:
+        """Say which requests come up, by code, and how many bytes of a body are read of each. Of a body with more the
+        number of bytes comes up alone, and a request of any other code is refused with 3. Only the first call counts;
+        before it, everything comes up."""
+    def fileno(self) -> int:
+        """A descriptor that is readable while requests or events wait."""
     def take(self, limit: int = 256) -> list[Request]:
-        """Requests and events that wait, oldest first; clears `fileno` when it took the last one."""
+        """Requests and events that wait, of each connection in turn, oldest first, and a few; clears `fileno` when it
+        took the last one."""
     def answer(self, answers: Sequence[_Answer]) -> None:
         """Send replies. A reply to a connection that is gone is dropped. A HEART_BEAT answered with code 0 is
         remembered: equal bytes on that connection are answered natively from then on, until `forget_heartbeats`."""
+    def count_overload(self, is_oneway: bool) -> None:
+        """Count a request that came up and is refused for want of room; a one-way request is dropped."""
     def push(self, connection: int, code: int, ext: Mapping[str, str], body: bytes | None = None) -> bool:
         """Send a one-way request to a client; False when its connection is gone."""
     def ask(
@@ -341,7 +449,13 @@ class Server:
     ) -> None:
         """Let requests parked for `name` run again (code 0, its metadata published before), or refuse them."""
     def deliver(self, offsets: dict[int, int]) -> None:
-        """Begin to deliver delayed messages: delay level to the offset in its queue. Once, and only a broker's."""
+        """Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones. Once, and only a
+        broker's. Raises `StoreError`."""
+    def save_timers(self) -> None:
+        """Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
+        `StoreError`."""
+    def pending_timers(self) -> int:
+        """Timed messages that wait."""
     def delay_offsets(self) -> dict[int, int]:
         """How far each delay level has got. What lies before is delivered and durable: the log is flushed for it.
 
@@ -349,11 +463,27 @@ class Server:
         """
     def delivered(self) -> dict[int, int]:
         """The same for those who only look: nothing is flushed."""
+    def recover_transactions(self) -> None:
+        """Find the transactions that are open. Once, before the server listens. Raises `StoreError`."""
+    def save_transactions(self) -> None:
+        """Commit, under the group of the original, how far half messages are decided. Raises `StoreError`."""
+    def due_transactions(
+        self, limit: int, interval_ms: int
+    ) -> list[tuple[int, int, int, int, str, str, str, bytes]]:
+        """Half messages whose producers are to be asked now, at most `limit`, and after `interval_ms` again: offset,
+        position in the log, how often somebody was asked, store time, producer group, unique key, message id, record as
+        it was sent."""
+    def count_checks(self, halves: Sequence[tuple[int, int]]) -> None:
+        """Count a check of each of these, offset and position: a producer was sent one."""
+    def discard_transaction(self, offset: int, physical: int) -> bool:
+        """Give a half message up: it is stored in `UNDECIDED_TOPIC`, and its transaction has ended. False where
+        somebody has decided. Raises `StoreError`."""
     def forget_heartbeats(self) -> None:
         """Make every client's next heartbeat come up again."""
     def heartbeat_age_ms(self, connection: int) -> int | None:
         """Time since the last accepted heartbeat of the connection; None when it is gone or never sent one."""
-    def close_connection(self, connection: int) -> None: ...
+    def close_connection(self, connection: int) -> None:
+        """End a connection; nothing where it is gone."""
     def take_deliveries(self) -> list[tuple[str, str, int, int, int, int, int]]:
         """Group, topic, queue id, and since the last call: answered pulls, messages and bytes in them, messages the
         group gave back. One caller keeps count."""
@@ -364,7 +494,7 @@ class Server:
         """Request code, response code, whether the request waited for a message; how many answers took up to
         each of `LATENCY_BOUNDS_MS` and longer, each counted once; microseconds of all together. Since the start."""
     def statistics(self) -> dict[str, int]:
-        """connections, requests, upcalls, sends, pulls, parked_pulls, rejected, ..."""
+        """connections, refused_connections, requests, upcalls, sends, pulls, parked_pulls, buffer_bytes, ..."""
     def stop(self, grace_ms: int = 2_000) -> None:
         """Stop accepting, let replies drain, close every connection, join the threads. Idempotent."""
 
@@ -376,7 +506,10 @@ class Server:
 class Message:
     """A message to send. Immutable, comparable by value, picklable.
 
-    Raises `ValueError` for what no broker takes: a bad topic name, a reserved property, an empty body.
+    `body` may be text, sent as UTF-8; `keys` one word, or several. Of the three ways to delay give one: `deliver_at`
+    (a `datetime`, or seconds since the epoch), `deliver_after` (a `timedelta`, or seconds) or `delay_level`. Each
+    argument is an attribute, too. Raises `ValueError` for what no broker takes: a bad topic name, a reserved property,
+    an empty body.
 
     >>> message = Message("orders", "paid in full", tag="paid", keys="A-1", properties={"colour": "red"})
     >>> message.body, message.keys, dict(message.properties)
@@ -397,12 +530,13 @@ class Message:
         delay_level: int | None = None,
         priority: int | None = None,
         flag: int = 0,
-    ) -> Self:
-        """`body` may be text, sent as UTF-8. Of the three ways to delay, give one; times are seconds."""
+    ) -> Self: ...
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Where it is sent to."""
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """The bytes; text was made UTF-8."""
     @property
     def tag(self) -> str | None:
         """One word that consumers can filter by."""
@@ -428,7 +562,8 @@ class Message:
     def delay_level(self) -> int | None:
         """One of the delays the broker's configuration lists, from 1."""
     @property
-    def priority(self) -> int | None: ...
+    def priority(self) -> int | None:
+        """A number that brokers keep with it."""
     @property
     def flag(self) -> int:
         """A number of the application's own."""
@@ -442,7 +577,7 @@ class Message:
         >>> Message.is_reserved("TAGS"), Message.is_reserved("colour")
         (True, False)
         """
-    def replace(self, **changes: Any) -> Message:
+    def replace(self, **changes: Unpack[MessageChanges]) -> Message:
         """A copy with some arguments changed.
 
         >>> Message("orders", b"x", tag="new").replace(tag="paid").tag
@@ -459,8 +594,11 @@ class ReceivedMessage:
     the few messages that are kept for long.
     """
 
-    def __new__(cls, record: bytes, index: int | None, queue: MessageQueue, /) -> Self:
-        """For pickle: the record, the place in it when it is a batch, and the queue it came from."""
+    def __new__(
+        cls, record: bytes, index: int | None, queue: MessageQueue, namespace: Namespace | None = None, /
+    ) -> Self:
+        """For pickle: the record, the place in it when it is a batch, the queue it came from, and the namespace of its
+        reader."""
     @property
     def topic(self) -> str:
         """Where it was sent to. `queue` tells where it was read: of a retried message, the group's retry topic."""
@@ -468,9 +606,11 @@ class ReceivedMessage:
     def body(self) -> bytes:
         """Decompressed. Raises `DecodeError`, naming the message, when that fails."""
     @property
-    def tag(self) -> str | None: ...
+    def tag(self) -> str | None:
+        """The word that consumers can filter by."""
     @property
-    def keys(self) -> tuple[str, ...]: ...
+    def keys(self) -> tuple[str, ...]:
+        """Words the message can be found by."""
     @property
     def properties(self) -> Mapping[str, str]:
         """All of them, those of the library and the broker included."""
@@ -481,11 +621,14 @@ class ReceivedMessage:
     def offset_message_id(self) -> str:
         """The broker's id: names broker and place in its log."""
     @property
-    def queue(self) -> MessageQueue: ...
+    def queue(self) -> MessageQueue:
+        """Where it was read."""
     @property
-    def queue_offset(self) -> int: ...
+    def queue_offset(self) -> int:
+        """Its position in that queue."""
     @property
-    def commit_log_offset(self) -> int: ...
+    def commit_log_offset(self) -> int:
+        """Its position in the broker's log, in bytes."""
     @property
     def born_at(self) -> datetime:
         """When the producer made it, UTC."""
@@ -508,9 +651,11 @@ class ReceivedMessage:
     def sys_flag(self) -> int:
         """Bits of the record: compression, transaction, address family."""
     @property
-    def sharding_key(self) -> str | None: ...
+    def sharding_key(self) -> str | None:
+        """The key whose messages share a queue."""
     @property
-    def transaction_id(self) -> str | None: ...
+    def transaction_id(self) -> str | None:
+        """Id of the transaction it was sent in."""
     def view(self) -> memoryview:
         """The body, without another copy."""
     def text(self, encoding: str = "utf-8") -> str:
@@ -533,7 +678,27 @@ class Completions:
         """Sleep until something is here or `close` was called; False when `timeout` seconds passed first."""
     def close(self) -> None:
         """Wake the reader for good; what completes later is dropped, and sends that failed are given up. Idempotent."""
-    def is_closed(self) -> bool: ...
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+
+@final
+class Namespace:
+    """The namespace of a client: its users write `orders`, and brokers know the topic as `shop%orders`.
+
+    Comparable by value, picklable.
+    """
+
+    def __new__(cls, name: str, /) -> Self:
+        """Raises `ConfigError` for what is no name, or has the `%` that stands behind it."""
+    @property
+    def name(self) -> str:
+        """What users call it."""
+    def wrap(self, name: str) -> str:
+        """A topic or group as brokers know it. One of the system, or that is wrapped already, stays as it is."""
+    def unwrap(self, name: str) -> str:
+        """A topic or group as users of this namespace write it; names of others stay as they are."""
+    def shows(self, name: str) -> bool:
+        """Whether users of this namespace see a name that brokers know: one of theirs, or of the system."""
 
 @final
 class Client:
@@ -542,8 +707,12 @@ class Client:
     In a child process every method raises `ForkedError`.
     """
 
-    def __new__(cls, *, connect_timeout_ms: int = 3000, binary: bool = False) -> Self:
-        """Starts the I/O thread. `binary` chooses the encoding of request headers; replies may use either."""
+    def __new__(cls, *, connect_timeout_ms: int = 3000, binary: bool = False, namespace: str = "") -> Self:
+        """Starts the I/O thread. `binary` chooses the encoding of request headers; replies may use either. Raises
+        `ConfigError` for a namespace that is none."""
+    @property
+    def namespace(self) -> Namespace | None:
+        """Of the topics and groups that users name."""
     def call(
         self,
         address: str,
@@ -594,9 +763,11 @@ class ServerRequest:
     def code(self) -> int | None:
         """The request code; `None` for a connection that ended."""
     @property
-    def ext(self) -> dict[str, str]: ...
+    def ext(self) -> dict[str, str]:
+        """The header's fields."""
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """The body, empty without one."""
     def answer(
         self,
         code: int = 0,
@@ -614,8 +785,10 @@ class Call:
     """A request under way, then its outcome: a reply with any code, or the reason why there is none."""
 
     @property
-    def token(self) -> int: ...
-    def done(self) -> bool: ...
+    def token(self) -> int:
+        """The number it was made with."""
+    def done(self) -> bool:
+        """Whether there is an outcome."""
     def wait(self, timeout: float | None = None) -> bool:
         """Until there is an outcome; False when `timeout` seconds passed first."""
     @property
@@ -625,22 +798,32 @@ class Call:
     def code(self) -> int:
         """Of the reply, as all below; `ConnectError` while there is none."""
     @property
-    def remark(self) -> str | None: ...
+    def remark(self) -> str | None:
+        """What the server says about the code."""
     @property
-    def ext(self) -> dict[str, str]: ...
+    def ext(self) -> dict[str, str]:
+        """The header's fields."""
     @property
-    def body(self) -> bytes: ...
+    def body(self) -> bytes:
+        """The body, empty without one."""
     @property
-    def body_size(self) -> int: ...
+    def body_size(self) -> int:
+        """Bytes of the body."""
     def rows(self, queue: MessageQueue) -> int:
         """How many messages `Client.pull` has put into its columns. Raises `DecodeError` naming the one that cannot be
         read; those before it are in."""
     def messages(
-        self, queue: MessageQueue, *, tags: str = "*", begin: int = 0, end: int = ...
+        self,
+        queue: MessageQueue,
+        *,
+        tags: str = "*",
+        begin: int = 0,
+        end: int = ...,
+        namespace: Namespace | None = None,
     ) -> list[ReceivedMessage]:
         """The body of a pull, read: what has offsets in [begin, end) and one of the tags.
 
-        Raises `DecodeError` naming the place when the bytes are not records.
+        `namespace`: that of the reader. Raises `DecodeError` naming the place when the bytes are not records.
         """
 
 @final
@@ -662,9 +845,13 @@ class Sender:
         timeout: float = 3.0,
         waits_for_room: bool = True,
         body_bytes_max: int = 4194304,
+        avoids_slow_brokers: bool = False,
+        add_callback: Callable[[SendFuture, Callable[[SendFuture], object]], None] | None = None,
     ) -> Self:
         """`retry_not_safe`: stored, but not as safely as asked, counts as a failed attempt. `timeout`: of a send that
-        has none of its own. `waits_for_room`: a send without room in the budget blocks for as long as it may take."""
+        has none of its own. `waits_for_room`: a send without room in the budget blocks for as long as it may take.
+        `avoids_slow_brokers`: one that was slow or failed is passed over for a while, where there is another.
+        `add_callback`: what `SendFuture.add_done_callback` calls."""
     def learn(self, topic: str, queues: Sequence[tuple[str, str, int]], fresh: float) -> None:
         """For `fresh` seconds, these queues take the topic's messages: address, name of the broker, queue id."""
     def doubt(self, topic: str) -> None:
@@ -719,10 +906,19 @@ class Sender:
         """After a failed attempt: send the same bytes elsewhere."""
     def flush(self, timeout: float | None = None) -> bool:
         """Until nothing is on its way; False when `timeout` seconds passed first."""
+    def is_slow(self, broker: str) -> bool:
+        """True while a broker of this name is passed over."""
     def has_room(self, size: int) -> bool:
         """Whether a message of `size` bytes could start now."""
     @property
-    def in_flight(self) -> int: ...
+    def in_flight(self) -> int:
+        """Messages under way."""
+    def unasked_failures(self) -> tuple[int, tuple[str, _Attempt] | None]:
+        """How many sends failed whose outcome nobody asked for, nor is told; topic and last attempt of the first."""
+
+#: A failed attempt: broker, queue id, address, kind, response code, text, seconds. Kinds are those of `Call.failure`,
+#: `broker` (it refused, see the code) and `malformed`.
+_Attempt = tuple[str, int, str, str, int | None, str, float]
 
 @final
 class NotSent:
@@ -782,42 +978,71 @@ class SendBatch:
 
 @final
 class SendFuture:
-    """A message on its way. Done when a broker has it, or when no further attempt will be made."""
+    """A message on its way. Done when a broker has it, or when no further attempt will be made.
 
-    def done(self) -> bool: ...
+    `await` gives what `result` does, in any event loop; cancelling that ends the wait, not the send. Made by
+    `Producer.submit`, any thread may use it.
+    """
+
+    def done(self) -> bool:
+        """Whether the send has ended, stored or failed."""
     def result(self, timeout: float | None = None) -> SendResult:
-        """Where the message was stored. Raises `SendError` with every attempt, `RequestTimeout` when it is still
-        under way after `timeout` seconds."""
+        """Where the message was stored.
+
+        Waits `timeout` seconds at most. Raises `SendError` with every attempt, `RequestTimeout` when it is still
+        under way then.
+        """
     def results(self, timeout: float | None = None) -> list[SendResult]:
-        """Likewise for a batch, one for each message, in order."""
+        """Where the messages of a batch were stored, one result for each, in order. Raises as `result` does."""
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Why it was not sent, or `None` when it was."""
-    def settle(self) -> bool:
-        """Until the attempt under way has an outcome. True when the send is done, False when a decision is due."""
-    def give_up(self) -> None:
-        """After a failed attempt: that was the last one."""
+        """Why it was not sent, or `None` when it was. Waits as `result` does."""
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
+        """Call `callback` with this future once the send has ended.
+
+        It is called by the thread that makes all callbacks of the producer, one after the other, or at once where the
+        send has ended already. What it raises is logged.
+        """
+    def as_future(self) -> Future[SendResult]:
+        """A `concurrent.futures.Future` that ends as this does, for `concurrent.futures.wait` and its like.
+
+        It cannot be cancelled: the message is on its way.
+        """
+    def __await__(self) -> Generator[Any, None, SendResult]: ...
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Topic of the message."""
     @property
     def message_ids(self) -> list[str]:
         """The ids its messages travel under; known before they are sent."""
+    def _settle(self) -> bool:
+        """Until the attempt under way has an outcome. True when the send is done, False when a decision is due."""
+    def _give_up(self) -> None:
+        """After a failed attempt: that was the last one."""
+    def _abandon(self) -> None:
+        """That was the last attempt, even the one that is on its way."""
+    def _announce_end(self, token: int) -> int | None:
+        """Have its end announced under `token`, unless it is under another one; which, and `None` when it is done."""
     @property
-    def is_batch(self) -> bool: ...
+    def _end_token(self) -> int | None:
+        """The token its end is announced under."""
     @property
-    def is_pinned(self) -> bool:
+    def _is_batch(self) -> bool:
+        """Whether it is asked for `results`."""
+    @property
+    def _is_pinned(self) -> bool:
         """Only the queue of the first attempt will do."""
     @property
-    def broker(self) -> str:
+    def _broker(self) -> str:
         """Broker of the current or last attempt."""
     @property
-    def queue_id(self) -> int: ...
+    def _queue_id(self) -> int:
+        """Queue of the current or last attempt."""
     @property
-    def remaining(self) -> float:
+    def _remaining(self) -> float:
         """Seconds left for all further attempts together."""
     @property
-    def attempts(self) -> list[tuple[str, int, str, str, int | None, str, float]]:
-        """Attempts that failed: broker, queue id, address, kind, response code, text, seconds. Kinds are those of
-        `Call.failure`, `broker` (it refused, see the code) and `malformed`."""
+    def _attempts(self) -> list[_Attempt]:
+        """Attempts that failed."""
 
 @final
 class Columns:
@@ -841,9 +1066,11 @@ class Columns:
 
         Raises `DecodeError` naming the message that cannot be read; those before it are in."""
     @property
-    def num_rows(self) -> int: ...
+    def num_rows(self) -> int:
+        """Rows so far."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes they take."""
     def take(self) -> ArrowBatch:
         """The rows so far; the columns are empty afterwards."""
     def stream(self, batches: Iterator[ArrowBatch]) -> object:
@@ -855,11 +1082,14 @@ class ArrowBatch:
     """Rows as Arrow data. Any Arrow library takes it without a copy: `pyarrow.record_batch(batch)`."""
 
     @property
-    def num_rows(self) -> int: ...
+    def num_rows(self) -> int:
+        """Number of rows."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
     @property
-    def column_names(self) -> list[str]: ...
+    def column_names(self) -> list[str]:
+        """Names of the columns, in order."""
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...

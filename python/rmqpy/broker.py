@@ -13,21 +13,27 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rmqpy._native import Client, Metadata, Offsets, Server, Store
+from rmqpy._native import Client, HandClock, Metadata, Offsets, Server, Store
 from rmqpy.clock import Clock, SystemClock
+from rmqpy.config.addresses import HostPort
 from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.control.clients.expiry import drop_silent
+from rmqpy.control.clients.filter_file import FILTERS_SECONDS, FilterFile
 from rmqpy.control.clients.notifications import ClientNotifications
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.relay import Relay
+from rmqpy.control.clients.transaction_checks import CHECKS_SECONDS, TransactionChecks
+from rmqpy.control.duplicates import refuse_duplicate
 from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.queue_locks import QueueLocks
+from rmqpy.control.groups.steps_back import STEPS_BACK_SECONDS, log_steps_back
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.handlers.brokers import BrokerHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
@@ -57,8 +63,9 @@ from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.unserved import UNSERVED_BY_BROKER
-from rmqpy.remoting.client import LoopCaller
-from rmqpy.remoting.server import Endpoint
+from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
+from rmqpy.remoting.client import LoopCaller, Peer
+from rmqpy.remoting.endpoint import Endpoint
 from rmqpy.service import Service
 
 log = logging.getLogger(__name__)
@@ -74,6 +81,7 @@ HOT_CODES: Final = frozenset(
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
     }
 )
 
@@ -93,6 +101,7 @@ class _Parts(NamedTuple):
     groups: Groups
     offset_file: OffsetFile
     delay_file: DelayFile
+    filter_file: FilterFile
 
 
 class Broker(Service):
@@ -117,6 +126,8 @@ class Broker(Service):
         """
         self._progress = progress
         self._clock = clock or SystemClock()
+        #: The native half's clock, where it is not the machine's.
+        self._hand_clock = clock if isinstance(clock, HandClock) else None
         self._config = LiveConfig(config, self._clock, path)
         self._started = contextlib.AsyncExitStack()
         self._host = config.advertised_host
@@ -127,12 +138,12 @@ class Broker(Service):
     @property
     def address(self) -> str:
         """`host:port` as clients are told."""
-        return f"{self._host}:{self._port}"
+        return str(HostPort(self._host, self._port))
 
     @property
     def http_address(self) -> str | None:
         """`host:port` of /metrics, /healthz and /readyz; None where no HTTP is served."""
-        return f"{self._http[0]}:{self._http[1]}" if self._http else None
+        return str(HostPort(*self._http)) if self._http else None
 
     def table(self) -> dict[RequestCode, str]:
         """Every request code and what becomes of it; once started."""
@@ -142,8 +153,8 @@ class Broker(Service):
     async def start(self) -> None:
         """Recover, listen, register.
 
-        Raises `StoreError` or `ConfigError` naming the file that cannot be used, `OSError` for a port in use. After a
-        failure `stop` undoes what was done.
+        Raises `StoreError` or `ConfigError` naming the file that cannot be used, `ConfigError` where another broker of
+        this name answers, `OSError` for a port in use. After a failure `stop` undoes what was done.
         """
         config = self._config.now
         if config.is_open:
@@ -151,9 +162,12 @@ class Broker(Service):
                 "other machines can connect to %s: there is no access control yet", config.listen_host
             )
         self._port = config.listen_port or _free_port(config.listen_host)
+        caller = self._caller()
+        name_servers = {address: caller.peer(address) for address in config.name_servers}
+        await refuse_duplicate(self._identity(config), name_servers.values(), caller.peer)
         parts = await self._recover(config)
-        metrics = self._serve(config, parts)
-        registration = await self._register(config, parts)
+        metrics = await self._serve(config, parts)
+        registration = await self._register(config, parts, name_servers)
         await self._watch(config, parts.store, metrics, registration)
         log.info("broker %s serves %s", config.name, self.address)
 
@@ -166,13 +180,17 @@ class Broker(Service):
 
     async def _recover(self, config: BrokerConfig) -> _Parts:
         """Everything that was on the disk, as far as it survived."""
-        store = Store(config.store)
+        store = Store(config.store, clock=self._hand_clock)
         # In a thread: the disk must not hold up a name server on the same loop.
         self._started.push_async_callback(asyncio.to_thread, store.close)
         await open_store(store, self._progress)
         log_events(store)
+        # Once more when nothing is served any longer.
+        self._started.callback(log_events, store)
         retain(store, config.store, self._clock)
-        metadata, offsets = Metadata(config, _numeric(self._host, self._port)), Offsets()
+        metadata = Metadata(config, _numeric(self._host, self._port))
+        _set_transactions(metadata, config)
+        offsets = Offsets(metadata)
         folder = Path(config.store.folder) / "config"
         topics = Topics(folder / "topics.json", metadata, built_in_topics(config), self._clock)
         groups = Groups(folder / "subscriptionGroup.json", metadata, self._clock)
@@ -180,23 +198,33 @@ class Broker(Service):
         delay_file = DelayFile(folder / "delayOffset.json", self._clock)
         await asyncio.to_thread(topics.load)
         await asyncio.to_thread(groups.load)
-        await asyncio.to_thread(offset_file.load, store.max_offset)
+        await asyncio.to_thread(offset_file.load, topics.has_queue, store.max_offset)
         await asyncio.to_thread(delay_file.load)
+        filter_file = FilterFile(folder / "consumerFilter.json", self._clock)
+        await asyncio.to_thread(filter_file.load)
         await asyncio.to_thread(warn_of_static_topics, folder)
         self._started.push_async_callback(offset_file.save)
-        return _Parts(store, metadata, offsets, topics, groups, offset_file, delay_file)
+        return _Parts(store, metadata, offsets, topics, groups, offset_file, delay_file, filter_file)
 
-    def _serve(self, config: BrokerConfig, parts: _Parts) -> Metrics:
+    async def _serve(self, config: BrokerConfig, parts: _Parts) -> Metrics:
         """Listen, answer, and do what comes round again; the metrics of all of it."""
-        store, metadata, offsets, topics, groups, offset_file, delay_file = parts
-        server = Server(store=store, metadata=metadata, offsets=offsets, idle_ms=config.idle_seconds * 1_000)
+        store, metadata, offsets, topics, groups, offset_file, delay_file, filter_file = parts
+        limits = connection_limits(config.connections_max, config.connections_per_address_max)
+        server = Server(
+            store=store,
+            metadata=metadata,
+            offsets=offsets,
+            clock=self._hand_clock,
+            idle_ms=config.idle_seconds * 1_000,
+            **limits._asdict(),
+        )
         producers = Producers()
         notifications = ClientNotifications(self._config, groups, server)
         consumers = Consumers(metadata, notifications.group_changed)
         relay = Relay(server)
-        progress = ConsumerProgress(config.name, store, offsets)
+        progress = ConsumerProgress(config.name, store, offsets, server.fetch_positions)
         locks = QueueLocks(self._clock, metadata.put_in_order)
-        runtime = Runtime(config.store.folder, store, server, self._clock)
+        runtime = Runtime(config.store, store, server, self._clock)
         statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)
         self._endpoint = Endpoint(
             server,
@@ -211,7 +239,7 @@ class Broker(Service):
                 ProgressHandlers(self.address, progress, topics, groups, consumers, statistics, self._clock),
                 IntrospectionHandlers(config.name, store, topics, groups, consumers, relay),
                 relay,
-                QueueLockHandlers(locks),
+                QueueLockHandlers(locks, topics, groups),
                 MessageHandlers(store, consumers),
                 BrokerHandlers(self._config, runtime, store, statistics),
             ),
@@ -222,23 +250,37 @@ class Broker(Service):
         delay_file.follow(server)
         # Once more when the server has stopped and the store has not.
         self._started.push_async_callback(delay_file.save)
+        self._started.push_async_callback(asyncio.to_thread, server.save_timers)
         self._started.push_async_callback(self._endpoint.stop)
+        # While the groups are still there.
+        self._started.push_async_callback(filter_file.save, consumers.groups)
+        await asyncio.to_thread(server.recover_transactions)
         self._endpoint.start()
-        server.deliver(delay_file.offsets)
+        await asyncio.to_thread(server.deliver, delay_file.offsets)
         server.listen(config.listen_host, self._port)
         server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
 
         periodic = PeriodicTasks()
         self._started.push_async_callback(periodic.stop)
+        saving = partial(asyncio.to_thread, server.save_transactions)
+        periodic.every(config.offsets_interval_ms / 1_000, saving)
+        checks = TransactionChecks(self._config, topics, producers, server, self._clock)
+        periodic.every(CHECKS_SECONDS, checks.round)
         periodic.every(config.offsets_interval_ms / 1_000, offset_file.save)
         periodic.every(config.store.delay_offsets_interval_ms / 1_000, delay_file.save)
+        periodic.every(
+            config.store.timer_save_interval_ms / 1_000, lambda: asyncio.to_thread(server.save_timers)
+        )
         periodic.every(
             SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms)
         )
         periodic.every(SCAN_SECONDS, locks.expire)
+        periodic.every(FILTERS_SECONDS, lambda: filter_file.save(consumers.groups))
         periodic.every(SAMPLE_SECONDS, runtime.sample)
         periodic.every(SAMPLE_SECONDS, statistics.sample)
         periodic.every(EVENTS_SECONDS, lambda: log_events(store))
+        periodic.every(STEPS_BACK_SECONDS, lambda: log_steps_back(offsets))
+        periodic.every(REFUSALS_SECONDS, Refusals(limits, server.statistics).log)
         periodic.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
         return Metrics(
             lambda: self._config.now,
@@ -265,17 +307,23 @@ class Broker(Service):
         self._started.push_async_callback(http.stop)
         self._http = await http.start(config.listen_host, config.http_port)
 
-    async def _register(self, config: BrokerConfig, parts: _Parts) -> Registration:
-        """Tell the name servers, now and whenever something changes."""
+    def _caller(self) -> LoopCaller:
+        """The connections to name servers."""
         client = Client()
         caller = LoopCaller(client)
         self._started.push_async_callback(asyncio.to_thread, client.close)
         self._started.callback(caller.close)
+        return caller
+
+    async def _register(
+        self, config: BrokerConfig, parts: _Parts, name_servers: Mapping[str, Peer]
+    ) -> Registration:
+        """Tell the name servers, now and whenever something changes."""
         topics = parts.topics
         registration = Registration(
             self._identity(config),
             topics,
-            {address: caller.peer(address) for address in config.name_servers},
+            name_servers,
             permission=lambda: self._config.now.permission,
             interval_seconds=config.register_interval_ms / 1_000,
             timeout_seconds=config.register_timeout_ms / 1_000,
@@ -283,6 +331,7 @@ class Broker(Service):
 
         def settings_changed(before: BrokerConfig, after: BrokerConfig) -> None:
             retain(parts.store, after.store, self._clock)
+            _set_transactions(parts.metadata, after)
             if before.permission != after.permission:
                 parts.metadata.set_permission(after.permission)
                 topics.touch()
@@ -301,7 +350,7 @@ class Broker(Service):
             cluster=config.cluster,
             broker=config.name,
             address=self.address,
-            replica_address=f"{replica_host}:{config.replica_port or self._port + 1}",
+            replica_address=str(HostPort(replica_host, config.replica_port or self._port + 1)),
             zone=config.zone or None,
         )
 
@@ -319,6 +368,10 @@ def _free_port(host: str) -> int:
     raise OSError(f"no two free ports on {host}")
 
 
+def _set_transactions(metadata: Metadata, config: BrokerConfig) -> None:
+    metadata.set_transactions(config.rejects_transactions, config.transaction_timeout_ms)
+
+
 def _numeric(host: str, port: int) -> str:
     """`ip:port` of an address that may be a name: records hold numbers."""
     try:
@@ -326,4 +379,4 @@ def _numeric(host: str, port: int) -> str:
     except OSError:
         log.warning("%s has no address; messages will name %s", host, LOOPBACK)
         found = LOOPBACK
-    return f"[{found}]:{port}" if ":" in found else f"{found}:{port}"
+    return str(HostPort(found, port))

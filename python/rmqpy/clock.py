@@ -4,7 +4,39 @@ Code that measures a duration or writes a timestamp is handed a `Clock`; nothing
 """
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+#: Goes on while the machine is suspended, where the system has such a clock.
+_FROM_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+#: A wall clock that gained so many seconds at once was set.
+_STEP_S: Final = 1.0
+
+
+class RunningClock:
+    """Seconds since some fixed moment, time included in which this machine, or the guest that it is, was suspended.
+
+    Never goes back. A guest that was paused from outside is given the time anew: where the wall clock is set forward,
+    this clock goes with it. Right for what others may do meanwhile; timers go by the monotonic clock. Any thread: two
+    that see the clock set at once may count that twice.
+    """
+
+    def __init__(self) -> None:
+        self._wall_ahead = self._ahead()
+        self._skipped = 0.0
+
+    def __call__(self) -> float:
+        ahead = self._ahead()
+        if abs(ahead - self._wall_ahead) > _STEP_S:
+            self._skipped += max(0.0, ahead - self._wall_ahead)
+            self._wall_ahead = ahead
+        return time.clock_gettime(_FROM_BOOT) + self._skipped
+
+    @staticmethod
+    def _ahead() -> float:
+        return time.time() - time.clock_gettime(_FROM_BOOT)
+
+
+running: Final = RunningClock()
 
 
 class Clock(Protocol):
@@ -43,3 +75,7 @@ class HandClock:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self._elapsed += seconds
+
+    def set_wall(self, wall_ms: int) -> None:
+        """Set the wall clock, as an operator or a time server does; monotonic time goes on."""
+        self._wall_ms = wall_ms - int(self._elapsed * 1000)

@@ -17,6 +17,8 @@ process.
     │   ├── NameServerUnreachable            no name server answers
     │   ├── TopicNotFound                    the topic does not exist
     │   └── NoWritableQueue                  the topic exists, none of its queues takes messages
+    ├── TopicExists                          a topic that was to be made is there already
+    ├── GroupExists                          the same of a subscription group
     ├── SendError                            .attempts: what was tried, in order
     │   ├── NotStored                        a broker took the message and could not keep it
     │   ├── BufferFull                       the client's own budget of unsent messages is used up
@@ -37,7 +39,12 @@ from collections.abc import Sequence
 
 
 class RocketMQError(Exception):
-    """Base of everything rmqpy raises on purpose."""
+    """Base of everything rmqpy raises on purpose.
+
+    `code` and `remark` are a server's answer, where one answered; `broker` is its name or address, `topic` what it
+    was about. `retriable`: the same call may succeed later, or at another broker. `hint`: the next step, where there
+    is one.
+    """
 
     #: Defaults of a raised error of which the class alone is known.
     retriable: bool = False
@@ -55,17 +62,12 @@ class RocketMQError(Exception):
         hint: str | None = None,
     ) -> None:
         super().__init__(message)
-        #: The response code, where a server answered.
         self.code = code
-        #: The server's own words.
         self.remark = remark
-        #: Name or address of the server concerned.
         self.broker = broker
         self.topic = topic
-        #: Whether the same call may succeed later, or at another broker.
         if retriable is not None:
             self.retriable = retriable
-        #: The next step, where there is one.
         if hint is not None:
             self.hint = hint
 
@@ -112,7 +114,7 @@ class NameServerUnreachable(RouteError):
     """None of the configured name servers answers."""
 
     retriable = True
-    hint = "check the addresses and that a name server runs there: rmqpy namesrv"
+    hint = "check the addresses and that a name server runs there: rmqpy standalone, or rmqpy namesrv"
 
 
 class TopicNotFound(RouteError):
@@ -125,6 +127,18 @@ class NoWritableQueue(RouteError):
     """The topic exists, but none of its queues takes messages."""
 
     hint = "look at its permissions and brokers: rmqpy topic describe NAME"
+
+
+class TopicExists(RocketMQError):
+    """A topic that was to be made exists already. Nothing was changed."""
+
+    hint = "change it: rmqpy topic alter NAME"
+
+
+class GroupExists(RocketMQError):
+    """A subscription group that was to be made exists already. Nothing was changed."""
+
+    hint = "change it: rmqpy group alter NAME"
 
 
 class SendError(RocketMQError):

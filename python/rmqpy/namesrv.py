@@ -13,12 +13,15 @@ from pathlib import Path
 
 from rmqpy._native import Server
 from rmqpy.clock import Clock, SystemClock
+from rmqpy.config.addresses import HostPort
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import pages
 from rmqpy.protocol.unserved import UNSERVED_BY_NAME_SERVER
-from rmqpy.remoting.server import Endpoint
+from rmqpy.remoting.admission import REFUSALS_SECONDS, Refusals, connection_limits
+from rmqpy.remoting.endpoint import Endpoint
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.handlers import (
     ConfigurationHandlers,
@@ -55,7 +58,9 @@ class NameServer(Service):
         self._notifications = BrokerNotifications(self._configuration)
         self._routes.on_min_broker_id_change = self._notifications.min_broker_id_changed
         self._values = KeyValues(Path(config.kv_path) if config.kv_path else None)
-        self._server = Server(idle_ms=config.idle_seconds * 1000)
+        limits = connection_limits(config.connections_max, config.connections_per_address_max)
+        self._server = Server(idle_ms=config.idle_seconds * 1000, **limits._asdict())
+        self._refusals = Refusals(limits, self._server.statistics)
         self._endpoint = Endpoint(
             self._server,
             (
@@ -69,6 +74,7 @@ class NameServer(Service):
             unserved=UNSERVED_BY_NAME_SERVER,
         )
         self._expiry: asyncio.Task[None] | None = None
+        self._periodic = PeriodicTasks()
         self._bound: tuple[str, int] | None = None
         self._http: HttpServer | None = None
         self._http_bound: tuple[str, int] | None = None
@@ -76,13 +82,12 @@ class NameServer(Service):
     @property
     def address(self) -> str:
         """`host:port`, where it listens once it has started."""
-        host, port = self._bound or (self._config.bind_address, self._config.listen_port)
-        return f"{host}:{port}"
+        return str(HostPort(*(self._bound or (self._config.bind_address, self._config.listen_port))))
 
     @property
     def http_address(self) -> str | None:
         """`host:port` of /metrics, /healthz and /readyz; None where no HTTP is served."""
-        return f"{self._http_bound[0]}:{self._http_bound[1]}" if self._http_bound else None
+        return str(HostPort(*self._http_bound)) if self._http_bound else None
 
     async def start(self) -> None:
         """Read the files, listen, serve. Raises `ConfigError` for a damaged file, `OSError` for a port in use."""
@@ -97,6 +102,7 @@ class NameServer(Service):
         self._expiry = asyncio.create_task(
             expire_silent(self._routes, self._configuration, self._server.close_connection)
         )
+        self._periodic.every(REFUSALS_SECONDS, self._refusals.log)
         log.info("name server listens on %s", self.address)
 
     async def stop(self, grace_ms: int = 2_000) -> None:
@@ -106,6 +112,7 @@ class NameServer(Service):
             with suppress(asyncio.CancelledError):
                 await self._expiry
             self._expiry = None
+        await self._periodic.stop()
         if self._http is not None:
             await self._http.stop()
             self._http, self._http_bound = None, None

@@ -2,7 +2,7 @@
 
 Owns the order of starting and stopping. One asyncio loop runs both servers: the caller's own (`async with`), that of a
 thread (`with`), or the main thread's (`serve`). Signal handlers are installed by `serve` alone; everything else
-leaves the process as it found it.
+leaves the process as it found it, but for its limit of descriptors, which is raised as far as the system lets it.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rmqpy.broker import Broker
+from rmqpy.clock import Clock
 from rmqpy.config import broker as broker_config
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.config.namesrv import NameServerConfig
@@ -39,7 +40,8 @@ class Standalone(Service):
         with Standalone("data") as server, rmqpy.Producer(server.namesrv) as producer:
             producer.send("orders", b"first")
 
-    Port 0 takes a free one. `progress` is called during a recovery that takes long. `settings` are keys of broker.conf:
+    Port 0 takes a free one. `progress` is called during a recovery that takes long. The broker goes by
+    `clock`, see `rmqpy.testing.HandClock`, instead of the machine's. `settings` are keys of broker.conf:
     `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises `StoreError` where another process serves the same folder,
     and `OSError` where a port is taken.
     """
@@ -53,6 +55,7 @@ class Standalone(Service):
         broker_port: int = 10911,
         http_port: int = NO_HTTP,
         progress: Callable[[str], None] = log.info,
+        clock: Clock | None = None,
         **settings: Setting,
     ) -> None:
         self.data_dir = Path(data_dir) if data_dir is not None else default_data_dir()
@@ -63,6 +66,7 @@ class Standalone(Service):
         self._broker_port = broker_port
         self._http_port = http_port
         self._progress = progress
+        self._clock = clock
         self._settings = settings
         self._name_server: NameServer | None = None
         self._broker: Broker | None = None
@@ -98,7 +102,7 @@ class Standalone(Service):
         try:
             await self._name_server.start()
             config, self.warnings = broker_config.read(self._entries(self._name_server.address))
-            self._broker = Broker(config, progress=self._progress)
+            self._broker = Broker(config, progress=self._progress, clock=self._clock)
             await self._broker.start()
         except BaseException:
             await self.stop()
@@ -136,6 +140,7 @@ class Standalone(Service):
             "listenPort": str(self._broker_port),
             "httpPort": str(self._http_port),
             "storePathRootDir": str(self.data_dir / "store"),
+            "enablePropertyFilter": "true",
             # A machine that is also used for other things may have a fuller disk than a broker's own.
             "diskSpaceWarningLevelRatio": "100",
         } | written(self._settings)
@@ -209,6 +214,7 @@ async def serve(server: Service, announce: Callable[[], None]) -> None:
         finally:
             told_to_stop.set()
             await server.stop()
+            log.info("stopped")
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)

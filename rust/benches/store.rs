@@ -135,7 +135,9 @@ fn read(
     let queue = store.queue("orders", 0).unwrap();
     let ask = Get { offset: QueueOffset(from), messages_max: 32, bytes_max: 1 << 18 };
     let mut result = GetResult::default();
-    group.bench_function(name, |bench| bench.iter(|| store.get(&queue, &ask, &mut wanted, &mut result)));
+    group.bench_function(name, |bench| {
+        bench.iter(|| store.get(&queue, &ask, &mut wanted, &mut result).unwrap())
+    });
 }
 
 /// Tells the sender how far the flush thread has come.
@@ -251,7 +253,7 @@ fn read_all(store: &Store) {
     let mut result = GetResult::default();
     for from in (0..STORED as u64).step_by(BURST) {
         let ask = Get { offset: QueueOffset(from), messages_max: BURST as u32, bytes_max: 1 << 18 };
-        store.get(&queue, &ask, &mut |_| true, &mut result);
+        store.get(&queue, &ask, &mut |_| true, &mut result).unwrap();
         assert_eq!(result.count as usize, BURST);
     }
 }

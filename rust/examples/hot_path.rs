@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmqpy::clock::SystemClock;
 use rmqpy::dataplane::data_plane::DataPlane;
+use rmqpy::dataplane::filter::SqlSupport;
 use rmqpy::dataplane::metadata::{Group, Identity, Metadata, Topic};
 use rmqpy::dataplane::offsets::Offsets;
 use rmqpy::remoting::codes::request;
@@ -72,7 +73,7 @@ fn measure(folder: &std::path::Path, what: &str, count: usize) -> u64 {
     let store =
         Store::open(options, OsDisk::shared(), Arc::clone(&clock), &RecoveryProgress::default()).unwrap();
     let metadata = Arc::new(Metadata::new(identity(), 6));
-    metadata.topics.set("hot", Some(Topic::new("hot", 4, 4, 6)));
+    metadata.set_topic("hot", Some(Topic::new("hot", 4, 4, 6)));
     metadata.groups.set("readers", Some(Group::default()));
     let data_plane =
         DataPlane::with_broker(clock, Arc::clone(&store), metadata, Arc::new(Offsets::default())).unwrap();
@@ -168,5 +169,7 @@ fn identity() -> Identity {
         is_long_polling: true,
         short_polling_ms: 1000,
         is_auto_create_topics: false,
+        creations_per_minute: 1000,
+        sql: SqlSupport::Off,
     }
 }

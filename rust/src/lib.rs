@@ -3,7 +3,8 @@
 //! The crate is read from the bottom up: `positions` and `clock` are the vocabulary, `message` knows the bytes of
 //! a message, `store` keeps them, `remoting` carries them. `requests` are the headers of hot requests, `columns` turns
 //! records into messages or Arrow columns, `dataplane` serves the broker's hot requests, `client` is the native half of
-//! every client, `load` measures any broker, and `bindings` is the only place that knows Python.
+//! every client, `load` measures any broker, `fuzzing` opens inner decoders to mutated bytes, and `bindings` is the only
+//! place that knows Python.
 //!
 //! *Architecture invariant*: imports point down, and siblings do not import each other — `store` knows no frames,
 //! `remoting` knows no files. Only `store::disk::region` may use `unsafe`.
@@ -14,6 +15,8 @@ mod client;
 pub mod clock;
 mod columns;
 pub mod dataplane;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 #[cfg(feature = "load")]
 pub mod load;
 pub mod message;

@@ -50,6 +50,7 @@ pub struct QueueKey {
 
 impl QueueKey {
     /// The queue `queue_id` of `topic`.
+    #[cfg(test)]
     pub(crate) fn new(topic: &str, queue_id: u32) -> Self {
         Self { topic: topic.into(), queue_id }
     }

@@ -117,7 +117,7 @@ fn served(store: &Store, context: &str) -> Records {
             let mut offset = queue.min();
             while offset < queue.max() {
                 let ask = Get { offset, messages_max: 8, bytes_max: 1 << 20 };
-                store.get(&queue, &ask, &mut |_| true, &mut result);
+                store.get(&queue, &ask, &mut |_| true, &mut result).expect("a working disk");
                 for slice in &result.slices {
                     for record in records(slice) {
                         // Behind the last checksum lengths may be wrong that nothing has checked.

@@ -22,7 +22,10 @@ use rmqpy::store::Durability;
 use rmqpy::store::Store;
 use rmqpy::store::disk::simulated::{Fault, SimDisk, Survival};
 use store_model::workloads::{LARGE, NINE, SMALL, Step, WORKLOADS};
-use store_model::{SEGMENT_BYTES, Sample, body_of, clock, key_of, open_with, outlives_a_kill, put, read_all};
+use store_model::{
+    SEGMENT_BYTES, Sample, body_of, clock, index_everything, key_of, open_with, outlives_a_kill, put,
+    read_all,
+};
 
 const SURVIVALS: [Survival; 7] = [
     Survival::Nothing,
@@ -125,6 +128,7 @@ impl Model {
         let begin = store.range().0;
         let (begin_min, begin_max) = self.begins;
         assert!((begin_min..=begin_max).contains(&begin.0), "{context}: begins at {begin}");
+        index_everything(store);
         let mut survived = 0;
         for (index, ((topic, id, offset), body, end)) in self.appended.iter().enumerate() {
             if *end <= begin {

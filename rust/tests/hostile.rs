@@ -13,7 +13,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use echo::{Peer, TIMEOUT, eventually, private_bytes, serve};
+use parking_lot::Mutex;
 use rmqpy::remoting::ServerOptions;
+
+/// One test at a time: memory is counted for the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Private memory an attack may leave behind: the largest frame, twice, and what the allocator rounds it to.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
@@ -117,6 +121,7 @@ fn attack(address: SocketAddr, case: &Case) -> &'static str {
 
 #[test]
 fn every_attack_ends_as_it_should_and_harms_nobody_else() {
+    let _alone = ALONE.lock();
     let (server, _, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
     let mut bystander = Peer::connect(address);
     let cases = cases();
@@ -143,6 +148,7 @@ fn every_attack_ends_as_it_should_and_harms_nobody_else() {
 
 #[test]
 fn all_attacks_at_once_twenty_times_over_leave_the_server_as_it_was() {
+    let _alone = ALONE.lock();
     let (server, _, address) = serve(ServerOptions::default());
     let cases: Vec<Case> = cases().into_iter().filter(|case| case.bytes.len() < 1 << 20).collect();
     let mut bystander = Peer::connect(address);

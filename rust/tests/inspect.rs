@@ -9,7 +9,7 @@ use hashbrown::HashSet;
 use rmqpy::store::disk::simulated::{SimDisk, Survival};
 use rmqpy::store::disk::{Disk, Open};
 use rmqpy::store::inspect::{FindingKind, Report, Severity, Shape, StoppedStore};
-use rmqpy::store::{Get, GetResult, Options};
+use rmqpy::store::{Get, GetResult, Options, StorePaths};
 use store_model::{SEGMENT_BYTES, Sample, clock, open, options, put, read_all, sample};
 
 const A: Sample = sample("orders", 0, 100);
@@ -39,7 +39,7 @@ fn filled() -> (SimDisk, Vec<u64>) {
 }
 
 fn hold(disk: &SimDisk) -> StoppedStore {
-    StoppedStore::hold(Path::new("/store"), disk.shared()).expect("a stopped store")
+    StoppedStore::hold(StorePaths::below("/store"), disk.shared()).expect("a stopped store")
 }
 
 fn verify(disk: &SimDisk) -> Report {
@@ -76,7 +76,7 @@ fn a_store_that_was_closed_in_order_is_clean_and_stays_as_it_was() {
 fn a_store_that_a_broker_has_open_is_refused() {
     let (disk, _) = filled();
     let store = open(disk.shared(), options("/store"), clock()).expect("opens");
-    let refused = StoppedStore::hold(Path::new("/store"), disk.shared()).err().expect("refused");
+    let refused = StoppedStore::hold(StorePaths::below("/store"), disk.shared()).err().expect("refused");
     assert!(refused.to_string().contains("locked by another broker"), "{refused}");
     store.close().expect("closes");
     hold(&disk).release();
@@ -87,7 +87,7 @@ fn a_store_that_a_broker_has_open_is_refused() {
 fn a_folder_that_is_no_store_is_told_from_one() {
     let disk = SimDisk::new();
     disk.create_dir(Path::new("/store")).expect("a working disk");
-    let refused = StoppedStore::hold(Path::new("/store"), disk.shared()).err().expect("refused");
+    let refused = StoppedStore::hold(StorePaths::below("/store"), disk.shared()).err().expect("refused");
     assert!(refused.to_string().contains("a folder commitlog"), "{refused}");
 }
 
@@ -247,7 +247,7 @@ fn a_deleted_topic_leaves_records_and_no_damage() {
 fn the_index_is_made_anew_and_the_next_start_believes_it() {
     let (disk, _) = filled();
     let mut sound = verify(&disk);
-    let made = StoppedStore::hold_exclusively(Path::new("/store"), disk.shared()).expect("stopped");
+    let made = StoppedStore::hold_exclusively(StorePaths::below("/store"), disk.shared()).expect("stopped");
     assert_eq!(made.rebuild_index(SHAPE, &(clock() as _)).expect("a working disk"), 10);
     made.release();
     sound.keys = verify(&disk).keys;
@@ -256,7 +256,7 @@ fn the_index_is_made_anew_and_the_next_start_believes_it() {
     disk.remove_dir(Path::new("/store/index")).expect("a working disk");
     let lost = verify(&disk);
     assert_eq!((lost.damage, lost.notes), (0, 1), "{lost:#?}");
-    let made = StoppedStore::hold_exclusively(Path::new("/store"), disk.shared()).expect("stopped");
+    let made = StoppedStore::hold_exclusively(StorePaths::below("/store"), disk.shared()).expect("stopped");
     made.rebuild_index(SHAPE, &(clock() as _)).expect("a working disk");
     made.release();
     assert_eq!(verify(&disk).findings, []);
@@ -272,7 +272,7 @@ fn a_copy_has_every_whole_record_in_its_queue_at_its_offset() {
     let target = Options { threads: false, ..options("/copy") };
     let copied = hold(&disk).copy(target.clone(), None, clock()).expect("copies");
     assert_eq!((copied.records, copied.corrupt_ranges, copied.left_out), (10, 0, 0));
-    let copy = StoppedStore::hold(Path::new("/copy"), disk.shared()).expect("a store");
+    let copy = StoppedStore::hold(StorePaths::below("/copy"), disk.shared()).expect("a store");
     assert_eq!(copy.verify(None, SHAPE).expect("a working disk").findings, []);
     copy.release();
     let store = open(disk.shared(), target.clone(), clock()).expect("opens");
@@ -310,7 +310,7 @@ fn in_a_copy_of_a_damaged_store_every_other_message_keeps_its_place() {
             let (mut at, mut result) = (min, GetResult::default());
             while at < max {
                 let ask = Get { offset: at, messages_max: 1, bytes_max: 1 << 20 };
-                store.get(&queue, &ask, &mut |_| true, &mut result);
+                store.get(&queue, &ask, &mut |_| true, &mut result).expect("a working disk");
                 found += result.count as usize;
                 at = result.next_begin;
             }

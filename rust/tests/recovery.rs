@@ -13,7 +13,8 @@ use rmqpy::store::{
     Durability, Event, Get, GetResult, GetStatus, Options, RecoveryPhase, RecoveryProgress, Store, StoreError,
 };
 use store_model::{
-    Folder, SEGMENT_BYTES, Sample, clock, key_of, open, options, options_with, put, read_all, sample, start,
+    Folder, SEGMENT_BYTES, Sample, clock, index_everything, key_of, open, options, options_with, put,
+    read_all, sample, start,
 };
 
 const A: Sample = sample("orders", 0, 100);
@@ -162,6 +163,7 @@ fn what_is_computed_from_the_log_is_rebuilt_when_it_is_deleted_or_damaged() {
             damage(&disk);
             let store = start(&disk);
             assert_eq!(counts(&store), filled(), "{name}, clean {is_clean}");
+            index_everything(&store);
             let key = key_of("bulk", 0, 1);
             let found = store.query("bulk", &key, 32, 0, i64::MAX).expect("an index").records.len();
             assert!(found >= 1, "{name}, clean {is_clean}: found by key");
@@ -218,7 +220,7 @@ fn an_entry_that_does_not_lead_to_its_record_is_passed_over() {
     let queue = store.queue("orders", 0).expect("a queue");
     let mut result = GetResult::default();
     let ask = Get { offset: QueueOffset(0), messages_max: 32, bytes_max: 1 << 20 };
-    store.get(&queue, &ask, &mut |_| true, &mut result);
+    store.get(&queue, &ask, &mut |_| true, &mut result).expect("a working disk");
     assert_eq!((result.status, result.count, result.next_begin), (GetStatus::Found, 2, QueueOffset(3)));
 }
 
@@ -337,6 +339,93 @@ fn a_deleted_topic_begins_at_zero_again_and_stays_so() {
     }
 }
 
+/// What happens to a store before a crash; the store that runs then.
+type Happening<'a> = &'a dyn Fn(&SimDisk, Arc<Store>) -> Arc<Store>;
+
+/// Goal: a deletion costs the next start nothing of the log before its checkpoint.
+/// Method: operations of the disk, which are several for each file of the log that is written again.
+#[test]
+fn a_topic_deleted_before_a_crash_lets_recovery_begin_at_the_checkpoint() {
+    let c = sample("third", 2, 100);
+    // Operations of a start after a crash, and what the store holds then.
+    let start_after = |happens: Happening<'_>| {
+        let disk = SimDisk::new();
+        let store = start(&disk);
+        put(&store, &[A, B, c, A], false);
+        for _ in 0..40 {
+            put(&store, &[BIG], false);
+            store.maintain().expect("a working disk");
+        }
+        put(&store, &[A, c], false);
+        store.checkpoint().expect("a working disk");
+        put(&store, &[B, A, BIG], false);
+        store.flush().expect("a working disk");
+        kill(happens(&disk, store));
+        let before = disk.operations();
+        let store = start(&disk);
+        (disk.operations() - before, counts(&store))
+    };
+    let delete = |store: &Store, topic: &str| store.delete_topic(topic).expect("a working disk");
+    let bulk = || ("bulk".to_owned(), 0, 41);
+    let orders = |queue_id, count| ("orders".to_owned(), queue_id, count);
+    let (usual, all) = start_after(&|_, store| store);
+    assert_eq!(all, [bulk(), orders(0, 4), orders(1, 2), ("third".to_owned(), 2, 2)]);
+    let deletions: [(Happening<'_>, Vec<_>); 5] = [
+        (
+            &|_, store| {
+                delete(&store, "third");
+                store
+            },
+            vec![bulk(), orders(0, 4), orders(1, 2)],
+        ),
+        (
+            &|_, store| {
+                delete(&store, "third");
+                delete(&store, "orders");
+                store
+            },
+            vec![bulk()],
+        ),
+        (
+            &|_, store| {
+                delete(&store, "orders");
+                put(&store, &[A], false);
+                delete(&store, "third");
+                store.maintain().expect("a working disk");
+                store
+            },
+            vec![bulk(), orders(0, 1)],
+        ),
+        // A checkpoint in between knows of the first one.
+        (
+            &|_, store| {
+                delete(&store, "orders");
+                put(&store, &[c], false);
+                store.checkpoint().expect("a working disk");
+                delete(&store, "third");
+                store
+            },
+            vec![bulk()],
+        ),
+        // So does an orderly stop, whose checkpoint may name the same record.
+        (
+            &|disk, store| {
+                delete(&store, "orders");
+                stop(store);
+                let store = start(disk);
+                delete(&store, "third");
+                store
+            },
+            vec![bulk()],
+        ),
+    ];
+    for (index, (happens, expected)) in deletions.into_iter().enumerate() {
+        let (operations, held) = start_after(happens);
+        assert_eq!(held, expected, "deletion {index}");
+        assert!(operations <= usual + 12, "deletion {index}: {operations} operations instead of {usual}");
+    }
+}
+
 #[test]
 fn on_a_real_disk_files_are_private_and_the_lock_holds_within_one_process() {
     use std::os::unix::fs::PermissionsExt;
@@ -382,7 +471,7 @@ fn after_a_crash_the_files_of_queues_take_no_more_room_than_before() {
     store.flush().expect("a working disk");
     store.maintain().expect("a working disk");
     store.abandon();
-    let stale = OsDisk.open(&file, Open::Write).expect("the file");
+    let stale = OsDisk::shared().open(&file, Open::Write).expect("the file");
     stale.write_at(&[7; 40], 5_000_000).expect("a working disk");
     let room = || std::fs::metadata(&file).expect("the file").blocks() * 512;
     for _ in 0..2 {

@@ -51,7 +51,7 @@ fn reads_answer_as_the_original_does() {
     let get = |queue, offset, messages_max, bytes_max, accept: bool| {
         let mut result = GetResult::default();
         let ask = Get { offset: QueueOffset(offset), messages_max, bytes_max };
-        store.get(queue, &ask, &mut |_| accept, &mut result);
+        store.get(queue, &ask, &mut |_| accept, &mut result).expect("a working disk");
         (result.status, result.next_begin.0, result.count)
     };
     let rows = [
@@ -79,7 +79,7 @@ fn neighbouring_records_come_as_one_slice() {
     let mut result = GetResult::default();
     let queue = store.queue("orders", 0).expect("a queue");
     let ask = Get { offset: QueueOffset(0), messages_max: 32, bytes_max: 1 << 20 };
-    store.get(&queue, &ask, &mut |_| true, &mut result);
+    store.get(&queue, &ask, &mut |_| true, &mut result).expect("a working disk");
     assert_eq!((result.slices.len(), result.count), (2, 3));
     assert_eq!(result.bytes, result.slices.iter().map(bytes::Bytes::len).sum::<usize>());
 }
@@ -90,7 +90,8 @@ fn an_offset_is_found_by_time_at_either_end_of_equal_times() {
     let clock = clock();
     let store = open(disk.shared(), options("/store"), clock.clone()).expect("opens");
     let queue = store.queue_or_create("orders", 0).expect("a queue");
-    assert_eq!(store.offset_by_time(&queue, 5, Boundary::Lower), QueueOffset(0));
+    let found = store.offset_by_time(&queue, 5, Boundary::Lower);
+    assert_eq!(found.expect("a working disk"), QueueOffset(0));
     assert_eq!(store.log_begin_time(), None);
     let begin = clock.wall_ms() as i64;
     // Times 0, 10, 10, 10, 20.
@@ -100,11 +101,12 @@ fn an_offset_is_found_by_time_at_either_end_of_equal_times() {
     }
     let rows = [(-1, 0, 0), (0, 0, 0), (5, 1, 0), (10, 1, 3), (15, 4, 3), (20, 4, 4), (25, 5, 4)];
     for (time, lower, upper) in rows {
-        let found = |boundary| store.offset_by_time(&queue, begin + time, boundary).0;
+        let found =
+            |boundary| store.offset_by_time(&queue, begin + time, boundary).expect("a working disk").0;
         assert_eq!((found(Boundary::Lower), found(Boundary::Upper)), (lower, upper), "time {time}");
     }
-    assert_eq!(store.store_time(&queue, QueueOffset(4)), Some(begin + 20));
-    assert_eq!(store.earliest_store_time(&queue), Some(begin));
+    assert_eq!(store.store_time(&queue, QueueOffset(4)).expect("a working disk"), Some(begin + 20));
+    assert_eq!(store.earliest_store_time(&queue).expect("a working disk"), Some(begin));
     assert_eq!(store.log_begin_time(), Some(begin));
 }
 
@@ -115,7 +117,7 @@ fn store_times_never_fall_even_when_the_clock_does() {
         let store = open(disk.shared(), options("/store"), ManualClock::at(wall_ms)).expect("opens");
         let (offset, ..) = put(&store, &[A], false)[0].expect("stored");
         let queue = store.queue("orders", 0).expect("a queue");
-        assert_eq!(store.store_time(&queue, offset), Some(expected));
+        assert_eq!(store.store_time(&queue, offset).expect("a working disk"), Some(expected));
         store.close().expect("closes");
     }
 }

@@ -63,6 +63,10 @@ impl Service for Counted {
         self.0.event(session, event, out)
     }
 
+    fn refuse(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<(), Close> {
+        self.0.refuse(session, head, out)
+    }
+
     fn close(&self, session: Session) {
         self.0.close(session);
     }
@@ -89,6 +93,7 @@ fn a_hundred_thousand_requests_allocate_nothing() {
     assert!(before > 0, "the thread is counted");
     ask(address, &mut peer, 1000);
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
-    // Once in a while the sweep trims a buffer, and it grows again. That is per second, not per request.
-    assert!(allocations < 100, "{allocations} allocations");
+    // Once in a while the sweep trims a buffer, and it grows again. That is per second, however many those are; one for
+    // each burst would be a thousand.
+    assert!(allocations < 500, "{allocations} allocations");
 }

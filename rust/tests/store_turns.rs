@@ -48,7 +48,9 @@ fn served(store: &Store, of: &Sample) -> Vec<u64> {
     let (mut found, mut result) = (BTreeMap::new(), GetResult::default());
     let mut offset = queue.min();
     while offset < queue.max() {
-        store.get(&queue, &Get { offset, messages_max: 8, bytes_max: 1 << 20 }, &mut |_| true, &mut result);
+        store
+            .get(&queue, &Get { offset, messages_max: 8, bytes_max: 1 << 20 }, &mut |_| true, &mut result)
+            .expect("a working disk");
         for record in result.slices.iter().flat_map(|slice| records(slice)) {
             let record = record.expect("a whole record");
             found.insert(record.queue_offset().0, record.body().to_vec());

@@ -1,4 +1,4 @@
-//! Ring of upcalls, without Python: a client that floods it is refused, and no other.
+//! Ring of upcalls, without Python: a client that floods it is held back, then refused, and no other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
@@ -8,12 +8,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use echo::{Peer, request};
+use echo::{Peer, eventually, oneway, request};
 use rmqpy::clock::{ManualClock, SharedClock, SystemClock};
 use rmqpy::dataplane::data_plane::DataPlane;
-use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX, Upcall};
+use rmqpy::dataplane::upcall::{
+    Cause, TAKEN_PER_CONNECTION_MAX, UPCALLS_MAX, Upcall, WAITING_PER_CONNECTION_MAX,
+};
+use rmqpy::remoting::BURST_FRAMES_MAX;
 use rmqpy::remoting::codes::request::HEART_BEAT;
-use rmqpy::remoting::codes::response::SYSTEM_BUSY;
+use rmqpy::remoting::codes::response::{REQUEST_CODE_NOT_SUPPORTED, SYSTEM_BUSY};
 use rmqpy::remoting::{Server, ServerOptions};
 
 const COLD: i32 = 999_999;
@@ -29,10 +32,48 @@ fn serve_by(clock: SharedClock) -> (Server<DataPlane>, Arc<DataPlane>, SocketAdd
     (server, data_plane, address)
 }
 
+/// Everything that waits: no connection has more batches than that.
 fn take(data_plane: &DataPlane) -> Vec<Upcall> {
-    let mut taken = data_plane.take(usize::MAX);
+    let batches = 0..=(WAITING_PER_CONNECTION_MAX + BURST_FRAMES_MAX) / TAKEN_PER_CONNECTION_MAX;
+    let mut taken: Vec<Upcall> = batches.flat_map(|_| data_plane.take(usize::MAX)).collect();
     taken.retain(|upcall| matches!(upcall.cause, Cause::Request));
     taken
+}
+
+/// As many as were sent, in the order they are taken.
+fn take_all(data_plane: &DataPlane, count: usize) -> Vec<Upcall> {
+    let mut taken = Vec::new();
+    while taken.len() < count {
+        taken.extend(take(data_plane));
+        std::thread::yield_now();
+    }
+    taken
+}
+
+#[test]
+fn a_connection_of_which_enough_waits_is_not_read_until_half_of_it_is_taken() {
+    let (server, data_plane, address) = serve();
+    let mut flood = Peer::connect(address);
+    let codes = COLD..COLD + 2_000;
+    flood.send(&codes.clone().flat_map(|code| oneway(code, &[], b"")).collect::<Vec<u8>>());
+    while data_plane.upcalls.waiting() <= WAITING_PER_CONNECTION_MAX {
+        std::thread::yield_now();
+    }
+    // Who comes later is let in; by then a connection that is read would have gone on.
+    let mut citizen = Peer::connect(address);
+    citizen.send(&oneway(7, &[], b""));
+    while server.statistics().connections < 2 {
+        std::thread::yield_now();
+    }
+    let most = WAITING_PER_CONNECTION_MAX + BURST_FRAMES_MAX;
+    let waiting = data_plane.upcalls.waiting();
+    assert!(waiting <= most + 1, "{waiting} wait");
+    let taken = take_all(&data_plane, codes.len() + 1);
+    let is_citizen = |upcall: &&Upcall| upcall.code == 7;
+    let (of_citizen, of_flood): (Vec<&Upcall>, Vec<&Upcall>) = taken.iter().partition(is_citizen);
+    assert_eq!(of_citizen.len(), 1);
+    assert!(of_flood.iter().map(|upcall| upcall.code).eq(codes), "nothing of it is lost or out of order");
+    assert_eq!(server.statistics().connections, 2, "and nobody was closed");
 }
 
 #[test]
@@ -42,42 +83,38 @@ fn one_connection_takes_a_tenth_of_the_ring_and_is_refused_beyond() {
     let mut flood = Peer::connect(address);
     let frames: Vec<u8> = (0..share + 50).flat_map(|opaque| request(COLD, opaque, &[], b"")).collect();
     flood.send(&frames);
+    // Taken is not answered: the share is still used up, until it is answered.
+    let taken = take_all(&data_plane, share as usize);
     for opaque in share..share + 50 {
         assert_eq!(flood.answer().unwrap().opaque, opaque, "only those beyond the share are answered");
     }
     let mut citizen = Peer::connect(address);
     citizen.send(&request(COLD, 7, &[], b""));
-    let mut taken = Vec::new();
-    while taken.len() < share as usize + 1 {
-        taken.extend(take(&data_plane));
-    }
-    assert_ne!(taken.last().unwrap().connection, taken[0].connection, "the citizen was let in");
-    // Taken is not answered: the share is still used up, until it is answered.
+    let other = take_all(&data_plane, 1);
+    assert_ne!(other[0].connection, taken[0].connection, "the citizen was let in");
     flood.send(&request(COLD, -1, &[], b""));
     assert_eq!(flood.answer().unwrap().opaque, -1);
-    assert!(data_plane.upcalls.reply_to(taken[0].token).is_some());
+    // Held to the end: dropped without an answer, it would close the connection.
+    let reply_to = data_plane.upcalls.reply_to(taken[0].token);
+    assert!(reply_to.is_some());
     assert!(data_plane.upcalls.reply_to(taken[0].token).is_none(), "each token once");
     flood.send(&request(COLD, -2, &[], b""));
-    while take(&data_plane).is_empty() {
-        std::thread::yield_now();
-    }
+    take_all(&data_plane, 1);
 }
 
 #[test]
 fn a_full_ring_has_room_for_one_request_of_every_other_client() {
     let (_server, data_plane, address) = serve();
     let share = UPCALLS_MAX as i32 / 10;
-    let frames: Vec<u8> = (0..=share).flat_map(|opaque| request(COLD, opaque, &[], b"")).collect();
+    let frames: Vec<u8> = (0..share).flat_map(|opaque| request(COLD, opaque, &[], b"")).collect();
     let mut floods: Vec<Peer> = (0..10).map(|_| Peer::connect(address)).collect();
-    for flood in &mut floods {
-        flood.send(&frames);
-        assert_eq!(flood.answer().unwrap().opaque, share);
-    }
+    floods.iter_mut().for_each(|flood| flood.send(&frames));
+    take_all(&data_plane, UPCALLS_MAX);
     let mut citizen = Peer::connect(address);
     citizen.send(&request(COLD, 1, &[], b""));
     citizen.send(&request(COLD, 2, &[], b""));
     assert_eq!(citizen.answer().unwrap().opaque, 2, "the second has to wait until there is room");
-    assert_eq!(take(&data_plane).len(), UPCALLS_MAX + 1);
+    assert_eq!(take(&data_plane).len(), 1);
 }
 
 #[test]
@@ -100,24 +137,70 @@ fn what_waits_to_be_taken_is_bounded_in_bytes_too() {
 }
 
 #[test]
+fn a_body_that_nobody_reads_is_not_kept() {
+    let (_server, data_plane, address) = serve();
+    data_plane.declare_requests([(COLD, 1 << 20), (COLD + 1, 0)].into_iter().collect());
+    let mut peer = Peer::connect(address);
+    let body = vec![b'x'; 10 << 20];
+    for (opaque, code) in (0..8).zip([COLD, COLD + 1].into_iter().cycle()) {
+        peer.send(&request(code, opaque, &[], &body));
+    }
+    peer.send(&request(COLD, 8, &[], &body[..1 << 20]));
+    // Far more than all that waits may have.
+    let taken = take_all(&data_plane, 9);
+    assert!(taken[..8].iter().all(|upcall| (upcall.body_bytes, upcall.body.len()) == (10 << 20, 0)));
+    assert_eq!((taken[8].body_bytes, taken[8].body.len()), (1 << 20, 1 << 20));
+}
+
+#[test]
+fn a_request_of_which_nobody_has_heard_is_refused_without_going_up_and_so_is_its_connection() {
+    let (server, data_plane, address) = serve();
+    data_plane.declare_requests([(COLD, 1 << 20)].into_iter().collect());
+    let mut stranger = Peer::connect(address);
+    stranger.send(&oneway(COLD + 1, &[], b""));
+    stranger.send(&request(COLD + 1, 1, &[], b""));
+    let answer = stranger.answer().unwrap();
+    assert_eq!((answer.opaque, answer.code), (1, REQUEST_CODE_NOT_SUPPORTED));
+    assert_eq!(answer.remark.as_deref(), Some(" request type 1000000 not supported"));
+    drop(stranger);
+    eventually("it is gone", || server.statistics().connections == 0);
+    let mut known = Peer::connect(address);
+    known.send(&oneway(COLD, &[], b""));
+    drop(known);
+    // Whose request came up, the end of its connection does, too, and is the last that is heard of it.
+    let mut taken = Vec::new();
+    eventually("its end comes up", || {
+        taken.extend(data_plane.take(usize::MAX));
+        taken.iter().any(|upcall| matches!(upcall.cause, Cause::Closed))
+    });
+    assert_eq!(taken.len(), 2, "{taken:?}");
+    assert_eq!(taken[0].code, COLD);
+}
+
+#[test]
 fn what_waited_longer_than_a_client_does_is_refused_and_the_rest_is_served() {
     let clock = ManualClock::at(0);
     let (_server, data_plane, address) = serve_by(Arc::clone(&clock) as _);
     let mut peer = Peer::connect(address);
-    // The refusal of the last one says that all of them are in the ring.
-    let share = UPCALLS_MAX as i32 / 10;
+    let share = WAITING_PER_CONNECTION_MAX as i32;
     let sent = |opaque: i32| request(if opaque == 1 { HEART_BEAT } else { COLD }, opaque, &[], b"");
-    peer.send(&(0..=share).flat_map(sent).collect::<Vec<u8>>());
-    assert_eq!(peer.answer().unwrap().opaque, share);
+    peer.send(&(0..share).flat_map(sent).collect::<Vec<u8>>());
+    while data_plane.upcalls.waiting() < share as usize {
+        std::thread::yield_now();
+    }
     clock.advance(Duration::from_millis(5_001));
     let taken = take(&data_plane);
     assert_eq!(taken.iter().map(|upcall| upcall.code).collect::<Vec<_>>(), [HEART_BEAT]);
     for opaque in (0..share).filter(|opaque| *opaque != 1) {
         let answer = peer.answer().unwrap();
         assert_eq!((answer.opaque, answer.code), (opaque, SYSTEM_BUSY));
-        let remark = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
-                      period in queue: 5001ms, size of queue: 0";
-        assert_eq!(answer.remark.as_deref(), Some(remark));
+        let batch = TAKEN_PER_CONNECTION_MAX as i32;
+        let left = share - share.min((opaque / batch + 1) * batch);
+        let remark = format!(
+            "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, \
+             period in queue: 5001ms, size of queue: {left}"
+        );
+        assert_eq!(answer.remark, Some(remark));
     }
     // Their share of the ring is free again.
     peer.send(&request(COLD, -1, &[], b""));

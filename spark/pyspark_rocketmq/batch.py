@@ -33,9 +33,7 @@ class TopicReader(DataSourceReader):
         """The tasks. Never none: Spark would make one of its own that knows no ranges."""
         narrowing = self._narrowing
         with Cluster(self._options) as cluster:
-            found = cluster.queues()
-            cluster.check_assignment(found)
-            held = cluster.held(found)
+            held = cluster.held(cluster.queues())
             start, end = cluster.first(held, EARLIEST), cluster.last(held, LATEST)
             for queue in held:
                 if start[queue] > end[queue]:

@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from typing import ParamSpec, Self, TypeVar
 
 import rmqpy
-from pyspark_rocketmq.offsets import EARLIEST, GROUP, Bound, Queue
+from pyspark_rocketmq.offsets import EARLIEST, GROUP, LATEST, Begin, Bound, Queue
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.plan import Held, settle
-from rmqpy.errors import ConfigError, DataLoss, NameServerUnreachable, RocketMQError
+from rmqpy.errors import ConfigError, DataLoss, RocketMQError
+from rmqpy.remoting.backoff import FAILING, Backoff
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +28,7 @@ def client_config(options: Options, *, route_refresh_s: float = 30.0) -> rmqpy.C
     """Configuration of the clients of executors and driver."""
     return rmqpy.ClientConfig(
         namesrv=options.nameserver,
+        namespace=options.namespace,
         request_timeout=options.request_timeout_ms / 1000,
         route_refresh=route_refresh_s,
     )
@@ -41,41 +43,55 @@ class Cluster:
         self._topics: tuple[str, ...] = ()
         self._topics_at = float("-inf")
 
-    def queues(self) -> list[Queue]:
-        """The queues to read, as they are now, sorted. Raises `TopicNotFound` for a topic asked for by name."""
+    def queues(self, *, skip_missing: bool = False) -> list[Queue]:
+        """The queues to read, as they are now, sorted. Raises `TopicNotFound` for a topic asked for by name, unless it
+        is to `skip_missing` ones."""
         options = self._options
         if options.assign:
-            topics = sorted({queue.topic for queue in options.assign})
-        elif options.subscribe_pattern is not None:
-            topics = list(self._matching(options.subscribe_pattern))
+            return sorted(options.assign)
+        if options.subscribe_pattern is not None:
+            # A topic may have been deleted since they were listed.
+            topics, skip_missing = self._matching(options.subscribe_pattern), True
         else:
-            topics = list(options.topics)
-        found = [Queue(*queue) for topic in topics for queue in self._again(self._catalog.queues, topic)]
-        return [queue for queue in found if not options.assign or queue in options.assign]
+            topics = options.topics
+        return [*map(_ours, self._again(self._catalog.queues, *topics, skip_missing=skip_missing))]
 
-    def check_assignment(self, found: Iterable[Queue]) -> None:
-        """Raise `ConfigError` for a queue that was assigned and is not there."""
-        if absent := set(self._options.assign) - set(found):
-            raise ConfigError(f"queue {min(absent)} does not exist")
+    def is_wanted(self, queue: Queue) -> bool:
+        """Whether the options name this queue, be it there or not."""
+        options = self._options
+        if options.assign:
+            return queue in options.assign
+        if options.subscribe_pattern is not None:
+            return re.fullmatch(options.subscribe_pattern, queue.topic) is not None
+        return queue.topic in options.topics
 
-    def held(self, queues: Iterable[Queue], *, skip_unreachable: bool = False) -> dict[Queue, Held]:
-        """The offsets the brokers hold of each queue."""
-        queues = list(queues)
-        begins = self.begins(queues, skip_unreachable=skip_unreachable)
-        ends = self.ends(queues, skip_unreachable=skip_unreachable)
-        return {
-            queue: Held(begins[queue], ends[queue]) for queue in queues if queue in begins and queue in ends
-        }
+    def brokers(self) -> frozenset[str]:
+        """Names of the brokers that name servers know."""
+        return self._again(self._catalog.brokers)
 
-    def begins(self, queues: Iterable[Queue], *, skip_unreachable: bool = False) -> dict[Queue, int]:
-        """The first offset of each queue."""
-        named = [_named(queue) for queue in queues]
-        return _ours(self._again(self._catalog.begins, named, skip_unreachable=skip_unreachable))
+    def held(self, queues: Iterable[Queue]) -> dict[Queue, Held]:
+        """The offsets the brokers hold of each queue that is there. Raises what says which broker does not answer, and
+        `ConfigError` for a queue that was assigned and is not there."""
+        offsets = self.offsets(queues)
+        for queue in sorted(offsets):
+            if offsets[queue] is None and self._options.assign:
+                raise ConfigError(f"queue {queue} does not exist")
+        return existing(offsets)
 
-    def ends(self, queues: Iterable[Queue], *, skip_unreachable: bool = False) -> dict[Queue, int]:
-        """The offset after the last message of each queue, asked for freshly: an old answer hides new rows."""
-        named = [_named(queue) for queue in queues]
-        return _ours(self._again(self._catalog.ends, named, skip_unreachable=skip_unreachable))
+    def offsets(
+        self, queues: Iterable[Queue], *, skip_unreachable: bool = False, is_patient: bool = False
+    ) -> dict[Queue, Held | None]:
+        """The offsets the brokers hold of each queue, `None` where its broker says that there is no such queue. Those
+        of brokers that do not answer are left out, or raise. `is_patient`: they are asked again a few times."""
+        named = {_named(queue) for queue in queues}
+        found: dict[Queue, Held | None] = {}
+        for failures in range(1 + (self._options.fetch_retries if is_patient else 0)):
+            if named and failures:
+                self._pause(failures)
+            answered = self._again(self._catalog.offsets, named, skip_unreachable=skip_unreachable)
+            found |= {_ours(queue): held and Held(*held) for queue, held in answered.items()}
+            named -= answered.keys()
+        return found
 
     def wait(self, offsets: Mapping[Queue, int], timeout_s: float) -> None:
         """Until a queue has a message at its offset or later, or the time is up."""
@@ -84,6 +100,7 @@ class Cluster:
     def first(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
         """Offset of each queue at which the user wants to begin."""
         options = self._options
+        self._check_answers(options.starting_offsets, held)
         if options.starting_timestamp is not None:
             return self._since(held, dict.fromkeys(held, options.starting_timestamp), is_start=True)
         if options.starting_offsets_by_timestamp is not None:
@@ -91,13 +108,37 @@ class Cluster:
             return settle(offsets, held, EARLIEST)
         bound: Bound = default if options.starting_offsets is None else options.starting_offsets
         if bound == GROUP:
-            named = [_named(queue) for queue in held]
-            bound = _ours(self._again(self._catalog.committed, options.consumer_group, named))
+            bound = self._committed(held)
         return settle(bound, held, EARLIEST)
+
+    def begin(self, brokers: Iterable[str], now_ms: int) -> Begin:
+        """What a stream that begins now has to remember of it, and which brokers it could ask."""
+        options = self._options
+        if options.starting_timestamp is not None:
+            return Begin((), options.starting_timestamp)
+        is_latest = options.starting_offsets in (None, LATEST) and not options.starting_offsets_by_timestamp
+        return Begin(tuple(sorted(brokers)), now_ms if is_latest else None)
+
+    def late(self, held: Mapping[Queue, Held], begin: Begin) -> dict[Queue, int]:
+        """The place to begin at in queues whose broker was missing when the stream began. Brokers that do not answer
+        leave theirs out."""
+        try:
+            if begin.since_ms is not None:
+                offsets = self.since(dict.fromkeys(held, begin.since_ms))
+            elif self._options.starting_offsets == GROUP:
+                offsets = settle(self._committed(held), held, EARLIEST)
+            else:
+                offsets = {}
+        except RocketMQError as error:
+            if not error.retriable:
+                raise
+            return {}
+        return {queue: max(first, offsets.get(queue, first)) for queue, (first, _) in held.items()}
 
     def last(self, held: Mapping[Queue, Held], default: int) -> dict[Queue, int]:
         """Offset of each queue at which the user wants to end."""
         options = self._options
+        self._check_answers(options.ending_offsets, held)
         if options.ending_timestamp is not None:
             return self._since(held, dict.fromkeys(held, options.ending_timestamp), is_start=False)
         if options.ending_offsets_by_timestamp is not None:
@@ -108,19 +149,13 @@ class Cluster:
     def since(self, moments_ms: Mapping[Queue, int]) -> dict[Queue, int]:
         """The first offset of each queue that was stored at or after a time; the end where there is none."""
         moments = {_named(queue): datetime.fromtimestamp(ms / 1000, UTC) for queue, ms in moments_ms.items()}
-        return _ours(self._again(self._catalog.since, moments))
+        return _by_queue(self._again(self._catalog.since, moments))
 
     def message_bytes(self, offsets: Mapping[Queue, int]) -> dict[Queue, int]:
-        """Bytes of a message of each queue, estimated from the next ones."""
+        """Bytes of a message of each queue, estimated from the next ones; brokers that do not answer leave theirs
+        out."""
         named = {_named(queue): offset for queue, offset in offsets.items()}
-        return _ours(self._again(self._catalog.message_bytes, named))
-
-    def is_away(self, broker: str) -> bool:
-        """Whether name servers do not know a broker at present, or do not answer: its queues are expected back."""
-        try:
-            return broker not in self._catalog.brokers()
-        except NameServerUnreachable:
-            return True
+        return _by_queue(self._again(self._catalog.message_bytes, named, skip_unreachable=True))
 
     def commit(self, offsets: Mapping[Queue, int]) -> None:
         """Store offsets under the group of the query."""
@@ -151,6 +186,15 @@ class Cluster:
             self._topics_at = time.monotonic()
         return self._topics
 
+    def _check_answers(self, named: object, held: Mapping[Queue, Held]) -> None:
+        """Raise what says which broker keeps a queue that the user named from being there."""
+        if isinstance(named, Mapping):
+            self.offsets(named.keys() - held.keys())
+
+    def _committed(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        named = [_named(queue) for queue in queues]
+        return _by_queue(self._again(self._catalog.committed, self._options.consumer_group, named))
+
     def _since(
         self, held: Mapping[Queue, Held], times_ms: Mapping[Queue, int], *, is_start: bool
     ) -> dict[Queue, int]:
@@ -169,14 +213,23 @@ class Cluster:
 
     def _again(self, ask: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
         """The answer to a request, repeated while it fails for a reason that may pass."""
-        for _ in range(self._options.fetch_retries):
+        for failures in range(1, self._options.fetch_retries + 1):
             try:
                 return ask(*arguments, **named)
             except RocketMQError as error:
                 if not error.retriable:
                     raise
-                time.sleep(self._options.retry_interval_ms / 1000)
+                self._pause(failures)
         return ask(*arguments, **named)
+
+    def _pause(self, failures: int) -> None:
+        first_s = self._options.retry_interval_ms / 1000
+        time.sleep(Backoff(first_s, max(first_s, FAILING.longest_s)).pause_s(failures))
+
+
+def existing(offsets: Mapping[Queue, Held | None]) -> dict[Queue, Held]:
+    """Without those that their brokers do not have."""
+    return {queue: held for queue, held in offsets.items() if held is not None}
 
 
 def lost(losses: Iterable[str], options: Options, warn: Callable[[str], None]) -> None:
@@ -192,5 +245,9 @@ def _named(queue: Queue) -> rmqpy.MessageQueue:
     return rmqpy.MessageQueue(*queue)
 
 
-def _ours(offsets: Mapping[rmqpy.MessageQueue, int]) -> dict[Queue, int]:
-    return {Queue(*queue): offset for queue, offset in offsets.items()}
+def _ours(queue: rmqpy.MessageQueue) -> Queue:
+    return Queue(*queue)
+
+
+def _by_queue(offsets: Mapping[rmqpy.MessageQueue, int]) -> dict[Queue, int]:
+    return {_ours(queue): offset for queue, offset in offsets.items()}

@@ -102,16 +102,43 @@ def format_offsets(offsets: Mapping[Queue, int]) -> str:
     return json.dumps(nest(offsets), separators=(",", ":"), ensure_ascii=False)
 
 
+class Begin(NamedTuple):
+    """The circumstances a stream began in: what tells a queue that is new from one whose broker was missing then."""
+
+    #: Names of the brokers that were asked for their queues: what they get later is new, and read from its beginning.
+    brokers: tuple[str, ...]
+    #: Queues of other brokers are read from the first message stored at that time, in milliseconds; `None`: from where
+    #: the options have a queue begin.
+    since_ms: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The form in a checkpoint."""
+        since = {} if self.since_ms is None else {"ms": self.since_ms}
+        return {"brokers": sorted(self.brokers), **since}
+
+    @classmethod
+    def of_json(cls, value: object) -> "Begin":
+        """Raises `ValueError`."""
+        fields = _object(value, "begin of the query")
+        brokers, since_ms = fields.get("brokers"), fields.get("ms")
+        if not isinstance(brokers, list) or not (since_ms is None or type(since_ms) is int):
+            raise ValueError(f"{json.dumps(value)[:200]} does not tell how a query began")
+        return cls(tuple(map(str, brokers)), since_ms)
+
+
 class Position(NamedTuple):
     """Position of a stream, as a checkpoint keeps it.
 
     The first batch of a query carries the place it was planned from: after a crash in it, Spark computes the first
-    offset again, and with `latest` that lies further on by then.
+    offset again, and with `latest` that lies further on by then. So does a batch in which queues join that are not read
+    from their beginning.
     """
 
     queues: Mapping[Queue, int]
     is_first: bool = False
     begun_at: Mapping[Queue, int] | None = None
+    #: Not known of a query that an older connector began.
+    begin: Begin | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it: equal positions become equal text."""
@@ -120,6 +147,8 @@ class Position(NamedTuple):
             value["first"] = True
         if self.begun_at is not None:
             value["from"] = nest(self.begun_at)
+        if self.begin is not None:
+            value["begin"] = self.begin.to_json()
         return value
 
     @classmethod
@@ -133,11 +162,12 @@ class Position(NamedTuple):
                 f"the checkpoint was written by a newer pyspark-rocketmq, offsets of version {version}: "
                 "upgrade this one"
             )
-        begun_at = value.get("from")
+        begun_at, begin = value.get("from"), value.get("begin")
         return cls(
             flatten(_object(value.get("queues"), "topics"), _offset),
             value.get("first") is True,
             None if begun_at is None else flatten(_object(begun_at, "topics"), _offset),
+            None if begin is None else Begin.of_json(begin),
         )
 
 

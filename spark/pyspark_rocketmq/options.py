@@ -46,7 +46,7 @@ def _count(roles: str, default: int | None, meaning: str, *, least: int = 1, nam
 def spelling(option: "Field[Any]") -> str:
     """The name of an option as users write it.
 
-    >>> [spelling(each) for each in fields(Options)][2:4]
+    >>> [spelling(each) for each in fields(Options)][3:5]
     ['subscribePattern', 'assign']
     """
     first, *rest = option.name.split("_")
@@ -68,6 +68,12 @@ class Options:
         "",
         "Name servers, `host:port;host:port`. Required.",
         also=("nameServer", "namesrvAddr"),
+    )
+    namespace: str = _option(
+        "RSW",
+        values.text,
+        "",
+        "Namespace of all topics and groups: `orders` of `shop` is `shop%orders` to clients without one.",
     )
     topics: tuple[str, ...] = _option(
         "RS",
@@ -165,7 +171,10 @@ class Options:
         least=0,
     )
     retry_interval_ms: int = _count(
-        "RS", 100, "Time before such a retry.", name="fetchOffset.retryIntervalMs"
+        "RS",
+        100,
+        "Time before the first such retry; it doubles, up to 10 s.",
+        name="fetchOffset.retryIntervalMs",
     )
     offset_poll_interval_ms: int = _count(
         "S",
@@ -285,7 +294,6 @@ NOT_YET: Mapping[str, str] = {
     "secretKey": "access control",
     "securityToken": "access control",
     "tls": "TLS",
-    "namespace": "namespaces",
     "subExpressionType": "SQL filters",
     "deliveryGuarantee": "a guarantee other than at least once with repeated ids",
     "txnAppId": "skipping a batch that was written before",

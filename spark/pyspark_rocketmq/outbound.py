@@ -78,7 +78,9 @@ def messages(
 
     arrays = {name: _as_sent(batch.column(column), name) for name, column in columns.items()}
     if options.idempotency_key not in (("position",), ("none",)):
-        arrays["identity"] = _identity([batch.column(column) for column in options.idempotency_key])
+        # One row for each of two topics is two messages.
+        topics = [columns["topic"]] if options.topic is None else []
+        arrays["identity"] = _identity([batch.column(name) for name in (*topics, *options.idempotency_key)])
     return pyarrow.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
 

@@ -9,8 +9,8 @@ is seen anywhere else. Producers are kept per process: tasks come and go, connec
 
 import os
 import uuid
-from collections import deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,8 @@ import rmqpy
 from pyspark_rocketmq.cluster import client_config
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.outbound import check, messages
-from rmqpy.errors import ConfigError
+from pyspark_rocketmq.writes import MicroBatchWrite, note, noted, numbered
+from rmqpy.errors import ConfigError, NameServerUnreachable, TopicNotFound
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,6 +38,8 @@ class WriteResult(WriterCommitMessage):
 
     rows: int
     requests: int
+    #: The write in its micro-batch, if ids of rows depend on it.
+    write: MicroBatchWrite | None = None
 
 
 class TopicWriter(DataSourceArrowWriter):
@@ -45,12 +48,24 @@ class TopicWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._columns = check(schema, options)
+        check_topic(options)
         #: In place of a query id: the same in repeated tasks of this job, and in no other job.
         self._job = uuid.uuid4().hex
+        #: Writes before this one in the micro-batches under way.
+        self._written = noted()
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
         """Send the rows of one task. Returns when brokers have them; raises what kept one of them away."""
-        return send(iterator, self._options, self._columns, self._job)
+        return send(
+            iterator, self._options, self._columns, _identity(self._options, self._job, self._written)
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Have the next write of the micro-batch count this one."""
+        for message in messages:
+            if isinstance(message, WriteResult) and message.write is not None:
+                note(message.write)
+                return
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
@@ -59,10 +74,11 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._columns = check(schema, options)
+        check_topic(options)
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
         """Likewise."""
-        return send(iterator, self._options, self._columns, "")
+        return send(iterator, self._options, self._columns, _identity(self._options, "", {}))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing is left to do: what tasks have reported is stored."""
@@ -77,11 +93,34 @@ def refuse_overwrite(overwrite: bool) -> None:
         raise ConfigError("a topic cannot be overwritten", hint='use .mode("append")')
 
 
+def check_topic(options: Options) -> None:
+    """Raise `TopicNotFound` before the first task starts. While no name server answers, that is for tasks to say."""
+    if options.topic is None or options.create_topic:
+        return
+    try:
+        with rmqpy.Catalog(client_config(options)) as catalog:
+            catalog.queues(options.topic)
+    except TopicNotFound:
+        raise _missing(options.topic) from None
+    except NameServerUnreachable:
+        return
+
+
+def _missing(topic: str | None) -> TopicNotFound:
+    return TopicNotFound(
+        f"topic {topic!r} does not exist",
+        topic=topic,
+        hint=f"createTopic=true makes it with its first message, or run: rmqpy topic create {topic}",
+    )
+
+
 def send(
-    batches: "Iterator[pyarrow.RecordBatch]", options: Options, columns: dict[str, str], job: str
+    batches: "Iterator[pyarrow.RecordBatch]",
+    options: Options,
+    columns: dict[str, str],
+    identity: "_RowIdentity",
 ) -> WriterCommitMessage:
     """Send every row of every batch and wait until all are stored."""
-    identity = _identity(job)
     producer = _producer(options)
     rows = requests = 0
     under_way: deque[rmqpy.SendFuture] = deque()
@@ -105,6 +144,8 @@ def send(
                     if failure := under_way.popleft().exception():
                         raise failure
             rows += batch.num_rows
+    except TopicNotFound as error:
+        raise error if options.create_topic else _missing(error.topic) from None
     except ValueError as error:
         raise ConfigError(f"a row of partition {identity.partition} cannot be sent: {error}") from error
     finally:
@@ -112,7 +153,7 @@ def send(
         outcomes = [future.exception() for future in under_way]
     for failure in filter(None, outcomes):
         raise failure
-    return WriteResult(rows, requests)
+    return WriteResult(rows, requests, None if options.idempotency_key == ("none",) else identity.write)
 
 
 @dataclass(frozen=True)
@@ -122,11 +163,14 @@ class _RowIdentity:
     query: str
     batch: str
     partition: int
+    #: In a micro-batch; there may be several.
+    write: MicroBatchWrite | None
 
     def seed(self, options: Options) -> bytes:
         """Of ids. Rows that are identified by their own columns may move to another task."""
         where = str(self.partition) if options.idempotency_key == ("position",) else ""
-        return f"{self.query}|{self.batch}|{where}|".encode()
+        number = 0 if self.write is None else self.write.number
+        return f"{self.query}|{self.batch}|{options.topic or ''}|{number}|{where}|".encode()
 
     def properties(self) -> dict[str, str]:
         """For those who look at a single message."""
@@ -136,18 +180,25 @@ class _RowIdentity:
         }
 
 
-def _identity(job: str) -> _RowIdentity:
+def _identity(options: Options, job: str, written: Mapping[MicroBatchWrite, int]) -> _RowIdentity:
     """Of a stream, and of a batch write inside `foreachBatch`, query and micro-batch; of any other write, the job."""
     context = TaskContext.get()
     if context is None:
-        return _RowIdentity(job, "", 0)
+        return _RowIdentity(job, "", 0, None)
     query = context.getLocalProperty("sql.streaming.queryId")
     batch = context.getLocalProperty("streaming.sql.batchId")
-    return _RowIdentity(query or job, batch or "", context.partitionId())
+    execution = context.getLocalProperty("spark.sql.execution.root.id")
+    write = None
+    if query and execution and job:
+        write = numbered(MicroBatchWrite(query, execution, options.topic or ""), written)
+    return _RowIdentity(query or job, batch or "", context.partitionId(), write)
 
 
-#: Kept until the process ends. A worker that was forked makes its own.
-_PRODUCERS: Final[dict[tuple[Any, ...], rmqpy.Producer]] = {}
+#: Producers that a process keeps. More settings are in use at a time by tasks of many queries only.
+PRODUCERS_MAX: Final = 8
+#: Kept for the tasks to come, the least recently used first. A worker that was forked makes its own. A process has one
+#: task at a time, so that none is in use when another is asked for.
+_PRODUCERS: Final[OrderedDict[tuple[Any, ...], rmqpy.Producer]] = OrderedDict()
 
 
 def _producer(options: Options) -> rmqpy.Producer:
@@ -171,4 +222,7 @@ def _producer(options: Options) -> rmqpy.Producer:
             compress_above=options.compress_threshold - 1,
             max_in_flight=options.max_in_flight,
         )
+    _PRODUCERS.move_to_end(key)
+    while len(_PRODUCERS) > PRODUCERS_MAX:
+        _PRODUCERS.popitem(last=False)[1].close()
     return producer

@@ -23,10 +23,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_rocketmq.cluster import Cluster, lost
+from pyspark_rocketmq.cluster import Cluster, existing, lost
 from pyspark_rocketmq.offsets import LATEST, Position, Queue
 from pyspark_rocketmq.options import Options
-from pyspark_rocketmq.plan import ranges_between, share
+from pyspark_rocketmq.plan import Held, ranges_between, share
 from pyspark_rocketmq.task import read, tasks_of
 from rmqpy.errors import RocketMQError
 
@@ -41,6 +41,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._cluster: Cluster | None = None
+        #: Brokers that name servers knew when this run began.
+        self._registered: frozenset[str] = frozenset()
         #: Where the query begins; asked for twice, and `latest` moves.
         self._initial: dict[str, Any] | None = None
         #: Where this run ends, with `availableNow`.
@@ -57,7 +59,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The run ends where the topics end now; queues that appear later are for the next run."""
-        self._target = self._look({})
+        cluster = self._at()
+        held = cluster.offsets(cluster.queues(skip_missing=True), skip_unreachable=True, is_patient=True)
+        self._target = {queue: end for queue, (_, end) in existing(held).items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Any limit stands for all: `latestOffset` applies the limits of the options together."""
@@ -73,11 +77,16 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The position at which a new query begins."""
         if self._initial is None:
-            cluster = self._at()
-            found = cluster.queues()
-            cluster.check_assignment(found)
-            first = cluster.first(cluster.held(found), LATEST)
-            self._initial = Position(first, is_first=True).to_json()
+            cluster, now_ms = self._at(), round(time.time() * 1000)
+            queues = cluster.queues()
+            offsets = cluster.offsets(queues, skip_unreachable=True, is_patient=True)
+            silent = [queue for queue in queues if queue not in offsets]
+            self._warn_held_up(silent, [])
+            held = cluster.held(queues) if self._options.assign else existing(offsets)
+            # A broker that came or went meanwhile may be missing in the routes.
+            asked = self._registered & cluster.brokers() - {queue.broker for queue in silent}
+            begin = cluster.begin(asked, now_ms)
+            self._initial = Position(cluster.first(held, LATEST), is_first=True, begin=begin).to_json()
         return self._initial
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -85,21 +94,23 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at = Position.of_json(start)
         if self._target is None:
             self._rest(at.queues)
-            ends = self._look(at.queues)
-        else:
-            ends = {**self._missing(at.queues, self._target), **self._target}
-        self._ends = ends
+        held = self._look(at.queues)
+        joining = self._joining_late(at, held)
+        late = self._at().late(joining, at.begin) if joining and at.begin else {}
+        for queue in joining.keys() - late.keys():
+            # Where to begin cannot be asked.
+            del held[queue]
+        self._ends = {queue: end for queue, (_, end) in held.items()}
         # Spark's `once` asks for everything, whatever the options say.
-        end = self._advance(at.queues, ends, is_limited=not isinstance(limit, ReadAllAvailable))
-        if at.is_first:
-            self._last_batch_at = time.monotonic()
-            return Position(end, begun_at=at.queues).to_json()
-        if end == at.queues:
+        end = self._advance(at.queues, held, late, is_limited=not isinstance(limit, ReadAllAvailable))
+        late = {queue: offset for queue, offset in late.items() if queue in end}
+        begun_at = {**at.queues, **late} if at.is_first or late else None
+        if end == at.queues and not at.is_first:
             self._idle_since = time.monotonic()
             return start
         self._idle_since = None
         self._last_batch_at = time.monotonic()
-        return Position(end).to_json()
+        return Position(end, begun_at=begun_at, begin=at.begin).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The ends of the topics, as `latestOffset` has just found."""
@@ -113,7 +124,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A queue that ends before its begin was recreated: `latestOffset` has reported it, and all of it is read.
         begun = {queue: offset for queue, offset in begun.items() if offset <= last.queues.get(queue, offset)}
         moved = [queue for queue, offset in last.queues.items() if offset > begun.get(queue, 0)]
-        held = self._at().held(moved, skip_unreachable=True)
+        offsets = self._at().offsets(moved, skip_unreachable=True)
+        # A queue that was deleted holds nothing.
+        held = {queue: each or Held(0, 0) for queue, each in offsets.items()}
         ranges, losses = ranges_between(begun, {queue: last.queues[queue] for queue in moved}, held)
         self._lost(losses)
         return tasks_of(ranges, self._options)
@@ -135,6 +148,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _at(self) -> Cluster:
         if self._cluster is None:
             self._cluster = Cluster(self._options)
+            # Before any route is known.
+            self._registered = self._cluster.brokers()
         return self._cluster
 
     def _rest(self, at: Mapping[Queue, int]) -> None:
@@ -148,45 +163,69 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             time.sleep(max(0.0, left_s))
 
-    def _look(self, at: Mapping[Queue, int]) -> dict[Queue, int]:
-        """The present end of every queue; of those that cannot be asked, the position of the query."""
-        cluster = self._at()
-        queues = cluster.queues()
-        ends = cluster.ends(queues, skip_unreachable=True)
-        silent = [queue for queue in queues if queue not in ends]
-        held_up = {queue: at[queue] for queue in silent if queue in at}
-        self._warn_away(silent)
-        return {**ends, **held_up, **self._missing(at, dict.fromkeys(queues, 0))}
+    def _look(self, at: Mapping[Queue, int]) -> dict[Queue, Held]:
+        """The present begin and end of every queue, no further than this run goes. A queue that cannot be asked, or
+        read, stays where it is: only its broker can say that it is gone."""
+        cluster, target = self._at(), self._target
+        readable = set(cluster.queues(skip_missing=bool(at)))
+        offsets = cluster.offsets({*readable, *at}, skip_unreachable=True)
+        held: dict[Queue, Held] = {}
+        losses: list[str] = []
+        silent: list[Queue] = []
+        unreadable: list[Queue] = []
+        for queue in sorted({*readable, *at}):
+            stands = at.get(queue)
+            each = offsets.get(queue)
+            if not cluster.is_wanted(queue):
+                losses.append(f"queue {queue} is not among those to be read any more; it stood at {stands}")
+            elif each is not None and queue in readable:
+                last = each.end if target is None else target.get(queue, stands)
+                if last is not None:
+                    held[queue] = Held(each.begin, min(each.end, last))
+            elif each is None and queue in offsets:
+                if stands is not None:
+                    losses.append(f"queue {queue} does not exist any more; it stood at {stands}")
+            else:
+                (silent if each is None else unreadable).append(queue)
+                if stands is not None:
+                    held[queue] = Held(stands, stands)
+        self._lost(losses)
+        self._warn_held_up(silent, unreadable)
+        return held
 
-    def _missing(self, at: Mapping[Queue, int], found: Mapping[Queue, int]) -> dict[Queue, int]:
-        """Queues of the last offset that are not there: those of a broker that is away stay where they are, the
-        others are lost."""
-        missing = sorted(at.keys() - found.keys())
-        away = {broker: self._at().is_away(broker) for broker in {queue.broker for queue in missing}}
-        gone = [queue for queue in missing if not away[queue.broker]]
-        self._lost([f"queue {queue} does not exist any more; it stood at {at[queue]}" for queue in gone])
-        self._warn_away([queue for queue in missing if away[queue.broker]])
-        return {queue: at[queue] for queue in missing if away[queue.broker]}
+    @staticmethod
+    def _joining_late(at: Position, held: Mapping[Queue, Held]) -> dict[Queue, Held]:
+        """Queues that were there when the query began, for all it knows: their brokers were missing."""
+        begin = at.begin
+        return {
+            queue: each
+            for queue, each in held.items()
+            if begin is not None and queue not in at.queues and queue.broker not in begin.brokers
+        }
 
     def _advance(
-        self, at: Mapping[Queue, int], ends: Mapping[Queue, int], *, is_limited: bool
+        self,
+        at: Mapping[Queue, int],
+        held: Mapping[Queue, Held],
+        late: Mapping[Queue, int],
+        *,
+        is_limited: bool,
     ) -> Mapping[Queue, int]:
-        """The end of the next micro-batch: everything, or the share that the limits leave."""
+        """The end of the next micro-batch: everything, or the share that the limits leave. `late`: the places to begin
+        at in queues that are not read from their beginning."""
         options = self._options
-        shrunk = sorted(queue for queue, end in ends.items() if end < at.get(queue, 0))
-        self._lost(
-            [
-                f"queue {queue} ends at {ends[queue]} and the query stands at {at[queue]}: it was made anew, or cut"
-                for queue in shrunk
-            ]
-        )
-        moved = [queue for queue, end in ends.items() if end != at.get(queue)]
-        begins = self._at().begins(moved, skip_unreachable=True)
-        base = {}
-        for queue, end in ends.items():
-            is_known = queue in at and end >= at[queue]
-            base[queue] = min(end, max(at[queue] if is_known else 0, begins.get(queue, 0)))
-        backlog = {queue: ends[queue] - base[queue] for queue in ends}
+        base: dict[Queue, int] = {}
+        losses = []
+        for queue, (begin, end) in held.items():
+            stands = at.get(queue, late.get(queue, 0))
+            base[queue] = max(stands, begin)
+            if end < stands and queue in at:
+                losses.append(
+                    f"queue {queue} ends at {end} and the query stands at {stands}: it was made anew, or cut"
+                )
+                base[queue] = min(begin, end)
+        self._lost(losses)
+        backlog = {queue: max(0, end - base[queue]) for queue, (_, end) in held.items()}
         if is_limited and self._is_too_little(sum(backlog.values())):
             return at
         taken = backlog
@@ -194,7 +233,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             taken = share(backlog, options.max_offsets_per_trigger)
         if is_limited and options.max_bytes_per_trigger is not None:
             fitting = self._fitting(backlog, base, options.max_bytes_per_trigger)
-            taken = {queue: min(rows, fitting[queue]) for queue, rows in taken.items()}
+            taken = {queue: min(rows, fitting.get(queue, 0)) for queue, rows in taken.items()}
         return {queue: base[queue] + rows for queue, rows in taken.items()}
 
     def _is_too_little(self, rows: int) -> bool:
@@ -208,24 +247,25 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _fitting(
         self, backlog: Mapping[Queue, int], base: Mapping[Queue, int], bytes_max: int
     ) -> dict[Queue, int]:
-        """Number of rows of each queue that fit into a budget of bytes, by the size of the next ones."""
+        """Number of rows of each queue that fit into a budget of bytes, by the size of the next ones. None of a queue
+        whose broker does not answer."""
         waiting = {queue: base[queue] for queue, rows in backlog.items() if rows}
-        sizes = self._at().message_bytes(waiting)
-        shares = share({queue: rows * sizes.get(queue, 1) for queue, rows in backlog.items()}, bytes_max)
-        return {
-            queue: max(min(1, backlog[queue]), taken // sizes.get(queue, 1))
-            for queue, taken in shares.items()
-        }
+        sizes = {queue: max(1, size) for queue, size in self._at().message_bytes(waiting).items()}
+        shares = share({queue: backlog[queue] * size for queue, size in sizes.items()}, bytes_max)
+        return {queue: max(1, taken // sizes[queue]) for queue, taken in shares.items()}
 
     def _lost(self, losses: list[str]) -> None:
         lost(losses, self._options, self._warn)
 
-    def _warn_away(self, queues: list[Queue]) -> None:
+    def _warn_held_up(self, silent: list[Queue], unreadable: list[Queue]) -> None:
         """Once for each queue that is held up, and again after it was back."""
-        news = sorted(set(queues) - self._reported_away)
-        if news:
-            self._warn(f"brokers that do not answer hold up {', '.join(map(str, news))}")
-        self._reported_away = set(queues)
+        for queues, reason in (
+            (silent, "brokers that do not answer hold up"),
+            (unreadable, "routes that do not lead there, or a missing permission to read, hold up"),
+        ):
+            if news := sorted(set(queues) - self._reported_away):
+                self._warn(f"{reason} {', '.join(map(str, news))}")
+        self._reported_away = {*silent, *unreadable}
 
     @staticmethod
     def _warn(text: str) -> None:

@@ -106,13 +106,27 @@ def test_settings_are_read_and_changed_while_the_server_runs(cluster: Cluster) -
         admin.update_broker_config("broker-b", {"splitMetadataSize": "1000"})
         assert admin.broker_config("broker-b")["splitMetadataSize"] == "1000"
         assert admin.broker_config("broker-a")["splitMetadataSize"] == "2000"
-        with pytest.raises(errors.BrokerError, match="next start"):
+        with pytest.raises(errors.ConfigError, match="next start"):
             admin.update_broker_config("broker-b", {"listenPort": "1"})
         with pytest.raises(errors.ConfigError, match="broker-a, broker-b"):
             admin.broker_config("broker-c")
         admin.update_namesrv_config({"orderMessageEnable": "true"})
         assert {each["orderMessageEnable"] for each in admin.namesrv_config().values()} == {"true"}
         admin.update_namesrv_config({"orderMessageEnable": "false"})
+
+
+@pytest.mark.parametrize(
+    ("server", "misspelt", "meant"),
+    [
+        ("broker-a", "brokerPermision", "brokerPermission"),
+        ("namesrv", "orderMessageEnabl", "orderMessageEnable"),
+    ],
+)
+def test_a_misspelt_setting_is_no_setting(run: Any, server: str, misspelt: str, meant: str) -> None:
+    code, out, told = run("config", "set", server, f"{misspelt}=6")
+    assert (code, out) == (2, None)
+    assert f"has no setting {misspelt}; did you mean {meant}?" in told
+    assert run("config", "set", server, "quite=other")[0] == 2
 
 
 def test_clients_are_listed_with_role_and_group(cluster: Cluster) -> None:
@@ -170,5 +184,5 @@ async def awaited(admin: AsyncAdmin) -> None:
 """
     )
     mypy = [sys.executable, "-m", "mypy", "--strict", "--warn-unused-ignores", str(program)]
-    done = subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(mypy, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout

@@ -6,7 +6,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,13 @@ import pytest
 import rmqpy
 from benchmarks.processes import free_ports
 from commandline import Run, runner
+from rmqpy._native import Client
 from rmqpy.broker import Broker
 from rmqpy.clock import SystemClock
 from rmqpy.config import broker as broker_config
+from rmqpy.protocol.requests.registration import RegisterBroker
+from rmqpy.remoting.client import BlockingCaller
+from rmqpy.remoting.client import run as run_blocking
 from rmqpy.server import Thread, written
 from rmqpy.testing import Cluster
 from rmqpy.testing.cluster import SMALL
@@ -127,6 +131,25 @@ def test_4_an_advertised_address_where_another_broker_answers(
         code, found = doctor()
     assert (code, list(found)) == (1, [f"broker broker-x at {address}"])
     assert "broker-a answers there" in found[f"broker broker-x at {address}"]
+
+
+def test_4_two_brokers_of_one_name(doctor: Any, cluster: Cluster, tmp_path: Path) -> None:
+    with another_broker(cluster, tmp_path) as broker, closing(Client()) as client:
+        first, _ = cluster.namesrv.split(";")
+        ask = RegisterBroker(
+            cluster_name="DefaultCluster",
+            broker_name="broker-x",
+            broker_addr="127.0.0.1:1",
+            broker_id=0,
+            ha_server_addr="",
+            body=b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"a":{},"b":{}}}}',
+        )
+        run_blocking(BlockingCaller(client).ask(first, ask, timeout=10))
+        code, found = doctor()
+        assert code == 1
+        assert f"is at {' and '.join(sorted(('127.0.0.1:1', broker.address)))}" in found["broker broker-x"]
+        assert "another brokerName" in found["broker broker-x"]
+    assert doctor() == (0, {})
 
 
 def test_5_a_broker_that_one_name_server_was_not_told_of(

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import json
 import time
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import rmqpy
 from broker.talk import beat, heartbeat, pull, pushed, send
 from broker.test_send_back import records, send_back
+from commandline import runner
 from rmqpy import cli
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.testing import Cluster
@@ -56,6 +58,17 @@ def test_a_group_is_made_changed_and_forgotten_on_every_broker(run: Any) -> None
     assert {"group": "billing"} not in run("group", "list")[1]
 
 
+def test_a_group_that_exists_is_not_made_again(run: Any) -> None:
+    assert run("group", "create", "thrifty", "--retry-max", "3")[0] == 0
+    code, _, told = run("group", "create", "thrifty")
+    assert (code, told.count("\n")) == (1, 1)
+    assert "group 'thrifty' exists (broker-a, broker-b); rmqpy group create thrifty --if-not-exists" in told
+    code, made, told = run("group", "create", "thrifty", "--if-not-exists")
+    assert (code, made["brokers"]) == (0, [])
+    assert "stays as it is" in told
+    assert {row["retry_max"] for row in run("group", "describe", "thrifty")[1]} == {3}
+
+
 @pytest.mark.parametrize("command", ["describe", "lag", "members"])
 def test_a_group_that_does_not_exist_is_exit_code_4(run: Any, command: str) -> None:
     code, found, told = run("group", command, "nobody")
@@ -63,11 +76,97 @@ def test_a_group_that_does_not_exist_is_exit_code_4(run: Any, command: str) -> N
     assert "nobody" in told
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("reset", "settled", "nowhere", "--to", "begin", "--yes"),
+        ("reset", "settled", "nowhere", "--to", "begin", "--dry-run"),
+        ("lag", "settled", "--topic", "nowhere"),
+        ("skip", "settled", "--topic", "nowhere", "--yes"),
+        ("watch", "settled", "--topic", "nowhere", "--rounds", "1"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_topic_that_does_not_exist_has_no_progress_to_show_or_move(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+) -> None:
+    run = runner(cluster.namesrv, monkeypatch, capfd)
+    assert run("group", "create", "settled", "--if-not-exists")[0] == 0
+    code, out, told = run("group", *arguments)
+    assert (code, out) == (4, "")
+    assert "there is no topic 'nowhere'" in told
+
+
+@pytest.mark.parametrize(
+    "arguments", [("show",), ("export",), ("purge", "--yes"), ("resend", "--all", "--yes")]
+)
+def test_a_group_that_does_not_exist_has_no_dead_letters(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+) -> None:
+    command, *options = arguments
+    code, out, told = runner(cluster.namesrv, monkeypatch, capfd)("dlq", command, "nobody", *options)
+    assert (code, out) == (4, "")
+    assert "there is no group 'nobody'" in told
+
+
+async def test_one_queue_of_one_broker_is_moved(run: Any, cluster: Cluster) -> None:
+    assert run("topic", "create", "pairs", "--queues", "2")[0] == 0
+    assert run("group", "create", "pairers")[0] == 0
+    with rmqpy.Producer(cluster.namesrv) as producer:
+        for queue in producer.queues("pairs"):
+            producer.send("pairs", "x", queue=queue)
+
+    def reset(*more: str) -> tuple[int, Any, str]:
+        code, rows, told = run("group", "reset", "pairers", "pairs", "--yes", *more)
+        return code, [(row["broker"], row["queue"], row["to"]) for row in rows or ()], told
+
+    code, rows, told = reset("--to", "end", "--queue", "1")
+    assert (code, rows) == (2, [])
+    assert "queue 1 is at several brokers: name one of broker-a, broker-b" in told
+    assert {row["offset"] for row in run("group", "lag", "pairers", "--topic", "pairs")[1]} <= {0, -1}
+    assert reset("--to", "end", "--queue", "1", "--broker", "broker-b")[:2] == (0, [("broker-b", 1, 1)])
+    assert reset("--to", "0", "--queue", "1", "--broker", "broker-b")[:2] == (0, [("broker-b", 1, 0)])
+    assert len(reset("--to", "end", "--broker", "broker-a")[1]) == 2
+    for wrong in (("--queue", "9"), ("--broker", "broker-z")):
+        code, rows, told = reset("--to", "end", *wrong)
+        assert (code, rows) == (2, [])
+        assert "no such queue of 'pairs'" in told
+
+
+async def test_the_lag_of_all_groups_ends_with_its_sum(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = runner(cluster.namesrv, monkeypatch, capfd)
+    assert run("topic", "create", "lagging", "--queues", "1")[0] == 0
+    sent(cluster, "lagging", 7)
+    for group, offset in (("laggards", 2), ("leaders", 6)):
+        run("group", "create", group)
+        await committed(cluster, group, "lagging", offset)
+    rows = {row["group"]: row for row in json.loads(run("group", "lag", "-o", "json")[1])}
+    assert (rows["laggards"]["lag"], rows["laggards"]["topics"]) == (5, ["lagging"])
+    assert rows["leaders"]["lag"] == 1
+    lines = [line.split() for line in run("group", "lag")[1].splitlines()]
+    assert lines[0] == ["GROUP", "TOPICS", "LAG", "SECONDS"]
+    assert lines[-1] == ["sum", str(sum(row["lag"] for row in rows.values()))]
+    assert run("group", "lag", "laggards")[1].splitlines()[-1].split() == ["sum", "5"]
+    code, _, told = run("group", "lag", "--topic", "lagging")
+    assert code == 2
+    assert "NAME of a group" in told
+
+
 def test_changing_nothing_is_a_mistake_of_usage(run: Any) -> None:
     assert run("group", "alter", "billing")[0] == 2
 
 
-async def test_a_group_is_moved_skipped_and_copied(run: Any, cluster: Cluster) -> None:
+async def test_a_group_is_moved_skipped_and_copied(
+    run: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert run("topic", "create", "moves", "--queues", "1")[0] == 0
     for group in ("movers", "copiers"):
         run("group", "create", group)
@@ -79,6 +178,11 @@ async def test_a_group_is_moved_skipped_and_copied(run: Any, cluster: Cluster) -
     assert code == 0
     assert {"topic": "moves", "broker": "broker-a", "queue": 0, "from": 2, "to": 0, "messages": -2} in rows
     assert lag(run, "movers", "moves") == (2, 3)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\nn\n"))
+    code, _, told = run("group", "reset", "movers", "moves", "--to", "begin")
+    assert (code, "by 2 messages back?" in told) == (1, True)
+    code, _, told = run("group", "skip", "movers")
+    assert (code, "by 3 messages forward?" in told) == (1, True)
     assert run("group", "reset", "movers", "moves", "--to", "begin", "--yes")[0] == 0
     assert lag(run, "movers", "moves") == (0, 5)
     assert run("group", "skip", "movers", "--yes")[0] == 0
@@ -89,9 +193,8 @@ async def test_a_group_is_moved_skipped_and_copied(run: Any, cluster: Cluster) -
     assert lag(run, "copiers", "moves") == (0, 5)
 
 
-@pytest.mark.parametrize(("to", "more"), [("3", ()), ("begin", ("--queue", "0"))])
-def test_an_offset_and_a_queue_go_together(run: Any, to: str, more: tuple[str, ...]) -> None:
-    assert run("group", "reset", "movers", "moves", "--to", to, *more, "--yes")[0] == 2
+def test_an_offset_needs_its_queue(run: Any) -> None:
+    assert run("group", "reset", "movers", "moves", "--to", "3", "--yes")[0] == 2
 
 
 async def dead_letter(cluster: Cluster, group: str, body: bytes, topic: str = "given-up") -> None:
@@ -115,10 +218,11 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
         assert time.monotonic() < deadline
     assert [(pile["group"], pile["messages"]) for pile in rows] == [("undertakers", 1)]
     [letter] = run("dlq", "show", "undertakers")[1]
-    assert (letter["topic"], letter["tag"], letter["attempts"]) == ("given-up", "paid", 2)
+    assert (letter["topic"], letter["tag"], letter["attempts"]) == ("given-up", "paid", 1)
     assert base64.b64decode(letter["body_base64"]) == b"\xff hello"
     assert cli.run(["dlq", "export", "undertakers"]) == 0
-    assert json.loads(capfd.readouterr().out) == letter
+    exported = json.loads(capfd.readouterr().out)
+    assert exported | {"resent_at": None} == letter
 
     assert run("dlq", "resend", "undertakers", "--id", "no such", "--yes")[0] == 1
     assert run("dlq", "resend", "undertakers", "--yes")[0] == 2
@@ -129,6 +233,19 @@ async def test_dead_letters_are_listed_shown_exported_and_sent_again(
     assert (retried.body, retried.reconsume_times) == (b"\xff hello", 0)
     assert (retried.properties["RETRY_TOPIC"], retried.properties["TAGS"]) == ("given-up", "paid")
     assert "DELAY" not in retried.properties
+    assert retried.properties["DLQ_RESENT_FROM"] == letter["offset_message_id"]
+
+    # The broker puts the new message into its index a moment after it stored it.
+    while (shown := run("dlq", "show", "undertakers")[1][0])["resent_at"] is None:
+        assert time.monotonic() < deadline
+    assert shown | {"resent_at": None} == letter
+    code, [left], _ = run("dlq", "resend", "undertakers", "--all", "--yes")
+    assert (code, left) == (0, {**again, "sent": False})
+    code, [twice], _ = run("dlq", "resend", "undertakers", "--all", "--again", "--yes")
+    assert (code, twice["sent"]) == (0, True)
+    assert twice["sent_as"] != again["sent_as"]
+    async with await Peer.connect(cluster.address("broker-a")) as peer:
+        assert len(records((await pull(peer, "undertakers", "%RETRY%undertakers")).body)) == 2
 
 
 async def test_purged_dead_letters_are_gone_and_the_next_one_begins_a_new_pile(

@@ -143,6 +143,14 @@ def test_a_message_for_an_unused_group_is_refused_with_exit_code_4(run: Any, clu
     assert "group 'nobody' has no retry topic" in told
 
 
+def test_a_key_that_no_message_has_is_exit_code_4(run: Any) -> None:
+    assert run("topic", "create", "keyless")[0] == 0
+    assert run("message", "find", "keyless")[:2] == (0, [])
+    code, found, told = run("message", "find", "keyless", "--key", "A-1")
+    assert (code, found) == (4, None)
+    assert "no message of 'keyless' has the key 'A-1'" in told
+
+
 @pytest.fixture
 def lines(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Commands that print one object a line."""

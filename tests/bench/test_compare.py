@@ -1,18 +1,20 @@
 """The comparison's arithmetic and its report, on made-up results; and that its parts fit together."""
 
+import dataclasses
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import peer_cells, report, sync
+from benchmarks import bulk, peer_cells, report, sequential_writer, sync
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
-from benchmarks.measure import Pair, RunMetrics, record
+from benchmarks.measure import QUICK, Round, RunMetrics, record, take_turns
 from benchmarks.peers import OTHER_SYSTEMS
 from benchmarks.producer import _REPORT
 from benchmarks.wire import is_accepted, is_listening
@@ -30,7 +32,9 @@ def metrics(scale: float) -> RunMetrics:
 @pytest.fixture
 def whole() -> dict[str, Any]:
     """A report in which rmqpy has ten times every metric of Apache's."""
-    measured = record([Pair(metrics(10), metrics(1)), Pair(metrics(20), metrics(2))])
+    measured = record(
+        [Round(metrics(10), metrics(1), metrics(1)), Round(metrics(20), metrics(2), metrics(2))]
+    )
     verbs = {"send": [{"throughput": 1.0, "client_cpu_us": 2.0}]}
     cell = measured | {
         "at": "now",
@@ -47,9 +51,48 @@ def whole() -> dict[str, Any]:
 
 def test_the_ratio_is_the_median_over_pairs_and_not_the_ratio_of_medians() -> None:
     pairs = [({"x": 1.0}, {"x": 1.0}), ({"x": 9.0}, {"x": 3.0}), ({"x": 2.0}, {"x": 8.0})]
-    recorded = record([Pair(ours, theirs) for ours, theirs in pairs])
+    recorded = record([Round(ours, theirs) for ours, theirs in pairs])
     assert recorded["ratios"] == {"x": 1.0}
     assert recorded["medians"] == {"rmqpy": {"x": 2.0}, "apache": {"x": 3.0}}
+
+
+@dataclass
+class Measurable:
+    """One side of a comparison, whose runs are made up: what others took beside each."""
+
+    name: str
+    others: list[float]
+    is_stopped: bool = False
+
+    def load_command(self, work: str, topic: str, /, *options: str) -> list[str]:
+        raise AssertionError("its runs are made up")
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kept"),
+    [
+        ([0.05], [0.1], (0.05, 0.1)),
+        ([0.05, 0.02], [0.11, 0.03], (0.02, 0.03)),
+        ([0.5, 0.4, 0.3, 0.6], [0.5, 0.1, 0.2, 0.6], (0.3, 0.2)),
+    ],
+)
+def test_a_round_beside_which_others_worked_is_measured_again_a_few_times(
+    a: list[float], b: list[float], kept: tuple[float, float]
+) -> None:
+    sides = [Measurable("a", a), Measurable("b", b)]
+    runs = iter([others for pair in zip(a, b, strict=True) for others in pair])
+    told: list[str] = []
+    pace = dataclasses.replace(QUICK, pairs=1)
+    [found] = take_turns(
+        sides, lambda side: None, lambda side: {"other_cores": next(runs)}, pace, told.append
+    )
+    assert tuple(run["other_cores"] for run in found) == kept
+    assert sum("does not count" in line for line in told) == len(a) - (len(a) < 4)
+    assert next(runs, None) is None, "and no more often than that"
+    assert all(side.is_stopped for side in sides)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +102,7 @@ def test_the_ratio_is_the_median_over_pairs_and_not_the_ratio_of_medians() -> No
         (Bar("throughput", 3.5), 3.4, False, "messages/s ≥ 3.5×"),
         (Bar("cpu", 1 / 8), 0.12, True, "broker CPU a message ≤ 1/8"),
         (Bar("cpu", 1 / 8), 0.13, False, "broker CPU a message ≤ 1/8"),
+        (Bar("floor", 2.2), 2.2, True, "broker CPU a message, over the floor's ≤ 2.2×"),
     ],
 )
 def test_a_bar_knows_which_way_is_up(bar: Bar, ratio: float, holds: bool, text: str) -> None:
@@ -85,6 +129,35 @@ def test_the_table_of_sync_flush_has_a_row_for_each_medium_and_window() -> None:
     assert "200 (100 – 300)" in rows[0]
 
 
+def test_large_batches_stand_beside_what_the_disk_takes_from_a_plain_writer() -> None:
+    rate = {"mb_s": 300.0, "mb_s_synced": 200.0, "cpu_us": 1000.0}
+    runs = {name: [rate | {"p50_us": 5000.0, "p99_us": 9000.0}] * 2 for name in bulk.NAMES} | {
+        "writer": [rate]
+    }
+    rows = bulk.table(runs).splitlines()[2:]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [*bulk.NAMES.values()]
+    assert rows[0].startswith("| rmqpy | 300 (300 – 300) | 200 (200 – 200) | 5 ms (5 ms – 5 ms) | 9 ms")
+    assert " |  |  | 1 ms" in rows[-1], "it answers nobody"
+
+
+def test_the_plain_writer_counts_what_it_wrote_and_leaves_nothing(tmp_path: Path) -> None:
+    result = bulk.writer(tmp_path, 0.1)
+    assert 0 < result["mb_s_synced"] <= result["mb_s"]
+    counts = sequential_writer.write(tmp_path / "plain", 0.05)
+    assert counts["bytes"] > 0
+    assert counts["bytes"] % sequential_writer.PIECE_BYTES == 0
+    assert 0.05 <= counts["seconds"] <= counts["synced_seconds"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_row_of_a_load_has_its_bytes_a_second() -> None:
+    [row] = report.load_rows(named("bulk")[0], {"rmqpy": [metrics(30), metrics(40), metrics(50)]})
+    assert dict(zip(report.LOAD_HEAD, row, strict=True))["MB/s"] == "4"
+    assert {cell.name: cell.body_bytes for cell in named("4x64,4x64-1k,bulk,pull-1")} == {
+        "4x64": 128, "4x64-1k": 1024, "bulk": 1000, "pull-1": 128
+    }  # fmt: skip
+
+
 def test_other_brokers_stand_in_the_order_of_their_turns_with_rmqpys_ratio_to_each() -> None:
     ours = [metrics(2), metrics(9), metrics(4)]
     sides = {"rmqpy": ours, "Kafka": [metrics(1), metrics(3), metrics(8)], "NATS": ours}
@@ -106,7 +179,7 @@ def test_the_report_of_other_brokers_says_what_an_answer_promises() -> None:
 def test_cells_that_have_not_run_are_named_as_such(whole: dict[str, Any]) -> None:
     whole["cells"] = {"4x64": whole["cells"]["4x64"]}
     assert "not measured" in report.document(whole)
-    assert report.summary(whole).startswith("1 of 2 bars hold")
+    assert report.summary(whole).startswith("1 of 3 bars hold")
 
 
 def test_the_drawing_has_two_bars_for_each_load(whole: dict[str, Any]) -> None:

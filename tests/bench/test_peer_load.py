@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.peers import Kafka, Nats, OtherSystem, load_generator
+from benchmarks.peers import Kafka, Nats, OtherSystem
+from benchmarks.servers import example
 
 TOPIC = "counted"
 BODY = bytes(ord("a") + at * 7 % 26 for at in range(100))
 # The program is built first.
 pytestmark = pytest.mark.timeout(600)
 
-generator = cache(lambda: load_generator("dev"))
+generator = cache(lambda: example("peer_load", "dev"))
 
 
 def load(system: OtherSystem, work: str, *options: str) -> dict[str, Any]:

@@ -1,18 +1,22 @@
 """A name server and a broker on free ports, over real sockets."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from rmqpy.broker import Broker
+from rmqpy.clock import Clock
 from rmqpy.config import broker as broker_config
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.namesrv import NameServer
 from rmqpy.server import written
 from rmqpy.testing import SMALL
+from wire import TIMEOUT_S
 
 
 class Cluster(NamedTuple):
@@ -23,10 +27,23 @@ class Cluster(NamedTuple):
     folder: Path
 
 
+async def samples(cluster: Cluster, name: str) -> list[str]:
+    """The lines of a metric of a broker that has an `httpPort`."""
+    host, _, port = (cluster.broker.http_address or "").rpartition(":")
+
+    def get() -> str:
+        connection = HTTPConnection(host, int(port), timeout=TIMEOUT_S)
+        connection.request("GET", "/metrics")
+        with connection.getresponse() as response:
+            return response.read().decode()
+
+    return [line for line in (await asyncio.to_thread(get)).splitlines() if line.startswith(name)]
+
+
 Start = Callable[..., Awaitable[Cluster]]
 
 
-def made_broker(folder: Path, namesrv: str, settings: dict[str, str]) -> Broker:
+def made_broker(folder: Path, namesrv: str, settings: dict[str, str], clock: Clock | None = None) -> Broker:
     """A broker in a folder, not started."""
     given = {
         "brokerName": "broker-a",
@@ -37,7 +54,7 @@ def made_broker(folder: Path, namesrv: str, settings: dict[str, str]) -> Broker:
         **written(SMALL),
         **settings,
     }
-    return Broker(broker_config.read(given).config)
+    return Broker(broker_config.read(given).config, clock=clock)
 
 
 @pytest.fixture

@@ -173,6 +173,8 @@ async def test_queues_are_locked_for_one_client_of_a_group(cluster: Cluster) -> 
         return LockBatch(client_id=client_id, consumer_group="billing", mq_set=queues)
 
     async with await Peer.connect(cluster.broker.address) as peer:
+        await send(peer, "orders")
+        await peer.ask(heartbeat("one", "orders"))
         assert (await peer.ask(LockBatchMq(body=batch("one")))).lock_ok_mq_set == queues
         assert (await peer.ask(LockBatchMq(body=batch("two")))).lock_ok_mq_set == []
         await peer.ask(UnlockBatchMq(body=batch("one")))

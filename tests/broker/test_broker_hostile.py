@@ -1,5 +1,6 @@
 """Hostile input: every request a broker serves answers it, keeps the connection and serves on."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from broker.conftest import Cluster, made_broker
 from broker.talk import heartbeat, pull, send
+from held_reading import reading_held
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.requests.clients import GetConsumerListByGroup
 from wire import BINARY, JSON, Peer
@@ -131,3 +133,19 @@ async def test_what_was_accepted_does_not_keep_the_broker_from_starting_again(tm
                     await peer.call(code, ext, body)
     async with made_broker(tmp_path, "", {}) as broker, await Peer.connect(broker.address) as peer:
         assert b"before" in (await pull(peer, "sane", "orders")).body
+
+
+async def test_others_are_answered_while_a_large_heartbeat_is_read(cluster: Cluster) -> None:
+    groups = ",".join(f"{{groupName:'g{number}',subscriptionDataSet:[],}}" for number in range(20_000))
+    body = f"{{clientID:'x',consumerDataSet:[{groups}]}}".encode()
+    async with (
+        await Peer.connect(cluster.broker.address) as peer,
+        await Peer.connect(cluster.broker.address) as other,
+    ):
+        with reading_held():
+            await peer.send(RequestCode.HEART_BEAT, None, body)
+            answer = asyncio.ensure_future(peer.receive())
+            for number in range(20):
+                await other.ask(heartbeat(f"other-{number}", "orders", group="others"))
+            assert not answer.done()
+        assert (await answer).code == 29

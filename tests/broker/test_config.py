@@ -21,7 +21,7 @@ SERVED = BrokerConfig.declared().keys() | StoreConfig.declared().keys()
 
 def classes(key: str) -> list[str]:
     """Every class a key belongs to."""
-    is_served = key in SERVED or key == "storePathCommitLog"
+    is_served = key in SERVED
     belongs = {
         "served": is_served,
         "harmless": key in known.HARMLESS,
@@ -48,8 +48,14 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
         }
     )
     assert reading.config.name == "broker-a"
-    assert {warning.split("=")[0] for warning in reading.warnings} == {"brokerId"}
+    assert reading.warnings == []
     assert (reading.config.store.delete_hours, reading.config.store.reserved_hours) == ((4,), 48)
+
+
+def test_the_number_of_a_master_is_0_and_another_is_said_to_be_ignored() -> None:
+    assert broker.read({"brokerId": "0"}).warnings == []
+    (warning,) = broker.read({"brokerId": "1"}).warnings
+    assert warning.startswith("brokerId=1 is ignored")
 
 
 @pytest.mark.parametrize(
@@ -86,13 +92,46 @@ def test_a_misspelt_key_is_reported_with_the_likely_one() -> None:
 def test_derived_paths_are_accepted_and_reported_only_where_they_differ() -> None:
     given = {
         "storePathRootDir": "/data",
-        "storePathCommitLog": "/data/commitlog",
-        "storePathConsumeQueue": "/data/consumequeue",
-        "storePathIndex": "/elsewhere/index",
+        "storeCheckpoint": "/data/checkpoint",
+        "abortFile": "/elsewhere/abort",
     }
     assert broker.read(given).warnings == [
-        "storePathIndex=/elsewhere/index is ignored: this broker uses /data/index"
+        "abortFile=/elsewhere/abort is ignored: this broker uses /data/abort"
     ]
+
+
+def test_folders_of_log_queues_and_index_are_below_the_root_unless_they_are_named() -> None:
+    given = {
+        "storePathRootDir": "/data",
+        "storePathCommitLog": "/data/commitlog",
+        "storePathConsumeQueue": "",
+        "storePathIndex": "/elsewhere/index/",
+    }
+    reading = broker.read(given)
+    assert reading.warnings == []
+    assert reading.config.store.named_folders == (None, None, "/elsewhere/index")
+    assert reading.config.store.folders == ("/data/commitlog", "/data/consumequeue", "/elsewhere/index")
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"storePathCommitLog": "/mnt/a,/mnt/b"}, "in one folder, not in several"),
+        ({"storePathCommitLog": "/data"}, "the root /data is not to lie in it"),
+        ({"storePathIndex": "/"}, "the root /data is not to lie in it"),
+        ({"storePathCommitLog": "/data/config/log"}, "config is at /data/config"),
+        ({"storePathIndex": "/data/rmqpy"}, "rmqpy is at /data/rmqpy"),
+        ({"storePathConsumeQueue": "/data/commitlog"}, "storePathCommitLog is at /data/commitlog"),
+        (
+            {"storePathCommitLog": "/mnt/a", "storePathIndex": "/mnt/a/index"},
+            "storePathCommitLog is at /mnt/a",
+        ),
+        ({"storePathIndex": "/mnt/a\nb"}, "no line feed"),
+    ],
+)
+def test_each_of_them_has_a_folder_of_its_own(setting: Mapping[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        broker.read({"storePathRootDir": "/data"} | setting)
 
 
 @pytest.mark.parametrize(
@@ -107,6 +146,9 @@ def test_derived_paths_are_accepted_and_reported_only_where_they_differ() -> Non
             {"transientStorePoolEnable": "true", "syncFlushMapped": "true"},
             "transientStorePoolEnable and syncFlushMapped exclude each other",
         ),
+        ({"commitLogWritePath": "spool", "flushDiskType": "SYNC_FLUSH"}, "is for flushDiskType=ASYNC_FLUSH"),
+        ({"commitLogWritePath": "spool", "transientStorePoolEnable": "true"}, "a write path of their own"),
+        ({"commitLogWritePath": "spool", "commitLogSpoolBytes": "1048576"}, "maxMessageSize=4194304 need"),
         ({"brokerPermission": "8"}, "from 0 to 7"),
         ({"namesrvAddr": "somewhere"}, "host:port"),
     ],
@@ -133,6 +175,12 @@ def test_three_keys_choose_a_durability_that_the_store_knows(
     given = {"flushDiskType": flush} | ({switch: "true"} if switch else {})
     config, _ = broker.read(given)
     assert config.store.durability == durability
+    Store(config.store)
+
+
+def test_the_spool_is_a_write_path_of_messages_in_the_page_cache() -> None:
+    config, _ = broker.read({"commitLogWritePath": "spool"})
+    assert config.store.durability == "page_cache_spooled"
     Store(config.store)
 
 

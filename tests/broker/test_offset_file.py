@@ -36,7 +36,7 @@ QUOTED = '{"offsetTable":{"orders@billing":{"0":250,"1":243}}}'
 
 def loaded(path: Path, end: int = 1_000) -> OffsetTable:
     table = OffsetTable()
-    OffsetFile(path, table, HandClock()).load(lambda topic, queue_id: end)
+    OffsetFile(path, table, HandClock()).load(lambda topic, queue_id: True, lambda topic, queue_id: end)
     return table
 
 
@@ -64,7 +64,7 @@ def test_positions_of_broadcast_clients_are_cut_by_their_topic(tmp_path: Path) -
         asked.append((topic, queue_id))
         return 7
 
-    OffsetFile(path, OffsetTable(), HandClock()).load(end_of)
+    OffsetFile(path, OffsetTable(), HandClock()).load(lambda topic, queue_id: True, end_of)
     assert asked == [("orders", 0)]
 
 

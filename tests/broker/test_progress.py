@@ -9,6 +9,7 @@ from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import read_json
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
 from rmqpy.protocol.requests.offsets import (
+    GetConsumeStats,
     InvokeBrokerToResetOffset,
     QueryConsumerOffset,
     ResetOffsets,
@@ -25,7 +26,7 @@ from rmqpy.protocol.requests.topics import UpdateAndCreateTopic
 from wire import Peer, Refusal
 
 from .conftest import Cluster, Start
-from .talk import beat, heartbeat, pushed, send
+from .talk import beat, heartbeat, pull, pushed, send
 
 
 @pytest.fixture
@@ -93,6 +94,17 @@ async def test_a_broker_tells_what_all_its_groups_are_behind(peer: Peer) -> None
     assert sorted(queue.queue_id for queue in billing[0].offset_table) == [0, 1, 2, 3], (
         "those without a commit, too"
     )
+
+
+async def test_what_a_group_was_given_and_has_not_finished_is_told_apart(peer: Peer) -> None:
+    await commit(peer, "billing", 1)
+    assert (await pull(peer, "billing", "orders", 1, maxMsgNums="3")).code == 0
+    stats = await peer.ask(GetConsumeStats(consumer_group="billing", topic="orders"))
+    [first] = [offset for queue, offset in stats.offset_table.items() if queue.queue_id == 0]
+    assert (first.consumer_offset, first.pull_offset, first.broker_offset) == (1, 4, 5)
+    assert (await peer.ask(GetBrokerConsumeStats())).total_inflight_diff == 3
+    await commit(peer, "billing", 5)
+    assert (await peer.ask(GetBrokerConsumeStats())).total_inflight_diff == 0
 
 
 async def test_all_topics_are_told_of_or_those_in_order_alone(peer: Peer) -> None:

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from broker.fakes import MetadataTables
 from rmqpy.clock import HandClock
 from rmqpy.config.broker import BrokerConfig
@@ -14,7 +16,7 @@ from rmqpy.control import registration
 from rmqpy.control.registration import Identity, Registration
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.table import Topics
-from rmqpy.errors import BrokerError, ConnectError
+from rmqpy.errors import BrokerError, ConnectError, Unsupported
 from rmqpy.protocol.requests.registration import (
     KvTable,
     RegisterBroker,
@@ -23,6 +25,7 @@ from rmqpy.protocol.requests.registration import (
     checksum,
     unpack,
 )
+from rmqpy.protocol.requests.routes import QueueData, RegisterTopic
 from rmqpy.protocol.topics import TopicConfig, TopicTable
 
 Answer = Callable[[Any], Awaitable[Any]]
@@ -50,6 +53,12 @@ class NameServer:
         assert ask.body_crc32 == checksum(ask.body)
         return unpack(ask, 513).topic_config_serialize_wrapper
 
+    async def next_topic(self) -> tuple[str, list[QueueData]]:
+        """The topic that is registered next, and its queues."""
+        ask = await asyncio.wait_for(self.asked.get(), 10)
+        assert isinstance(ask, RegisterTopic)
+        return ask.topic, ask.body.queue_datas
+
 
 def topics_in(folder: Path) -> Topics:
     built_in = built_in_topics(BrokerConfig(name="broker-a", cluster="c1"))
@@ -60,13 +69,17 @@ def topics_in(folder: Path) -> Topics:
 
 @asynccontextmanager
 async def running(
-    topics: Topics, servers: Mapping[str, NameServer], *, permission: int = 6, interval: float = 30.0
+    topics: Topics,
+    servers: Mapping[str, NameServer],
+    *,
+    permission: int | Callable[[], int] = 6,
+    interval: float = 30.0,
 ) -> AsyncIterator[Registration]:
     registration = Registration(
         Identity("c1", "broker-a", "127.0.0.1:10911", "127.0.0.1:10912"),
         topics,
         servers,
-        permission=lambda: permission,
+        permission=(lambda: permission) if isinstance(permission, int) else permission,
         interval_seconds=interval,
         timeout_seconds=10,
     )
@@ -91,16 +104,92 @@ async def test_the_first_registration_is_the_complete_table(tmp_path: Path) -> N
     assert len(table.topic_config_table) > 1
 
 
-async def test_a_change_reaches_every_name_server_at_once_with_a_new_version(tmp_path: Path) -> None:
-    """T32: with the old version it would be ignored."""
+async def test_a_change_reaches_every_name_server_at_once(tmp_path: Path) -> None:
     topics, servers = topics_in(tmp_path), {"one": NameServer(), "two": NameServer()}
-    async with running(topics, servers):
-        before = [await server.next_table() for server in servers.values()]
+    async with running(topics, servers, permission=4):
+        for server in servers.values():
+            await server.next_table()
         await topics.put(orders())
-        after = [await server.next_table() for server in servers.values()]
+        after = [await server.next_topic() for server in servers.values()]
+    queues = QueueData(broker_name="broker-a", read_queue_nums=4, write_queue_nums=4, perm=4)
+    assert after == [("orders", [queues])] * 2
+
+
+async def test_a_change_reaches_a_name_server_of_an_early_release_with_a_new_version(tmp_path: Path) -> None:
+    """T32: with the old version it would be ignored."""
+
+    async def early(ask: Any) -> Any:
+        if isinstance(ask, RegisterTopic):
+            raise Unsupported("request type 217 not supported", code=3)
+        return await agree(ask)
+
+    topics, server = topics_in(tmp_path), NameServer(early)
+    async with running(topics, {"one": server}):
+        before = await server.next_table()
+        await topics.put(orders())
+        assert await server.next_topic()
+        after = [await server.next_table()]
+        await topics.put(orders(8))
+        after.append(await server.next_table())
     assert all(list(table.topic_config_table) == ["orders"] for table in after)
-    assert all(table.data_version == topics.version for table in after)
-    assert all(table.data_version != topics.version for table in before)
+    versions = [table.data_version.counter for table in (before, *after)]
+    assert versions == sorted(set(versions))
+
+
+async def test_many_changes_are_told_with_the_complete_table(tmp_path: Path) -> None:
+    topics, server = topics_in(tmp_path), NameServer()
+    async with running(topics, {"one": server}):
+        await server.next_table()
+        made = [TopicConfig(topic_name=f"topic-{number}") for number in range(registration.CHANGES_MAX + 1)]
+        await topics.put(*made)
+        assert (await server.next_table()).topic_config_table.keys() == topics.table.keys()
+
+
+async def test_a_change_of_everything_while_a_registration_is_under_way_is_told_at_once(
+    tmp_path: Path,
+) -> None:
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(ask: Any) -> Any:
+        asked.set()
+        await may_answer.wait()
+        return await agree(ask)
+
+    topics, server = topics_in(tmp_path), NameServer(slow)
+    permission = 6
+    async with running(topics, {"one": server}, permission=lambda: permission) as registration:
+        await asked.wait()
+        permission = 4
+        registration.everything_changed()
+        may_answer.set()
+        await server.next_table()
+        table = await server.next_table()
+    assert {topic.perm for topic in table.topic_config_table.values()} <= {0, 4}
+
+
+async def test_a_registration_goes_on_after_an_error_that_nobody_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(registration, "RETRY_SECONDS_MIN", 0.001)
+    faults: list[str | None] = []
+
+    async def break_down(ask: Any) -> Any:
+        server.answer = note_fault
+        raise RuntimeError("out of order")
+
+    async def note_fault(ask: Any) -> Any:
+        faults.append(registrations.fault)
+        return await agree(ask)
+
+    topics, server = topics_in(tmp_path), NameServer()
+    async with running(topics, {"one": server}) as registrations:
+        await server.next_table()
+        server.answer = break_down
+        await topics.put(orders())
+        await server.next_topic()
+        assert "orders" in (await server.next_table()).topic_config_table
+    assert faults[0] == "no name server knows this broker: RuntimeError: out of order"
+    assert [record.levelname for record in caplog.records if record.exc_info] == ["ERROR"]
 
 
 async def test_a_name_server_that_does_not_answer_delays_no_other(tmp_path: Path) -> None:
@@ -112,7 +201,7 @@ async def test_a_name_server_that_does_not_answer_delays_no_other(tmp_path: Path
         await dead.asked.get()
         await alive.next_table()
         await topics.put(orders())
-        assert list((await alive.next_table()).topic_config_table) == ["orders"]
+        assert (await alive.next_topic())[0] == "orders"
         assert await registration.first_round(0.01) == {"dead": "no answer yet", "alive": None}
 
 
@@ -130,7 +219,7 @@ async def test_after_a_failure_the_complete_table_comes_again(tmp_path: Path, mo
 
         server.answer = refuse
         await topics.put(orders())
-        assert list((await server.next_table()).topic_config_table) == ["orders"]
+        assert (await server.next_topic())[0] == "orders"
         again = await server.next_table()
     assert again.topic_config_table.keys() == topics.table.keys()
 
@@ -177,8 +266,7 @@ async def test_order_topics_of_a_name_server_become_order_topics_here_and_are_an
     await topics.put(orders())
     async with running(topics, {"ns": server}):
         assert not (await server.next_table()).topic_config_table["orders"].order
-        changed = await server.next_table()
-        assert [topic.order for topic in changed.topic_config_table.values()] == [True]
+        assert (await server.next_topic())[0] == "orders"
         assert topics.table["orders"].order
         assert "elsewhere" not in topics.table
     assert json.loads((tmp_path / "topics.json").read_text())["topicConfigTable"]["orders"]["order"] is True

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from held_reading import reading_held
 from rmqpy.control.clients.relay import Relay
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.requests.introspection import GetConsumerRunningInfo, InvokeBrokerToGetConsumerStatus
 from rmqpy.remoting.server import ClientAnswered, Refused
 from wire import RESPONSE, Frame, Peer
 
-from .conftest import Cluster
+from .conftest import Cluster, Start, samples
 from .talk import beat, heartbeat, pushed, send
 from .test_send_back import stored
 
@@ -66,6 +67,24 @@ async def test_a_client_that_refuses_is_heard(admin: Peer, member: Peer) -> None
     assert (told.code, told.remark) == (1, "not here")
 
 
+async def test_an_answer_that_is_too_large_is_counted_and_who_asked_is_told(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = await start(httpPort="0")
+    address = cluster.broker.address
+    async with await Peer.connect(address) as member, await Peer.connect(address) as admin:
+        await beat(member, heartbeat("one", "orders"))
+        ext = {"consumerGroup": "billing", "clientId": "one"}
+        asking = asyncio.create_task(admin.call(RequestCode.GET_CONSUMER_RUNNING_INFO, ext))
+        question = await asked(member, RequestCode.GET_CONSUMER_RUNNING_INFO)
+        await answer(member, question, bytes((4 << 20) + 1))
+        told = await asyncio.wait_for(asking, 30)
+    assert told.code == ResponseCode.SYSTEM_ERROR
+    assert told.remark == "the client's answer has 4194305 bytes; at most 4194304 are taken"
+    assert f"GET_CONSUMER_RUNNING_INFO was refused by the client that was asked: {told.remark}" in caplog.text
+    assert [line.split()[-1] for line in await samples(cluster, "rmqpy_refused_answers_total")] == ["1"]
+
+
 async def test_a_message_is_handed_to_one_client_to_be_consumed_now(admin: Peer, member: Peer) -> None:
     record = await stored(admin)
     message_id = (await send(admin, "orders")).ext or {}
@@ -88,6 +107,26 @@ async def test_each_member_says_where_it_stands(admin: Peer, member: Peer) -> No
     await answer(member, question, body)
     [(client, offsets)] = (await asking).consumer_table.items()
     assert (client, list(offsets.values())) == ("one", [4])
+
+
+async def test_others_are_answered_while_the_large_answer_of_a_member_is_read(
+    cluster: Cluster, admin: Peer, member: Peer
+) -> None:
+    ext = {"topic": "orders", "group": "billing", "clientAddr": "one"}
+    code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+    queues = ",".join(
+        f"{{topic:'orders',brokerName:'broker-a',queueId:{number}}}:7" for number in range(20_000)
+    )
+    body = f"{{consumerTable:{{}},messageQueueTable:{{{queues}}}}}".encode()
+    asking = asyncio.create_task(admin.call(code, ext))
+    question = await asked(member, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+    with reading_held():
+        await answer(member, question, body)
+        async with await Peer.connect(cluster.broker.address) as other:
+            for _ in range(20):
+                await other.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "billing"})
+        assert not asking.done()
+    assert (await asking).code == 0
 
 
 async def test_a_member_that_leaves_ends_the_question(admin: Peer, member: Peer) -> None:

@@ -29,7 +29,9 @@ HEAD = """\
 
 Keys marked **online** may be changed while the server runs (`rmqpy config set`, `mqadmin updateBrokerConfig`,
 `updateNamesrvConfig`); the change takes effect at once and is written into the file, whose other lines stay unchanged.
-All others take effect at the next start.
+A server that was started without a file (without `-c`, or by `rmqpy standalone`) forgets the change when it stops: a
+broker writes it nowhere, and a name server writes it to `configStorePath`, which a start reads only if `-c` names it.
+All other keys take effect at the next start.
 
 Without `bindAddress` and `brokerIP1` the broker listens on 127.0.0.1 only. A name or address in either opens it to
 other machines; there is no access control yet.
@@ -39,6 +41,7 @@ other machines; there is no access control yet.
 #: Defaults that are known when the broker starts.
 COMPUTED = {
     "brokerName": "host name",
+    "namesrvAddr": "`$NAMESRV_ADDR`",
     "zoneName": "`$ROCKETMQ_ZONE`",
     "kvConfigPath": "`~/namesrv/kvConfig.json`",
     "configStorePath": "`~/namesrv/namesrv.properties`",
@@ -95,7 +98,7 @@ def refused() -> Iterator[str]:
         values = ", ".join(f"`{value}`" for value in safe if value) or "none"
         yield f"| {' '.join(f'`{name}`' for name in names.split())} | {values} | {reason} |"
     yield ""
-    yield "`storePathCommitLog` must be `commitlog` below `storePathRootDir`; the paths of old files are derived.\n"
+    yield "`storeCheckpoint` and `abortFile` of old files are derived from `storePathRootDir`.\n"
 
 
 def ignored() -> Iterator[str]:

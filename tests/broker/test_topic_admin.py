@@ -8,6 +8,7 @@ import pytest
 from broker.conftest import Cluster, Start, made_broker
 from broker.talk import route, route_once, send
 from rmqpy.protocol import fastjson
+from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import json_tree, read_json
 from rmqpy.protocol.requests.groups import (
     DeleteSubscriptionGroup,
@@ -57,6 +58,41 @@ async def test_without_auto_creation_an_unknown_topic_is_refused(start: Start) -
     ):
         assert (await send(peer, "orders")).code == 17
         assert await route(names, "TBW102") is None
+
+
+@pytest.mark.parametrize("topic", ["RMQ_SYS_TRACE_TOPIC", "rmq_sys_TRACE_DATA_cn-hangzhou"])
+async def test_the_first_trace_makes_its_topic_as_any_send_does(start: Start, topic: str) -> None:
+    """What Java, Spring and Go do not hear of: a trace is sent once, and its failure told to nobody."""
+    cluster = await start()
+    async with (
+        await Peer.connect(cluster.broker.address) as peer,
+        await Peer.connect(cluster.namesrv) as names,
+    ):
+        assert await route(names, topic) is None
+        answer = await send(peer, topic, b"Pub\x011\x02")
+        assert answer.code == 0, answer.remark
+        [queues] = (await route_once(names, topic)).queue_datas
+        assert (queues.write_queue_nums, queues.perm) == (4, 6)
+        stored = json.loads((cluster.folder / "config/topics.json").read_text())
+        assert stored["topicConfigTable"][topic]["writeQueueNums"] == 4
+
+
+async def test_other_names_of_the_system_make_no_topic(start: Start) -> None:
+    cluster = await start()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        for topic in ("CHECKPOINT_TOPIC", "rmq_sys_anything"):
+            assert (await send(peer, topic)).code == 17
+
+
+async def test_without_auto_creation_traces_have_a_topic_where_the_setting_says_so(start: Start) -> None:
+    cluster = await start(autoCreateTopicEnable="false")
+    async with await Peer.connect(cluster.broker.address) as peer:
+        assert (await send(peer, "RMQ_SYS_TRACE_TOPIC")).code == 17
+    cluster = await start(
+        autoCreateTopicEnable="false", traceTopicEnable="true", storePathRootDir=f"{cluster.folder}-2"
+    )
+    async with await Peer.connect(cluster.broker.address) as peer:
+        assert (await send(peer, "RMQ_SYS_TRACE_TOPIC")).code == 0
 
 
 async def test_a_topic_is_created_changed_listed_and_deleted(cluster: Cluster) -> None:
@@ -190,3 +226,18 @@ async def test_a_group_is_created_forbidden_listed_and_deleted(cluster: Cluster)
         with pytest.raises(Refusal) as refused:
             await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="bad name")))
         assert refused.value.code == 29
+
+
+async def test_topics_are_forbidden_to_groups_that_there_are_and_not_without_end(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.control.groups.table.FORBIDDEN_TOPICS_MAX", 2)
+
+    async def forbid(group: str, topic: str) -> int:
+        ask = {"group": group, "topic": topic, "readable": "false"}
+        return (await peer.call(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, ask)).code
+
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing")))
+        asked = [("nobody", "orders"), ("billing", "no name"), *(("billing", f"t{n}") for n in range(3))]
+        assert [await forbid(*each) for each in asked] == [26, 29, 0, 0, 29]

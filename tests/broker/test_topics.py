@@ -171,7 +171,7 @@ async def test_a_send_creates_a_topic_from_a_template_that_may_be_inherited(
 
 async def test_names_of_the_system_are_not_created_by_sends(tmp_path: Path) -> None:
     topics = made(tmp_path)
-    for name in ("rmq_sys_wheel_timer", "TRANS_CHECK_MAX_TIME_TOPIC", "../etc", "", "x" * 128):
+    for name in ("rmq_sys_something", "TRANS_CHECK_MAX_TIME_TOPIC", "../etc", "", "x" * 128):
         assert await topics.create_for_send(name, "TBW102", 4, 0, auto_create=True) is None
 
 

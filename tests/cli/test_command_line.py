@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -11,6 +13,21 @@ import pytest
 from rmqpy import __version__, cli, errors
 from rmqpy.cli.exits import error_line, exit_code
 from rmqpy.cli.output import show
+
+
+def test_a_broker_says_that_no_name_server_is_set_and_that_it_stopped(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rmqpy", "broker", "listenPort=0", "bindAddress=127.0.0.1"]
+    command += [f"storePathRootDir={tmp_path}"]
+    environment = {name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as broker:
+        assert broker.stdout is not None
+        assert "is ready" in broker.stdout.readline()
+        broker.send_signal(signal.SIGTERM)
+        _, told = broker.communicate(timeout=30)
+    assert "no name server is set (namesrvAddr, -n)" in told
+    assert "stopped" in told.splitlines()[-1]
 
 
 def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,6 +39,18 @@ def test_help_lists_every_command_with_a_line_of_its_own(capsys: pytest.CaptureF
     assert cli.run(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(f"  {name}" in out for name in cli.COMMANDS)
+
+
+def test_help_names_the_options_that_have_to_stand_before_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    told = told.partition("All options but ")[2].partition(" may stand behind")[0]
+    for option in ("-q", "-v", "--no-color"):
+        assert option in told
+        assert cli.run(["version", option]) == 2
+        assert "No such option" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -37,20 +66,29 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         (["produce"], "Missing argument 'TOPIC'"),
         (["produce", "orders"], "give BODY, or - to read lines, or --file"),
         (["produce", "orders", "x", "--prop", "a"], "'a' is not name=value"),
+        (["produce", "orders", "x", "--prop", "KEYS=1"], "KEYS is RocketMQ's own: give --key"),
+        (["produce", "orders", "x", "--prop", "UNIQ_KEY=1"], "UNIQ_KEY is RocketMQ's own"),
         (["produce", "orders", "--file", "no-such-file"], "no-such-file"),
         (["consume", "orders", "--from", "soon"], "'soon' is neither begin, end"),
         (["consume", "orders", "--count", "0"], "0 is not in the range"),
         (["version", "-o", "xml"], "'xml' is not one of"),
         (["-o", "xml", "version"], "'xml' is not one of"),
-        (["-o", "csv", "consume", "orders"], "'csv' is not one of 'text', 'jsonl'"),
+        (["-o", "csv", "consume", "orders"], "'csv' is not one of 'text', 'json', 'jsonl'"),
         (["version", "-o", "template={python"], "expected '}'"),
         (["version", "-o", "template={pyton}"], "no 'pyton' to fill in; there is rmqpy, native, python"),
         (["version", "-o", "template={}"], "no '0' to fill in"),
         (["version", "-o", "template={rmqpy:d}"], "cannot be filled in"),
         (["--timeout", "0", "topic", "list"], "0.0 is not in the range x>0"),
         (["produce", "orders", "x", "--from-jsonl"], "--from-jsonl reads lines"),
+        (["produce", "orders", "x", "--whole"], "--whole needs - or --file"),
+        (["produce", "orders", "x", "--queue", "a:b"], "'a:b' is no queue: broker-a:3, or 3"),
+        (
+            ["consume", "orders", "-g", "g", "--follow", "--queue", "1"],
+            "leave --queue, --group or --follow out",
+        ),
         (["produce", "orders", "x", "--delay", "soon"], "'soon' is not a time span"),
-        (["produce", "orders", "x", "--delay", "1s", "--delay-level", "1"], "--delay or --delay-level"),
+        (["produce", "orders", "x", "--delay", "1s", "--delay-level", "1"], "one of --delay, --delay-level"),
+        (["produce", "orders", "x", "--deliver-after", "1s", "--delay-level", "1"], "and --deliver-after"),
         (["standalone", "--memory", "--data-dir", "x"], "--data-dir or --memory"),
     ],
 )
@@ -132,10 +170,11 @@ def test_a_record_becomes_two_columns(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "name    orders\nqueues  8\n"
 
 
-def test_no_rows_are_no_table_and_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_rows_are_a_note_instead_of_a_table_and_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
     show([], "table")
+    assert capsys.readouterr() == ("", "there are none\n")
     show([], "json")
-    assert capsys.readouterr().out == "[]\n"
+    assert capsys.readouterr() == ("[]\n", "")
 
 
 def test_json_is_the_same_whole_or_in_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,9 +102,9 @@ def test_a_broker_conf_from_an_old_tutorial_starts(tmp_path: Path) -> None:
 
 
 def test_paths_of_an_old_file_that_lead_elsewhere_are_reported(tmp_path: Path) -> None:
-    given = properties.parse(TUTORIAL.format(root=tmp_path)) | {"storePathIndex": "/elsewhere"}
-    [notice] = [each for each in broker_config.read(given).warnings if "storePathIndex" in each]
-    assert str(tmp_path / "store" / "index") in notice
+    given = properties.parse(TUTORIAL.format(root=tmp_path)) | {"storeCheckpoint": "/elsewhere"}
+    [notice] = [each for each in broker_config.read(given).warnings if "storeCheckpoint" in each]
+    assert str(tmp_path / "store" / "checkpoint") in notice
 
 
 def parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

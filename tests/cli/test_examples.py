@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -91,7 +92,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def member(cluster: Cluster) -> Iterator[str]:
     """The client id of a consumer in `shipping`, a group no command consumes in: it would get a share of the queues."""
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.PullConsumer("shipping", cluster.namesrv) as consumer:
-        admin.create_topic("orders")
+        admin.create_topic("orders", exist_ok=True)
         consumer.subscribe("orders")
         deadline = time.monotonic() + 30
         while not (members := admin.members("shipping")):
@@ -114,9 +115,9 @@ def folder(
     (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
     with rmqpy.Admin(cluster.namesrv) as admin, rmqpy.Producer(cluster.namesrv) as producer:
         for topic in ("orders", "bills", "lines", "rmqpy-bench"):
-            admin.create_topic(topic)
+            admin.create_topic(topic, exist_ok=True)
         for group in ("billing", "audit"):
-            admin.create_group(group)
+            admin.create_group(group, exist_ok=True)
         producer.send("rmqpy-bench", b"x")
         message_id = producer.send("orders", b"first", keys="A-1").message_id
         note = ("Recall", "1700000000000", "null", "shop", "orders", message_id, "true")
@@ -144,6 +145,14 @@ def test_every_command_has_a_sentence_and_an_example(path: str) -> None:
         # What short options such as --count do is said by the name and the bounds.
         if isinstance(option, click.Option) and option.is_flag:
             assert option.help, option.name
+
+
+def test_the_template_of_the_documents_is_filled_in(run: Run) -> None:
+    text = (Path(__file__).parents[2] / "docs/commands.md").read_text()
+    [words] = [shlex.split(line) for line in re.findall(r"rmqpy (.* -o template='[^']+')", text)]
+    code, out, err = run(*words)
+    assert (code, err) == (0, "")
+    assert re.search(r"^\d+ \d+$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in SERVERS])

@@ -1,7 +1,9 @@
 """`rmqpy produce` and `rmqpy consume` against a real broker."""
 
+import base64
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,6 +19,7 @@ import pytest
 
 import rmqpy
 from commandline import Run, runner
+from rmqpy.cli.standalone import SMALL
 from rmqpy.server import Standalone
 from rmqpy.testing import broker
 
@@ -113,6 +116,8 @@ def test_what_was_exported_is_sent_again_whole(run: Any, server: Standalone, tmp
         ('{"body": "x", "keys": "A"}', "keys must be a list"),
         ('{"body": "x", "properties": {"a": 1}}', "properties must be an object"),
         ('{"body": ""}', "empty"),
+        ('{"body": "x", "tags": "paid"}', "unknown key 'tags'; did you mean 'tag'?"),
+        ('{"body": "x", "delay": 3}', "unknown key 'delay'"),
     ],
 )
 def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
@@ -128,7 +133,9 @@ def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
 
 
 def test_a_delay_is_told_in_time_where_a_level_stands_for_it(run: Any) -> None:
-    assert run("produce", "delayed", "later", "--delay", "1s")[0] == 0
+    code, out, _ = run("produce", "delayed", "later", "--delay", "1s", "-o", "json")
+    sent = json.loads(out)
+    assert (code, sent["topic"], sent["offset"], sent["delayed"]) == (0, "delayed", None, True)
     code, out, _ = run("consume", "delayed", "--follow", "--count", "1", "-o", "jsonl")
     got = json.loads(out)
     assert (code, got["body"]) == (0, "later")
@@ -210,6 +217,159 @@ def test_a_filter_lets_only_its_tags_through(run: Any) -> None:
     assert sorted(run("consume", "tagged", "--filter", "paid || refunded")[1].split()) == ["paid", "refunded"]
 
 
+def test_a_whole_file_is_one_message(run: Any, tmp_path: Path) -> None:
+    body = b"first line\n\n\xff second line"
+    (tmp_path / "file").write_bytes(body)
+    code, out, _ = run("produce", "whole-file", "--file", str(tmp_path / "file"), "--whole", "-o", "json")
+    assert (code, json.loads(out)["status"]) == (0, "SEND_OK")
+    got = json.loads(run("consume", "whole-file", "-o", "jsonl")[1])
+    assert base64.b64decode(got["body_base64"]) == body
+    (tmp_path / "file").write_bytes(b"")
+    code, _, err = run("produce", "whole-file", "--file", str(tmp_path / "file"), "--whole")
+    assert code == 2
+    assert "empty" in err
+
+
+def test_a_line_that_no_message_holds_is_not_read_to_its_end(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.cli.produce.LINE_BYTES_MAX", 1 << 20)
+    (tmp_path / "file").write_bytes(b"first\n" + b"x" * (2 << 20))
+    code, _, err = run("produce", "long-line", "--file", str(tmp_path / "file"))
+    assert code == 2
+    assert "line 2 has more than 1 MiB; those before it were sent" in err
+    code, _, err = run("produce", "long-line", "--file", str(tmp_path / "file"), "--whole")
+    assert code == 2
+    assert "the file has more than 1 MiB" in err
+    assert run("consume", "long-line")[1] == "first\n"
+
+
+def test_one_queue_is_written_and_read_alone(run: Any) -> None:
+    for number in (0, 1):
+        body = f"in {number}"
+        code, out, _ = run("produce", "queued", body, "--queue", f"broker-a:{number}", "-o", "json")
+        assert (code, json.loads(out)["queue"]) == (0, number)
+    assert (
+        json.loads(run("produce", "queued", "x", "--count", "5", "--queue", "2", "-o", "json")[1])["sent"]
+        == 5
+    )
+    assert run("consume", "queued", "--queue", "1")[:2] == (0, "in 1\n")
+    assert run("consume", "queued", "--queue", "broker-a:2", "--from", "3")[1] == "x\nx\n"
+    for command in (("produce", "queued", "x"), ("consume", "queued")):
+        code, out, err = run(*command, "--queue", "99")
+        assert (code, out) == (2, "")
+        assert "there is no such queue; there is broker-a:0, broker-a:1" in err
+
+
+def test_messages_are_one_array_of_json(run: Any) -> None:
+    run("produce", "array", "x", "--count", "3")
+    code, out, _ = run("consume", "array", "-o", "json")
+    assert (code, [each["body"] for each in json.loads(out)]) == (0, ["x"] * 3)
+    assert run("consume", "array", "--from", "end", "-o", "json")[:2] == (0, "[]\n")
+    assert len(json.loads(run("topic", "tail", "array", "-o", "json")[1])) == 3
+    assert run("consume", "nowhere", "-o", "json")[:2] == (4, "")
+
+
+def test_an_array_is_complete_when_it_is_interrupted_and_ends_quietly_without_a_reader(
+    run: Any, server: Standalone
+) -> None:
+    run("produce", "open-array", "x", "--count", "3")
+    command = [
+        sys.executable,
+        "-m",
+        "rmqpy",
+        "consume",
+        "open-array",
+        "-o",
+        "json",
+        "--follow",
+        "-n",
+        server.namesrv,
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        begun = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out = process.stdout.read()
+    assert process.returncode == 130
+    assert json.loads(begun + out)[0]["topic"] == "open-array"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "[\n"
+        process.stdout.close()
+        run("produce", "open-array", "x")
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_how_much_was_sent_is_told_with_its_rate(run: Any) -> None:
+    sent = json.loads(run("produce", "rated", "12345678", "--count", "500", "-o", "json")[1])
+    assert (sent["sent"], sent["bytes"]) == (500, 4_000)
+    assert sent["per_second"] == pytest.approx(sent["sent"] / sent["seconds"], rel=0.2)
+    assert sent["mb_per_second"] == pytest.approx(sent["bytes"] / 1e6 / sent["seconds"], rel=0.2, abs=0.01)
+    few = json.loads(run("produce", "rated", "x", "--count", "3", "--rate", "20", "-o", "json")[1])
+    assert few["per_second"] <= 20
+
+
+def test_an_interrupted_producer_tells_what_it_sent(run: Any, server: Standalone) -> None:
+    command = [sys.executable, "-m", "rmqpy", "produce", "broken-off", "x", "--count", "1000000"]
+    command += ["--rate", "200", "-n", server.namesrv]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+        rmqpy.Admin(server.namesrv) as admin,
+    ):
+        deadline = time.monotonic() + 30
+        while "broken-off" not in admin.topics() or not sum(each.end for each in admin.topic("broken-off")):
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    told = re.search(r"sent before it ended: ([\d,]+) messages, [\d.]+ MB, [\d.]+ MB/s\n", err)
+    assert told, err
+    assert int(told[1]) == len(run("consume", "broken-off")[1].split())
+
+
+def test_a_producer_whose_broker_takes_no_more_tells_what_it_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The file system of a store in memory is as large as a few of its files: it fills up while the messages come."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={128 << 20}", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a file system of its own needs root")
+    (tmp_path / "file").write_bytes(b"\n".join([os.urandom(512 << 10).hex().encode()] * 160))
+    try:
+        with Standalone(disk, namesrv_port=0, broker_port=0, **SMALL) as server:
+            run = runner(server.namesrv, monkeypatch, capfd)
+            code, out, err = run("produce", "full", "--file", str(tmp_path / "file"))
+            stored = run("topic", "describe", "full", "-o", "json")[1]
+    finally:
+        # The store's files are mapped as long as its objects live.
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    assert (code, out) == (1, "")
+    told = re.search(r"sent before it ended: ([\d,]+) messages, [\d.]+ MB, [\d.]+ MB/s, [\d,]+ failed\n", err)
+    assert told, err
+    assert 0 < int(told[1]) == sum(row["messages"] for row in json.loads(stored)) < 160
+
+
+def test_a_begin_beyond_every_queue_is_refused(run: Any) -> None:
+    run("produce", "short", "x", "--count", "3")
+    code, out, err = run("consume", "short", "--from", "99")
+    assert (code, out) == (2, "")
+    assert "offset 99 is beyond every queue" in err
+
+
+def test_sql_is_no_filter_by_tag(run: Any) -> None:
+    run("produce", "priced", "x")
+    for expression in ("price > 5", "price>5", "colour = 'red'", "a is not null", "paid and new"):
+        code, out, err = run("consume", "priced", "--filter", expression)
+        assert (code, out) == (2, "")
+        assert "is SQL, not tags" in err
+    for tags in ("a-b || c.d", "size=5", "Orange", "not", "in stock"):
+        assert run("consume", "priced", "--filter", tags)[0] == 0
+
+
 def test_an_empty_body_is_refused(run: Any) -> None:
     code, out, err = run("produce", "empty", "")
     assert (code, out) == (2, "")
@@ -220,6 +380,14 @@ def test_a_topic_that_does_not_exist_cannot_be_consumed(run: Any) -> None:
     code, out, err = run("consume", "nowhere")
     assert (code, out) == (4, "")
     assert "nowhere" in err
+
+
+def test_a_topic_that_may_not_be_read_says_so(run: Any) -> None:
+    assert run("topic", "create", "closed", "--perm", "W")[0] == 0
+    for arguments in ([], ["--group", "readers", "--follow"]):
+        code, out, err = run("consume", "closed", *arguments)
+        assert (code, out) == (5, "")
+        assert "no queue of topic 'closed' may be read; rmqpy topic alter closed --perm RW" in err
 
 
 def test_following_prints_what_arrives_until_it_is_interrupted(run: Any, server: Standalone) -> None:

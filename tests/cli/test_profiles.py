@@ -69,6 +69,43 @@ def test_options_may_stand_before_the_command_and_those_behind_it_win(
     assert run("-p", "here", "topic", "list", "-p", "nowhere")[0] == 3
 
 
+def test_a_namespace_is_that_of_an_option_of_the_environment_or_of_a_profile(
+    run: Run, write: Any, server: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write('[profile.shop]\nnamespace = "shop"\n')
+    monkeypatch.setenv("NAMESRV_ADDR", server.namesrv)
+
+    def topics(*options: str) -> set[str]:
+        code, out, _ = run("topic", "list", "-o", "json", *options)
+        assert code == 0
+        return {row["topic"] for row in json.loads(out)}
+
+    assert run("--namespace", "shop", "topic", "create", "orders")[0] == 0
+    assert run("produce", "orders", "hello", "-p", "shop")[0] == 0
+    assert run("consume", "orders", "-p", "shop")[:2] == (0, "hello\n")
+    assert topics() == {"shop%orders"}
+    for options in (("--namespace", "shop"), ("-p", "shop")):
+        assert topics(*options) == {"orders"}
+    assert topics("--namespace", "other") == set()
+    monkeypatch.setenv("RMQPY_NAMESPACE", "other")
+    assert topics() == topics("-p", "shop") == set()
+    assert topics("--namespace", "shop") == {"orders"}
+    assert run("bench", "produce", "loads", "-d", "0.1", "--warm-up", "0", "--namespace", "shop")[0] == 0
+    assert topics("--namespace", "shop") == {"orders", "loads"}
+    assert run("topic", "list", "--namespace", "a%b")[0] == 2
+
+
+def test_reading_in_a_namespace_needs_no_group_of_it(run: Run) -> None:
+    with broker(autoCreateSubscriptionGroup=False) as server:
+        place = ("-n", server.namesrv, "--namespace", "shop")
+        assert run("topic", "create", "orders", *place)[0] == 0
+        assert run("produce", "orders", "hello", *place)[0] == 0
+        assert run("consume", "orders", *place)[:2] == (0, "hello\n")
+        assert [
+            row["body"] for row in json.loads(run("topic", "tail", "orders", "-o", "json", *place)[1])
+        ] == ["hello"]
+
+
 @pytest.mark.usefixtures("log")
 def test_quiet_leaves_out_what_is_no_result_and_verbose_adds_what_servers_are_asked(
     run: Run, write: Any, server: Standalone
@@ -85,22 +122,23 @@ def test_a_program_takes_its_configuration_from_a_profile(
     write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "c:3")
-    write('[profile.a]\nnamesrv = "a:1;b"\ntimeout = 5\n[profile.b]\n')
+    write('[profile.a]\nnamesrv = "a:1;b"\ntimeout = 5\nnamespace = "s"\n[profile.b]\n')
     config = rmqpy.ClientConfig.from_profile("a")
     assert (config.namesrv, config.connect_timeout, config.request_timeout) == (("a:1", "b:9876"), 5, 5)
+    assert config.namespace == "s"
     assert rmqpy.ClientConfig.from_profile("b") == rmqpy.ClientConfig(namesrv="c:3")
     with pytest.raises(rmqpy.errors.ConfigError, match="there are a, b"):
         rmqpy.ClientConfig.from_profile("c")
 
 
 def test_profiles_are_listed(run: Run, write: Any) -> None:
-    write('[profile.b]\ntimeout = 5\n[profile.a]\nnamesrv = "x:1"\n')
+    write('[profile.b]\ntimeout = 5\nnamespace = "shop"\n[profile.a]\nnamesrv = "x:1"\n')
     code, out, err = run("profile", "-o", "json")
     assert (code, json.loads(out)) == (
         0,
         [
-            {"profile": "a", "namesrv": "x:1", "timeout": None},
-            {"profile": "b", "namesrv": None, "timeout": 5},
+            {"profile": "a", "namesrv": "x:1", "timeout": None, "namespace": None},
+            {"profile": "b", "namesrv": None, "timeout": 5, "namespace": "shop"},
         ],
     )
     assert "profiles.toml" in err
@@ -136,7 +174,7 @@ def complete(*words: str) -> list[str]:
 def test_commands_and_names_complete(server: Standalone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", server.namesrv)
     with rmqpy.Admin(server.namesrv) as admin:
-        admin.create_topic("orders")
+        admin.create_topic("orders", exist_ok=True)
         admin.create_group("billing")
     assert complete("me") == ["message"]
     assert complete("topic", "des") == ["describe"]
@@ -147,7 +185,7 @@ def test_commands_and_names_complete(server: Standalone, monkeypatch: pytest.Mon
 
 def test_names_complete_from_the_cluster_named_before_the_command(server: Standalone) -> None:
     with rmqpy.Admin(server.namesrv) as admin:
-        admin.create_topic("orders")
+        admin.create_topic("orders", exist_ok=True)
     assert complete("-n", server.namesrv, "topic", "describe", "or") == ["orders"]
 
 

@@ -100,7 +100,7 @@ def test_damage_is_exit_code_1_and_told_with_its_place(data: Path, run: Run) -> 
 
 def test_a_store_that_is_open_is_refused_and_one_in_use_keeps_a_broker_out(data: Path, run: Run) -> None:
     with serving(data):
-        for name in ("verify", "dump", "stats", "index-rebuild"):
+        for name in ("verify", "dump", "stats", "index-rebuild", "drain"):
             code, out, err = run(name, data)
             assert (code, out) == (1, "")
             assert "locked by another broker" in err
@@ -113,6 +113,12 @@ def test_a_store_that_is_open_is_refused_and_one_in_use_keeps_a_broker_out(data:
     second.release()
     with serving(data):
         pass
+
+
+def test_a_store_that_was_stopped_in_order_has_nothing_to_drain(data: Path, run: Run) -> None:
+    code, out, _ = run("drain", data)
+    assert code == 0
+    assert "nothing was left" in out
 
 
 def test_a_folder_without_a_store_is_told_so(tmp_path: Path, run: Run) -> None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rmqpy.protocol.codes import RequestCode, ResponseCode
-from wire import ONEWAY, RESPONSE, Frame
+from wire import ONEWAY, RESPONSE, TIMEOUT_S, Frame
 
 CLOSE = "close"
 SILENCE = None
@@ -41,6 +41,11 @@ class Server:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def connections(self) -> frozenset[object]:
+        """Those that are open."""
+        return frozenset(self._writers)
+
     def stop(self) -> None:
         """Refuse connections and drop those there are."""
         self._network.run(self._close())
@@ -52,6 +57,14 @@ class Server:
     def count(self, code: int) -> int:
         """The number of such requests."""
         return sum(frame.code == code for frame in self.asked)
+
+    def push(self, request: Frame) -> None:
+        """Send every client a request that it has not asked for."""
+        self._network.run(self._push(request.pack()))
+
+    async def _push(self, frame: bytes) -> None:
+        for writer in list(self._writers):
+            writer.write(frame)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
@@ -95,7 +108,7 @@ class Network:
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Let the thread do it, and wait."""
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
 
     def broker(self, name: str) -> "Broker":
         return self._keep(Broker(self, name))
@@ -116,7 +129,7 @@ class Network:
         for server in self._servers:
             server.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(TIMEOUT_S)
         self._loop.close()
 
 
@@ -165,9 +178,12 @@ class Broker(Server):
         self.begin = 0
         self.pull_count_max = 32
         self.committed: dict[int, int] = {}
+        #: Topics and queue ids.
+        self.locked: set[tuple[str, int]] = set()
         for code in SENDS:
             self.handlers[code] = self.store
         self.handlers[RequestCode.PULL_MESSAGE] = self.pull
+        self.handlers[RequestCode.HEART_BEAT] = lambda ask: Frame(0)
         self.handlers[RequestCode.GET_MIN_OFFSET] = lambda ask: Frame(0, ext={"offset": str(self.begin)})
         self.handlers[RequestCode.GET_MAX_OFFSET] = lambda ask: Frame(
             0, ext={"offset": str(self.end(int((ask.ext or {})["queueId"])))}
@@ -184,6 +200,34 @@ class Broker(Server):
         """The id the sender gave a message."""
         ext = self.sends[index].ext or {}
         return dict(item.split("\x01") for item in ext["i"].split("\x02") if item)["UNIQ_KEY"]
+
+    def serve_groups(self) -> None:
+        """Know every client that sends a heartbeat as a member of any group."""
+        members: list[str] = []
+
+        def beat(ask: Frame) -> Answer:
+            name = json.loads(ask.body)["clientID"]
+            if name not in members:
+                members.append(name)
+            return Frame(0)
+
+        self.handlers[RequestCode.HEART_BEAT] = beat
+        self.handlers[RequestCode.UNREGISTER_CLIENT] = lambda ask: Frame(0)
+        self.handlers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda ask: Frame(
+            0, body=json.dumps({"consumerIdList": members}).encode()
+        )
+        self.handlers[RequestCode.LOCK_BATCH_MQ] = self.lock
+        self.handlers[RequestCode.UNLOCK_BATCH_MQ] = self.unlock
+
+    def lock(self, ask: Frame) -> Answer:
+        """Grant whatever is asked for."""
+        asked = json.loads(ask.body)["mqSet"]
+        self.locked |= {(queue["topic"], queue["queueId"]) for queue in asked}
+        return Frame(0, body=json.dumps({"lockOKMQSet": asked}).encode())
+
+    def unlock(self, ask: Frame) -> Answer:
+        self.locked -= {(queue["topic"], queue["queueId"]) for queue in json.loads(ask.body)["mqSet"]}
+        return Frame(0)
 
     def end(self, queue_id: int) -> int:
         return self.begin + len(self.log.get(queue_id, ()))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import allocations
-from rmqpy.client.allocation import STRATEGIES, averagely, strategy
+from rmqpy._native import Namespace
+from rmqpy.client.allocation import STRATEGIES, averagely, on_wire, strategy
 from rmqpy.message import MessageQueue
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "allocations.txt"
@@ -29,6 +30,17 @@ def test_each_queue_has_exactly_one_owner(name: str, count: int) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_stranger_to_the_group_gets_nothing(name: str) -> None:
     assert STRATEGIES[name]("me", QUEUES, ["you"]) == []
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_members_of_a_namespace_share_as_those_who_know_the_names_of_the_wire(name: str) -> None:
+    shop, members = Namespace("shop"), [f"10.0.0.{number}@DEFAULT" for number in range(3)]
+    allocate = on_wire(STRATEGIES[name], shop)
+    whole = [queue._replace(topic=shop.wrap(queue.topic)) for queue in QUEUES]
+    for me in members:
+        theirs = [queue._replace(topic="orders") for queue in STRATEGIES[name](me, whole, members)]
+        assert allocate(me, QUEUES, members) == theirs
+    assert on_wire(STRATEGIES[name], None) is STRATEGIES[name]
 
 
 def test_a_strategy_is_a_name_or_a_function() -> None:

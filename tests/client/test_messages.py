@@ -1,6 +1,7 @@
 """Messages as values: made, refused, compared, carried to other processes, read from records."""
 
 import pickle
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -33,6 +34,32 @@ def carried(value: T) -> T:
 )
 def test_a_body_is_any_bytes_or_text(body: Any, expected: bytes) -> None:
     assert rmqpy.Message("orders", body).body == expected
+
+
+#: Every name that carries meaning for brokers and clients, of RocketMQ 4 and 5.
+RESERVED = """
+    1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CHECK_IMMUNITY_TIME_IN_SECONDS CLUSTER CONSUME_START_TIME
+    CORRECTION_FLAG CORRELATION_ID DELAY DLQ_ORIGIN_MESSAGE_ID DLQ_ORIGIN_TOPIC DUP_INFO EXTEND_UNIQ_INFO INNER_BASE
+    INNER_MULTI_QUEUE_OFFSET INSTANCE_ID KEYS MAX_OFFSET MAX_RECONSUME_TIMES MIN_OFFSET MQ2_FLAG MSG_REGION MSG_TYPE
+    ORIGIN_GROUP ORIGIN_MESSAGE_ID PGROUP POP_CK POP_CK_OFFSET PUSH_REPLY_TIME REAL_QID REAL_TOPIC RECONSUME_TIME
+    REPLY_TO_CLIENT RETRY_TOPIC TAGS TIMER_DELAY_LEVEL TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELIVER_MS
+    TIMER_DEL_MS TIMER_DEL_UNIQKEY TIMER_DEQUEUE_MS TIMER_ENQUEUE_MS TIMER_OUT_MS TIMER_ROLL_LABEL TIMER_ROLL_TIMES
+    TRACE_ON TRANSFER_FLAG TRANS_OFFSET TRAN_MSG TRAN_PREPARED_QUEUE_OFFSET TTL UNIQ_KEY WAIT _SYS_MSG_PRIORITY_
+    __BORNHOST __CRC32# __LITE_TOPIC __RMQ.TRANSIENT.GROUP_SYS_FLAG __RMQ.TRANSIENT.TOPIC_SYS_FLAG __SHARDINGKEY
+    __transactionId__
+"""
+
+
+def test_every_reserved_name_is_refused_and_the_others_are_the_users() -> None:
+    reserved = set(RESERVED.split())
+    assert len(reserved) == 63
+    assert {name for name in reserved if not rmqpy.Message.is_reserved(name)} == set()
+    for name in reserved:
+        with pytest.raises(ValueError, match=f'property "{re.escape(name)}" is reserved'):
+            rmqpy.Message("orders", b"x", properties={name: "1"})
+    # Java's users set these as well: queues of a light message, the context of a trace.
+    for name in ("INNER_MULTI_DISPATCH", "TRACE_CONTEXT", "traceparent", "tags", "Keys"):
+        assert rmqpy.Message("orders", b"x", properties={name: "1"}).properties == {name: "1"}
 
 
 @pytest.mark.parametrize("body", [1, None, ["x"], 2.5])

@@ -13,7 +13,7 @@ from .live import until
 
 
 def test_sends_go_on_while_every_name_server_is_down(name_server: NameServer, brokers: Brokers) -> None:
-    config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.02, request_timeout=0.2)
+    config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.02)
     with rmqpy.Producer(config) as producer:
         producer.send("orders", b"first")
         name_server.stop()
@@ -26,7 +26,7 @@ def test_sends_go_on_while_every_name_server_is_down(name_server: NameServer, br
 
 
 def test_an_old_route_is_better_than_none(name_server: NameServer, brokers: Brokers) -> None:
-    config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.001, request_timeout=0.2)
+    config = rmqpy.ClientConfig(namesrv=name_server.address, route_refresh=0.001)
     with rmqpy.Producer(config) as producer:
         producer.send("orders", b"x")
         name_server.stop()

@@ -16,6 +16,10 @@ PROGRAMS = {
     "ordered_by_key.py": "booked 480 movements, every balance is {0}",
     "cache_invalidation.py": "every server has forgotten the old price",
     "retries.py": "dead letter: invoice 2",
+    "reminders.py": "wrote 6 letters in a week",
+    "filters.py": "insured: camera, 400 EUR",
+    "transactions.py": "billed: A-1: 30 EUR, A-3: 12 EUR, A-4: 8 EUR",
+    "namespaces.py": "the operator sees ['north%orders', 'south%orders']",
 }
 #: Needs Spark: `make demo` runs it.
 ELSEWHERE = {"first_message.py"}

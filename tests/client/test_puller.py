@@ -9,10 +9,10 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.puller import Puller, PullPlan, QueuePull
-from rmqpy.client.retry import BUSY_PAUSE_S
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.remoting import pulls
+from rmqpy.remoting.backoff import BUSY, Backoff
 from rmqpy.remoting.client import BlockingCaller, run
 from wire import Frame
 
@@ -90,7 +90,7 @@ def test_refusals_of_a_busy_broker_are_logged_where_they_give_a_queue_up_in_the_
 def test_a_busy_broker_is_asked_again_after_its_pause_and_a_failing_one_after_another(
     cluster: ClusterConnection, broker: Broker, way: str
 ) -> None:
-    for code, pause_s in ((ResponseCode.SYSTEM_BUSY, BUSY_PAUSE_S), (ResponseCode.SYSTEM_ERROR, 0.2)):
+    for code, pause_s in ((ResponseCode.SYSTEM_BUSY, BUSY.first_s), (ResponseCode.SYSTEM_ERROR, 0.2)):
         asked_at: list[float] = []
 
         def answer(ask: Frame, code: int = code, asked_at: list[float] = asked_at) -> Frame:
@@ -98,7 +98,7 @@ def test_a_busy_broker_is_asked_again_after_its_pause_and_a_failing_one_after_an
             return Frame(code) if len(asked_at) == 1 else broker.pulled(19, 7, 0)
 
         broker.handlers[PULL] = answer
-        pulled(cluster, PullPlan("g", pause_s=0.2), way)
+        pulled(cluster, PullPlan("g", failing=Backoff(0.2, 0.2)), way)
         assert len(asked_at) == 2
         assert asked_at[1] - asked_at[0] >= pause_s
 
@@ -120,5 +120,5 @@ def test_other_failures_are_raised_when_there_were_too_many(
 ) -> None:
     broker.handlers[PULL] = lambda ask: Frame(ResponseCode.SYSTEM_ERROR)
     with pytest.raises(errors.BrokerError):
-        pulled(cluster, PullPlan("g", pause_s=0.001, failures_max=3), way)
+        pulled(cluster, PullPlan("g", failing=Backoff(0.001, 0.001), failures_max=3), way)
     assert broker.count(PULL) == 3

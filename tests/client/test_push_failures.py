@@ -1,6 +1,9 @@
 """Messages that a handler does not do: they come again, later, and end as dead letters; others go on."""
 
+import asyncio
 import threading
+
+import pytest
 
 import rmqpy
 from rmqpy.server import Standalone
@@ -107,3 +110,82 @@ def test_an_ordered_message_that_never_passes_becomes_a_dead_letter_and_the_queu
         [letter] = dead.poll(WAIT_S)
     assert seen == ["0", "1", "1", "2"]
     assert letter.text() == "1"
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, KeyboardInterrupt, GeneratorExit, SystemExit])
+def test_a_message_is_not_done_whatever_its_handler_raises(
+    server: Standalone, topic: str, error: type[BaseException]
+) -> None:
+    seen: list[str] = []
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        seen.append(message.text())
+        if len(seen) == 1:
+            raise error
+
+    consumer = rmqpy.PushConsumer(
+        topic, server.namesrv, start_from="earliest", ordered=True, suspend=0.01, workers=1
+    )
+    consumer.on(topic, "t", handle)
+    with consumer:
+        send(server, topic, ["0", "1"], sharding_key="k")
+        until(lambda: "1" in seen)
+    assert seen == ["0", "0", "1"]
+
+
+def test_a_handler_that_raises_what_ends_threads_is_sent_its_message_again(
+    server: Standalone, topic: str
+) -> None:
+    consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest", workers=1)
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        if message.text() == "0":
+            raise asyncio.CancelledError
+
+    consumer.on(topic, "t", handle)
+    with consumer:
+        send(server, topic, ["0", "1", "2"], sharding_key="k")
+        until(lambda: consumer.stats()[:2] == (2, 1))
+
+
+async def test_a_task_that_a_handler_cancelled_is_a_failure_of_the_handler(
+    server: Standalone, topic: str
+) -> None:
+    consumer = rmqpy.AsyncPushConsumer(topic, server.namesrv, start_from="earliest", workers=1)
+
+    async def handle(message: rmqpy.ReceivedMessage) -> None:
+        if message.text() == "0":
+            task = asyncio.create_task(asyncio.sleep(60))
+            task.cancel()
+            await task
+
+    consumer.on(topic, "t", handle)
+    async with consumer:
+        await asyncio.to_thread(send, server, topic, ["0", "1", "2"], sharding_key="k")
+        await asyncio.to_thread(until, lambda: consumer.stats()[:2] == (2, 1))
+
+
+async def test_a_worker_that_is_cancelled_from_outside_fails_the_consumer_and_its_message_is_not_done(
+    server: Standalone, topic: str
+) -> None:
+    consumer = rmqpy.AsyncPushConsumer(topic, server.namesrv, start_from="earliest", workers=1)
+    begun = asyncio.Event()
+    workers: list[asyncio.Task[None]] = []
+
+    async def handle(message: rmqpy.ReceivedMessage) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        workers.append(task)
+        begun.set()
+        await asyncio.sleep(60)
+
+    consumer.on(topic, "t", handle)
+    await consumer.start()
+    await asyncio.to_thread(send, server, topic, ["0"], sharding_key="k")
+    async with asyncio.timeout(WAIT_S):
+        await begun.wait()
+        workers[0].cancel()
+        with pytest.raises(RuntimeError, match="cancelled from outside"):
+            await consumer.wait()
+    done = await asyncio.to_thread(committed, server, topic, topic)
+    assert done == await asyncio.to_thread(end, server, topic) - 1

@@ -8,7 +8,7 @@ from typing import Any
 import rmqpy
 from rmqpy.server import Standalone
 
-from .live import BODIES, Seen, send, until
+from .live import BODIES, WAIT_S, Seen, send, until
 
 
 def test_members_share_the_queues_and_take_over_when_one_leaves(server: Standalone, topic: str) -> None:
@@ -116,3 +116,37 @@ def test_every_broadcast_member_gets_every_message_and_goes_on_where_it_stopped(
     assert again.bodies == ["later"]
     files = sorted(path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("offsets.json"))
     assert files == ["127.0.0.1@one", "127.0.0.1@three", "127.0.0.1@two"]
+
+
+def test_an_ordered_queue_that_is_read_from_elsewhere_has_one_handler_at_a_time(
+    server: Standalone, topic: str
+) -> None:
+    gate, begun = threading.Event(), threading.Event()
+    at_work: list[str] = []
+    overlaps: list[tuple[str, ...]] = []
+    seen = Seen()
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        at_work.append(message.text())
+        if len(at_work) > 1:
+            overlaps.append(tuple(at_work))
+        seen(message)
+        if len(seen.bodies) == 3:
+            begun.set()
+            gate.wait(WAIT_S)
+        at_work.remove(message.text())
+
+    consumer = rmqpy.PushConsumer(topic, server.namesrv, start_from="earliest", ordered=True)
+    consumer.on(topic, "t", handle)
+    with consumer, rmqpy.Admin(server.namesrv) as admin:
+        send(server, topic, BODIES[:5], sharding_key="k")
+        assert begun.wait(WAIT_S)
+        admin.reset_offsets(topic, topic, "begin")
+        # Wakes the pull that waits, which meets the reset.
+        send(server, topic, ["last"], sharding_key="k")
+        # The reset has come when what lies here is read once more.
+        until(lambda: consumer.stats().waiting >= 6)
+        threading.Timer(0.3, gate.set).start()
+        until(lambda: seen.has("last"))
+    assert overlaps == []
+    assert seen.bodies[3:] == [*BODIES[:5], "last"]

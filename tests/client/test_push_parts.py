@@ -1,6 +1,8 @@
 """The pieces of a push consumer, each alone."""
 
+import asyncio
 import json
+import os
 import sys
 import threading
 import time
@@ -227,7 +229,7 @@ def test_a_message_is_done(answer: object) -> None:
 
 @pytest.mark.parametrize("answer", [False, ConsumeResult.RETRY])
 def test_a_message_is_to_come_again(answer: object) -> None:
-    assert interpret(answer, messages(1)) == (messages(1), 0, None, False)
+    assert interpret(answer, messages(1))[:4] == (messages(1), 0, None, False)
 
 
 def test_a_message_is_discarded() -> None:
@@ -271,11 +273,17 @@ def test_the_version_of_a_subscription_grows_with_each_change_and_only_then() ->
     assert versions[0] == versions[1] < versions[2] < versions[3]
 
 
-def test_queues_of_a_topic_without_a_known_share_stay() -> None:
-    other = MessageQueue("refunds", "broker-a", 0)
-    view = View(frozenset(QUEUES[:2]), frozenset({"refunds"}), is_stranger=False, is_alone=True)
-    assert view.given([*QUEUES[1:3], other]) == {QUEUES[2]}
-    assert view.taken([*QUEUES[1:3], other]) == {QUEUES[0]}
+def test_queues_of_a_topic_without_a_known_share_stay_and_those_of_one_that_is_gone_do_not() -> None:
+    other, gone = (MessageQueue(topic, "broker-a", 0) for topic in ("refunds", "returns"))
+    view = View(
+        frozenset(QUEUES[:2]),
+        frozenset({"refunds"}),
+        frozenset({"returns"}),
+        is_stranger=False,
+        is_alone=True,
+    )
+    assert view.given([*QUEUES[1:3], other, gone]) == {QUEUES[2], gone}
+    assert view.taken([*QUEUES[1:3], other, gone]) == {QUEUES[0]}
 
 
 # --- progress at brokers ---
@@ -327,9 +335,51 @@ async def test_progress_that_cannot_be_written_is_tried_again(tmp_path: Path) ->
     assert await store.save({QUEUE: 5}) == {QUEUE}
 
 
+async def test_one_thread_writes_at_a_time_and_the_newest_progress_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalOffsets(tmp_path, "me", "billing")
+    writers, most, gate, fsync = 0, 0, threading.Event(), os.fsync
+
+    def slow(file: int) -> None:
+        nonlocal writers, most
+        writers += 1
+        most = max(most, writers)
+        gate.wait(10)
+        fsync(file)
+        writers -= 1
+
+    monkeypatch.setattr(os, "fsync", slow)
+    first = asyncio.create_task(store.save({QUEUE: 1}))
+    await asyncio.to_thread(until, lambda: writers)
+    # As the commits of a consumer that ends; its thread goes on.
+    first.cancel()
+    last = [asyncio.create_task(store.save({QUEUE: at})) for at in range(2, 6)]
+    await asyncio.sleep(0.1)
+    gate.set()
+    assert [await one for one in last] == [set()] * 4
+    assert most == 1
+    assert await LocalOffsets(tmp_path, "me", "billing").load(QUEUE) == 5
+
+
 async def test_the_file_of_a_java_client_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "me" / "billing"
     folder.mkdir(parents=True)
     key = json.dumps({"brokerName": "broker-a", "queueId": 0, "topic": "orders"}, indent=2)
     (folder / "offsets.json").write_text('{\n\t"offsetTable":{' + key + ":42\n\t}\n}")
     assert await LocalOffsets(tmp_path, "me", "billing").load(QUEUE) == 42
+
+
+def test_a_queue_that_is_read_from_elsewhere_keeps_of_those_before_it_what_a_handler_is_at_work_on() -> None:
+    first, _ = process_queue()
+    put(first, 10)
+    worker = Worker[ProcessQueue]()
+    assert first.take(worker, 1)
+    last = first
+    for position in range(3):
+        last.drop()
+        last = ProcessQueue(QUEUE, position, Limits(100, 1 << 20, 1000), lambda _: None, last.at_work)
+        assert last.at_work is first
+    first.leave(worker)
+    assert last.at_work is None
+    assert not last.is_busy

@@ -1,5 +1,6 @@
 """The range read: what comes out as Arrow, and what counts as a loss."""
 
+import gc
 import json
 import zlib
 from typing import Any
@@ -8,8 +9,9 @@ import pytest
 
 import rmqpy
 from rmqpy import errors
-from rmqpy.client import ranges
+from rmqpy.client import cluster, ranges
 from rmqpy.message import MessageQueue
+from rmqpy.remoting.backoff import Backoff
 from wire import Frame
 
 from .fakes import CLOSE, Broker, Network, inner, properties, record
@@ -21,7 +23,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "RETRY_PAUSE_S", 0.001)
+    monkeypatch.setattr(ranges, "FAILING", Backoff(0.001, 0.001))
 
 
 @pytest.fixture
@@ -264,3 +266,32 @@ def test_a_read_can_end_early(namesrv: str, broker: Broker) -> None:
 def test_a_range_backwards_is_refused(begin: int, end: int) -> None:
     with pytest.raises(ValueError, match="from an offset to a later one"):
         rmqpy.read_range(QUEUE, begin, end, "127.0.0.1:1")
+
+
+def test_a_connection_outlives_the_reads_of_others_while_it_is_in_use(
+    network: Network, broker: Broker
+) -> None:
+    broker.pull_count_max = 10
+    servers = network.name_server([broker], {"orders": 1})
+    configs = [rmqpy.ClientConfig(namesrv=servers.address, request_timeout=10 + n) for n in range(20)]
+    with rmqpy.read_range(QUEUE, 0, 100, configs[0], batch_rows=10) as batches:
+        rows = next(batches).num_rows
+        for config in configs[1:]:
+            assert sum(batch.num_rows for batch in rmqpy.read_range(QUEUE, 0, 20, config)) == 20
+        assert rows + sum(batch.num_rows for batch in batches) == 100
+    # Kept are the last few: one that is asked for again is the same.
+    assert len(cluster._KEPT) == cluster._KEPT_MAX
+    assert len(cluster._HELD) <= cluster._KEPT_MAX
+
+
+def test_a_read_that_nobody_finishes_lets_go_of_its_connection(network: Network, broker: Broker) -> None:
+    servers = network.name_server([broker], {"orders": 1})
+    before = len(cluster._HELD)
+    for n in range(30):
+        config = rmqpy.ClientConfig(namesrv=servers.address, request_timeout=10 + n)
+        reader = rmqpy.read_range(QUEUE, 0, 100, config)
+        if n % 2:
+            next(reader)
+        del reader
+    gc.collect()
+    assert len(cluster._HELD) <= max(before, cluster._KEPT_MAX)

@@ -1,7 +1,6 @@
 """Pull consumers that share the queues of a group, against our own servers."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -9,7 +8,7 @@ import rmqpy
 from rmqpy import errors
 from rmqpy.server import Standalone
 
-from .live import BODIES, WAIT_S, send, until
+from .live import BODIES, WAIT_S, make_topic, send, until
 
 
 def test_two_members_share_the_queues_and_hand_them_over_with_their_progress(
@@ -70,13 +69,39 @@ def test_what_was_received_is_not_committed_when_the_queue_was_lost_meanwhile(
             other.subscribe(topic)
             # The late one does not poll: its queues are taken all the same.
             until(lambda: (other.poll(0.05), len(other.assignment()) == 2)[1])
-            time.sleep(1.1)
+            until(lambda: (share := late._follower.subscriber.newest) and len(share.view.queues) == 2)  # type: ignore[union-attr]
             with pytest.raises(errors.QueueLost):
                 late.commit()
             late.poll(0)
             assert len(changes[-1].lost) == 2
             late.commit()
             assert len(late.assignment()) == 2
+
+
+def test_a_queue_that_was_anothers_in_between_goes_on_where_that_one_stopped(
+    server: Standalone, topic: str
+) -> None:
+    changes: list[rmqpy.Rebalance] = []
+    with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest", auto_commit=False) as late:
+        late.subscribe(topic, on_rebalance=changes.append)
+        send(server, topic, BODIES[:40])
+        until(lambda: (late.poll(0.1, max_messages=1), len(late.assignment()) == 4)[1])
+        with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as other:
+            other.subscribe(topic)
+            until(lambda: (other.poll(0.05), len(other.assignment()) == 2)[1])
+            while other.poll(0.5):
+                pass
+            reached = {queue: other.position(queue) for queue in other.assignment()}
+        # The late one does not poll before the group is as it was.
+        until(lambda: (share := late._follower.subscriber.newest) and len(share.view.queues) == 4)  # type: ignore[union-attr]
+        changes.clear()
+        until(lambda: (late.poll(0), changes)[1])
+        until(lambda: (late.poll(0), len(late.assignment()) == 4)[1])
+        assert {queue: late.position(queue) for queue in reached} == reached
+        late.commit()
+        assert {queue: late.committed(queue) for queue in reached} == reached
+    assert frozenset.union(*(change.lost for change in changes)) == reached.keys()
+    assert frozenset.union(*(change.assigned for change in changes)) == reached.keys()
 
 
 def test_committing_works_while_queues_are_handed_over(server: Standalone, topic: str) -> None:
@@ -130,3 +155,29 @@ async def test_an_event_loop_shares_as_well(server: Standalone, topic: str) -> N
             while len(seen) < 20:
                 seen += [message.text() for message in await consumer.poll(0.2)]
     assert sum(len(change.assigned) for change in changes) == 4
+
+
+def test_one_call_subscribes_to_several_topics_and_tells_of_them_together(
+    server: Standalone, topic: str
+) -> None:
+    topics = [f"{topic}-a", f"{topic}-b"]
+    changes: list[rmqpy.Rebalance] = []
+    for name in topics:
+        make_topic(server, name)
+    with rmqpy.PullConsumer(topic, server.namesrv, start_from="earliest") as consumer:
+        consumer.subscribe(topics, on_rebalance=changes.append)
+        until(lambda: (consumer.poll(0.1), len(consumer.assignment()) == 8)[1])
+        with pytest.raises(ValueError, match="topic"):
+            consumer.subscribe([])
+    assert [{queue.topic for queue in change.assigned} for change in changes] == [set(topics)]
+
+
+async def test_one_call_subscribes_to_several_topics_from_an_event_loop(
+    server: Standalone, topic: str
+) -> None:
+    await asyncio.to_thread(make_topic, server, f"{topic}-b")
+    async with rmqpy.AsyncPullConsumer(topic, server.namesrv) as consumer:
+        await consumer.subscribe((topic, f"{topic}-b"))
+        async with asyncio.timeout(WAIT_S):
+            while len(consumer.assignment()) < 8:
+                await consumer.poll(0.1)

@@ -58,7 +58,7 @@ async def test_handlers_that_block_run_side_by_side_on_all_threads(is_put_at_onc
         all_at_once.wait(WAIT_S)
         left.release()
 
-    pool.start(doing(handle))
+    pool.start(doing(handle), pytest.fail)
     queue = WordQueue(pool)
     if is_put_at_once:
         queue.put(*"0123456789abcdef")
@@ -85,7 +85,7 @@ async def test_a_stuck_handler_holds_up_no_other_message() -> None:
         if word == "499":
             others.set()
 
-    pool.start(doing(handle))
+    pool.start(doing(handle), pytest.fail)
     words = [str(number) for number in range(500)]
     WordQueue(pool).put("stuck", *words)
     assert await has_come(others)
@@ -109,7 +109,7 @@ async def test_slow_handlers_get_all_threads_even_if_none_of_them_looks_stuck(
         if len(threads) == 4:
             all_active.set()
 
-    pool.start(doing(handle))
+    pool.start(doing(handle), pytest.fail)
     WordQueue(pool).put(*["slow"] * 100_000)
     assert await has_come(all_active)
     pool.dismiss()
@@ -118,7 +118,7 @@ async def test_slow_handlers_get_all_threads_even_if_none_of_them_looks_stuck(
 async def test_a_message_that_comes_while_all_workers_are_parked_is_taken() -> None:
     pool: WorkerPool[WordQueue] = ThreadWorkerPool(3, "pool")
     taken = threading.Event()
-    pool.start(doing(lambda _: taken.set()))
+    pool.start(doing(lambda _: taken.set()), pytest.fail)
     queue = WordQueue(pool)
     for _ in range(200):
         queue.put("word")
@@ -138,7 +138,7 @@ async def test_each_queue_gets_its_turn_though_another_one_never_ends() -> None:
         else:
             seen.set()
 
-    pool.start(doing(handle))
+    pool.start(doing(handle), pytest.fail)
     endless.put("again", "again")
     other.put("word")
     assert await has_come(seen)
@@ -162,7 +162,7 @@ async def test_coroutines_run_side_by_side_in_all_tasks() -> None:
                 over.set()
             await may_return.wait()
 
-    pool.start(work)
+    pool.start(work, pytest.fail)
     await asyncio.sleep(0)
     WordQueue(pool).put(*["word"] * 20)
     await asyncio.wait_for(over.wait(), WAIT_S)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 #: The log rolls over while a test runs.
 SMALL_FILES = ("mappedFileSizeCommitLog=4194304", "mappedFileSizeConsumeQueue=200000", "maxIndexNum=200000")
@@ -16,19 +17,28 @@ class Broker:
 
     process: subprocess.Popen[str]
     address: str
+    #: Address of its name server.
+    namesrv: str
 
     @classmethod
-    def start(cls, folder: Path, *settings: str) -> "Broker":
+    def start(cls, folder: Path, *settings: str, log: IO[str] | None = None) -> "Broker":
+        """Start one and wait until it serves. All it logs goes to `log`, or warnings alone to our own stderr."""
         command = [sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(folder)]
         # A campaign has hundreds of lives: only what went wrong in one is worth a line.
-        options = ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning"]
+        options = ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "info" if log else "warning"]
         process = subprocess.Popen(
-            [*command, *options, *SMALL_FILES, *settings], stdout=subprocess.PIPE, text=True
+            [*command, *options, *SMALL_FILES, *settings], stdout=subprocess.PIPE, stderr=log, text=True
         )
         assert process.stdout is not None
         ready = process.stdout.readline()
         assert " broker " in ready, f"the broker did not start: {ready!r}"
-        return cls(process, ready.split(" broker ")[1].split(",")[0])
+        address, namesrv = (ready.split(f" {role} ")[1].split(",")[0] for role in ("broker", "name server"))
+        return cls(process, address, namesrv)
+
+    def stop(self) -> None:
+        """Stop it in order; it has to end without an error."""
+        self.process.terminate()
+        assert self.process.wait(timeout=30) == 0, f"it ended with {self.process.returncode}"
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

@@ -26,7 +26,8 @@ class Unavailable(Exception):
 class MountedImage:
     """A mounted image below `folder`; gone once left."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, size: int = _IMAGE_BYTES) -> None:
+        self._size = size
         self._file = folder / "disk.img"
         self.mount_point = folder / "disk"
 
@@ -50,7 +51,7 @@ class MountedImage:
         if os.geteuid() != 0:
             raise Unavailable("a file system of its own needs root")
         with self._file.open("wb") as file:
-            file.truncate(_IMAGE_BYTES)
+            file.truncate(self._size)
         self.mount_point.mkdir()
         try:
             _run("mkfs.ext4", "-q", "-F", str(self._file))

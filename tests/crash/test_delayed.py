@@ -1,7 +1,8 @@
-"""Delayed messages survive kills: each that was acknowledged is delivered, none before its time.
+"""Delayed and timed messages survive kills: each that was acknowledged is delivered, none before its time.
 
-Senders delay messages by two levels; at random moments the process gets SIGKILL and is started again, at last after
-everything is due. What was delivered and not saved yet may come twice. The seed is printed; `RMQPY_SEED` repeats it.
+Senders delay messages by two levels, or name times; at random moments the process gets SIGKILL and is started again,
+at last after everything is due. What was delivered and not saved yet may come twice. The seed is printed;
+`RMQPY_SEED` repeats it.
 """
 
 import asyncio
@@ -21,14 +22,16 @@ KILLS = 3
 SENDERS = 8
 TOPIC = "delayed"
 DELAYS_MS = {1: 300, 2: 900}
-SETTINGS = ("messageDelayLevel=300ms 900ms", "flushDelayOffsetInterval=100")
+SETTINGS = ("messageDelayLevel=300ms 900ms", "flushDelayOffsetInterval=100", "timerFlushIntervalMs=100")
+#: Properties that ask for the delay of a level.
+KINDS = {"levels": "DELAY\x01{level}\x02", "timers": "TIMER_DELAY_MS\x01{delay}\x02"}
 TIMEOUT_SECONDS = 60
 #: Positions in a record with IPv4 hosts.
 STORED_AT, BODY_AT = 56, 84
 
 
 async def send_until_killed(
-    address: str, name: str, acknowledged: set[bytes], started: asyncio.Event
+    address: str, name: str, kind: str, acknowledged: set[bytes], started: asyncio.Event
 ) -> None:
     """One sender; each body says which level it waits on and when it was sent."""
     with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -46,17 +49,22 @@ async def send_until_killed(
                     "g": "0",
                     "h": "0",
                 }
-                answer = await peer.call(310, header | {"i": f"DELAY\x01{level}\x02", "m": "false"}, body)
+                asked = KINDS[kind].format(level=level, delay=DELAYS_MS[level])
+                answer = await peer.call(310, header | {"i": asked, "m": "false"}, body)
                 assert answer.code == 0, answer
                 acknowledged.add(body)
                 started.set()
 
 
-async def load_and_kill(broker: Broker, name: str, moment: float, acknowledged: set[bytes]) -> None:
+async def load_and_kill(
+    broker: Broker, name: str, kind: str, moment: float, acknowledged: set[bytes]
+) -> None:
     started = asyncio.Event()
     async with asyncio.TaskGroup() as senders:
         for index in range(SENDERS):
-            senders.create_task(send_until_killed(broker.address, f"{name}-{index}", acknowledged, started))
+            senders.create_task(
+                send_until_killed(broker.address, f"{name}-{index}", kind, acknowledged, started)
+            )
         await asyncio.wait_for(started.wait(), 30)
         # Not a wait for a condition: the moment of death is what varies.
         await asyncio.sleep(moment)
@@ -92,8 +100,11 @@ async def collect(address: str, wanted: set[bytes]) -> list[tuple[bytes, int]]:
 
 
 @pytest.mark.timeout(120 + TIMEOUT_SECONDS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_delayed_messages_survive_kills_and_none_comes_early(tmp_path: Path, flush: str) -> None:
+async def test_delayed_messages_survive_kills_and_none_comes_early(
+    tmp_path: Path, flush: str, kind: str
+) -> None:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
     moments = random.Random(seed)
     acknowledged: set[bytes] = set()
@@ -101,13 +112,13 @@ async def test_delayed_messages_survive_kills_and_none_comes_early(tmp_path: Pat
     broker = Broker.start(tmp_path, *settings)
     try:
         for kill in range(KILLS):
-            await load_and_kill(broker, f"round-{kill}", moments.uniform(0.3, 1.2), acknowledged)
+            await load_and_kill(broker, f"round-{kill}", kind, moments.uniform(0.3, 1.2), acknowledged)
             broker = Broker.start(tmp_path, *settings)
         delivered = await collect(broker.address, acknowledged)
     finally:
         broker.kill()
     print(
-        f"seed {seed}, {flush}: {len(acknowledged)} acknowledged, {len(delivered)} delivered, {KILLS} kills"
+        f"seed {seed}, {flush}, {kind}: {len(acknowledged)} acknowledged, {len(delivered)} delivered, {KILLS} kills"
     )
     assert len(acknowledged) > KILLS * SENDERS
     for body, stored_at in delivered:

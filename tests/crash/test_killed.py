@@ -13,26 +13,54 @@ import pytest
 
 from crash.killable import Broker
 from crash.traffic import SENDERS, Acknowledged, audit, load_until
+from rmqpy import cli
 
 KILLS = int(os.environ.get("RMQPY_KILLS", "8"))
 TOPIC = "killed"
 
 
 @pytest.mark.timeout(60 + 10 * KILLS)
-@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_what_was_acknowledged_survives_kills(tmp_path: Path, flush: str) -> None:
+@pytest.mark.parametrize(
+    "setting", ["flushDiskType=ASYNC_FLUSH", "flushDiskType=SYNC_FLUSH", "commitLogWritePath=spool"]
+)
+async def test_what_was_acknowledged_survives_kills(tmp_path: Path, setting: str) -> None:
     seed = int(os.environ.get("RMQPY_SEED", random.randrange(1 << 32)))
     moments = random.Random(seed)
     acknowledged: Acknowledged = {}
     count = 0
-    broker = Broker.start(tmp_path, f"flushDiskType={flush}")
+    broker = Broker.start(tmp_path, setting)
     try:
         for kill in range((KILLS + 1) // 2):
             moment = moments.uniform(0.05, 0.4)
             await load_until(broker.kill, broker.address, TOPIC, f"round-{kill}", moment, acknowledged)
-            broker = Broker.start(tmp_path, f"flushDiskType={flush}")
+            broker = Broker.start(tmp_path, setting)
             count = await audit(broker.address, TOPIC, acknowledged)
     finally:
         broker.kill()
-    print(f"seed {seed}, {flush}: {len(acknowledged)} acknowledged, {count} stored, {(KILLS + 1) // 2} kills")
+    print(
+        f"seed {seed}, {setting}: {len(acknowledged)} acknowledged, {count} stored, {(KILLS + 1) // 2} kills"
+    )
     assert len(acknowledged) > KILLS * SENDERS
+
+
+async def test_the_spool_of_a_killed_broker_is_told_of_and_drained_without_a_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    acknowledged: Acknowledged = {}
+    # Hardly anything is in the log itself.
+    settings = ("commitLogWritePath=spool", "flushIntervalCommitLog=60000")
+    broker = Broker.start(tmp_path, *settings)
+    await load_until(broker.kill, broker.address, TOPIC, "spool", 0.4, acknowledged)
+    assert cli.run(["store", "verify", str(tmp_path), "maxIndexNum=200000"]) == 0
+    assert "note: spool" in capfd.readouterr().out
+    assert cli.run(["store", "stats", str(tmp_path)]) == 0
+    assert "may not be in the log" in capfd.readouterr().err
+    assert cli.run(["store", "drain", str(tmp_path)]) == 0
+    assert "are in the log now" in capfd.readouterr().out
+    assert cli.run(["store", "verify", str(tmp_path), "maxIndexNum=200000"]) == 0
+    assert "note: spool" not in capfd.readouterr().out
+    broker = Broker.start(tmp_path)
+    try:
+        await audit(broker.address, TOPIC, acknowledged)
+    finally:
+        broker.kill()

@@ -72,27 +72,27 @@ def pull_header(topic: str, queue: int, offset: int) -> dict[str, str]:
     }
 
 
-async def read_queue(peer: Peer, topic: str, queue: int) -> list[bytes]:
-    """Every body of a queue, from its first offset; each record is checked on the way."""
+async def read_queue(peer: Peer, topic: str, queue: int, first: int = 0) -> list[bytes]:
+    """Every body of a queue, from its first offset on; each record is checked on the way."""
     bodies: list[bytes] = []
     last_physical = -1
     while True:
-        answer = await peer.call(11, pull_header(topic, queue, len(bodies)))
+        answer = await peer.call(11, pull_header(topic, queue, first + len(bodies)))
         if answer.code != 0:
             assert answer.code in (19, 21), answer
             assert answer.ext is not None
-            assert answer.ext["maxOffset"] == str(len(bodies))
+            assert answer.ext["maxOffset"] == str(first + len(bodies))
             return bodies
-        last_physical = take_records(answer, queue, bodies, last_physical)
+        last_physical = take_records(answer, queue, bodies, last_physical, first)
 
 
-def take_records(answer: Frame, queue: int, bodies: list[bytes], last_physical: int) -> int:
+def take_records(answer: Frame, queue: int, bodies: list[bytes], last_physical: int, first: int = 0) -> int:
     at = 0
     while at < len(answer.body):
         size, _, crc, queue_id, _, offset, physical = struct.unpack_from(">iiiiiqq", answer.body, at)
         (length,) = struct.unpack_from(">i", answer.body, at + BODY_AT)
         body = answer.body[at + BODY_AT + 4 : at + BODY_AT + 4 + length]
-        assert (queue_id, offset) == (queue, len(bodies)), "a queue has a hole or a repetition"
+        assert (queue_id, offset) == (queue, first + len(bodies)), "a queue has a hole or a repetition"
         assert physical > last_physical, "a queue runs against the log"
         assert zlib.crc32(body) & 0x7FFF_FFFF == crc, "a torn body was served"
         bodies.append(body)

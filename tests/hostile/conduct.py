@@ -1,19 +1,20 @@
 """Conduct of clients that sends nothing wrong, and yet too much, too little or too slowly, as a table."""
 
+import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
-from hostile.cases import COURTESY, pull, send
+from hostile.cases.case import COURTESY, QUEUES, heartbeat, offset, pull, registration, send
+from hostile.cases.registrations import wrapped
+from hostile.target import TIMEOUT_S, Address
 from rmqpy.protocol.codes import RequestCode as Code
-from wire import RESPONSE, Frame
+from wire import ONEWAY, RESPONSE, Frame
 
-#: Longest that an answer or a closed connection is waited for; long on a busy machine, short for a hang.
-TIMEOUT_S = 20.0
-
-Address = tuple[str, int]
+#: More connections than a server takes.
+CONNECTIONS_MAX = 12_000
 
 
 @contextmanager
@@ -65,6 +66,19 @@ def idlers(address: Address) -> None:
         time.sleep(1)
 
 
+def every_descriptor(address: Address) -> None:
+    """As many connections with half a frame as the server takes, or this process has descriptors for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with ExitStack() as held, suppress(OSError):
+            for _ in range(min(CONNECTIONS_MAX, hard - 200)):
+                each = held.enter_context(socket.create_connection(address, 1.0))
+                each.send(bytes.fromhex("00000040 00000020") + b'{"code":1')
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def churn(address: Address) -> None:
     """Three thousand connections, one after the other, some with a word, some reset."""
     for number in range(3000):
@@ -112,6 +126,63 @@ def _drain(each: socket.socket) -> None:
             pass
 
 
+def pouring(frames: Callable[[], Iterable[Frame]]) -> Callable[[Address], None]:
+    """Many different frames on one connection, as fast as they are taken; answers are read."""
+
+    def attack(address: Address) -> None:
+        with socket.create_connection(address, TIMEOUT_S) as each:
+            drain = threading.Thread(target=_drain, args=(each,), daemon=True)
+            drain.start()
+            for frame in frames():
+                each.sendall(frame.pack())
+            # What was asked is answered before this one is.
+            each.shutdown(socket.SHUT_WR)
+            drain.join(TIMEOUT_S)
+
+    return attack
+
+
+def members() -> Iterator[Frame]:
+    """Ten thousand clients, each in a group of its own, that live on one connection."""
+    for number in range(10_000):
+        body = heartbeat(f"hostile-group-{number}").replace(b'"hostile"', b'"client-%d"' % number)
+        yield Frame(Code.HEART_BEAT, body=body)
+
+
+def values() -> Iterator[Frame]:
+    """100 MB for the name server's table, and all of it taken back."""
+    for code in (Code.PUT_KV_CONFIG, Code.DELETE_KV_CONFIG):
+        for number in range(5_000):
+            ext = {"namespace": "hostile", "key": f"k{number}", "value": "v" * 20_000}
+            yield Frame(code, ext=ext)
+
+
+def brokers() -> Iterator[Frame]:
+    """Two thousand brokers with two topics each, which go again."""
+    for code in (Code.REGISTER_BROKER, Code.UNREGISTER_BROKER):
+        for number in range(2_000):
+            ext = registration(brokerName=f"hostile-{number}", brokerAddr=f"127.0.0.1:{number + 1}")
+            yield Frame(code, ext=ext, body=wrapped() if code == Code.REGISTER_BROKER else b"")
+
+
+def unknown_topics() -> Iterator[Frame]:
+    """One-way sends to five thousand topics that are not there."""
+    for number in range(5_000):
+        yield Frame(Code.SEND_MESSAGE_V2, ext=send(b=f"hostile-{number}"), body=b"x", flag=ONEWAY)
+
+
+def unknown_routes() -> Iterator[Frame]:
+    for number in range(20_000):
+        yield Frame(Code.GET_ROUTEINFO_BY_TOPIC, ext={"topic": f"hostile-{number}"})
+
+
+def commits_outside() -> Iterator[Frame]:
+    """A hundred thousand one-way commits for queues that are not there."""
+    for number in range(100_000):
+        ext = offset(queueId=str(QUEUES + number), commitOffset=str(2**63 + number))
+        yield Frame(Code.UPDATE_CONSUMER_OFFSET, ext=ext, flag=ONEWAY)
+
+
 def parked(address: Address) -> None:
     """Ten thousand pulls held for ever, on ten connections, which then go away."""
     fields = pull(sysFlag="6", queueId="3", queueOffset="0", suspendTimeoutMillis="600000")
@@ -152,5 +223,26 @@ CONDUCT: tuple[tuple[str, str, Callable[[Address], None]], ...] = (
         )
     ),
     ("ten thousand pulls for ever", "broker", parked),
-    ("pulls and reads nothing", "broker", deaf(Frame(Code.PULL_MESSAGE, ext=send()))),
+    ("ten thousand clients on one connection", "broker", pouring(members)),
+    ("five thousand topics that are not there", "broker", pouring(unknown_topics)),
+    ("a hundred thousand commits outside", "broker", pouring(commits_outside)),
+    ("100 MB of values", "namesrv", pouring(values)),
+    ("two thousand brokers", "namesrv", pouring(brokers)),
+    ("routes of twenty thousand topics", "namesrv", pouring(unknown_routes)),
+    ("pulls and reads nothing", "broker", deaf(Frame(Code.PULL_MESSAGE, ext=pull()))),
+)
+
+#: Those that are answered, request by request.
+ANSWERED = frozenset(
+    name
+    for name, _, _ in CONDUCT
+    if name.startswith(("a flood of unknown", "a flood of good", "asks", "ten thousand clients"))
+    or name in ("100 MB of values", "two thousand brokers", "routes of twenty thousand topics")
+)
+
+#: Twice: the memory of so many connections stays with the allocator, and serves the next as many.
+CROWDS: tuple[tuple[str, str, Callable[[Address], None]], ...] = tuple(
+    (f"every descriptor there is, {again}, {target}", target, every_descriptor)
+    for target in ("broker", "namesrv")
+    for again in ("once", "again")
 )

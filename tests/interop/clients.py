@@ -5,8 +5,8 @@ object per line:
 
     {"id": 1, "verb": "send", "namesrv": .., "topic": .., "mode": "sync|async|oneway|batch|keyed",
      "compression": "zlib|lz4|zstd", "messages": [{"body": <Base64>, "tag", "keys", "properties", "flag"}]}
-    {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "ordered", "broadcast",
-     "failing", "retries"}
+    {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "sql", "ordered",
+     "broadcast", "failing", "retries"}
     {"id": 3, "verb": "stop", "listener": <name>}
     {"id": 4, "verb": "pull", "api": .., "namesrv", "group", "topic", "filter", "count", "timeout_ms"}
     {"id": 5, "verb": "mqadmin", "lines": [[..], ..], "timeout_ms"}  (Java only, as is the next)
@@ -96,8 +96,8 @@ class Listener:
     def consumed(self) -> list[Received]:
         return self._client.consumed(self.name)
 
-    def take(self) -> list[tuple[int, int]]:
-        """Positions of what was consumed since the last call; it is forgotten then."""
+    def take(self) -> list[Received]:
+        """What was consumed since the last call; it is forgotten then."""
         return self._client.take(self.name)
 
     def wait_for(self, count: int, seconds: float = 20.0) -> list[Received]:
@@ -142,11 +142,15 @@ class ProcessClient:
         *,
         mode: str = "sync",
         compression: str = "zlib",
+        namespace: str | None = None,
     ) -> list[SendOutcome]:
+        """`namespace`, as of all verbs: for Java's clients."""
         described = [_described(message) for message in messages]
         results = self._ask(
-            "send", namesrv=namesrv, topic=topic, mode=mode, compression=compression, messages=described
-        )
+            "send",
+            namesrv=namesrv, topic=topic, mode=mode, compression=compression, messages=described,
+            namespace=namespace,
+        )  # fmt: skip
         return [SendOutcome(**result) for result in results]
 
     def pull(
@@ -159,11 +163,12 @@ class ProcessClient:
         count: int,
         tags: str = "*",
         seconds: float = 15.0,
+        namespace: str | None = None,
     ) -> list[Received]:
         pulled = self._ask(
             "pull",
             namesrv=namesrv, topic=topic, group=group, api=api, filter=tags,
-            count=count, timeout_ms=round(seconds * 1000),
+            count=count, timeout_ms=round(seconds * 1000), namespace=namespace,
         )  # fmt: skip
         return [_received(message) for message in pulled]
 
@@ -174,17 +179,26 @@ class ProcessClient:
         group: str,
         *,
         tags: str = "*",
+        sql: str | None = None,
         ordered: bool = False,
         broadcast: bool = False,
+        namespace: str | None = None,
     ) -> Listener:
-        """Start a push consumer at the beginning of the topic, or where its group has committed."""
+        """Start a push consumer at the beginning of the topic, or where its group has committed. `sql`: not by tags."""
         return self._listen(
-            group, namesrv=namesrv, topic=topic, filter=tags, ordered=ordered, broadcast=broadcast
-        )
+            group,
+            namesrv=namesrv, topic=topic, filter=tags, sql=sql, ordered=ordered, broadcast=broadcast,
+            namespace=namespace,
+        )  # fmt: skip
 
-    def listen_and_fail(self, namesrv: str, topic: str, group: str, *, retries: int) -> Listener:
+    def listen_and_fail(
+        self, namesrv: str, topic: str, group: str, *, retries: int, namespace: str | None = None
+    ) -> Listener:
         """The same with a consumer that returns every message, so often before it is given up."""
-        return self._listen(group, namesrv=namesrv, topic=topic, filter="*", failing=True, retries=retries)
+        return self._listen(
+            group,
+            namesrv=namesrv, topic=topic, filter="*", failing=True, retries=retries, namespace=namespace,
+        )  # fmt: skip
 
     def _listen(self, group: str, **fields: object) -> Listener:
         name = f"{group}-{next(self._names)}"
@@ -216,9 +230,9 @@ class ProcessClient:
         with self._arrived:
             return list(self._consumed[listener])
 
-    def take(self, listener: str) -> list[tuple[int, int]]:
+    def take(self, listener: str) -> list[Received]:
         with self._arrived:
-            return [message.position for message in self._consumed.pop(listener, [])]
+            return self._consumed.pop(listener, [])
 
     def wait_for(self, listener: str, count: int, seconds: float) -> list[Received]:
         with self._arrived:

@@ -1,63 +1,131 @@
 """Record of consumption: which client consumed which message, and when.
 
 Owns, for every queue, how often each offset was consumed, by which client last, and the longest time in which none
-was. A message consumed again is attributed to the last change of the group, if its new owner is not the old one and
-the change was recent; anything else is left unexplained. Any thread.
+was. A message consumed again is attributed to the last change of the group, if the change was recent and its new owner
+is not the old one, or was paused, or told that it had lost the queue; anything else is left unexplained. Any thread.
 """
 
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeAlias
 
 #: A duplicate this long after a change of the group is explained by it: a killed member's locks live 60 s, its
 #: connection is noticed at once, and Java looks at its share every 20 s.
 EXPLAINED_S = 90.0
+#: A client that was paused begins again with what others moved, within so long.
+RESUMED_S = 15.0
+
+#: Broker and queue id.
+Queue: TypeAlias = tuple[str, int]
+
+
+class Lull(NamedTuple):
+    """A time in which nobody consumed of a queue."""
+
+    seconds: float
+    queue: Queue
+    #: Who consumed of it before, and who then.
+    before: str
+    after: str
+    #: What changed meanwhile, and up to half a minute before, each with the seconds from then to the end of the lull.
+    changes: list[tuple[float, str]]
+
+    def __str__(self) -> str:
+        changes = ", ".join(f"{what} {ago:.1f} s" for ago, what in self.changes)
+        return f"{self.seconds:.1f} s, queue {self.queue}, {self.before}, then {self.after}; before its end: {changes}"
 
 
 class Ledger:
     """The books of one group on one topic."""
 
-    def __init__(self, queues: int) -> None:
+    def __init__(self, queues: Collection[Queue]) -> None:
         self._lock = threading.Lock()
-        self._last_owner: dict[int, dict[int, str]] = {queue: {} for queue in range(queues)}
+        self._last_owner: dict[Queue, dict[int, str]] = {queue: {} for queue in queues}
         #: When a queue was last seen to be read, from its first message on.
-        self._seen_at: dict[int, float] = {}
-        self._reached: dict[tuple[int, str], int] = defaultdict(lambda: -1)
+        self._seen_at: dict[Queue, float] = {}
+        #: When a client last consumed of a queue, and how far it came.
+        self._active: dict[Queue, dict[str, float]] = {queue: {} for queue in queues}
+        self._reached: dict[tuple[Queue, str], int] = defaultdict(lambda: -1)
         self._change = ("start", time.monotonic())
-        #: Longest time without a message, by queue.
-        self.gaps: dict[int, float] = dict.fromkeys(range(queues), 0.0)
+        self._changes = [self._change]
+        self._resumed_at: dict[str, float] = {}
+        self._lost: dict[tuple[Queue, str], float] = {}
+        #: The longest of each queue.
+        self.lulls: dict[Queue, Lull] = {queue: Lull(0.0, queue, "", "", []) for queue in queues}
         #: Messages consumed again, by the change that explains them.
         self.duplicates: Counter[str] = Counter()
         self.unexplained: list[str] = []
         #: Runs that came out of order at one member.
         self.disorder: list[str] = []
 
-    def change(self, what: str) -> None:
+    def change(self, what: str, who: str) -> None:
         """The group is changed now."""
+        now = time.monotonic()
         with self._lock:
-            self._change = (what, time.monotonic())
+            self._change = (what, now)
+            self._changes.append((f"{who} {what}", now))
 
-    def consumed(self, member: str, queue: int, first: int, last: int) -> None:
+    def note(self, what: str) -> None:
+        """Something else happens, which explains no message that is consumed again."""
+        with self._lock:
+            self._changes.append((what, time.monotonic()))
+
+    def resume(self, *members: str) -> None:
+        """Members, or a broker, go on after a pause: what waited for them was nobody's fault."""
+        now = time.monotonic()
+        with self._lock:
+            self._resumed_at.update(dict.fromkeys(members, now))
+            self._seen_at.update(dict.fromkeys(self._seen_at, now))
+
+    def wait(self, *queues: Queue) -> None:
+        """These queues wait for a member that stands still."""
+        now = time.monotonic()
+        with self._lock:
+            self._seen_at.update({queue: now for queue in queues if queue in self._seen_at})
+
+    def lost(self, member: str, queue: Queue) -> None:
+        """A member was told that it lost a queue: what it had not committed may come to it again."""
+        with self._lock:
+            self._lost[queue, member] = time.monotonic()
+            self._reached.pop((queue, member), None)
+
+    def recent(self, queue: Queue, seconds: float) -> set[str]:
+        """Those that consumed of a queue within the last seconds."""
+        now = time.monotonic()
+        with self._lock:
+            return {member for member, at in self._active[queue].items() if now - at < seconds}
+
+    def consumed(self, member: str, queue: Queue, first: int, last: int) -> None:
         """A member consumed offsets `first` to `last` of a queue."""
         now = time.monotonic()
         with self._lock:
-            self.gaps[queue] = max(self.gaps[queue], now - self._seen_at.get(queue, now))
-            self._seen_at[queue] = now
+            is_resumed = now - self._resumed_at.get(member, 0.0) < RESUMED_S
+            is_again = is_resumed or now - self._lost.get((queue, member), 0.0) < EXPLAINED_S
+            if (seconds := now - self._seen_at.get(queue, now)) > self.lulls[queue].seconds:
+                self.lulls[queue] = self._lull(queue, seconds, member, now)
+            self._seen_at[queue] = self._active[queue][member] = now
             owners = self._last_owner[queue]
             for offset in range(first, last + 1):
                 before = owners.get(offset)
                 if before is not None:
                     what, at = self._change
-                    if before != member and now - at < EXPLAINED_S:
+                    if (before != member or is_again) and now - at < EXPLAINED_S:
                         self.duplicates[what] += 1
                     else:
                         self.unexplained.append(f"queue {queue} offset {offset}: {before}, then {member}")
                 owners[offset] = member
-            if first <= self._reached[queue, member]:
+            if first <= self._reached[queue, member] and not is_resumed:
                 self.disorder.append(f"{member}, queue {queue}: {first} after {self._reached[queue, member]}")
             self._reached[queue, member] = last
 
-    def missing(self, ends: dict[int, int]) -> int:
+    def _lull(self, queue: Queue, seconds: float, after: str, now: float) -> Lull:
+        active = self._active[queue]
+        changes = [(now - at, what) for what, at in self._changes if now - at < seconds + EXPLAINED_S / 3]
+        return Lull(seconds, queue, max(active, key=active.__getitem__, default=""), after, changes)
+
+    def missing(self, ends: Mapping[Queue, int]) -> int:
         """Messages before the ends of the queues that no client has consumed."""
         with self._lock:
             return sum(end - len(self._last_owner[queue]) for queue, end in ends.items())

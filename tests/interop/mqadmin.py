@@ -172,9 +172,16 @@ TRACED = ("sendMessage -m", r"\b[0-9A-F]{32,}\b")
 TRACE_SENDS_MAX = 3
 """Java's producer gives its trace half a second as it shuts down: a busy machine has not sent it by then."""
 
-GAVE_UP = r"Remoting(Connect|Timeout)Exception|the client has gone before it answered"
+GAVE_UP = (
+    r"Remoting(Connect|Timeout)Exception|the client has gone before it answered"
+    r"|the consumer group\[{group}\] not online|no consumer for this group, {group}$"
+)
 """What the tool says when its own three seconds are over, too few for a dozen clients on a busy machine; and what the
-broker says when a member has closed its connection, as Java's clients do when an answer is late."""
+broker says when a member has closed its connection, as Java's clients do when an answer is late: until it is heard of
+again, half a minute later at most, nobody is in its group."""
+
+HEARTBEAT_SECONDS = 30.0
+"""Time between two heartbeats of a member of Java's."""
 
 REFUSED: dict[str, Command] = {
     "queryCq of no queue": Command("-t {topic} -q 9 -i 0 -c 1 -b {broker}", (r"CODE: 1 .* 9@{topic} is not exist",)),
@@ -270,10 +277,18 @@ class AdminEnvironment:
         """Run command lines, by label, at once; one that ended too soon is run once more, by itself."""
         lines = {label: self.typed(label, arguments) for label, arguments in commands.items()}
         printed = dict(zip(lines, self.tool.mqadmin_all([*lines.values()], seconds), strict=True))
+        gave_up = GAVE_UP.format(group=re.escape(GROUP))
         for label, first in printed.items():
-            if re.search(GAVE_UP, first.err):
+            if re.search(gave_up, first.err, re.MULTILINE):
+                self._wait_for_members()
                 [printed[label]] = self.tool.mqadmin_all([lines[label]], seconds)
         return printed
+
+    def _wait_for_members(self) -> None:
+        deadline = time.monotonic() + HEARTBEAT_SECONDS * 2
+        while not all(_members(self.cluster, group) for group in (GROUP, OUR_GROUP)):
+            assert time.monotonic() < deadline, "a member did not come back"
+            time.sleep(0.1)
 
     def missing(self, printed: Printed, expected: Sequence[str]) -> list[str]:
         """The patterns that nothing printed fits."""
@@ -348,10 +363,17 @@ def built(cluster: Cluster, client: ProcessClient, folder: Path) -> Iterator[Adm
 
 def _member(cluster: Cluster, group: str) -> str:
     """The client id of the only member."""
-    [member] = json.loads(wire.request(cluster.broker, _CONSUMERS, {"consumerGroup": group})[1])[
-        "connectionSet"
-    ]
-    return str(member["clientId"])
+    [member] = _members(cluster, group)
+    return member
+
+
+def _members(cluster: Cluster, group: str) -> list[str]:
+    """The client ids of those that the broker knows; none where it says that the group is not online."""
+    try:
+        body = wire.request(cluster.broker, _CONSUMERS, {"consumerGroup": group})[1]
+    except wire.Refused:
+        return []
+    return [str(member["clientId"]) for member in json.loads(body)["connectionSet"]]
 
 
 def _traced(environment: AdminEnvironment, printed: Mapping[str, Printed]) -> str:

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 import pytest
+
+from rmqpy.cli.mq.admin import SERVED
 
 from . import mqadmin, servers
 from .clients import InteropClient, Printed, ProcessClient
@@ -35,8 +38,10 @@ NAMES = {
 
 HEAD = """# mqadmin
 
-Apache's command line tool, release 5.5.0, with each of its {commands} commands, against rmqpy and against Apache's
-broker and name server of the same release. Written by `make mqadmin-table`, which runs every line at both.
+{apart}
+
+Here is Apache's command line tool, release 5.5.0, with each of its {commands} commands, against rmqpy and against
+Apache's broker and name server of the same release. Written by `make mqadmin-table`, which runs every line at both.
 
 `mqadmin` ends with code 0 whether it got its answer or not, and with 1 when it cannot read its command line: what
 counts is what it prints. Differences are lines that only one of the two printed, digits aside.
@@ -45,6 +50,12 @@ Of the {all} command lines {works} work with both; {refused} are refused by both
 supported by rmqpy, of which {failing} fail with this Apache installation as well; {rest} contact no server, or run
 until they are stopped.
 """
+
+APART = (
+    "This page is about Apache's Java tool, not about the `mqadmin` that the wheel of rmqpy has "
+    "([commands](commands.md#the-originals-commands)). That one serves {served} of these commands, "
+    "without Java: {names}."
+)
 
 
 @dataclass(frozen=True)
@@ -124,7 +135,9 @@ def _everything(environment: AdminEnvironment) -> tuple[dict[str, Command], dict
 def _document(rows: list[Row], commands: int) -> Iterator[str]:
     counts = Counter(row.status.partition(":")[0] for row in rows)
     unserved = [row for row in rows if row.status.startswith("not served")]
+    names = ", ".join(f"`{name}`" for name in sorted(SERVED))
     yield HEAD.format(
+        apart=fill(APART.format(served=len(SERVED), names=names), 120, break_on_hyphens=False),
         commands=commands,
         all=len(rows),
         works=counts["works"],

@@ -158,6 +158,7 @@ def write_broker_conf(file: Path, port: int, namesrv: str, **more: object) -> No
         "mappedFileSizeCommitLog": 64 << 20,
         "autoCreateTopicEnable": "true",
         "traceTopicEnable": "true",
+        "enablePropertyFilter": "true",
         "messageDelayLevel": DELAY_LEVELS,
         **more,
     }

@@ -3,6 +3,7 @@
 Never by the sender's word alone: some clients report success on a dead port.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,6 +54,20 @@ def test_asynchronous_sends_complete_and_arrive_once_each(exchange: Exchange) ->
     assert [s.status for s in sent] == ["SEND_OK"] * 200
     assert bodies(received) == [message.body for message in messages]
     assert {s.id for s in sent} == {r.id for r in received}
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC"])
+def test_a_timed_message_arrives_at_its_time_and_not_before(exchange: Exchange, name: str) -> None:
+    """The properties are those that `setDelayTimeMs`, `setDeliverTimeMs` and `setDelayTimeSec` of Java set."""
+    if not isinstance(exchange.client, ProcessClient):
+        pytest.skip("our client has arguments for it, and refuses the properties")
+    before_ms = time.time_ns() // 1_000_000
+    asked = {"TIMER_DELAY_MS": 1_500, "TIMER_DELIVER_MS": before_ms + 1_500, "TIMER_DELAY_SEC": 2}[name]
+    [sent] = exchange.send([MessageSpec(b"later", properties={name: str(asked)})])
+    [received] = exchange.consume(1)
+    assert (sent.status, received.body, received.id) == ("SEND_OK", b"later", sent.id)
+    assert received.stored_ms >= before_ms + 1_500
+    assert received.properties["REAL_TOPIC"] == exchange.topic
 
 
 def test_one_way_sends_arrive_once_each(exchange: Exchange) -> None:

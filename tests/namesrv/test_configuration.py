@@ -84,6 +84,19 @@ async def test_a_pair_that_cannot_be_written_down_is_refused_and_not_there(
     assert refusal.value.code == 22
 
 
+async def test_the_table_has_an_end_and_room_again_when_something_is_deleted(peer: Peer) -> None:
+    large = "v" * 200_000
+    codes = [
+        (await peer.call(100, {"namespace": "n", "key": f"k{n}", "value": large})).code for n in range(25)
+    ]
+    assert codes == [0] * 20 + [1] * 5
+    assert (await peer.call(101, {"namespace": "n", "key": "k20"})).code == 22, (
+        "what was refused is not there"
+    )
+    await peer.call(102, {"namespace": "n", "key": "k0"})
+    assert (await peer.call(100, {"namespace": "n", "key": "k20", "value": large})).code == 0
+
+
 # ---- files ----
 
 

@@ -43,6 +43,8 @@ async def test_a_compressed_body_is_read(broker: BrokerMaker, peer: Peer) -> Non
         zlib.compress(struct.pack(">i", 2_000_000_000) + b"{}"),
         zlib.compress(struct.pack(">i", -1) + b"{}"),
         zlib.compress(bytes(65 << 20)),
+        compressed("orders 4 2 6 SINGLE_TAG " + "[" * 100_000, "payments 1 1 4 MULTI_TAG {}"),
+        compressed("orders 4 2 6 SINGLE_TAG [1]", "payments 1 1 4 MULTI_TAG {}"),
     ],
     ids=[
         "no zlib",
@@ -53,6 +55,8 @@ async def test_a_compressed_body_is_read(broker: BrokerMaker, peer: Peer) -> Non
         "huge length",
         "negative length",
         "bomb",
+        "deep attributes",
+        "attributes that are a list",
     ],
 )
 async def test_a_malformed_compressed_body_is_refused(broker: BrokerMaker, peer: Peer, body: bytes) -> None:
@@ -61,6 +65,26 @@ async def test_a_malformed_compressed_body_is_refused(broker: BrokerMaker, peer:
     assert answer.code == 1
     assert "malformed" in (answer.remark or "")
     await a.register()
+
+
+@pytest.mark.parametrize("number", ["-1", "2147483648", "9" * 4_000])
+async def test_a_route_has_no_number_that_a_client_cannot_read(
+    broker: BrokerMaker, peer: Peer, number: str
+) -> None:
+    a = await broker()
+    body = compressed(f"orders {number} 2 6 SINGLE_TAG {{}}", "payments 1 1 4 MULTI_TAG {}")
+    answer = await a.try_register(compressed=True, body=body, body_crc32=0)
+    assert answer.code == 29
+    assert (await peer.call(105, {"topic": "payments"})).code == 17, "nothing of it was taken"
+
+
+async def test_a_compressed_body_unfolds_to_a_hundred_times_its_size_at_most(broker: BrokerMaker) -> None:
+    a = await broker()
+    # Sound but for what it would take: 8 MiB in 8 KiB.
+    body = compressed("orders 4 2 6 SINGLE_TAG {" + " " * (8 << 20) + "}", "payments 1 1 4 MULTI_TAG {}")
+    answer = await a.try_register(compressed=True, body=body, body_crc32=0)
+    assert answer.code == 1
+    assert "unfolds to too much" in (answer.remark or "")
 
 
 async def test_a_broker_of_the_earliest_releases_sends_the_topic_table_alone(

@@ -22,7 +22,7 @@ from rmqpy.protocol.requests.registration import (
 )
 from rmqpy.protocol.requests.routes import GetAllTopics, GetClusterInfo
 from rmqpy.protocol.topics import TopicTable
-from rmqpy.routing.brokers import BrokerAddress, BrokerInfo, Unregistration
+from rmqpy.routing.brokers import BrokerInfo, BrokerKey
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.routes import Routes
 from rmqpy.routing.unregistration import BatchUnregistration
@@ -49,7 +49,7 @@ async def test_brokers_that_leave_together_are_taken_out_in_one_pass(
     routes = Routes(clock, Configuration(NameServerConfig()))
     leaving, passes = BatchUnregistration(routes), []
 
-    def counted(brokers: list[Unregistration]) -> None:
+    def counted(brokers: list[BrokerKey]) -> None:
         passes.append(len(brokers))
         unregister(brokers)
 
@@ -62,9 +62,7 @@ async def test_brokers_that_leave_together_are_taken_out_in_one_pass(
         if number % 2:
             leaving.disconnected(number)
         else:
-            leaving.unregistered(
-                Unregistration(BrokerAddress("c1", f"10.0.0.{number}:10911"), f"broker-{number}")
-            )
+            leaving.unregistered(BrokerKey("c1", f"broker-{number}", f"10.0.0.{number}:10911"))
     assert passes == [], "not one by one"
     await asyncio.sleep(0)
     assert passes == [49]

@@ -10,8 +10,10 @@ import pytest
 
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import Request, reply, request
-from rmqpy.remoting import server as endpoint_module
-from rmqpy.remoting.server import ConnectionClosed, Endpoint, Refused, RequestContext, TopicWanted, handles
+from rmqpy.remoting import pending_requests
+from rmqpy.remoting.endpoint import Endpoint
+from rmqpy.remoting.large_bodies import LARGE_BODY_BYTES
+from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, TopicWanted, handles
 
 
 @reply
@@ -44,6 +46,10 @@ class Upcall:
     body: bytes = b""
     name: str = ""
 
+    @property
+    def body_bytes(self) -> int:
+        return len(self.body)
+
 
 class Native:
     """The part of `_native.Server` that the endpoint uses."""
@@ -54,6 +60,7 @@ class Native:
         self.batches: list[list[Any]] = []
         self._answered: asyncio.Queue[Any] = asyncio.Queue()
         self.is_stopped = False
+        self.overloads: list[bool] = []
 
     def fileno(self) -> int:
         return self._bell.fileno()
@@ -63,6 +70,12 @@ class Native:
         if not self._waiting:
             self._bell.recv(4096)
         return taken
+
+    def declare_requests(self, bodies_bytes_max: Mapping[int, int]) -> None:
+        pass
+
+    def count_overload(self, is_oneway: bool) -> None:
+        self.overloads.append(is_oneway)
 
     def answer(self, answers: Sequence[Any]) -> None:
         self.batches.append(list(answers))
@@ -78,7 +91,7 @@ class Native:
 
     async def answers(self, count: int) -> list[Any]:
         """The next answers, in the order in which they went down."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return [await self._answered.get() for _ in range(count)]
 
 
@@ -202,9 +215,9 @@ async def test_handlers_that_take_it_get_the_context_of_a_request(
 
 
 async def test_one_wake_up_sends_one_batch(native: Native, endpoint: Endpoint) -> None:
-    native.put(*(Upcall(MAX, token=token, ext={"topic": "t"}) for token in range(200)))
-    answers = await native.answers(200)
-    assert [answer[0] for answer in answers] == list(range(200))
+    native.put(*(Upcall(MAX, token=token, ext={"topic": "t"}) for token in range(50)))
+    answers = await native.answers(50)
+    assert [answer[0] for answer in answers] == list(range(50))
     assert len(native.batches) == 1
 
 
@@ -264,11 +277,72 @@ async def test_the_end_of_a_connection_is_heard_after_what_it_asked_for(native: 
     assert heard == ["asked", "closed"]
 
 
+async def test_what_a_connection_sends_behind_a_large_body_waits_for_it(
+    native: Native, endpoint: Endpoint, handlers: Handlers
+) -> None:
+    large, small = b" " * LARGE_BODY_BYTES, {"topic": "t"}
+    native.put(
+        Upcall(MAX, token=1, ext=small, body=large),
+        Upcall(9999, token=2),
+        Upcall(MAX, token=3, ext=small, body=large),
+        Upcall(MAX, token=4, ext=small),
+        Upcall(kind="closed", token=0),
+        Upcall(MAX, token=9, ext=small, connection=6),
+    )
+    assert [answer[0] for answer in await native.answers(5)] == [9, 1, 2, 3, 4]
+    native.put(Upcall(MAX, token=10, ext=small, connection=6))
+    await native.answers(1)
+    assert handlers.events == [ConnectionClosed(5), "again"]
+
+
+async def test_a_connection_that_has_its_share_is_refused_and_others_are_not(
+    native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_requests, "REQUESTS_PER_CONNECTION_MAX", 2)
+    monkeypatch.setattr(pending_requests, "BYTES_PER_CONNECTION_MAX", 100)
+    native.put(*(Upcall(MIN, token=token, ext={"topic": "t"}) for token in range(3)))
+    native.put(*(Upcall(MIN, token=10 + token, connection=6, ext={"topic": "t" * 60}) for token in range(2)))
+    native.put(Upcall(MIN, token=20, connection=7, ext={"topic": "t" * 600}))
+    assert [(answer[0], answer[1]) for answer in await native.answers(2)] == [(2, 2), (11, 2)]
+    assert native.overloads == [False, False]
+    handlers.gate.set()
+    assert {answer[0] for answer in await native.answers(4)} == {0, 1, 10, 20}
+    native.put(*(Upcall(MIN, token=30 + token, ext={"topic": "t"}) for token in range(2)))
+    assert [answer[1] for answer in await native.answers(2)] == [0, 0]
+
+
+async def test_a_oneway_request_beyond_the_share_of_its_connection_is_dropped_and_counted(
+    native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_requests, "REQUESTS_PER_CONNECTION_MAX", 2)
+    native.put(*(Upcall(MIN, token=token, ext={"topic": "t"}) for token in range(2)))
+    native.put(*(Upcall(MIN, token=0, is_oneway=True, ext={"topic": "t"}) for _ in range(3)))
+    native.put(Upcall(MIN, token=20, connection=7, ext={"topic": "t"}))
+    handlers.gate.set()
+    assert [answer[0] for answer in await native.answers(3)] == [0, 1, 20]
+    assert native.overloads == [True] * 3
+
+
+async def test_too_many_bytes_of_waiting_requests_stop_the_taking(
+    native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_requests, "BYTES_MAX", 1_000)
+    native.put(Upcall(MIN, token=1, ext={"topic": "t" * 2_000}))
+    native.put(Upcall(MAX, token=2, connection=6, ext={"topic": "t"}))
+    assert [answer[0] for answer in await native.answers(1)] == [2]
+    native.put(Upcall(MAX, token=3, connection=6, ext={"topic": "t"}))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(handlers.contexts) == 1, "the second waits in the native ring"
+    handlers.gate.set()
+    assert {answer[0] for answer in await native.answers(2)} == {1, 3}
+
+
 async def test_a_topic_that_sends_wait_for_is_announced(
     native: Native, endpoint: Endpoint, handlers: Handlers
 ) -> None:
     native.put(Upcall(310, kind="create_topic", name="orders", ext={"b": "orders"}))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await handlers.gate.wait()
     assert handlers.events == [TopicWanted("orders", {"b": "orders"})]
 
@@ -276,7 +350,7 @@ async def test_a_topic_that_sends_wait_for_is_announced(
 async def test_too_many_waiting_handlers_stop_the_taking(
     native: Native, endpoint: Endpoint, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint_module, "TASKS_MAX", 10)
+    monkeypatch.setattr(pending_requests, "REQUESTS_MAX", 10)
     native.put(*(Upcall(MIN, token=token, ext={"topic": "t"}) for token in range(10)))
     native.put(Upcall(MAX, token=98, ext={"topic": "t"}))
     assert [answer[0] for answer in await native.answers(1)] == [98]

@@ -101,3 +101,31 @@ def test_configuration_files_are_laid_out_as_java_lays_them_out() -> None:
     assert fastjson.pretty({"configTable": {"n": {"k": "v"}}}) == (
         '{\n\t"configTable":{\n\t\t"n":{\n\t\t\t"k":"v"\n\t\t}\n\t}\n}'
     )
+
+
+_texts = st.text(alphabet='{}[]:,"\\/019-a 单', max_size=12)
+_object_keys = st.dictionaries(_texts, _texts | st.integers(), min_size=1, max_size=2).map(
+    lambda key: fastjson.ObjectKey(fastjson.dumps(key))
+)
+_written = st.recursive(
+    _texts | st.integers() | st.booleans(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(_texts | st.integers() | _object_keys, inner, min_size=1, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def _with_text_keys(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {str(key): _with_text_keys(value) for key, value in tree.items()}
+    return [_with_text_keys(each) for each in tree] if isinstance(tree, list) else tree
+
+
+@given(_written)
+def test_what_is_written_with_bare_keys_is_read_by_the_standard_parser(tree: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        # Ours takes a second for a megabyte.
+        patch.setattr(fastjson, "_Reader", None)
+        assert fastjson.loads(fastjson.dumps(tree)) == _with_text_keys(tree)

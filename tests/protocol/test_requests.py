@@ -97,5 +97,5 @@ def test_hot_requests_that_python_writes_have_the_names_of_the_native_half() -> 
     assert (encode(send).ext or {}).keys() == names_of_the_native_half(SendMessage.code) - {"bname"}
     back = ConsumerSendMessageBack(offset=0, group="g", delay_level=0, max_reconsume_times=1)
     assert (encode(back).ext or {}).keys() >= names_of_the_native_half(ConsumerSendMessageBack.code)
-    pull = pulls.request("g", MessageQueue("t", "b", 0), 0, tags="*", messages_max=1)
+    pull = pulls.request("g", MessageQueue("t", "b", 0), 0, wanted="*", messages_max=1)
     assert pull.keys() == names_of_the_native_half(RequestCode.PULL_MESSAGE) | {"bname"}

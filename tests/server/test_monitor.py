@@ -1,5 +1,6 @@
 """Monitoring of a server: metrics for Prometheus, health for its supervisor, logs for programs."""
 
+import asyncio
 import io
 import json
 import logging
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 import rmqpy
+from rmqpy.broker import Broker
+from rmqpy.config.broker import read
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.monitor import logs
 from rmqpy.monitor.exposition import Family, expose, plain
@@ -247,6 +250,16 @@ def test_a_broker_that_no_name_server_knows_is_not_ready() -> None:
         assert "no name server knows this broker" in text
 
 
+async def test_a_broker_that_has_no_name_server_to_register_at_is_ready(tmp_path: Path) -> None:
+    settings = {"listenPort": "0", "httpPort": "0", "storePathRootDir": str(tmp_path), "namesrvAddr": ""}
+    async with Broker(read(settings).config) as alone:
+        assert await asyncio.to_thread(get, alone.http_address, "/readyz") == (
+            200,
+            "text/plain; charset=utf-8",
+            "ok\n",
+        )
+
+
 def test_a_name_server_has_metrics_of_its_own(tmp_path: Path) -> None:
     with broker() as other:
         server = NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="", http_port=0))
@@ -346,6 +359,30 @@ def test_a_log_for_people_is_text(logger: logging.Logger) -> None:
     logger.warning("heard once")
     assert out.getvalue().count("heard once") == 1
     assert "WARNING" in out.getvalue()
+
+
+FORGED = "evil\n2026-01-01 00:00:00,000 INFO    rmqpy.broker: all is well\r\x1b[2J\u2028\x85\ud800\u202e"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_comes_from_outside_has_no_line_of_its_own_in_a_log(
+    logger: logging.Logger, tmp_path: Path, form: logs.LogFormat
+) -> None:
+    path = tmp_path / "log"
+    with path.open("w", encoding="utf-8") as out:
+        logs.install(form, "info", out)
+        logger.warning("client %s went", FORGED)
+        try:
+            raise ValueError(FORGED)
+        except ValueError:
+            logger.exception("refused %s", FORGED)
+    lines = path.read_text("utf-8").splitlines()
+    assert not [character for line in lines for character in line if not character.isprintable()]
+    assert not [line for line in lines if line.startswith("2026-01-01")]
+    assert [line for line in lines if "went" in line and "evil\\n2026-01-01" in line]
+    assert all(line.startswith(("    ", lines[0][:4])) for line in lines)
+    if form == "json":
+        assert json.loads(lines[0])["message"] == f"client {FORGED} went"
 
 
 def test_a_server_logs_json_lines_where_no_terminal_is() -> None:

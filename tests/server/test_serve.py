@@ -36,7 +36,7 @@ def test_a_thread_runs_a_server_and_leaves_nothing_behind() -> None:
     assert thread.call(asyncio.sleep(0, "done")) == "done"
     thread.stop()
     assert server.notes == ["start on rmqpy-server", "stop"]
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_failed_start_is_raised_and_ends_the_thread() -> None:
@@ -45,7 +45,7 @@ def test_a_failed_start_is_raised_and_ends_the_thread() -> None:
     with pytest.raises(OSError, match="port taken"):
         Thread(server).start()
     assert server.notes[-1] == "stop"
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 def serving(stop: str) -> subprocess.Popen[str]:

@@ -48,6 +48,12 @@ def other_topic(server: Standalone) -> str:
     return made_topic(server)
 
 
+@pytest.fixture
+def third_topic(server: Standalone) -> str:
+    """And a third."""
+    return made_topic(server)
+
+
 def made_topic(server: Standalone) -> str:
     """A new topic."""
     name = f"spark-{next(_numbers)}"

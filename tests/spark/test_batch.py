@@ -54,6 +54,17 @@ def test_topics_are_found_by_their_whole_names(
     assert bodies(reader(server, subscribePattern=topic[1:])) == []
 
 
+def test_a_read_is_of_one_namespace(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    shop = rmqpy.ClientConfig(namesrv=server.namesrv, namespace="shop")
+    with rmqpy.Admin(shop) as admin, rmqpy.Producer(shop) as shopkeeper:
+        admin.create_topic(topic)
+        send_to(shopkeeper, topic, 0, "of shop")
+    send_to(producer, topic, 0, "of nobody")
+    for options in ({"subscribe": topic}, {"subscribePattern": topic}):
+        assert bodies(reader(server, **options)) == ["of nobody"]
+        assert bodies(reader(server, namespace="shop", **options)) == ["of shop"]
+
+
 def test_queues_are_assigned(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
     send_to(producer, topic, 0, "a")
     send_to(producer, topic, 1, "b")
@@ -202,7 +213,19 @@ def test_requests_are_repeated_as_often_as_configured(monkeypatch: pytest.Monkey
     options |= {"fetchOffset.numRetries": "5", "fetchOffset.retryIntervalMs": "70"}
     with pytest.raises(rmqpy.errors.NameServerUnreachable):
         RocketMQSource(options).reader(schema=BODY).partitions()
-    assert slept == [0.07] * 5
+    assert len(slept) == 5
+    for pause, least in zip(slept, (0.07, 0.14, 0.28, 0.56, 1.12), strict=True):
+        assert least <= pause <= 1.5 * least
+
+
+def test_pauses_between_requests_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("pyspark_rocketmq.cluster.time.sleep", slept.append)
+    options = {"nameserver": "127.0.0.1:1", "subscribe": "t"}
+    options |= {"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "9000"}
+    with pytest.raises(rmqpy.errors.NameServerUnreachable):
+        RocketMQSource(options).reader(schema=BODY).partitions()
+    assert [9 <= slept[0] <= 13.5] + [10 <= pause <= 15 for pause in slept[1:]] == [True] * 4
 
 
 # --- filters that say what need not be read ---

@@ -59,6 +59,15 @@ def test_every_column_becomes_what_it_means(server: Standalone, topic: str, rece
     assert (message.properties["colour"], message.sharding_key) == ("red", "customer-7")
 
 
+def test_rows_go_to_a_topic_of_their_namespace(server: Standalone, topic: str, received: Read) -> None:
+    with rmqpy.Admin(rmqpy.ClientConfig(namesrv=server.namesrv, namespace="shop")) as admin:
+        admin.create_topic(topic)
+    columns = {"body": [b"a", b"b"], "queueId": pyarrow.array([0, 1], pyarrow.int32())}
+    write(server, columns, topic=topic, namespace="shop")
+    assert received() == []
+    assert [message.body for message in received(f"shop%{topic}")] == [b"a", b"b"]
+
+
 def test_columns_may_be_null(server: Standalone, topic: str, received: Read) -> None:
     nothing = {
         name: pyarrow.array([None], pyarrow.string()) for name in ("tags", "keys", "shardingKey", "msgId")
@@ -66,6 +75,24 @@ def test_columns_may_be_null(server: Standalone, topic: str, received: Read) -> 
     write(server, {"body": [b"x"], "topic": ["elsewhere"], **nothing}, topic=topic)
     (message,) = received()
     assert (message.body, message.tag, message.keys, message.sharding_key) == (b"x", None, (), None)
+
+
+def test_a_process_keeps_a_few_producers_and_closes_the_least_recently_used(
+    server: Standalone, topic: str, received: Read
+) -> None:
+    def made(number: int) -> rmqpy.Producer:
+        write(server, {"body": [b"x"]}, topic=topic, producerGroup=f"group-{number}")
+        return next(reversed(sink._PRODUCERS.values()))
+
+    first, second = made(0), made(1)
+    others = [made(number) for number in range(2, sink.PRODUCERS_MAX)]
+    assert made(0) is first
+    others.append(made(sink.PRODUCERS_MAX))
+    assert len(sink._PRODUCERS) == sink.PRODUCERS_MAX
+    assert second.is_closed
+    assert not any(producer.is_closed for producer in (first, *others))
+    assert made(1) is not second
+    assert len(received()) == sink.PRODUCERS_MAX + 3
 
 
 @pytest.mark.parametrize(
@@ -135,10 +162,20 @@ def test_a_topic_cannot_be_overwritten(server: Standalone, topic: str) -> None:
 
 
 def test_a_topic_is_made_on_request_only(server: Standalone, received: Read) -> None:
-    with pytest.raises(rmqpy.errors.TopicNotFound, match="made-by-a-sink"):
-        write(server, {"body": [b"x"]}, topic="made-by-a-sink")
+    with pytest.raises(rmqpy.errors.TopicNotFound, match=r"made-by-a-sink.*createTopic=true"):
+        write(server, {"body": [b"x"], "topic": ["made-by-a-sink"]})
     write(server, {"body": [b"x"]}, topic="made-by-a-sink", createTopic="true")
     until(lambda: len(received("made-by-a-sink")) == 1)
+
+
+def test_a_missing_topic_is_found_before_the_first_task(server: Standalone) -> None:
+    source = RocketMQSource({"nameserver": server.namesrv, "topic": "missing"})
+    for made in (source.writer, source.streamWriter):
+        with pytest.raises(rmqpy.errors.TopicNotFound, match="'missing' does not exist; createTopic=true"):
+            made(schema=StructType().add("body", "binary"), overwrite=False)
+    # Name servers that do not answer are for the tasks, which try again.
+    nowhere = RocketMQSource({"nameserver": "127.0.0.1:1", "topic": "missing"})
+    nowhere.writer(schema=StructType().add("body", "binary"), overwrite=False)
 
 
 def until(look: Callable[[], bool]) -> None:

@@ -75,6 +75,51 @@ def test_a_stream_goes_from_topic_to_topic_and_what_is_repeated_keeps_its_ids(
     assert sorted(map(int, by_id.values())) == list(range(100))
 
 
+def test_writes_of_one_micro_batch_have_ids_of_their_own_and_repeat_them(
+    spark: "SparkSession",
+    server: Standalone,
+    producer: rmqpy.Producer,
+    topic: str,
+    other_topic: str,
+    third_topic: str,
+    received: Read,
+    tmp_path: Path,
+) -> None:
+    for number in range(60):
+        producer.submit(topic, str(number)).result()
+    stream = spark.readStream.format("rocketmq").options(
+        nameserver=server.namesrv, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30
+    )
+    attempts = []
+
+    def put(df: "DataFrame", batch_id: int) -> None:
+        sink = df.select("body").write.format("rocketmq").mode("append")
+        sink.options(nameserver=server.namesrv, topic=third_topic).save()
+        for part in ("cast(string(body) AS int) % 2 = 0", "cast(string(body) AS int) % 2 = 1"):
+            sink = df.where(part).select("body").write.format("rocketmq").mode("append")
+            sink.options(nameserver=server.namesrv, topic=other_topic).save()
+        attempts.append(batch_id)
+        if len(attempts) == 2:
+            raise RuntimeError("after the second batch was sent")
+
+    def run() -> None:
+        writer = (
+            stream.load().writeStream.foreachBatch(put).option("checkpointLocation", str(tmp_path / "cp"))
+        )
+        assert writer.trigger(availableNow=True).start().awaitTermination(240)
+
+    with pytest.raises(StreamingQueryException, match="after the second batch was sent"):
+        run()
+    run()
+    # The second batch was sent twice, to both topics; its ids say so.
+    messages = {name: received(name) for name in (other_topic, third_topic)}
+    assert all(len(each) > 60 for each in messages.values())
+    bodies = {name: {each.message_id: each.text() for each in messages[name]} for name in messages}
+    for by_id in bodies.values():
+        assert sorted(map(int, by_id.values())) == list(range(60))
+    assert not bodies[other_topic].keys() & bodies[third_topic].keys()
+
+
 def test_an_aggregation_is_written_as_a_stream(
     spark: "SparkSession",
     server: Standalone,

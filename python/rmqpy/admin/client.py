@@ -52,7 +52,7 @@ class _Search(Generic[P, R]):
     @overload
     def __get__(self, admin: "AsyncAdmin", owner: type) -> Callable[P, AsyncIterator[R]]: ...
     def __get__(self, admin: object, owner: type) -> Any:
-        return _method(self._work, _iterate, admin)
+        return _method(self._work, iterate, admin)
 
 
 def _method(work: object, block: Callable[[Any], Any], admin: object) -> Callable[..., Any]:
@@ -69,7 +69,9 @@ def _method(work: object, block: Callable[[Any], Any], admin: object) -> Callabl
     return method if admin is None else MethodType(method, admin)
 
 
-def _iterate(found: AsyncIterator[R]) -> Iterator[R]:
+def iterate(found: AsyncIterator[R]) -> Iterator[R]:
+    """What a coroutine finds, one by one, driven in the caller's thread."""
+
     async def following() -> R:
         return await anext(found)
 
@@ -108,20 +110,26 @@ if TYPE_CHECKING:
     from rmqpy.admin.groups import Groups
     from rmqpy.admin.health import Health
     from rmqpy.admin.messages import Messages
+    from rmqpy.admin.online import Online
+    from rmqpy.admin.queues import Queues
     from rmqpy.admin.settings import ServerSettings
     from rmqpy.admin.topics import Topics
     from rmqpy.admin.traces import Traces
     from rmqpy.admin.traffic import Traffic
+    from rmqpy.admin.upkeep import Upkeep
 else:
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
     Groups = _Part("groups", "Groups")
     Health = _Part("health", "Health")
     Messages = _Part("messages", "Messages")
+    Online = _Part("online", "Online")
+    Queues = _Part("queues", "Queues")
     ServerSettings = _Part("settings", "ServerSettings")
     Topics = _Part("topics", "Topics")
     Traces = _Part("traces", "Traces")
     Traffic = _Part("traffic", "Traffic")
+    Upkeep = _Part("upkeep", "Upkeep")
 
 
 class _Operations:
@@ -132,6 +140,7 @@ class _Operations:
         self._client = Client(
             connect_timeout_ms=round(self._config.connect_timeout * 1_000),
             binary=self._config.header == "binary",
+            namespace=self._config.namespace,
         )
         self._opened: AdminConnection | None = None
 
@@ -148,6 +157,11 @@ class _Operations:
     create_topic = _Operation(Topics.create)
     update_topic = _Operation(Topics.alter)
     delete_topic = _Operation(Topics.delete)
+    topic_groups = _Operation(Traffic.groups)
+    earliest_store_time = _Operation(Queues.earliest_store_time)
+    queue_offsets = _Operation(Queues.offsets)
+    offset_at = _Operation(Queues.offset_at)
+    queue_entries = _Operation(Queues.entries)
 
     groups = _Operation(Groups.names)
     group = _Operation(Groups.describe)
@@ -157,9 +171,14 @@ class _Operations:
     progress = _Operation(Groups.progress)
     members = _Operation(Groups.members)
     stack = _Operation(Groups.stack)
+    group_topics = _Operation(Traffic.topics)
+    running_info = _Operation(Online.running_info)
+    positions = _Operation(Online.positions)
+    consume_directly = _Operation(Online.consume_directly)
     reset_offsets = _Operation(Groups.reset)
     skip_backlog = _Operation(Groups.skip)
     clone_offsets = _Operation(Groups.clone)
+    group_readable = _Operation(Groups.readable)
 
     message = _Operation(Messages.get)
     messages_by_key = _Operation(Messages.by_key)
@@ -171,6 +190,7 @@ class _Operations:
     dead_letters = _Operation(DeadLetters.counts)
     dlq = _Search(DeadLetters.messages)
     resend = _Operation(DeadLetters.resend)
+    resent = _Operation(DeadLetters.resent)
     purge_dead_letters = _Operation(DeadLetters.purge)
 
     brokers = _Operation(Cluster.brokers)
@@ -178,6 +198,17 @@ class _Operations:
     health = _Operation(Health.cluster)
     topic_health = _Operation(Health.topic)
     broker_health = _Operation(Health.broker)
+
+    broker_runtime = _Operation(Upkeep.runtime)
+    broker_statistic = _Operation(Upkeep.statistic)
+    broker_backlogs = _Operation(Upkeep.backlogs)
+    delete_expired_log = _Operation(Upkeep.delete_expired_log)
+    clean_queues = _Operation(Upkeep.clean_queues)
+    clean_topics = _Operation(Upkeep.clean_topics)
+    set_broker_writable = _Operation(Upkeep.set_writable)
+    cluster_topics = _Operation(Upkeep.cluster_topics)
+    values = _Operation(Upkeep.values)
+    set_value = _Operation(Upkeep.set_value)
 
     delay_level = _Operation(ServerSettings.delay_level)
     broker_config = _Operation(ServerSettings.of_broker)
@@ -234,7 +265,13 @@ class AsyncAdmin(_Operations):
         self._client.close()
 
     async def __aenter__(self) -> Self:
-        self._opened = AdminConnection(LoopCaller(self._client), self._config)
+        opened = AdminConnection(LoopCaller(self._client), self._config)
+        self._opened = opened
+        try:
+            await opened.name_servers.ready(opened.caller)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

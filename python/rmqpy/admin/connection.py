@@ -22,7 +22,7 @@ class AdminConnection:
     def __init__(self, caller: Caller, config: ClientConfig) -> None:
         self.caller = caller
         self.timeout = config.request_timeout
-        self.name_servers = NameServers(config.namesrv, timeout=self.timeout)
+        self.name_servers = NameServers(config.namesrv, timeout=self.timeout, unit=config.unit)
         self._addresses = dict(config.address_map)
 
     async def ask(self, address: str, ask: Request[R]) -> R:

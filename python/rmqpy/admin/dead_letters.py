@@ -1,18 +1,26 @@
 """Dead letters: messages whose group has used up its retries; listed, sent again, deleted.
 
 A dead-letter topic is an ordinary one: sending a message again leaves it there, for nothing in a log is ever changed.
+What is sent again is marked instead, and found by the id that it shares with its dead letter.
 """
 
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmqpy._native import ReceivedMessage
 from rmqpy.admin.connection import AdminConnection, Part
+from rmqpy.admin.groups import Groups
+from rmqpy.admin.messages import Messages
 from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
 from rmqpy.errors import TopicNotFound
 from rmqpy.protocol import names
+
+#: Property with the id that a producer gives a message.
+UNIQUE_ID: Final = "UNIQ_KEY"
+#: Property of a message that was a dead letter: the broker's id of that.
+RESENT_FROM: Final = "DLQ_RESENT_FROM"
 
 
 class DeadLetterCount(NamedTuple):
@@ -30,6 +38,8 @@ class DeadLetters(Part):
     def __init__(self, cluster: AdminConnection) -> None:
         super().__init__(cluster)
         self._topics = Topics(cluster)
+        self._groups = Groups(cluster)
+        self._messages = Messages(cluster)
 
     async def counts(self) -> list[DeadLetterCount]:
         """Every group that has dead letters, by name."""
@@ -43,13 +53,12 @@ class DeadLetters(Part):
         return counts
 
     async def messages(self, group: str) -> AsyncIterator[tuple[QueueState, ReceivedMessage]]:
-        """Dead letters of a group, oldest first within a queue; none where the group has no such topic."""
+        """Dead letters of a group, oldest first within a queue. Raises `GroupNotFound`.
+
+        A group that was deleted may have some; one that exists and never had any has no topic for them.
+        """
         topic = names.dead_letter_topic(group)
-        try:
-            queues = await self._topics.describe(topic)
-        except TopicNotFound:
-            return
-        for queue in queues:
+        for queue in await self._queues(group):
             async for message in read(self._cluster, topic, queue, queue.begin, queue.end):
                 yield queue, message
 
@@ -59,21 +68,43 @@ class DeadLetters(Part):
         """Send a dead letter again: to its group alone, or with `to_origin` to the topic it was sent to first, where
         every group that subscribes gets it. Its count of attempts starts over. The broker's id of the new message.
 
-        A group that consumes in order takes nothing from its retry topic: for such a group use `to_origin`.
+        The new message says in its property `DLQ_RESENT_FROM` which dead letter it was: see `resent`. A group that
+        consumes in order takes nothing from its retry topic: for such a group use `to_origin`.
         """
-        properties = properties_of(message)
+        # Without an id of its producer it gets one: both are found by it.
+        ids = {UNIQUE_ID: message.message_id, RESENT_FROM: message.offset_message_id}
+        properties = properties_of(message) | ids
         origin = properties.get(ORIGIN)
         topic = origin if to_origin and origin else names.retry_topic(group)
         if to_origin:
             properties.pop(ORIGIN, None)
         return await send_again(self._cluster, queue.address, topic, message, properties)
 
+    async def resent(self, group: str, queue: QueueState, message: ReceivedMessage) -> list[ReceivedMessage]:
+        """What `resend` has sent of a dead letter, as far as its broker still has it; oldest first.
+
+        Found by the id that both have, so that the broker's index has to have taken it up, which it does at once.
+        """
+        found: list[ReceivedMessage] = []
+        for topic in {names.retry_topic(group), message.properties.get(ORIGIN, message.topic)}:
+            same = await self._messages.with_id(topic, message.message_id, queue.broker, queue.address)
+            found += [each for each in same if each.properties.get(RESENT_FROM) == message.offset_message_id]
+        return sorted(found, key=lambda each: each.stored_at)
+
     async def purge(self, group: str) -> int:
-        """Delete the dead-letter topic of a group: how many messages it held. The next dead letter makes a new one."""
-        topic = names.dead_letter_topic(group)
-        try:
-            queues = await self._topics.describe(topic)
-        except TopicNotFound:
-            return 0
-        await self._topics.delete(topic)
+        """Delete the dead-letter topic of a group: how many messages it held. The next dead letter makes a new one.
+
+        Raises `GroupNotFound`.
+        """
+        queues = await self._queues(group)
+        if queues:
+            await self._topics.delete(names.dead_letter_topic(group))
         return sum(queue.end - queue.begin for queue in queues)
+
+    async def _queues(self, group: str) -> list[QueueState]:
+        """The queues of its dead letters; none for a group that exists and never had any."""
+        try:
+            return await self._topics.describe(names.dead_letter_topic(group))
+        except TopicNotFound:
+            await self._groups.describe(group)
+            return []

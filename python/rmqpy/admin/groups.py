@@ -7,8 +7,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from rmqpy.admin.connection import Part
-from rmqpy.errors import ConfigError, GroupNotFound, RocketMQError
+from rmqpy.admin.connection import AdminConnection, Part
+from rmqpy.admin.topics import Topics
+from rmqpy.config.keys import nearest
+from rmqpy.errors import ConfigError, GroupExists, GroupNotFound, RocketMQError
 from rmqpy.protocol import fastjson, names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import Connection, GetConsumerConnectionList
@@ -17,6 +19,7 @@ from rmqpy.protocol.requests.groups import (
     GetAllSubscriptionGroupConfig,
     SubscriptionGroup,
     UpdateAndCreateSubscriptionGroup,
+    UpdateAndGetGroupForbidden,
 )
 from rmqpy.protocol.requests.introspection import GetConsumerRunningInfo
 from rmqpy.protocol.requests.offsets import (
@@ -71,8 +74,21 @@ class Move(NamedTuple):
     target: int
 
 
+class _GroupQueue(NamedTuple):
+    """A queue, its broker, and where a group stands in it."""
+
+    broker: str
+    address: str
+    queue: MessageQueue
+    offset: int
+
+
 class Groups(Part):
     """The consumer groups of one cluster, seen through its name servers."""
+
+    def __init__(self, cluster: AdminConnection) -> None:
+        super().__init__(cluster)
+        self._topics = Topics(cluster)
 
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Names of all groups, sorted; those of RocketMQ itself only if asked for."""
@@ -85,7 +101,9 @@ class Groups(Part):
         tables = await self._tables()
         found = {broker: table[name] for broker, table in tables.items() if name in table}
         if not found:
-            raise GroupNotFound(f"there is no group {name!r}", hint=f"rmqpy group create {name}")
+            meant = nearest(name, {group for table in tables.values() for group in table})
+            hint = f"did you mean {meant!r}?" if meant else "rmqpy group list shows those there are"
+            raise GroupNotFound(f"there is no group {name!r}", hint=hint)
         return found
 
     async def create(
@@ -97,13 +115,23 @@ class Groups(Part):
         consume: bool | None = None,
         broadcast: bool | None = None,
         cluster: str | None = None,
+        exist_ok: bool = False,
     ) -> list[str]:
-        """Make the group on every master, or give it these settings; the names of these brokers.
+        """Make the group on every master; the names of the brokers that did not have it.
 
-        `retry_max`: deliveries before a message is given up. `retry_queues`: of its retry topic; 0 means no retries.
-        What is not given is as RocketMQ has it.
+        `retry_max`: retries after the first delivery, before a message is given up. `retry_queues`: of its retry
+        topic; 0 means no retries and no dead letters: a message whose handler fails is dropped. What is not given is as
+        RocketMQ has it. A group that exists on any master raises `GroupExists`, and nothing is changed; with `exist_ok`
+        it stays as it is there. `update_group` changes one.
         """
-        brokers = await self._cluster.masters(cluster)
+        brokers, tables = await self._cluster.masters(cluster), await self._tables()
+        known = [broker for broker in brokers if name in tables.get(broker, ())]
+        if known and not exist_ok:
+            raise GroupExists(
+                f"group {name!r} exists ({', '.join(sorted(known))})",
+                hint=f"rmqpy group create {name} --if-not-exists leaves it, rmqpy group alter {name} changes it",
+            )
+        brokers = {broker: address for broker, address in brokers.items() if broker not in known}
         body = SubscriptionGroup(group_name=name, **_given(retry_max, retry_queues, consume, broadcast))
         for address in brokers.values():
             await self._cluster.ask(address, UpdateAndCreateSubscriptionGroup(body=body))
@@ -139,8 +167,11 @@ class Groups(Part):
         return sorted(known)
 
     async def progress(self, name: str, topic: str | None = None) -> list[Progress]:
-        """Progress of a group in every queue it consumes, by topic, broker and queue."""
-        await self.describe(name)
+        """Progress of a group in every queue it consumes, by topic, broker and queue.
+
+        Raises `GroupNotFound`, and `TopicNotFound` for a topic that is named and does not exist.
+        """
+        await self._check_names(name, topic)
         rows = []
         for broker, address in (await self._cluster.masters()).items():
             stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))
@@ -210,34 +241,37 @@ class Groups(Part):
         topic: str,
         to: Place,
         *,
+        broker: str | None = None,
         queue_id: int | None = None,
         offset: int | None = None,
         dry_run: bool = False,
     ) -> list[Move]:
         """Reset the offsets of a group in a topic: to an end, to a time, or of one queue to an offset.
 
-        Takes effect at the next pull, whether members are online or not; messages they have already fetched may still
-        be handled. With `dry_run` nothing moves. Raises `ConfigError` for an offset outside of its queue.
+        `broker` and `queue_id` name the queues that move, all otherwise; a queue that several brokers have needs its
+        broker. Takes effect at the next pull, whether members are online or not; messages they have already fetched
+        may still be handled. With `dry_run` nothing moves. Raises `GroupNotFound`, `TopicNotFound`, and `ConfigError`
+        for a queue that is not there and an offset outside of its queue; then nothing has moved.
         """
-        if (offset is None) != (queue_id is None):
-            raise ConfigError("an offset belongs to one queue: give both, or neither")
-        moves = []
-        for broker, address in (await self._cluster.masters()).items():
-            stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=name, topic=topic))
-            for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
-                if queue_id is None or queue.queue_id == queue_id:
-                    target = await self._target(address, queue, to, offset)
-                    moves.append(Move(broker, topic, queue.queue_id, held.consumer_offset, target))
-                    if not dry_run:
-                        await self._move(address, name, moves[-1], to)
-        return moves
+        if offset is not None and queue_id is None:
+            raise ConfigError("an offset belongs to one queue: name it")
+        await self._check_names(name, topic)
+        found = await self._queues(name, topic, broker, queue_id)
+        if not found:
+            raise ConfigError(f"group {name!r} consumes no such queue of {topic!r}")
+        if queue_id is not None and len(found) > 1:
+            brokers = ", ".join(each.broker for each in found)
+            raise ConfigError(f"queue {queue_id} is at several brokers: name one of {brokers}")
+        return await self._reset(name, found, to, offset, dry_run)
 
     async def skip(self, name: str, topic: str | None = None, *, dry_run: bool = False) -> list[Move]:
-        """Skip the backlog in one topic or in all: consumption continues with messages sent from now on."""
+        """Skip the backlog in one topic or in all: consumption continues with messages sent from now on.
+
+        Raises `GroupNotFound` and `TopicNotFound`.
+        """
         topics = {row.topic for row in await self.progress(name, topic)}
-        return [
-            move for each in sorted(topics) for move in await self.reset(name, each, "end", dry_run=dry_run)
-        ]
+        found = [queue for each in sorted(topics) for queue in await self._queues(name, each)]
+        return await self._reset(name, found, "end", None, dry_run)
 
     async def clone(self, source: str, target: str, topic: str | None = None) -> list[str]:
         """Copy the offsets of `source` to `target`, in one topic or in all; the names of the brokers."""
@@ -246,6 +280,48 @@ class Groups(Part):
             ask = CloneGroupOffset(src_group=source, dest_group=target, topic=topic)
             await self._cluster.ask(brokers[broker], ask)
         return sorted(known)
+
+    async def _check_names(self, group: str, topic: str | None) -> None:
+        """Raise `GroupNotFound` or `TopicNotFound`: brokers take unknown names for no progress."""
+        await self.describe(group)
+        if topic is not None:
+            await self._topics.route(topic)
+
+    async def _queues(
+        self, group: str, topic: str, broker: str | None = None, queue_id: int | None = None
+    ) -> list[_GroupQueue]:
+        """The queues of a topic in which a group stands somewhere; one broker's, and of one number, where given."""
+        found = []
+        for master, address in (await self._cluster.masters()).items():
+            if broker in (None, master):
+                stats = await self._cluster.ask(address, GetConsumeStats(consumer_group=group, topic=topic))
+                for queue, held in sorted(stats.offset_table.items(), key=lambda item: item[0].queue_id):
+                    if queue_id in (None, queue.queue_id):
+                        found.append(_GroupQueue(master, address, queue, held.consumer_offset))
+        return found
+
+    async def _reset(
+        self, group: str, queues: Sequence[_GroupQueue], to: Place, offset: int | None, dry_run: bool
+    ) -> list[Move]:
+        """Move a group in these queues, once all targets are known to be there."""
+        moves = []
+        for each in queues:
+            target = await self._target(each.address, each.queue, to, offset)
+            moves.append(Move(each.broker, each.queue.topic, each.queue.queue_id, each.offset, target))
+        if not dry_run:
+            for each, move in zip(queues, moves, strict=True):
+                await self._move(each.address, group, move, to)
+        return moves
+
+    async def readable(self, name: str, topic: str, readable: bool | None = None) -> dict[str, bool]:
+        """Whether the group may read the topic, by broker; `readable` allows or forbids it first. A member that reads
+        what was forbidden is refused with `AuthError`. Raises `GroupNotFound`."""
+        known, brokers = await self.describe(name), await self._cluster.masters()
+        found = {}
+        for broker in sorted(known):
+            ask = UpdateAndGetGroupForbidden(group=name, topic=topic, readable=readable)
+            found[broker] = (await self._cluster.ask(brokers[broker], ask)).readable
+        return found
 
     async def _target(self, address: str, queue: MessageQueue, to: Place, offset: int | None) -> int:
         topic, queue_id = queue.topic, queue.queue_id
@@ -279,7 +355,8 @@ class Groups(Part):
                 address, GetConsumerRunningInfo(consumer_group=group, client_id=client_id)
             )
             found = fastjson.loads(answer)["subscriptionSet"]
-            return {each["topic"]: each.get("subString") or "*" for each in found}
+            plain_name = self._cluster.caller.plain_name
+            return {plain_name(each["topic"]): each.get("subString") or "*" for each in found}
         except (RocketMQError, LookupError, TypeError):
             return None
 

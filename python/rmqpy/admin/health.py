@@ -15,8 +15,16 @@ from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
 from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.topics import Topics
 from rmqpy.config import properties
+from rmqpy.config.addresses import HostPort, parse
 from rmqpy.config.broker import ANY_HOST, LOOPBACK, BrokerConfig
-from rmqpy.errors import ConnectError, NameServerUnreachable, RequestTimeout, RocketMQError, TopicNotFound
+from rmqpy.errors import (
+    ConfigError,
+    ConnectError,
+    NameServerUnreachable,
+    RequestTimeout,
+    RocketMQError,
+    TopicNotFound,
+)
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.routes import ClusterInfo, GetClusterInfo
 from rmqpy.protocol.topics import Permission
@@ -38,6 +46,7 @@ class Health(Part):
         if not views:
             return checks
         checks += _agreement(views)
+        checks += _duplicates(views)
         brokers = {
             (name, broker_id): address
             for view in views.values()
@@ -87,7 +96,9 @@ class Health(Part):
         """Check that a broker with this configuration runs on this machine, or could be started."""
         host = LOOPBACK if config.listen_host == ANY_HOST else config.listen_host
         try:
-            answer = (await self._cluster.ask(f"{host}:{config.listen_port}", GetBrokerConfig())).body
+            answer = (
+                await self._cluster.ask(str(HostPort(host, config.listen_port)), GetBrokerConfig())
+            ).body
             running = properties.parse(answer)
         except RocketMQError:
             running = {}
@@ -190,11 +201,29 @@ def _agreement(views: dict[str, ClusterInfo]) -> Iterator[CheckResult]:
             yield CheckResult(f"name server {address}", "bad", f"does not know {', '.join(missing)}", advice)
 
 
+def _duplicates(views: dict[str, ClusterInfo]) -> Iterator[CheckResult]:
+    """Brokers that take each other's place."""
+    found: dict[str, set[str]] = {}
+    for view in views.values():
+        for name, told in (view.duplicate_broker_addrs or {}).items():
+            found.setdefault(name, set()).update(told)
+    for name, addresses in sorted(found.items()):
+        advice = "give one of them another brokerName: clients see the messages of one or the other"
+        yield CheckResult(
+            f"broker {name}",
+            "bad",
+            f"is at {' and '.join(sorted(addresses))}: two brokers of one name",
+            advice,
+        )
+
+
 def _address_fault(address: str, name_servers: tuple[str, ...]) -> str | None:
     """The reason why clients, or those elsewhere, cannot connect to an advertised address; None where there is none."""
-    host = address.rpartition(":")[0].strip("[]")
     try:
+        host = parse(address).host
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except ConfigError:
+        return f"{address} is advertised, which is no address"
     except OSError:
         return f"the advertised name {host} cannot be resolved here"
     if all(ip_address(str(entry[4][0])).is_loopback for entry in found) and not all(
@@ -205,8 +234,8 @@ def _address_fault(address: str, name_servers: tuple[str, ...]) -> str | None:
 
 
 def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
     try:
+        host = parse(address).host
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False

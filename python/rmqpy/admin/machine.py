@@ -18,6 +18,7 @@ from rmqpy import __version__, _native
 from rmqpy.admin.checks import CheckResult
 from rmqpy.config import broker as broker_config
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
+from rmqpy.config.store import FOLDER_KEYS
 from rmqpy.errors import ConfigError
 
 #: `struct flock`: type, whence, start, length, process.
@@ -48,19 +49,27 @@ def configuration(path: Path) -> tuple[list[CheckResult], BrokerConfig | None]:
 
 def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[CheckResult]:
     """Check that a broker with this configuration could be started. One that runs has its port and folder already."""
-    folder = Path(config.store.folder)
+    folders = {"storePathRootDir": Path(config.store.folder)} | {
+        wire: Path(named)
+        for wire, named in zip(FOLDER_KEYS, config.store.named_folders, strict=True)
+        if named is not None
+    }
     if is_running:
         own = [CheckResult(f"broker {config.name}", "ok", f"runs at port {config.listen_port}")]
     else:
-        own = [*_folder(folder), *_ports(config)]
-    return [*own, *_disk(config, disk_free_min), *_advertised(config)]
+        own = [result for wire, folder in folders.items() for result in _folder(folder, wire)]
+        own += _ports(config)
+    disks = [
+        result for wire, folder in folders.items() for result in _disk(config, folder, wire, disk_free_min)
+    ]
+    return [*own, *disks, *_advertised(config)]
 
 
-def _folder(folder: Path) -> Iterator[CheckResult]:
+def _folder(folder: Path, wire: str) -> Iterator[CheckResult]:
     check = f"store {folder}"
     existing = _existing(folder)
     if not existing.is_dir():
-        yield CheckResult(check, "bad", f"{existing} is no folder", "correct storePathRootDir")
+        yield CheckResult(check, "bad", f"{existing} is no folder", f"correct {wire}")
     elif not os.access(existing, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         advice = f"let its user write there: chown -R USER {existing}"
         yield CheckResult(check, "bad", f"user {os.geteuid()} may not write to {existing}", advice)
@@ -71,10 +80,10 @@ def _folder(folder: Path) -> Iterator[CheckResult]:
         yield CheckResult(check, "ok", "can be written" if existing == folder else "will be made")
 
 
-def _disk(config: BrokerConfig, free_min: int) -> Iterator[CheckResult]:
-    folder, full = Path(config.store.folder), config.store.full_percent
+def _disk(config: BrokerConfig, folder: Path, wire: str, free_min: int) -> Iterator[CheckResult]:
+    full = config.store.full_percent
     disk = shutil.disk_usage(_existing(folder))
-    check, advice = f"disk of {folder}", "make room, move storePathRootDir, or lower fileReservedTime"
+    check, advice = f"disk of {folder}", f"make room, move {wire}, or lower fileReservedTime"
     if full < 100 and disk.used * 100 >= disk.total * full:
         found = f"{disk.used / disk.total:.0%} of it are in use: from {full} % on messages are refused"
         yield CheckResult(check, "bad", found, advice)

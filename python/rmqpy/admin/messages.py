@@ -23,6 +23,8 @@ from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.messages import QueryMessage, ViewMessageById
 from rmqpy.protocol.requests.offsets import SearchOffsetByTimestamp
 
+#: Messages of one id that are looked at: each retry of a consumer makes one.
+_SAME_ID_MAX: Final = 64
 _FOREVER_MS: Final = (1 << 63) - 1
 #: Bytes of a record before which its queue id stands: size, magic number, checksum.
 _QUEUE_ID_AT: Final = 12
@@ -51,7 +53,7 @@ class Messages(Part):
             ask = ViewMessageById(offset=place.offset, topic=topic)
             reply = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, place.address, ask)
             if reply is not None:
-                return _message(reply, "")
+                return self._message(reply, "")
         elif topic is None:
             raise ConfigError(
                 f"{message_id!r} is no id of a broker",
@@ -133,7 +135,7 @@ class Messages(Part):
         if address is None:
             raise RocketMQError(f"no broker that has {retry!r} takes messages", topic=retry)
         properties = properties_of(message)
-        properties.setdefault(ORIGIN, message.topic)
+        properties.setdefault(ORIGIN, self._cluster.caller.wire_name(message.topic))
         return await send_again(self._cluster, address, retry, message, properties)
 
     def _read(self, topic: str, state: QueueState, begin: int) -> AsyncIterator[ReceivedMessage]:
@@ -156,10 +158,31 @@ class Messages(Part):
         )
         found = []
         for broker, address in masters(await self._topics.route(topic)).items():
-            reply = await self._cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, ask)
-            if reply is not None:
-                found += [_message(record, broker) for record in _records(reply.body)]
+            found += await self._found(ask, broker, address)
         return found
+
+    async def with_id(self, topic: str, message_id: str, broker: str, address: str) -> list[ReceivedMessage]:
+        """The messages of a topic at one broker that have an id of a producer: several, where it was sent again."""
+        ask = QueryMessage(
+            topic=topic,
+            key=message_id,
+            max_num=_SAME_ID_MAX,
+            begin_timestamp=0,
+            end_timestamp=_FOREVER_MS,
+            is_unique_key=True,
+        )
+        found = await self._found(ask, broker, address)
+        return [message for message in found if message.message_id == message_id]
+
+    async def _found(self, ask: QueryMessage, broker: str, address: str) -> list[ReceivedMessage]:
+        reply = await self._cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, address, ask)
+        return [self._message(record, broker) for record in _records(reply.body)] if reply is not None else []
+
+    def _message(self, record: bytes, broker: str) -> ReceivedMessage:
+        queue_id = int.from_bytes(record[_QUEUE_ID_AT : _QUEUE_ID_AT + 4])
+        namespace = self._cluster.caller.namespace
+        message = ReceivedMessage(record, None, MessageQueue("", broker, queue_id), namespace)
+        return ReceivedMessage(record, None, MessageQueue(message.topic, broker, queue_id), namespace)
 
 
 def _records(body: bytes) -> Iterator[bytes]:
@@ -171,12 +194,6 @@ def _records(body: bytes) -> Iterator[bytes]:
             raise DecodeError(f"a record of {size} bytes at {at} of {len(body)}")
         yield body[at : at + size]
         at += size
-
-
-def _message(record: bytes, broker: str) -> ReceivedMessage:
-    queue_id = int.from_bytes(record[_QUEUE_ID_AT : _QUEUE_ID_AT + 4])
-    message = ReceivedMessage(record, None, MessageQueue("", broker, queue_id))
-    return ReceivedMessage(record, None, MessageQueue(message.topic, broker, queue_id))
 
 
 def _ms(moment: datetime | None, otherwise: int) -> int:

@@ -21,11 +21,19 @@ async def read(
     queue, address = MessageQueue(topic, state.broker, state.queue_id), cluster.reachable(state.address)
     offset = begin
     while offset < end:
-        ext = pulls.request(TOOLS, queue, offset, tags="*", messages_max=min(_PULL_MESSAGES, end - offset))
+        ext = pulls.request(
+            TOOLS,
+            queue,
+            offset,
+            wanted="*",
+            messages_max=min(_PULL_MESSAGES, end - offset),
+            namespace=cluster.caller.namespace,
+        )
         call = await cluster.caller.call(address, pulls.PULL, ext, timeout=cluster.timeout)
         pulled = pulls.read(call, queue, address)
         if pulled.found is pulls.Found.MESSAGES:
-            for message in pulled.call.messages(queue, begin=begin, end=end):
+            found = pulled.call.messages(queue, begin=begin, end=end, namespace=cluster.caller.namespace)
+            for message in found:
                 yield message
         elif pulled.found is pulls.Found.NOTHING and pulled.next_offset <= offset:
             return

@@ -6,13 +6,15 @@ from typing import Final
 from rmqpy._native import ReceivedMessage
 from rmqpy.admin.connection import AdminConnection
 from rmqpy.admin.reading import TOOLS
+from rmqpy.protocol import names
 from rmqpy.protocol.requests.messages import SendMessage
 
-#: Properties of its former destination, and those that brokers add by themselves.
+#: Properties of its former destination, those that brokers add by themselves, and why it was given up.
 _LEFT_BEHIND: Final = frozenset(
     {
         *("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
         *("MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "MIN_OFFSET", "MAX_OFFSET"),
+        names.CONSUME_ERROR,
     }
 )
 #: First topic of a message in a retry topic: the one its consumer sees.

@@ -5,8 +5,10 @@ from datetime import timedelta
 
 from rmqpy.admin.connection import Part
 from rmqpy.config import properties
+from rmqpy.config.keys import nearest
 from rmqpy.config.store import StoreConfig
-from rmqpy.errors import ConfigError
+from rmqpy.errors import BrokerError, ConfigError
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, UpdateBrokerConfig
 from rmqpy.protocol.requests.kv import GetNameServerConfig, UpdateNameServerConfig
 
@@ -19,9 +21,19 @@ class ServerSettings(Part):
         return properties.parse((await self._cluster.ask(await self._address(name), GetBrokerConfig())).body)
 
     async def change_broker(self, name: str, settings: Mapping[str, str]) -> None:
-        """Change settings of a running broker; it refuses those that only its file may hold."""
-        body = properties.replace("", settings)
-        await self._cluster.ask(await self._address(name), UpdateBrokerConfig(body=body))
+        """Change settings of a running broker; it refuses those that only its file may hold.
+
+        Raises `ConfigError` for keys that it does not have, and values that it does not take; nothing has changed then.
+        """
+        address = await self._address(name)
+        known = properties.parse((await self._cluster.ask(address, GetBrokerConfig())).body)
+        _check_known(name, settings, known)
+        try:
+            await self._cluster.ask(address, UpdateBrokerConfig(body=properties.replace("", settings)))
+        except BrokerError as error:
+            if error.code == ResponseCode.INVALID_PARAMETER:
+                raise ConfigError(str(error)) from error
+            raise
 
     async def delay_level(self, delay: timedelta) -> int:
         """The level, from 1 on, that stands for this delay at every broker. Raises `ConfigError`, naming the delays
@@ -45,7 +57,10 @@ class ServerSettings(Part):
         }
 
     async def change_name_servers(self, settings: Mapping[str, str]) -> None:
-        """Change settings of every name server."""
+        """Change settings of every name server. Raises `ConfigError` for keys that one does not have; nothing has
+        changed then."""
+        for address, known in (await self.of_name_servers()).items():
+            _check_known(f"the name server {address}", settings, known)
         for address in self._cluster.name_servers.addresses:
             await self._cluster.ask(address, UpdateNameServerConfig(body=properties.replace("", settings)))
 
@@ -63,3 +78,13 @@ class ServerSettings(Part):
         if name not in known:
             raise ConfigError(f"there is no broker {name!r}; there are {', '.join(sorted(known)) or 'none'}")
         return known[name]
+
+
+def _check_known(server: str, settings: Mapping[str, str], known: Mapping[str, str]) -> None:
+    """Refuse keys that a server does not have: Apache's takes and forgets them."""
+    for key in settings:
+        if key not in known:
+            close = nearest(key, known)
+            raise ConfigError(
+                f"{server} has no setting {key}", hint=f"did you mean {close}?" if close else None
+            )

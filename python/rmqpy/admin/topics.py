@@ -5,13 +5,25 @@ A topic lives on each master of its cluster.
 
 import dataclasses
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
 from rmqpy.admin.connection import Part, masters
-from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError, TopicNotFound
+from rmqpy.errors import (
+    ConfigError,
+    ConnectError,
+    RequestTimeout,
+    RocketMQError,
+    TopicExists,
+    TopicNotFound,
+    Unsupported,
+)
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import Request
+from rmqpy.protocol.order_topics import ORDER_TOPICS, with_queues
+from rmqpy.protocol.requests.kv import DeleteKv, GetKv, KvFound, PutKv
 from rmqpy.protocol.requests.offsets import GetTopicStatsInfo
 from rmqpy.protocol.requests.routes import (
     DeleteTopic,
@@ -22,18 +34,21 @@ from rmqpy.protocol.requests.routes import (
 )
 from rmqpy.protocol.requests.topics import (
     DeleteTopicInBroker,
+    GetAllTopicConfig,
     GetSystemTopicListFromBroker,
     GetTopicConfig,
     UpdateAndCreateTopic,
 )
 from rmqpy.protocol.topics import Permission, TopicConfig
+from rmqpy.remoting.backoff import Backoff
 
 #: What clients may do with a topic: read, write, both.
 Perm = Literal["RW", "R", "W"]
 #: What a topic is for; brokers hold senders to it.
 TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION"]
 
-_LOOK_AGAIN_S: Final = 0.02
+#: Between looks whether name servers show a new topic.
+_LOOK_AGAIN: Final = Backoff(0.02, 0.5)
 _TYPE: Final = "message.type"
 
 
@@ -87,11 +102,8 @@ class Topics(Part):
 
     async def settings(self, name: str) -> dict[str, TopicConfig]:
         """The settings of a topic on each broker. Raises `TopicNotFound`."""
-        found = {}
-        for broker, address in (await self._masters_of(name)).items():
-            # A broker that has just lost the topic is still in the route.
-            with suppress(TopicNotFound):
-                found[broker] = await self._cluster.ask(address, GetTopicConfig(topic=name))
+        # A broker that has just lost the topic is still in the route.
+        found = await self._settings_at(name, await self._masters_of(name))
         if not found:
             raise _missing(name, None)
         return found
@@ -115,12 +127,22 @@ class Topics(Part):
         message_type: TopicType = "NORMAL",
         order: bool = False,
         cluster: str | None = None,
+        exist_ok: bool = False,
     ) -> list[str]:
-        """Make the topic on every master, or change it where it exists; the names of these brokers.
+        """Make the topic on every master; the names of the brokers that did not have it.
 
-        Returns when the name servers show it there, or after the timeout: brokers register it on their own.
+        A topic that exists on any of them raises `TopicExists`, and nothing is changed. With `exist_ok` it stays as
+        it is where it exists, and is made on the others. `update_topic` changes one. Returns when the name servers
+        show the topic there, or after the timeout: brokers register it on their own.
+
+        The queues of an order topic are listed at every name server, in `ORDER_TOPIC_CONFIG`. Where one does not
+        answer, its error is raised at the end; the same call with `exist_ok` then finishes what is left.
         """
         brokers = await self._cluster.masters(cluster)
+        if known := await self._settings_at(name, brokers):
+            if not exist_ok:
+                raise _exists(name, known)
+            brokers = {broker: address for broker, address in brokers.items() if broker not in known}
         ask = UpdateAndCreateTopic(
             topic=name,
             read_queue_nums=read_queues,
@@ -131,10 +153,20 @@ class Topics(Part):
         )
         for address in brokers.values():
             await self._cluster.ask(address, ask)
+        if order:
+            listed = {broker: topic.write_queue_nums for broker, topic in known.items() if topic.order}
+            await self._list_queues(name, listed | dict.fromkeys(brokers, write_queues))
+        if not brokers:
+            return []
         deadline = time.monotonic() + self._cluster.timeout
         for name_server in self._cluster.name_servers.addresses:
-            while not await self._is_routed(name_server, name, set(brokers)) and time.monotonic() < deadline:
-                await self._cluster.caller.sleep(_LOOK_AGAIN_S)
+            looks = 0
+            while not await self._is_routed(name_server, name, set(brokers)):
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    break
+                looks += 1
+                await self._cluster.caller.sleep(min(_LOOK_AGAIN.pause_s(looks), left_s))
         return sorted(brokers)
 
     async def alter(
@@ -148,7 +180,8 @@ class Topics(Part):
     ) -> list[str]:
         """Change some settings of a topic where it exists; the names of these brokers. Raises `TopicNotFound`.
 
-        Fewer queues hide what the others hold: lower `write_queues` first, `read_queues` when they are consumed.
+        Fewer queues hide what the others hold: lower `write_queues` first, `read_queues` when they are consumed. The
+        name servers' list of an order topic's queues follows; without `order` there is none.
         """
         given: dict[str, Any] = {
             "read_queue_nums": read_queues,
@@ -160,6 +193,10 @@ class Topics(Part):
         if not changes:
             raise ConfigError("nothing to change: name a setting")
         known, addresses = await self.settings(name), await self._masters_of(name)
+        if order is False:
+            # First: what is listed a broker makes an order topic again when it registers.
+            for name_server in self._cluster.name_servers.addresses:
+                await self._cluster.ask(name_server, self._unlisting(name))
         for broker, topic in known.items():
             new = dataclasses.replace(topic, **changes)
             ask = UpdateAndCreateTopic(
@@ -172,25 +209,84 @@ class Topics(Part):
                 order=new.order,
             )
             await self._cluster.ask(addresses[broker], ask)
+        if order or (order is None and write_queues is not None):
+            listed = {
+                broker: write_queues or topic.write_queue_nums
+                for broker, topic in known.items()
+                if order or topic.order
+            }
+            await self._list_queues(name, listed)
         return sorted(known)
 
     async def delete(self, name: str) -> list[str]:
         """Remove the topic from its brokers, then from every name server; the names of these brokers.
 
-        Raises `TopicNotFound` when there is none. Its messages cannot be read any more.
+        Its messages cannot be read any more. Raises `TopicNotFound` when there is none. A server that does not answer
+        is left out and its error raised at the end; asking again then finishes what is left, wherever that is.
         """
-        route = await self.route(name)
-        for broker in route.broker_datas:
-            for address in broker.broker_addrs.values():
-                await self._cluster.ask(address, DeleteTopicInBroker(topic=name))
-        for address in self._cluster.name_servers.addresses:
-            # Each keeps its own table; one that already forgot the topic has nothing left to do.
-            with suppress(TopicNotFound):
-                await self._cluster.ask(address, DeleteTopic(topic=name))
-        return sorted(broker.broker_name for broker in route.broker_datas)
+        failures: list[RocketMQError] = []
+        found: dict[str, set[str]] = {}
+        # Each name server keeps its own table: what one forgot, another may still have.
+        for name_server in self._cluster.name_servers.addresses:
+            with suppress(TopicNotFound), _noting(failures):
+                for broker in (await self._cluster.ask(name_server, _route(name))).body.broker_datas:
+                    found.setdefault(broker.broker_name, set()).update(broker.broker_addrs.values())
+        if not found:
+            raise _unfinished(failures) if failures else _missing(name, None)
+        is_complete = True
+        for address in sorted({address for addresses in found.values() for address in addresses}):
+            is_complete &= await self._forget(address, DeleteTopicInBroker(topic=name), failures)
+        # A broker that still has the topic has to be found again: its routes stay.
+        for name_server in self._cluster.name_servers.addresses if is_complete else ():
+            await self._forget(name_server, DeleteTopic(topic=name), failures)
+            await self._forget(name_server, self._unlisting(name), failures)
+        if failures:
+            raise _unfinished(failures)
+        return sorted(found)
+
+    async def _list_queues(self, name: str, queues: Mapping[str, int]) -> None:
+        """Tell every name server how many queues an order topic has at these brokers."""
+        if not queues:
+            return
+        known: KvFound | None = None
+        key = self._cluster.caller.wire_name(name)
+        ask = GetKv(namespace=ORDER_TOPICS, key=key)
+        for name_server in self._cluster.name_servers.addresses:
+            known = known or await self._cluster.ask_unless(ResponseCode.QUERY_NOT_FOUND, name_server, ask)
+        listed = with_queues((known and known.value) or "", queues)
+        for name_server in self._cluster.name_servers.addresses:
+            await self._cluster.ask(name_server, PutKv(namespace=ORDER_TOPICS, key=key, value=listed))
+
+    def _unlisting(self, name: str) -> DeleteKv:
+        return DeleteKv(namespace=ORDER_TOPICS, key=self._cluster.caller.wire_name(name))
+
+    async def _forget(self, address: str, ask: Request[None], failures: list[RocketMQError]) -> bool:
+        """Tell one server that a topic is gone, which it may have forgotten already. Whether it knows now."""
+        before = len(failures)
+        with suppress(TopicNotFound), _noting(failures):
+            await self._cluster.ask(address, ask)
+        return len(failures) == before
 
     async def _masters_of(self, name: str) -> dict[str, str]:
         return dict(sorted(masters(await self.route(name)).items()))
+
+    async def _settings_at(self, name: str, brokers: Mapping[str, str]) -> dict[str, TopicConfig]:
+        """The settings of a topic at those of these brokers, name to address, that have it."""
+        found = {}
+        for broker, address in brokers.items():
+            with suppress(TopicNotFound):
+                found[broker] = await self._settings_of(name, address)
+        return found
+
+    async def _settings_of(self, name: str, address: str) -> TopicConfig:
+        try:
+            return await self._cluster.ask(address, GetTopicConfig(topic=name))
+        except Unsupported:
+            # A broker of 4.x, which tells about all topics or none.
+            table = (await self._cluster.ask(address, GetAllTopicConfig())).body.topic_config_table
+            if name not in table:
+                raise _missing(name, None) from None
+            return table[name]
 
     async def _is_routed(self, name_server: str, name: str, brokers: set[str]) -> bool:
         """Whether a name server shows the topic at all of these brokers; one that is away need not."""
@@ -213,6 +309,21 @@ class Topics(Part):
         return found
 
 
+@contextmanager
+def _noting(failures: list[RocketMQError]) -> Iterator[None]:
+    """Go on behind a server that does not answer, and keep its error."""
+    try:
+        yield
+    except (ConnectError, RequestTimeout) as error:
+        failures.append(error)
+
+
+def _unfinished(failures: list[RocketMQError]) -> RocketMQError:
+    """The first error of a deletion, which says what is left."""
+    failures[0].hint = "the other servers have forgotten the topic; delete it again when this one answers"
+    return failures[0]
+
+
 def permission(bits: int) -> str:
     """Permission bits as text.
 
@@ -233,4 +344,13 @@ def _route(name: str) -> GetRoute:
 def _missing(name: str, code: int | None) -> TopicNotFound:
     return TopicNotFound(
         f"there is no topic {name!r}", code=code, topic=name, hint=f"rmqpy topic create {name}"
+    )
+
+
+def _exists(name: str, known: Mapping[str, TopicConfig]) -> TopicExists:
+    queues = ", ".join(f"{broker}: {topic.read_queue_nums} queues" for broker, topic in sorted(known.items()))
+    return TopicExists(
+        f"topic {name!r} exists ({queues})",
+        topic=name,
+        hint=f"rmqpy topic create {name} --if-not-exists leaves it, rmqpy topic alter {name} changes it",
     )

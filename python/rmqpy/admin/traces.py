@@ -44,7 +44,10 @@ class Traces(Part):
         try:
             bodies = await Messages(self._cluster).by_key(trace_topic, message_id, count=_BODIES_MAX)
         except TopicNotFound as error:
-            hint = f"a broker with traceTopicEnable=true makes it, or: rmqpy topic create {trace_topic} --queues 1"
+            hint = (
+                "the first trace of a client makes it where autoCreateTopicEnable=true; a broker with "
+                "traceTopicEnable=true has it"
+            )
             raise TopicNotFound(
                 f"there is no topic of traces {trace_topic!r}", code=error.code, topic=trace_topic, hint=hint
             ) from None

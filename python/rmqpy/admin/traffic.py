@@ -1,12 +1,17 @@
 """Traffic of a topic: messages sent to it, messages each group consumed, and the lag of each group."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.topics import Topics
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.brokers import StatsWindow, ViewBrokerStatsData
-from rmqpy.protocol.requests.offsets import GetConsumeStats, QueryTopicConsumeByWho
+from rmqpy.protocol.requests.offsets import (
+    GetConsumeStats,
+    QueryTopicConsumeByWho,
+    QueryTopicsByConsumer,
+)
 
 
 class Flow(NamedTuple):
@@ -28,14 +33,29 @@ class Traffic(Part):
     async def of(self, topic: str) -> list[Flow]:
         """Messages sent to a topic, then messages consumed by each of its groups, by group. Raises `TopicNotFound`."""
         addresses = list(masters(await Topics(self._cluster).route(topic)).values())
-        groups: set[str] = set()
-        for address in addresses:
-            groups.update((await self._cluster.ask(address, QueryTopicConsumeByWho(topic=topic))).group_list)
-        flows = [await self._flow(addresses, "TOPIC_PUT_NUMS", topic)]
-        for group in sorted(groups):
-            taken = await self._flow(addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
+        wire_name = self._cluster.caller.wire_name
+        flows = [await self._flow(addresses, "TOPIC_PUT_NUMS", wire_name(topic))]
+        for group in await self._groups(addresses, topic):
+            taken = await self._flow(addresses, "GROUP_GET_NUMS", f"{wire_name(topic)}@{wire_name(group)}")
             flows.append(taken._replace(group=group, lag=await self._lag(addresses, topic, group)))
         return flows
+
+    async def groups(self, topic: str) -> list[str]:
+        """Groups that subscribe to a topic or have offsets in it, sorted. Raises `TopicNotFound`."""
+        return await self._groups(masters(await Topics(self._cluster).route(topic)).values(), topic)
+
+    async def topics(self, group: str) -> list[str]:
+        """Topics that a group has offsets in, sorted."""
+        found: set[str] = set()
+        for address in (await self._cluster.masters()).values():
+            found.update((await self._cluster.ask(address, QueryTopicsByConsumer(group=group))).topic_list)
+        return sorted(found)
+
+    async def _groups(self, addresses: Iterable[str], topic: str) -> list[str]:
+        found: set[str] = set()
+        for address in addresses:
+            found.update((await self._cluster.ask(address, QueryTopicConsumeByWho(topic=topic))).group_list)
+        return sorted(found)
 
     async def _flow(self, addresses: list[str], name: str, key: str) -> Flow:
         per_second, last_hour, last_day = 0.0, 0, 0

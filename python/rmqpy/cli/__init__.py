@@ -75,7 +75,7 @@ def root() -> None:
     rmqpy topic list -n 10.0.0.1:9876
     rmqpy -n 10.0.0.1:9876 -o json topic list
 
-    All options but -q and -v may stand behind a command that has a use for them as well, and win there.
+    All options but -q, -v and --no-color may stand behind a command that has a use for them as well, and win there.
     """
     if flag("verbose"):
         from rmqpy.monitor.logs import install
@@ -89,9 +89,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code. Errors are printed in one line each, never as a traceback."""
+    """Run one command of `rmqpy`; its exit code."""
+    return run_command(root, "rmqpy", arguments)
+
+
+def run_command(command: click.Command, name: str, arguments: Sequence[str] | None) -> int:
+    """Run a command; its exit code. Errors are printed in one line each, never as a traceback."""
     try:
-        result = root.main(list(arguments) if arguments is not None else None, "rmqpy", standalone_mode=False)
+        result = command.main(list(arguments) if arguments is not None else None, name, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -2,15 +2,16 @@
 
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqpy.cli.options import POSITIVE, cluster_options, flag, number, options
+from rmqpy.cli.options import POSITIVE, cluster_options, namespace, number, options
 from rmqpy.cli.output import Format, output_option, show
+from rmqpy.cli.terminal import progress
 
 if TYPE_CHECKING:
     from rmqpy.load.targets import Target
@@ -157,6 +158,7 @@ def consume(max_messages: int, **settings: Any) -> None:
     """
     from rmqpy.load.targets import readable
 
+    settings["topic"] = _wire_name(settings["topic"])
     targets = readable(settings["namesrv"], settings["topic"], timeout=settings["timeout"])
     _measure("consume", targets, {"messages_each": max_messages}, settings)
 
@@ -164,8 +166,14 @@ def consume(max_messages: int, **settings: Any) -> None:
 def _send(body_bytes: int, batch: int, queues: int, settings: dict[str, Any]) -> None:
     from rmqpy.load.targets import writable
 
+    settings["topic"] = _wire_name(settings["topic"])
     targets = writable(settings["namesrv"], settings["topic"], queues=queues, timeout=settings["timeout"])
     _measure("produce", targets, {"messages_each": batch, "body_bytes": body_bytes}, settings)
+
+
+def _wire_name(topic: str) -> str:
+    """The topic as brokers know it: a load is no client."""
+    return topic if (space := namespace()) is None else space.wrap(topic)
 
 
 def _measure(
@@ -208,20 +216,16 @@ def _run(
     from rmqpy._native import Load
 
     load = Load(work, topic, GROUP, targets, timeout=timeout, pids=pids, **plan)
-    has_progress = sys.stderr.isatty() and not flag("quiet")
-    began, before = time.monotonic(), 0
+    before = 0
     try:
-        while not load.wait(PROGRESS_S if has_progress else None):
-            total = load.messages
-            line = (
-                f"{time.monotonic() - began:5.0f} s  {total:>14,}  {(total - before) / PROGRESS_S:>12,.0f}/s"
-            )
-            click.echo(f"\r{line}", nl=False, err=True)
-            before = total
+        with progress("bench") as show_progress:
+            while not load.wait(PROGRESS_S if sys.stderr.isatty() else None):
+                total = load.messages
+                rate = (total - before) / PROGRESS_S
+                show_progress(0, 0, partial("{:,} messages, {:,.0f}/s".format, total, rate))
+                before = total
     finally:
         load.stop()
-        if has_progress:
-            click.echo("\r" + " " * 48 + "\r", nl=False, err=True)
     report = load.report()
     assert report is not None, "a load that has ended has a report"
     measured: dict[str, Any] = json.loads(report)

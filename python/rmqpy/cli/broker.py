@@ -8,7 +8,32 @@ import click
 from rmqpy import __version__
 from rmqpy.cli.options import option_value
 from rmqpy.cli.output import note_printer
-from rmqpy.cli.settings import config_option, log_options, log_warnings, settings_argument
+from rmqpy.cli.settings import (
+    config_option,
+    log_options,
+    log_warnings,
+    print_option,
+    print_settings,
+    settings_argument,
+)
+
+#: Settings that the original prints with -m, as far as there are any of this name.
+IMPORTANT = frozenset(
+    {
+        *("brokerClusterName", "brokerName", "brokerId", "brokerIP1", "brokerRole", "namesrvAddr"),
+        *("autoCreateTopicEnable", "autoCreateSubscriptionGroup", "traceTopicEnable", "msgTraceTopicName"),
+        *("fetchNamesrvAddrByAddressServer", "fetchNameSrvAddrByDnsLookup", "aclEnable", "haMasterAddress"),
+        *(
+            "transactionTimeOut",
+            "transactionCheckMax",
+            "transactionCheckInterval",
+            "rejectTransactionMessage",
+        ),
+        *("storePathRootDir", "storePathCommitLog", "storeType", "deleteWhen", "fileReservedTime"),
+        *("cleanFileForciblyEnable", "deleteFileBatchMax", "flushDiskType", "flushIntervalCommitLog"),
+        *("flushCommitLogTimed", "commitIntervalCommitLog", "transientStorePoolEnable", "writeWithoutMmap"),
+    }
+)
 
 
 @click.command()
@@ -21,9 +46,21 @@ from rmqpy.cli.settings import config_option, log_options, log_warnings, setting
     callback=option_value,
     help="Name servers; the same as namesrvAddr=…",
 )
+@print_option
+@click.option(
+    "-m", "is_printing_important", is_flag=True, help="Print the most important settings, and start nothing."
+)
 @log_options
-def command(settings: dict[str, str], config: Path | None, namesrv: str | None) -> None:
+def command(
+    settings: dict[str, str],
+    config: Path | None,
+    namesrv: str | None,
+    is_printing: bool,
+    is_printing_important: bool,
+) -> None:
     """Run a broker until Ctrl-C. It reads broker.conf as Apache's does; KEY=VALUE wins over the file.
+
+    Name servers are those of -n or KEY=VALUE, of the file, of $NAMESRV_ADDR, in this order.
 
     \b
     rmqpy broker -c broker.conf
@@ -37,6 +74,15 @@ def command(settings: dict[str, str], config: Path | None, namesrv: str | None) 
         settings["namesrvAddr"] = namesrv
     reading = load(config, settings)
     log_warnings(reading.warnings)
+    if is_printing or is_printing_important:
+        print_settings(reading.config, None if is_printing else IMPORTANT)
+        return
+    if not reading.config.namesrv:
+        log_warnings(
+            [
+                "the broker registers nowhere and clients do not find it: no name server is set (namesrvAddr, -n)"
+            ]
+        )
     server = Broker(reading.config, path=config, progress=note_printer())
     asyncio.run(
         serve(

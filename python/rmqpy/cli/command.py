@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from rmqpy.cli.exits import USAGE
 from rmqpy.cli.options import cluster_options, connect
 from rmqpy.cli.output import Format, Record, output_option, show
 
@@ -82,6 +83,20 @@ def confirmed(question: str) -> Callable[[Callable[..., _R]], Callable[..., _R]]
     return decorate
 
 
+class _Unanswered(click.ClickException):
+    """Wrong usage, of which the lines about options would say nothing."""
+
+    exit_code = USAGE
+
+
 def confirm(question: str) -> None:
-    """Ask on standard error; anything but yes ends the command."""
-    click.confirm(question, abort=True, err=True)
+    """Ask on standard error. No ends the command with exit code 1; where nobody can answer, it is a usage error."""
+    try:
+        is_confirmed = click.confirm(question, err=True)
+    except click.Abort as abort:
+        if isinstance(abort.__context__, EOFError):
+            click.echo(err=True)
+            raise _Unanswered("nobody is there to answer: give --yes") from None
+        raise
+    if not is_confirmed:
+        raise click.ClickException("nothing was done: the answer was no")

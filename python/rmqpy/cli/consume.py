@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from rmqpy.cli.options import client_config, cluster_options, complete_groups, complete_topics, place
-from rmqpy.cli.output import Format, message_text, messages_option
+from rmqpy.cli.options import (
+    QueueName,
+    client_config,
+    cluster_options,
+    complete_groups,
+    complete_topics,
+    place,
+    queue_option,
+)
+from rmqpy.cli.output import Format, message_printer, messages_option
 
 if TYPE_CHECKING:
     from rmqpy.client.consumer import PullConsumer
     from rmqpy.client.group.rebalance import Rebalance
-    from rmqpy.message import MessageQueue
+    from rmqpy.message import Filter, MessageQueue
 
 #: The group that reads are made under when none is named: every broker has it. Nothing is committed to it.
 READER = "TOOLS_CONSUMER"
@@ -41,8 +49,12 @@ NEW_TOPIC_S = 1.0
 @click.option(
     "--filter", "tags", default="*", help="Only messages with one of these tags: 'paid || refunded'."
 )
+@click.option(
+    "--sql", "expression", help="Only messages whose properties match: \"price > 10 AND region = 'EU'\"."
+)
 @click.option("--count", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end of the topic.")
+@queue_option
 @messages_option
 @cluster_options
 def command(
@@ -50,8 +62,10 @@ def command(
     group: str | None,
     start: Literal["begin", "end"] | int | datetime | None,
     tags: str,
+    expression: str | None,
     count: int | None,
     follow: bool,
+    queue: QueueName | None,
     output: Format,
     namesrv: str,
     timeout: float,
@@ -61,34 +75,48 @@ def command(
     \b
     rmqpy consume orders
     rmqpy consume orders --from 10m --follow -o jsonl
+    rmqpy consume orders --queue broker-a:0 --from 0 -o json
     rmqpy consume orders --group audit --follow
 
     With a group and --follow it is a member of the group: several share the topic's queues.
     """
     from rmqpy.client.consumer import PullConsumer
     from rmqpy.errors import QueueLost
+    from rmqpy.message import sql
 
+    if expression is not None and tags != "*":
+        raise click.UsageError("give --filter or --sql")
+    wanted = tags if expression is None else sql(expression)
     config = client_config(namesrv, timeout)
+    if group is not None and follow and queue is not None:
+        raise click.UsageError("members of a group share its queues: leave --queue, --group or --follow out")
     if group is None and start is None:
         start = "begin"
     # Where the group stopped; for a group that never committed, the beginning.
-    with PullConsumer(group or READER, config, auto_commit=False, start_from="earliest") as consumer:
+    with (
+        PullConsumer(group or READER, config, auto_commit=False, start_from="earliest") as consumer,
+        message_printer(output) as print_message,
+    ):
         queues = _queues(consumer, topic)
-        ends = {queue: consumer.offsets(queue)[1] for queue in queues}
+        if queue is not None:
+            queues = [queue.find(queues)]
+        ends = {each: consumer.offsets(each)[1] for each in queues}
+        if isinstance(start, int) and start > (end := max(ends.values(), default=0)):
+            raise click.UsageError(f"offset {start} is beyond every queue: the longest ends at {end}")
         if group is not None and follow:
-            _share(consumer, topic, tags, start)
+            _share(consumer, topic, wanted, start)
         else:
-            consumer.assign(queues, tags)
+            consumer.assign(queues, wanted)
             if start is not None:
-                for queue in queues:
-                    consumer.seek(queue, start)
+                for each in queues:
+                    consumer.seek(each, start)
         printed = 0
         while follow or _is_behind(consumer, ends):
-            wanted = BURST if count is None else min(BURST, count - printed)
+            burst = BURST if count is None else min(BURST, count - printed)
             shown: dict[MessageQueue, int] = {}
-            for message in consumer.poll(timeout=1.0, max_messages=wanted):
+            for message in consumer.poll(timeout=1.0, max_messages=burst):
                 if follow or message.queue_offset < ends[message.queue]:
-                    click.echo(message_text(message, output))
+                    print_message(message)
                     shown[message.queue] = message.queue_offset + 1
                     printed += 1
             if group is not None and shown:
@@ -100,7 +128,10 @@ def command(
 
 
 def _share(
-    consumer: "PullConsumer", topic: str, tags: str, start: "Literal['begin', 'end'] | int | datetime | None"
+    consumer: "PullConsumer",
+    topic: str,
+    wanted: "Filter",
+    start: "Literal['begin', 'end'] | int | datetime | None",
 ) -> None:
     """Be a member of the group, which shares the queues of the topic; each begins at `start` the first time."""
     begun: set[MessageQueue] = set()
@@ -111,18 +142,22 @@ def _share(
                 consumer.seek(queue, start)
             begun.add(queue)
 
-    consumer.subscribe(topic, tags, on_rebalance=begin)
+    consumer.subscribe(topic, wanted, on_rebalance=begin)
 
 
 def _queues(consumer: "PullConsumer", topic: str) -> "list[MessageQueue]":
     """The topic's queues. Name servers know a new topic a moment after its first message was stored, so that an
     unknown topic is asked for again before it counts as missing."""
-    from rmqpy.errors import TopicNotFound
+    from rmqpy.errors import AuthError, TopicNotFound
 
     deadline = time.monotonic() + NEW_TOPIC_S
     while True:
         try:
-            return consumer.queues(topic)
+            if queues := consumer.queues(topic):
+                return queues
+            raise AuthError(
+                f"no queue of topic {topic!r} may be read", hint=f"rmqpy topic alter {topic} --perm RW"
+            )
         except TopicNotFound:
             if time.monotonic() >= deadline:
                 raise

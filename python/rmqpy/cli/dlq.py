@@ -8,7 +8,7 @@ import click
 
 from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import Rows, cluster_command, confirm, confirmed, with_admin, yes_option
-from rmqpy.cli.options import complete_groups
+from rmqpy.cli.options import complete_groups, namespace
 from rmqpy.cli.output import (
     Format,
     export_option,
@@ -17,6 +17,7 @@ from rmqpy.cli.output import (
     ms_text,
     output_option,
     show,
+    time_text,
     write_lines,
 )
 
@@ -50,13 +51,17 @@ def list_(admin: "Admin") -> Rows:
 @with_admin
 @output_option
 def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
-    """Dead letters of GROUP, oldest first.
+    """Dead letters of GROUP, oldest first, and when dlq resend sent them last.
 
     \b
     rmqpy dlq show billing --count 5
     """
     row = message_line if output == "table" else _record
-    show([row(message) for _, message in islice(admin.dlq(group), count)], output)
+    rows = []
+    for queue, message in islice(admin.dlq(group), count):
+        resent = admin.resent(group, queue, message)
+        rows.append({**row(message), "resent_at": time_text(resent[-1].stored_at) if resent else None})
+    show(rows, output)
 
 
 @command.command()
@@ -66,11 +71,15 @@ def show_(admin: "Admin", group: str, count: int, output: Format) -> None:
 @click.option(
     "--origin", is_flag=True, help="To the topic of the first send, for every group that subscribes to it."
 )
+@click.option("--again", is_flag=True, help="Also those that were sent again before.")
 @yes_option
 @cluster_command
-def resend(admin: "Admin", group: str, ids: tuple[str, ...], is_all: bool, origin: bool, yes: bool) -> Rows:
+def resend(
+    admin: "Admin", group: str, ids: tuple[str, ...], is_all: bool, origin: bool, again: bool, yes: bool
+) -> Rows:
     """Send dead letters of GROUP again, to the group alone. They stay among the dead letters, too.
 
+    What it sends is marked, and a dead letter that was sent again is left out, unless --again.
     A group that consumes in order gets nothing from its retry topic: use --origin.
 
     \b
@@ -89,13 +98,14 @@ def resend(admin: "Admin", group: str, ids: tuple[str, ...], is_all: bool, origi
         raise click.ClickException(f"no dead letter of {group!r} is called {', '.join(sorted(missing))}")
     if not yes:
         confirm(f"Send {len(found)} messages again?")
-    return [
-        {
-            "message_id": message.message_id,
-            "sent_as": admin.resend(group, queue, message, to_origin=origin),
-        }
-        for queue, message in found
-    ]
+    rows = []
+    for queue, message in found:
+        before = [] if again else admin.resent(group, queue, message)
+        sent_as = (
+            before[-1].offset_message_id if before else admin.resend(group, queue, message, to_origin=origin)
+        )
+        rows.append({"message_id": message.message_id, "sent": not before, "sent_as": sent_as})
+    return rows
 
 
 @command.command()
@@ -125,9 +135,10 @@ def purge(admin: "Admin", group: str) -> Rows:
 
 
 def _record(message: "ReceivedMessage") -> dict[str, Any]:
-    """The message with the topic it was sent to first, and how often it was tried."""
-    record = message_record(message)
+    """The message with the topic it was sent to first, and how often it was delivered."""
+    record, first, space = message_record(message), message.properties.get("RETRY_TOPIC"), namespace()
     return record | {
-        "topic": message.properties.get("RETRY_TOPIC"),
-        "attempts": message.delivery_attempt,
+        "topic": first if first is None or space is None else space.unwrap(first),
+        # Of the next delivery, which it does not get.
+        "attempts": message.delivery_attempt - 1,
     }

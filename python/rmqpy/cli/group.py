@@ -1,6 +1,7 @@
 """`rmqpy group`: list, describe, create, alter, delete, lag, watch, members, reset, skip, clone."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -17,7 +18,7 @@ from rmqpy.cli.command import (
     with_admin,
     yes_option,
 )
-from rmqpy.cli.options import complete_groups, complete_topics, options, place
+from rmqpy.cli.options import complete_brokers, complete_groups, complete_topics, options, place
 from rmqpy.cli.output import Format, note, output_option, show, time_text
 from rmqpy.cli.watching import looks, show_again, watch_options
 
@@ -35,10 +36,14 @@ _TOPIC = click.option(
 #: Settings of a group; one that is not given is None and stays as it is.
 _settings = options(
     click.option(
-        "--retry-max", type=click.IntRange(-1), help="Deliveries before a message becomes a dead letter."
+        "--retry-max",
+        type=click.IntRange(-1),
+        help="Retries after the first delivery, before a message becomes a dead letter.",
     ),
     click.option(
-        "--retry-queues", type=click.IntRange(0, 1024), help="Queues of its retry topic; 0: no retries."
+        "--retry-queues",
+        type=click.IntRange(0, 1024),
+        help="Queues of its retry topic; 0: no retries, no dead letters.",
     ),
     click.option("--consume/--no-consume", default=None, help="Whether its members may consume."),
     click.option(
@@ -87,15 +92,19 @@ def describe(admin: "Admin", name: str) -> Rows:
 @_GROUP
 @_settings
 @click.option("--cluster", help="Needed where the name servers know several clusters.")
+@click.option("--if-not-exists", is_flag=True, help="Leave it as it is on brokers that have it.")
 @cluster_command
-def create(admin: "Admin", name: str, cluster: str | None, **settings: Any) -> Rows:
-    """Make group NAME on every broker of the cluster, or give it these settings where it exists.
+def create(admin: "Admin", name: str, cluster: str | None, if_not_exists: bool, **settings: Any) -> Rows:
+    """Make group NAME on every broker of the cluster. One that exists on any is an error: group alter changes it.
 
     \b
-    rmqpy group create audit --retry-max 3
+    rmqpy group create mailers --retry-max 3
+    rmqpy group create mailers --if-not-exists
     """
-    brokers = admin.create_group(name, cluster=cluster, **settings)
-    return {"group": name, "brokers": brokers}
+    made = admin.create_group(name, cluster=cluster, exist_ok=if_not_exists, **settings)
+    if not made:
+        note(f"group {name!r} exists on every broker and stays as it is")
+    return {"group": name, "brokers": made}
 
 
 @command.command()
@@ -128,27 +137,29 @@ def delete(admin: "Admin", name: str, keep_offsets: bool) -> Rows:
 
 
 @command.command()
-@_GROUP
+@click.argument("name", required=False, shell_complete=complete_groups)
 @_TOPIC
-@cluster_command
-def lag(admin: "Admin", name: str, topic: str | None) -> Rows:
-    """Lag of group NAME in messages and in seconds, queue by queue.
+@with_admin
+@output_option
+def lag(admin: "Admin", name: str | None, topic: str | None, output: Format) -> None:
+    """Lag of group NAME in messages and in seconds, queue by queue; without NAME that of every group.
 
     \b
+    rmqpy group lag
     rmqpy group lag billing --topic orders
     """
-    return [
-        {
-            "topic": row.topic,
-            "broker": row.broker,
-            "queue": row.queue_id,
-            "offset": row.offset,
-            "end": row.end,
-            "lag": row.lag,
-            "seconds": round(row.behind_ms / 1_000, 1),
-        }
-        for row in admin.progress(name, topic)
-    ]
+    if name is not None:
+        rows = [_progress(row) for row in admin.progress(name, topic)]
+        if not rows:
+            note(f"group {name!r} has committed nothing yet")
+            if output in ("table", "wide"):
+                return
+    elif topic is None:
+        rows = _lags(admin)
+    else:
+        raise click.UsageError("--topic needs the NAME of a group")
+    key = "group" if name is None else "topic"
+    show(rows, output, totals=lambda: {key: "sum", "lag": sum(row["lag"] for row in rows)})
 
 
 @command.command()
@@ -221,12 +232,20 @@ def members(admin: "Admin", name: str, output: Format) -> None:
     metavar="begin|end|TIME|AGE|OFFSET",
     help="Where to continue; an offset needs --queue.",
 )
-@click.option("--queue", type=click.IntRange(0), help="Only this queue.")
+@click.option("--broker", shell_complete=complete_brokers, help="Only queues of this broker.")
+@click.option("--queue", type=click.IntRange(0), help="Only this queue; with several brokers, --broker, too.")
 @_DRY_RUN
 @yes_option
 @cluster_command
 def reset(
-    admin: "Admin", name: str, topic: str, to: str, queue: int | None, dry_run: bool, yes: bool
+    admin: "Admin",
+    name: str,
+    topic: str,
+    to: str,
+    broker: str | None,
+    queue: int | None,
+    dry_run: bool,
+    yes: bool,
 ) -> Rows:
     """Reset the offsets of group NAME in TOPIC. Takes effect at its next pull, online or not.
 
@@ -235,12 +254,13 @@ def reset(
     rmqpy group reset billing orders --to begin --yes
     """
     where = place(to)
-    if isinstance(where, int) != (queue is not None):
-        raise click.UsageError("an offset belongs to one queue: give both, or neither")
+    if isinstance(where, int) and queue is None:
+        raise click.UsageError("an offset belongs to one queue: give --queue")
     offset = where if isinstance(where, int) else None
+    reset_queues = partial(admin.reset_offsets, name, topic, _place(where), broker=broker, queue_id=queue)
     return _move(
         f"Move the group {name!r} in {topic!r}",
-        partial(admin.reset_offsets, name, topic, _place(where), queue_id=queue, offset=offset),
+        partial(reset_queues, offset=offset),
         dry_run=dry_run,
         yes=yes,
     )
@@ -276,6 +296,38 @@ def clone(admin: "Admin", source: str, target: str, topic: str | None) -> Rows:
     """
     brokers = admin.clone_offsets(source, target, topic)
     return {"source": source, "target": target, "brokers": brokers}
+
+
+def _progress(row: "Progress") -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "broker": row.broker,
+        "queue": row.queue_id,
+        "offset": row.offset,
+        "end": row.end,
+        "lag": row.lag,
+        "seconds": round(row.behind_ms / 1_000, 1),
+    }
+
+
+def _lags(admin: "Admin") -> list[dict[str, Any]]:
+    """All groups, the one with the longest lag first."""
+    from rmqpy.errors import GroupNotFound
+
+    rows = []
+    for name in admin.groups():
+        # One that is deleted meanwhile.
+        with suppress(GroupNotFound):
+            progress = admin.progress(name)
+            rows.append(
+                {
+                    "group": name,
+                    "topics": sorted({row.topic for row in progress}),
+                    "lag": sum(row.lag for row in progress),
+                    "seconds": round(max((row.behind_ms for row in progress), default=0) / 1_000, 1),
+                }
+            )
+    return sorted(rows, key=lambda row: (-row["lag"], row["group"]))
 
 
 class _TopicProgress(NamedTuple):
@@ -322,8 +374,13 @@ def _watched(topic: str, now: _TopicProgress, before: _TopicProgress | None) -> 
 def _move(question: str, moves: "Callable[..., list[Move]]", *, dry_run: bool, yes: bool) -> Rows:
     """Make moves, or those of a dry run, after asking with what they would be."""
     if not (dry_run or yes):
-        messages = sum(abs(move.target - move.offset) for move in moves(dry_run=True))
-        confirm(f"{question}, by {messages} messages?")
+        steps = [move.target - move.offset for move in moves(dry_run=True)]
+        ways = {
+            "back": -sum(step for step in steps if step < 0),
+            "forward": sum(step for step in steps if step > 0),
+        }
+        by = " and ".join(f"{count} messages {way}" for way, count in ways.items() if count) or "0 messages"
+        confirm(f"{question}, by {by}?")
     return [
         {
             "topic": move.topic,

@@ -76,6 +76,10 @@ def find(
     """
     if key is not None:
         found = admin.messages_by_key(topic, key, begin=begin, end=end, count=count)[:count]
+        if not found:
+            from rmqpy.errors import MessageNotFound
+
+            raise MessageNotFound(f"no message of {topic!r} has the key {key!r}", topic=topic)
     else:
         found = list(islice(admin.messages_between(topic, begin, end), count))
     show(message_rows(found, output), output)

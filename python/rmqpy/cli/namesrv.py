@@ -6,14 +6,22 @@ from pathlib import Path
 import click
 
 from rmqpy import __version__
-from rmqpy.cli.settings import config_option, log_options, log_warnings, settings_argument
+from rmqpy.cli.settings import (
+    config_option,
+    log_options,
+    log_warnings,
+    print_option,
+    print_settings,
+    settings_argument,
+)
 
 
 @click.command()
 @settings_argument()
 @config_option("namesrv.conf")
+@print_option
 @log_options
-def command(settings: dict[str, str], config: Path | None) -> None:
+def command(settings: dict[str, str], config: Path | None, is_printing: bool) -> None:
     """Run a name server until Ctrl-C. KEY=VALUE wins over the file.
 
     \b
@@ -25,6 +33,9 @@ def command(settings: dict[str, str], config: Path | None) -> None:
 
     reading = load(config, settings)
     log_warnings(reading.warnings)
+    if is_printing:
+        print_settings(reading.config)
+        return
     server = NameServer(reading.config)
     asyncio.run(
         serve(server, lambda: click.echo(f"rmqpy {__version__}: name server {server.address} is ready"))

@@ -1,22 +1,24 @@
 """Options that commands share, and how their values are read.
 
-The name servers are those of, in this order: the option, `$NAMESRV_ADDR`, the profile, this machine. Options of most
-commands may stand before the command, too: a value given there is kept in the context's `meta`, which all contexts of a
-run share, until the option itself is read.
+The name servers are those of, in this order: the option, `$NAMESRV_ADDR`, the profile, this machine; a namespace is
+found likewise. Options of most commands may stand before the command, too: a value given there is kept in the
+context's `meta`, which all contexts of a run share, until the option itself is read.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
+    from rmqpy._native import Namespace
     from rmqpy.admin.client import Admin
     from rmqpy.config.client import ClientConfig
     from rmqpy.config.profiles import Profile
+    from rmqpy.message import MessageQueue
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -26,6 +28,7 @@ DEFAULT_TIMEOUT_S: Final = 3.0
 #: Time a shell waits for an answer of the cluster.
 COMPLETION_S: Final = 0.3
 _PROFILE: Final = "rmqpy.profile"
+_NAMESPACE: Final = "rmqpy.namespace"
 _BEFORE: Final = "rmqpy.before."
 _NAMESRV: Final = "HOST:PORT[;…]"
 POSITIVE: Final = click.FloatRange(min=0, min_open=True)
@@ -55,19 +58,27 @@ def global_options(command: _Command) -> _Command:
     wait: Any = {"expose_value": False, "callback": _wait}
     return options(
         click.option(
-            "-p", "--profile", metavar="NAME", **wait, help="Name servers and timeout of this profile."
+            "-p",
+            "--profile",
+            metavar="NAME",
+            **wait,
+            help="Name servers, timeout and namespace of this profile.",
         ),
         click.option("-n", "--namesrv", metavar=_NAMESRV, **wait, help="Name servers of the cluster."),
         click.option("--timeout", type=POSITIVE, metavar="SECONDS", **wait, help="Timeout of one request."),
+        click.option("--namespace", metavar="NAME", **wait, help="Namespace of all topics and groups."),
         click.option(
             "-o",
             "--output",
             metavar="FORMAT",
             **wait,
-            help="table, wide, text, json, jsonl, csv or template=TEXT.",
+            help="table, wide, json, jsonl, csv or template=TEXT; of consume and topic tail: text.",
         ),
         click.option(
             "-q", "--quiet", is_flag=True, **wait, help="Print results and errors, and nothing else."
+        ),
+        click.option(
+            "--no-color", is_flag=True, **wait, help="No colours on a terminal; the same as $NO_COLOR."
         ),
         click.option(
             "-v", "--verbose", is_flag=True, **wait, help="Print requests to servers and their replies."
@@ -76,7 +87,8 @@ def global_options(command: _Command) -> _Command:
 
 
 def cluster_options(command: _Command) -> _Command:
-    """Add `-n/--namesrv`, `--timeout` and `-p/--profile`; the command gets the first two."""
+    """Add `-n/--namesrv`, `--timeout`, `-p/--profile` and `--namespace`; the command gets the first two, and the
+    configuration of its clients the namespace."""
     return options(
         click.option(
             "-p",
@@ -86,7 +98,7 @@ def cluster_options(command: _Command) -> _Command:
             expose_value=False,
             envvar="RMQPY_PROFILE",
             callback=_remember,
-            help="Take name servers and timeout from this profile: rmqpy profile.",
+            help="Take name servers, timeout and namespace from this profile: rmqpy profile.",
         ),
         click.option(
             "-n",
@@ -104,6 +116,15 @@ def cluster_options(command: _Command) -> _Command:
             metavar="SECONDS",
             help=f"Timeout of one request. [default: {DEFAULT_TIMEOUT_S}]",
         ),
+        click.option(
+            "--namespace",
+            envvar="RMQPY_NAMESPACE",
+            show_envvar=True,
+            expose_value=False,
+            callback=_namespace,
+            metavar="NAME",
+            help="Namespace of all topics and groups: orders is NAME%orders. [default: that of the profile, or none]",
+        ),
     )(command)
 
 
@@ -116,7 +137,7 @@ def option_value(context: click.Context, option: click.Parameter, given: Any) ->
     return given if given is None else option.type_cast_value(context, given)
 
 
-def flag(name: Literal["quiet", "verbose"]) -> bool:
+def flag(name: Literal["no_color", "quiet", "verbose"]) -> bool:
     """The value of one of the flags of `global_options`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_BEFORE + name))
@@ -126,7 +147,21 @@ def client_config(namesrv: str, timeout: float) -> "ClientConfig":
     """Client configuration from the options of `cluster_options`."""
     from rmqpy.config.client import ClientConfig
 
-    return ClientConfig(namesrv=namesrv, connect_timeout=timeout, request_timeout=timeout)
+    return ClientConfig(
+        namesrv=namesrv, connect_timeout=timeout, request_timeout=timeout, namespace=_namespace_name()
+    )
+
+
+def namespace() -> "Namespace | None":
+    """The namespace that the options of `cluster_options` name, for names that no client translates."""
+    from rmqpy._native import Namespace
+
+    return Namespace(name) if (name := _namespace_name()) else None
+
+
+def _namespace_name() -> str:
+    context = click.get_current_context(silent=True)
+    return "" if context is None else context.meta.get(_NAMESPACE, "")
 
 
 def connect(namesrv: str, timeout: float) -> "Admin":
@@ -179,6 +214,13 @@ def _timeout(context: click.Context, option: click.Parameter, given: float | Non
     return option_value(context, option, given) or (profile and profile.timeout) or DEFAULT_TIMEOUT_S
 
 
+def _namespace(context: click.Context, option: click.Parameter, given: str | None) -> None:
+    profile: Profile | None = context.meta.get(_PROFILE)
+    given = option_value(context, option, given)
+    # An empty one takes that of the environment, or of the profile, back.
+    context.meta[_NAMESPACE] = given if given is not None else (profile and profile.namespace) or ""
+
+
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -201,7 +243,7 @@ def place(value: str) -> Literal["begin", "end"] | int | datetime:
 
 
 def span(value: str) -> timedelta:
-    """A time span like `10s`, `5m`, `2h` or `1d`."""
+    """A time span like `1500ms`, `10s`, `5m`, `2h` or `1d`."""
     found = _span(value)
     if found is None:
         raise click.BadParameter(f"{value!r} is not a time span like 10s, 5m, 2h or 1d")
@@ -209,10 +251,46 @@ def span(value: str) -> timedelta:
 
 
 def _span(value: str) -> timedelta | None:
+    if value.endswith("ms") and value[:-2].isascii() and value[:-2].isdigit():
+        return timedelta(milliseconds=int(value[:-2]))
     number, unit = value[:-1], value[-1:]
     if number.isascii() and number.isdigit() and unit in _UNITS:
         return timedelta(**{_UNITS[unit]: int(number)})
     return None
+
+
+class QueueName(NamedTuple):
+    """A queue as it is typed: `broker-a:3`, or its number alone."""
+
+    broker: str | None
+    queue_id: int
+
+    def find(self, queues: "Sequence[MessageQueue]") -> "MessageQueue":
+        """The one of these queues that is meant."""
+        found = [
+            queue
+            for queue in queues
+            if queue.queue_id == self.queue_id and self.broker in (None, queue.broker)
+        ]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(f"{queue.broker}:{queue.queue_id}" for queue in found or queues)
+        raise click.UsageError(
+            f"queue {self.queue_id} is at several brokers: name one of {names}"
+            if found
+            else f"there is no such queue; there is {names}"
+        )
+
+
+def queue_name(value: str) -> QueueName:
+    """`BROKER:NUMBER`, or the number of a queue that one broker has."""
+    broker, _, number = value.rpartition(":")
+    if not (number.isascii() and number.isdigit()):
+        raise click.BadParameter(f"{value!r} is no queue: broker-a:3, or 3")
+    return QueueName(broker or None, int(number))
+
+
+queue_option = click.option("--queue", type=queue_name, metavar="[BROKER:]N", help="Only this queue.")
 
 
 def name_and_value(value: str) -> tuple[str, str]:

@@ -1,16 +1,22 @@
-"""Printing of results: an aligned table for people, JSON for programs, and notes beside them.
+"""Printing of results: a table for people, JSON for programs, and notes beside them.
 
-Keys of the JSON are stable. A list of rows becomes a table with a line of headings, one record becomes two columns.
+Keys of the JSON are stable. A list of rows becomes a table with a line of headings, one record becomes two columns. On
+a terminal tables have colours; a pipe or file gets the same cells in plain, aligned columns, which costs no import of
+rich.
 """
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rmqpy.cli import terminal
 from rmqpy.cli.options import flag, option_value
 from rmqpy.cli.template import PREFIX, OutputFormat, filled, plain
 
@@ -22,6 +28,13 @@ Format = str
 Record = Mapping[str, Any]
 #: Keys of a body: as text, and where it is none.
 _BODIES = frozenset({"body", "body_base64"})
+#: Keys of a message as `message_record` makes it; dead letters have their number of attempts besides.
+RECORD_KEYS = frozenset(
+    {
+        *("topic", "broker", "queue", "offset", "message_id", "offset_message_id", "tag", "keys"),
+        *("properties", "born_at", "stored_at", "attempts", *_BODIES),
+    }
+)
 #: Of a body in a table; JSON has all of it.
 _BODY_CHARS_MAX = 40
 
@@ -45,7 +58,7 @@ output_option = _output(
     OutputFormat(["table", "wide", "json", "jsonl", "csv"]),
     "table",
     "How to print the result; wide cuts nothing off, jsonl is one JSON object a line, csv has headings, "
-    "template='{name} …' fills in what the JSON has.",
+    "template='{KEY} …' fills in what the JSON has under KEY.",
 )
 
 #: The same of a command that prints again and again.
@@ -57,9 +70,10 @@ lines_option = _output(
 
 #: The same of a command that prints messages as they come.
 messages_option = _output(
-    OutputFormat(["text", "jsonl"]),
+    OutputFormat(["text", "json", "jsonl"]),
     "text",
-    "Bodies only, each message whole as a JSON object, or template='{offset} {body}'.",
+    "Bodies only, all messages whole as one JSON array, each as one JSON object a line, or "
+    "template='{offset} {body}'.",
 )
 
 export_option = click.option(
@@ -69,12 +83,26 @@ export_option = click.option(
 
 def write_lines(file: Path | None, records: Iterable[Record]) -> None:
     """Write JSON to a file, or to standard output, one object a line."""
-    with click.open_file(str(file or "-"), "w", encoding="utf-8") as out:
-        out.writelines(json_text(record) + "\n" for record in records)
+    began, size = time.monotonic(), 0
+    with (
+        click.open_file(str(file or "-"), "w", encoding="utf-8") as out,
+        terminal.progress("export") as show_progress,
+    ):
+        for count, record in enumerate(records, 1):
+            size += out.write(json_text(record) + "\n")
+            show_progress(0, 0, partial(_export_figures, count, size, began))
 
 
-def show(result: Record | Sequence[Record], output: Format) -> None:
-    """Print one record, or rows of the same keys."""
+def _export_figures(count: int, size: int, began: float) -> str:
+    seconds = time.monotonic() - began
+    return f"{count:,} messages, {size / 1e6:,.1f} MB, {size / seconds / 1e6:,.1f} MB/s"
+
+
+def show(
+    result: Record | Sequence[Record], output: Format, *, totals: Callable[[], Record] | None = None
+) -> None:
+    """Print one record, or rows of the same keys. A table ends with `totals`, which other formats leave to programs;
+    in place of one without rows is a note."""
     if output == "json":
         click.echo(json_text(result, indent=2))
     elif output == "csv":
@@ -82,18 +110,33 @@ def show(result: Record | Sequence[Record], output: Format) -> None:
     elif output.startswith(PREFIX):
         for line in _filled(output, [result] if isinstance(result, Mapping) else result):
             click.echo(line)
-    elif isinstance(result, Mapping):
-        if output == "jsonl":
-            click.echo(json_text(result))
-        else:
-            click.echo(_columns((key, plain(value) or "-") for key, value in result.items()))
     elif output == "jsonl":
-        for row in result:
+        for row in [result] if isinstance(result, Mapping) else result:
             click.echo(json_text(row))
+    elif isinstance(result, Mapping):
+        _print_record([(key, _text(value)) for key, value in result.items()])
     elif result:
-        headings = _headings(result)
-        rows = ([plain(row.get(key)) or "-" for key in headings] for row in result)
-        click.echo(_columns([[heading.upper() for heading in headings], *rows]))
+        _print_rows(result, totals() if totals else None, is_wide=output == "wide")
+    else:
+        note("there are none")
+
+
+def _print_rows(rows: Sequence[Record], totals: Record | None, *, is_wide: bool) -> None:
+    headings = _headings(rows)
+    cells = [[_text(row.get(key)) for key in headings] for row in rows]
+    total = None if totals is None else [_text(totals.get(key, "")) for key in headings]
+    if sys.stdout.isatty():
+        terminal.print_table(headings, cells, total, is_wide=is_wide)
+    else:
+        lines = [[heading.upper() for heading in headings], *cells, *([total] if total else ())]
+        click.echo(_columns(lines))
+
+
+def _print_record(rows: Sequence[tuple[str, str]]) -> None:
+    if sys.stdout.isatty():
+        terminal.print_record(rows)
+    else:
+        click.echo(_columns(rows))
 
 
 def note(text: str) -> None:
@@ -136,8 +179,32 @@ def message_record(message: "ReceivedMessage") -> dict[str, Any]:
     return record
 
 
-def message_text(message: "ReceivedMessage", output: Format) -> str | bytes:
-    """A message in the format of `messages_option`."""
+@contextmanager
+def message_printer(output: Format) -> "Iterator[Callable[[ReceivedMessage], None]]":
+    """Prints messages as they come, in a format of `messages_option`. A JSON array is complete however it ends; there
+    is none where the command failed before its first message."""
+    if output != "json":
+        yield lambda message: click.echo(_message_text(message, output))
+        return
+    count = 0
+
+    def print_element(message: "ReceivedMessage") -> None:
+        nonlocal count
+        text = (",\n" if count else "[\n") + json_text(message_record(message))
+        # First: Ctrl-C comes when a reader has seen the text, which is when writing it returns.
+        count += 1
+        click.echo(text, nl=False)
+
+    try:
+        yield print_element
+        if not count:
+            click.echo("[]")
+    finally:
+        if count:
+            click.echo("\n]")
+
+
+def _message_text(message: "ReceivedMessage", output: Format) -> str | bytes:
     if output == "text":
         return message.body
     record = message_record(message)
@@ -211,11 +278,16 @@ def _cell(value: object) -> object:
 
 def _columns(rows: Iterable[Sequence[str]]) -> str:
     """Rows as lines, every column as wide as its longest cell."""
-    rows = [[_printable(cell) for cell in row] for row in rows]
+    rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def _text(value: object) -> str:
+    """A value as a cell. A sum that a column has not is empty, and nothing else is."""
+    return "" if value == "" else _printable(plain(value) or "-")
 
 
 def _printable(cell: str) -> str:

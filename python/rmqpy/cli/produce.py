@@ -1,9 +1,12 @@
 """`rmqpy produce`: messages from the command line, standard input or a file."""
 
+import os
+import stat
 import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any
 
@@ -12,26 +15,37 @@ import click
 from rmqpy.cli.command import Rows, printed
 from rmqpy.cli.options import (
     POSITIVE,
+    QueueName,
     client_config,
     cluster_options,
     complete_topics,
     connect,
     name_and_value,
+    queue_name,
     span,
 )
+from rmqpy.cli.output import RECORD_KEYS
+from rmqpy.cli.terminal import progress
+from rmqpy.errors import RocketMQError
 
 if TYPE_CHECKING:
+    from rmqpy._native import SendFuture
     from rmqpy.client.producer import Producer
-    from rmqpy.message import Message, SendResult
+    from rmqpy.message import Message, MessageQueue, SendResult
 
 #: Sends awaited late: enough to keep the connection busy, few enough that an error stops the command soon.
 UNDER_WAY_MAX = 1024
+#: Twice what brokers take at most for a message: as JSON and base64 it is longer.
+LINE_BYTES_MAX = 30 << 20
+#: Properties of RocketMQ that an option sets.
+_OPTIONS = {"KEYS": "--key", "TAGS": "--tag", "DELAY": "--delay-level", "__SHARDINGKEY": "--shard"}
 
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("body", required=False)
 @click.option("-f", "--file", type=click.File("rb"), help="Send each line of this file.")
+@click.option("--whole", is_flag=True, help="All of the file, or of standard input, is one message.")
 @click.option("--from-jsonl", is_flag=True, help="Lines are JSON, as `message export` prints it.")
 @click.option("-t", "--tag", help="Tag that consumers can filter by.")
 @click.option("-k", "--key", "keys", multiple=True, help="Key to find the message by; repeatable.")
@@ -41,16 +55,20 @@ UNDER_WAY_MAX = 1024
     type=name_and_value,
     metavar="NAME=VALUE",
     multiple=True,
-    callback=lambda context, option, pairs: dict(pairs),
+    callback=lambda context, option, pairs: _properties(pairs),
     help="User property; repeatable.",
 )
 @click.option(
     "--shard", "sharding_key", metavar="KEY", help="Messages with equal keys go to one queue, in order."
 )
+@click.option("--queue", type=queue_name, metavar="[BROKER:]N", help="To this queue, instead of all in turn.")
 @click.option(
     "--delay", type=span, metavar="SPAN", help="Deliver later: 10s, 5m, 2h, if the brokers have that delay."
 )
 @click.option("--delay-level", type=click.IntRange(1), help="Deliver later: after the broker's Nth delay.")
+@click.option(
+    "--deliver-after", type=span, metavar="SPAN", help="Deliver later, to the millisecond: 1500ms, 90s, 2d."
+)
 @click.option("--count", type=click.IntRange(min=1), default=1, help="Send BODY so many times.")
 @click.option(
     "--rate",
@@ -64,9 +82,12 @@ def command(
     topic: str,
     body: str | None,
     file: IO[bytes] | None,
+    whole: bool,
     from_jsonl: bool,
+    queue: QueueName | None,
     delay: timedelta | None,
     delay_level: int | None,
+    deliver_after: timedelta | None,
     count: int,
     rate: float | None,
     namesrv: str,
@@ -78,33 +99,40 @@ def command(
     \b
     rmqpy produce orders "first" --tag paid --key A-1
     rmqpy produce orders "later" --delay 10s
+    rmqpy produce orders "tomorrow" --deliver-after 1d
     rmqpy produce lines --file access.log --rate 100
+    rmqpy produce lines --file access.log --whole
     tail -f access.log | rmqpy produce lines -
     rmqpy message export orders | rmqpy produce copy - --from-jsonl
 
-    With --from-jsonl the options are for what a line leaves out; RocketMQ's own properties are set anew.
+    With --from-jsonl the options are for what a line leaves out; RocketMQ's own properties are set anew. Of many
+    messages, how many brokers have stored is reported however the command ends.
     """
     if (body is None) == (file is None):
         raise click.UsageError("give BODY, or - to read lines, or --file")
     lines = file or (sys.stdin.buffer if body == "-" else None)
     if from_jsonl and lines is None:
         raise click.UsageError("--from-jsonl reads lines: give - or --file")
+    if whole and (lines is None or from_jsonl):
+        raise click.UsageError("--whole needs - or --file, and reads no lines")
+    if sum(given is not None for given in (delay, delay_level, deliver_after)) > 1:
+        raise click.UsageError("give one of --delay, --delay-level and --deliver-after")
+    is_later = any(given is not None for given in (delay, delay_level, deliver_after))
     if delay is not None:
-        if delay_level is not None:
-            raise click.UsageError("give --delay or --delay-level")
         with connect(namesrv, timeout) as admin:
             delay_level = admin.delay_level(delay)
     from rmqpy.client.producer import Producer
     from rmqpy.message import Message
 
     def message(body: str | bytes, **given: Any) -> Message:
-        return Message(topic, body, delay_level=delay_level, **{**fields, **given})
+        later: dict[str, Any] = {"delay_level": delay_level, "deliver_after": deliver_after}
+        return Message(topic, body, **{**fields, **later, **given})
 
     def messages() -> Iterator[Message]:
         if lines is None:
             yield from (message(body or "") for _ in range(count))
             return
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(_read_lines(lines), 1):
             # Empty ones are skipped: RocketMQ takes no message without a body.
             if line := line.rstrip(b"\r\n"):
                 try:
@@ -113,31 +141,130 @@ def command(
                     raise ValueError(f"line {number}: {error}; those before it were sent") from None
 
     with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
+        to = None if queue is None else queue.find(producer.queues(topic))
         try:
+            if whole and lines is not None:
+                return _record(producer.send(message(_read_whole(lines)), queue=to), is_later)
             if lines is None and count == 1:
-                return _record(producer.send(message(body or "")))
-            return {"topic": topic, **_send(producer, messages(), rate)}
+                return _record(producer.send(message(body or ""), queue=to), is_later)
+            sending = _Sending(producer, to, rate)
+            return {"topic": topic, **sending.send(messages(), lines, count)}
         except ValueError as error:
             raise click.UsageError(str(error)) from None
 
 
-def _send(producer: "Producer", messages: "Iterable[Message]", rate: float | None) -> dict[str, Any]:
-    """Send all of them, many under way at a time. What was begun is awaited, whatever ends the messages."""
-    began = time.perf_counter()
-    under_way: deque[Any] = deque()
-    sent = 0
+def _properties(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """User properties; those that are RocketMQ's own have options instead, or are set by it alone."""
+    from rmqpy.message import Message
+
+    properties = dict(pairs)
+    for name in properties:
+        if Message.is_reserved(name):
+            option = _OPTIONS.get(name)
+            raise click.UsageError(f"{name} is RocketMQ's own" + (f": give {option}" if option else ""))
+    return properties
+
+
+class _Sending:
+    """Many messages, several under way at a time, and how many of them brokers have stored."""
+
+    def __init__(self, producer: "Producer", queue: "MessageQueue | None", rate: float | None) -> None:
+        self._producer = producer
+        self._queue = queue
+        self._rate = rate
+        self._under_way: deque[tuple[SendFuture, int]] = deque()
+        self._began = time.perf_counter()
+        self._sent = self._bytes = self._failed = 0
+
+    def send(self, messages: "Iterable[Message]", lines: IO[bytes] | None, count: int) -> dict[str, Any]:
+        """Send all of them; ends at the first that fails. What was begun is awaited, and what was stored is told,
+        whatever ends the messages."""
+        total = count if lines is None else _size(lines)
+        try:
+            with progress("produce") as show_progress:
+                for begun, message in enumerate(messages):
+                    if self._rate is not None:
+                        time.sleep(max(0.0, self._began + begun / self._rate - time.perf_counter()))
+                    if len(self._under_way) == UNDER_WAY_MAX:
+                        self._await_one()
+                    future = self._producer.submit(message, queue=self._queue)
+                    self._under_way.append((future, len(message.body)))
+                    show_progress(begun if lines is None or not total else lines.tell(), total, self._figures)
+                while self._under_way:
+                    self._await_one()
+        except BaseException:
+            self._finish()
+            failed = f", {self._failed:,} failed" if self._failed else ""
+            click.echo(f"sent before it ended: {self._figures()}{failed}", err=True)
+            raise
+        seconds = time.perf_counter() - self._began
+        # The last message has its turn as well: three at 2 a second are sent within 1 s.
+        turns = seconds if self._rate is None else max(seconds, self._sent / self._rate)
+        return {
+            "sent": self._sent,
+            "bytes": self._bytes,
+            "seconds": round(seconds, 3),
+            "per_second": round(self._sent / turns, 1),
+            "mb_per_second": round(self._bytes / turns / 1e6, 3),
+        }
+
+    def _await_one(self) -> None:
+        """The oldest; it stays under way where waiting for it is interrupted."""
+        future, size = self._under_way[0]
+        try:
+            future.result()
+        except Exception:
+            self._under_way.popleft()
+            self._failed += 1
+            raise
+        self._under_way.popleft()
+        self._sent += 1
+        self._bytes += size
+
+    def _finish(self) -> None:
+        """Await what is under way; the first failure has been raised already."""
+        while self._under_way:
+            with suppress(RocketMQError):
+                self._await_one()
+
+    def _figures(self) -> str:
+        seconds = time.perf_counter() - self._began
+        return (
+            f"{self._sent:,} messages, {self._bytes / 1e6:,.1f} MB, {self._bytes / seconds / 1e6:,.1f} MB/s"
+        )
+
+
+def _size(lines: IO[bytes]) -> int:
+    """Bytes of a file; 0 of what is none, for instance a pipe."""
+    status = os.fstat(lines.fileno()) if _has_descriptor(lines) else None
+    return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else 0
+
+
+def _has_descriptor(lines: IO[bytes]) -> bool:
     try:
-        for message in messages:
-            if rate is not None:
-                time.sleep(max(0.0, began + sent / rate - time.perf_counter()))
-            if len(under_way) == UNDER_WAY_MAX:
-                under_way.popleft().result()
-            under_way.append(producer.submit(message))
-            sent += 1
-    finally:
-        while under_way:
-            under_way.popleft().result()
-    return {"sent": sent, "seconds": round(time.perf_counter() - began, 3)}
+        lines.fileno()
+    except OSError:
+        return False
+    return True
+
+
+def _read_lines(lines: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file; raises `ValueError` for one that no message holds, instead of reading it to its end."""
+    number = 0
+    while line := lines.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        if len(line) > LINE_BYTES_MAX:
+            raise ValueError(
+                f"line {number} has more than {LINE_BYTES_MAX >> 20} MiB; those before it were sent"
+            )
+        yield line
+
+
+def _read_whole(file: IO[bytes]) -> bytes:
+    body = file.read(LINE_BYTES_MAX + 1)
+    if len(body) > LINE_BYTES_MAX:
+        raise ValueError(f"the file has more than {LINE_BYTES_MAX >> 20} MiB, which no message holds")
+    return body
 
 
 def _read(line: bytes) -> dict[str, Any]:
@@ -155,6 +282,12 @@ def _read(line: bytes) -> dict[str, Any]:
         record = None
     if not isinstance(record, dict):
         raise ValueError("no JSON object")
+    for key in record:
+        if key not in RECORD_KEYS:
+            from rmqpy.config.keys import nearest
+
+            close = nearest(key, RECORD_KEYS)
+            raise ValueError(f"unknown key {key!r}" + (f"; did you mean {close!r}?" if close else ""))
     match record:
         case {"body": str(body)}:
             fields: dict[str, Any] = {"body": body}
@@ -185,8 +318,9 @@ def _read(line: bytes) -> dict[str, Any]:
     return fields
 
 
-def _record(result: "SendResult") -> dict[str, object]:
-    return {
+def _record(result: "SendResult", is_later: bool) -> dict[str, object]:
+    """What became of the message. A delayed one has an offset in its queue only when its time has come."""
+    record: dict[str, object] = {
         "message_id": result.message_id,
         "status": result.status.name,
         "topic": result.queue.topic,
@@ -194,3 +328,4 @@ def _record(result: "SendResult") -> dict[str, object]:
         "queue": result.queue.queue_id,
         "offset": result.queue_offset,
     }
+    return record | {"offset": None, "delayed": True} if is_later else record

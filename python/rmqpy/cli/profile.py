@@ -18,6 +18,11 @@ def command() -> Rows:
 
     note(f"profiles of {profiles.path()}")
     return [
-        {"profile": name, "namesrv": profile.namesrv, "timeout": profile.timeout}
+        {
+            "profile": name,
+            "namesrv": profile.namesrv,
+            "timeout": profile.timeout,
+            "namespace": profile.namespace,
+        }
         for name, profile in sorted(profiles.load().items())
     ]

@@ -1,13 +1,16 @@
 """Servers on the command line: settings as `key=value`, as in broker.conf, warnings about them, and logs."""
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from rmqpy.cli.options import EXISTING_FILE, flag, options
+
+if TYPE_CHECKING:
+    from rmqpy.config.keys import Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -51,6 +54,19 @@ def settings_argument(**attributes: Any) -> Callable[[_Command], _Command]:
         callback=lambda context, argument, words: parse_settings(words),
         **{"metavar": "[KEY=VALUE]..."} | attributes,
     )
+
+
+#: `-p`, handed to the command as `is_printing`.
+print_option = click.option(
+    "-p", "is_printing", is_flag=True, help="Print all settings as they would be, and start nothing."
+)
+
+
+def print_settings(config: "Settings", only: Collection[str] | None = None) -> None:
+    """Print settings as a file has them, one a line; with `only` those of these keys."""
+    for key, value in config.write().items():
+        if only is None or key in only:
+            click.echo(f"{key}={value}")
 
 
 def _remember(context: click.Context, option: click.Parameter, form: str) -> None:

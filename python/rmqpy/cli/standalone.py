@@ -41,7 +41,7 @@ SMALL: Final = {
     "http_port",
     type=click.IntRange(0, 65_535),
     metavar="PORT",
-    help="Serve /metrics, /healthz and /readyz there; RocketMQ's usual port is 8082.",
+    help="Serve /metrics, /livez, /healthz and /readyz there; RocketMQ's usual port is 8082.",
 )
 @log_options
 def command(
@@ -76,6 +76,7 @@ def command(
             broker_port=broker_port,
             http_port=NO_HTTP if http_port is None else http_port,
             progress=note_printer(),
+            clock=None,
             **(SMALL if memory else {}) | settings,
         )
 

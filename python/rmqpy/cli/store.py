@@ -1,17 +1,18 @@
-"""`rmqpy store`: verify, dump, stats, index-rebuild, copy. The store must not be open in a broker."""
+"""`rmqpy store`: verify, dump, stats, index-rebuild, copy, drain. The store must not be open in a broker."""
 
 import functools
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from rmqpy.cli.command import Result, Rows, printed
-from rmqpy.cli.options import flag, options
+from rmqpy.cli.options import options
 from rmqpy.cli.output import (
     Format,
     Record,
@@ -23,6 +24,7 @@ from rmqpy.cli.output import (
     show,
 )
 from rmqpy.cli.settings import config_option, settings_argument
+from rmqpy.cli.terminal import progress
 
 if TYPE_CHECKING:
     from rmqpy._native import ReceivedMessage, StoppedStore
@@ -53,8 +55,9 @@ def _span(text: str) -> tuple[int, int]:
 def command() -> None:
     """Look at a store that no broker has open: Apache's or rmqpy's.
 
-    PATH is the folder with commitlog in it, or the data folder of a standalone server. Nothing is written but by
-    index-rebuild, to the index, and by copy, to the other folder.
+    PATH is the storePathRootDir of the broker, or the data folder of a standalone server. Folders elsewhere are found
+    where rmqpy had them last; for a broker of Apache's add storePathCommitLog=FOLDER and the like, or -c broker.conf.
+    Nothing is written but by index-rebuild, to the index, by copy, to the other folder, and by drain, to the log.
     """
 
 
@@ -65,8 +68,13 @@ class _Opened(NamedTuple):
     root: Path
 
 
-def with_store(*, exclusive: bool = False) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
-    """Add PATH and the settings of the broker that wrote it, and hand the `store` there to the command."""
+def with_store(
+    *, exclusive: bool = False, tells_spool: bool = False
+) -> Callable[[Callable[..., _Result]], Callable[..., _Result]]:
+    """Add PATH and the settings of the broker that wrote it, and hand the `store` there to the command.
+
+    Unless the command `tells_spool` itself, a note says where the log may lack messages that are in the spool.
+    """
 
     def decorate(command: Callable[..., _Result]) -> Callable[..., _Result]:
         @options(
@@ -83,6 +91,8 @@ def with_store(*, exclusive: bool = False) -> Callable[[Callable[..., _Result]],
             written_by = load(config, settings | {"storePathRootDir": str(root)}).config
             native = StoppedStore(written_by.store, exclusive=exclusive)
             try:
+                if not tells_spool and (spooled := native.spooled_bytes()):
+                    note(f"{spooled} bytes in the spool may not be in the log: see rmqpy store drain")
                 return command(store=_Opened(native, root), **given)
             finally:
                 native.release()
@@ -93,7 +103,7 @@ def with_store(*, exclusive: bool = False) -> Callable[[Callable[..., _Result]],
 
 
 @command.command()
-@with_store()
+@with_store(tells_spool=True)
 @output_option
 def verify(store: _Opened, output: Format) -> int:
     """Compare everything in the store at PATH with its log. Exit code 1 when something is damaged.
@@ -202,7 +212,25 @@ def index_rebuild(store: _Opened) -> Rows:
     rmqpy store index-rebuild data
     """
     records = _watched(store.native, "index-rebuild", store.native.rebuild_index)
-    return {"path": str(store.root / "index"), "records": records}
+    return {"path": str(store.native.index_folder), "records": records}
+
+
+@command.command()
+@with_store(exclusive=True, tells_spool=True)
+@printed
+def drain(store: _Opened) -> Result:
+    """Bring messages that a killed broker has left in its spool into the log of the store at PATH. Exit code 1 when
+    something in the spool does not continue the log.
+
+    \b
+    rmqpy store drain data
+
+    The next start of rmqpy does so by itself; an Apache broker does not know of the spool (commitLogWritePath).
+    """
+    outcome, is_complete = store.native.drain()
+    return Result(
+        {"path": str(store.root), "outcome": outcome or "nothing was left"}, 0 if is_complete else 1
+    )
 
 
 @command.command()
@@ -233,7 +261,7 @@ def copy(store: _Opened, target: Path, topics: tuple[str, ...]) -> Result:
 
 def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _Result:
     """The result of `work`; meanwhile its progress, on a terminal."""
-    if not sys.stderr.isatty() or flag("quiet"):
+    if not sys.stderr.isatty():
         return work()
     outcome: list[_Result | BaseException] = []
 
@@ -247,21 +275,20 @@ def _watched(store: "StoppedStore", name: str, work: Callable[[], _Result]) -> _
     worker = threading.Thread(target=run, name="rmqpy-store", daemon=True)
     worker.start()
     began = time.monotonic()
-    while worker.is_alive():
-        worker.join(_PROGRESS_SECONDS)
-        done, total = store.progress()
-        seconds = time.monotonic() - began
-        click.echo(f"\r\033[K{name}: {_progress_line(done, total, seconds)}", err=True, nl=False)
-    click.echo("\r\033[K", err=True, nl=False)
+    with progress(name) as show_progress:
+        while worker.is_alive():
+            worker.join(_PROGRESS_SECONDS)
+            done, total = store.progress()
+            show_progress(done, total, partial(_figures, done, total, time.monotonic() - began))
     (result,) = outcome
     if isinstance(result, BaseException):
         raise result
     return result
 
 
-def _progress_line(done: int, total: int, seconds: float) -> str:
+def _figures(done: int, total: int, seconds: float) -> str:
     """
-    >>> _progress_line(1 << 30, 4 << 30, 2.0)
+    >>> _figures(1 << 30, 4 << 30, 2.0)
     '25 % of 4096 MiB, 512 MiB/s'
     """
     percent = done * 100 // total if total else 100

@@ -23,7 +23,10 @@ class OutputFormat(click.Choice):  # type: ignore[type-arg]  # Generic from clic
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The value as it is, if it is one of the words or a template that can be read."""
         if not value.startswith(PREFIX):
-            return str(super().convert(value, param, ctx))
+            if value not in self.choices:
+                words = ", ".join(map(repr, self.choices))
+                self.fail(f"{value!r} is not one of {words}, {PREFIX}TEXT", param, ctx)
+            return value
         try:
             list(string.Formatter().parse(value))
         except ValueError as error:

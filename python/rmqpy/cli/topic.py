@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqpy.cli import COMMANDS
-from rmqpy.cli.command import Rows, check_given, cluster_command, confirmed, with_admin
+from rmqpy.cli.command import (
+    Rows,
+    check_given,
+    cluster_command,
+    confirm,
+    confirmed,
+    with_admin,
+    yes_option,
+)
 from rmqpy.cli.options import complete_topics
-from rmqpy.cli.output import Format, message_text, messages_option, ms_text
+from rmqpy.cli.output import Format, message_printer, messages_option, ms_text, note
 
 if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
@@ -84,8 +92,9 @@ def tail(admin: "Admin", name: str, last: int, follow: bool, count: int | None, 
     rmqpy topic tail orders
     rmqpy topic tail orders --last 1 --follow -o jsonl
     """
-    for message in islice(admin.tail(name, last, follow=follow), count):
-        click.echo(message_text(message, output))
+    with message_printer(output) as print_message:
+        for message in islice(admin.tail(name, last, follow=follow), count):
+            print_message(message)
 
 
 @command.command()
@@ -97,6 +106,10 @@ def settings(admin: "Admin", name: str) -> Rows:
     \b
     rmqpy topic settings orders
     """
+    return _settings(admin, name)
+
+
+def _settings(admin: "Admin", name: str) -> list[dict[str, Any]]:
     from rmqpy.admin.topics import permission
 
     return [
@@ -155,33 +168,54 @@ def route(admin: "Admin", name: str) -> Rows:
 )
 @click.option("--order", is_flag=True, help="An order topic: its queues stay with their brokers.")
 @click.option("--cluster", help="Needed where the name servers know several clusters.")
+@click.option("--if-not-exists", is_flag=True, help="Leave it as it is on brokers that have it.")
 @cluster_command
-def create(admin: "Admin", name: str, queues: int, perm: "Perm", **settings: Any) -> Rows:
-    """Make topic NAME on every broker of the cluster, or change it where it exists.
+def create(
+    admin: "Admin", name: str, queues: int, perm: "Perm", if_not_exists: bool, **settings: Any
+) -> Rows:
+    """Make topic NAME on every broker of the cluster. One that exists on any is an error: topic alter changes it.
 
     \b
-    rmqpy topic create bills --queues 4
+    rmqpy topic create refunds --queues 4
+    rmqpy topic create refunds --queues 4 --if-not-exists
     """
-    brokers = admin.create_topic(name, read_queues=queues, write_queues=queues, perm=perm, **settings)
-    return {"topic": name, "queues": queues, "perm": perm, "brokers": brokers}
+    made = admin.create_topic(
+        name, read_queues=queues, write_queues=queues, perm=perm, exist_ok=if_not_exists, **settings
+    )
+    if not made:
+        note(f"topic {name!r} exists on every broker and stays as it is")
+        return _settings(admin, name)
+    return {"topic": name, "queues": queues, "perm": perm, "brokers": made}
 
 
 @command.command()
 @_TOPIC
+@click.option(
+    "--queues", type=_QUEUES, help="Queues on each broker: --read-queues and --write-queues in one."
+)
 @click.option("--read-queues", type=_QUEUES, help="Queues consumers see on each broker.")
 @click.option("--write-queues", type=_QUEUES, help="Queues producers see on each broker.")
 @click.option("--perm", type=_PERM, help="What clients may do.")
 @click.option("--order/--no-order", default=None, help="Whether it is an order topic.")
+@yes_option
 @cluster_command
-def alter(admin: "Admin", name: str, **settings: Any) -> Rows:
-    """Change some settings of topic NAME; the others stay.
+def alter(admin: "Admin", name: str, queues: int | None, yes: bool, **settings: Any) -> Rows:
+    """Change some settings of topic NAME; the others stay. Asks before it takes queues, or reading, away.
 
     To have fewer queues, lower --write-queues first, and --read-queues when the others are consumed.
 
     \b
     rmqpy topic alter orders --perm RW
     """
+    if queues is not None:
+        if settings["read_queues"] or settings["write_queues"]:
+            raise click.UsageError("give --queues, or --read-queues and --write-queues")
+        settings |= {"read_queues": queues, "write_queues": queues}
     check_given(settings)
+    if not yes and (
+        losses := _losses(admin, name, settings["read_queues"], settings["write_queues"], settings["perm"])
+    ):
+        confirm(f"Change topic {name!r} ({'; '.join(losses)})?")
     brokers = admin.update_topic(name, **settings)
     return {"topic": name, "brokers": brokers}
 
@@ -197,6 +231,27 @@ def delete(admin: "Admin", name: str) -> Rows:
     rmqpy topic delete bills --yes
     """
     return {"topic": name, "deleted_from": admin.delete_topic(name)}
+
+
+def _losses(
+    admin: "Admin", name: str, read_queues: int | None, write_queues: int | None, perm: "Perm | None"
+) -> list[str]:
+    """What fewer queues, or not to be read, mean, in words; nothing where no broker loses any of that."""
+    losses = []
+    for kind, wanted in (("read", read_queues), ("write", write_queues)):
+        for broker, topic in sorted(admin.topic_settings(name).items()):
+            present = topic.read_queue_nums if kind == "read" else topic.write_queue_nums
+            if wanted is not None and wanted < present:
+                losses.append(f"{broker}: {present} to {wanted} {kind} queues")
+    first_hidden = read_queues
+    if perm is not None and "R" not in perm:
+        readable = [row.broker for row in admin.topic(name) if "R" in row.permission]
+        losses += [f"{broker}: no permission to read" for broker in sorted(set(readable))]
+        first_hidden = 0
+    if first_hidden is not None and losses:
+        hidden = sum(row.end - row.begin for row in admin.topic(name) if row.queue_id >= first_hidden)
+        losses.append(f"{hidden} messages are not readable any more")
+    return losses
 
 
 def _row(queue: "QueueState") -> dict[str, object]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import md5
 from typing import Final, TypeVar
 
+from rmqpy._native import Namespace
 from rmqpy.message import MessageQueue
 
 T = TypeVar("T")
@@ -127,6 +128,21 @@ def strategy(named: str | Allocate) -> Allocate:
     if found is None:
         raise ValueError(f"{named!r} is no allocation strategy: use {', '.join(STRATEGIES)}, or a function")
     return found
+
+
+def on_wire(allocate: Allocate, namespace: Namespace | None) -> Allocate:
+    """The strategy for queues of a namespace: `consistent_hash` hashes names of topics, which have to be those of the
+    members in other languages, and that are the ones brokers know."""
+    if namespace is None or allocate is not consistent_hash:
+        return allocate
+
+    def allocate_on_wire(
+        me: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> list[MessageQueue]:
+        plain = {queue._replace(topic=namespace.wrap(queue.topic)): queue for queue in queues}
+        return [plain[queue] for queue in allocate(me, list(plain), members)]
+
+    return allocate_on_wire
 
 
 def _room_in_name(broker: str) -> str | None:

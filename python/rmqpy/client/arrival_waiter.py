@@ -16,7 +16,7 @@ from rmqpy.remoting.client import BlockingCaller, run
 
 #: The group such pulls are made under. Nothing is committed to it.
 GROUP: Final = "rmqpy-catalog"
-#: Time after which a queue is asked again whose broker could not be asked, or did not hold the pull.
+#: Time after which a queue is asked again whose broker did not hold the pull.
 ROUND_S: Final = 1.0
 
 
@@ -24,7 +24,7 @@ class ArrivalWaiter:
     """Tells when there is something to read."""
 
     def __init__(self, cluster: ClusterConnection, caller: BlockingCaller) -> None:
-        plan = PullPlan(GROUP, messages_max=1, pause_s=ROUND_S, busy_pause_s=ROUND_S)
+        plan = PullPlan(GROUP, messages_max=1)
         self._puller: Puller[QueuePull] = Puller(caller, cluster.routes, plan)
         self._held: dict[MessageQueue, QueuePull] = {}
 
@@ -42,7 +42,7 @@ class ArrivalWaiter:
             has_come = False
             for pull, pulled in self._puller.completed():
                 if pulled.found is pulls.Found.NOTHING:
-                    self._puller.pause(pull)
+                    pull.rest(ROUND_S)
                 else:
                     has_come = True
             if has_come:

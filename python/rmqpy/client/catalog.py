@@ -1,12 +1,15 @@
 """Catalog of a cluster: its topics, their queues with begin and end, the progress of groups.
 
 Owns nothing but its hold of a cluster connection. Each question may name many queues; their requests are on the way
-together, so that fifty queues take as long as the slowest of their brokers. For one thread.
+together, so that fifty queues take as long as the slowest of their brokers, and a broker that does not answer is waited
+for once. For one thread.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, Self, TypeVar
+from functools import cache
+from typing import Final, NamedTuple, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call
@@ -16,15 +19,25 @@ from rmqpy.client.group.offsets import commitment, place_query, progress_query
 from rmqpy.client.routes import Route
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
-from rmqpy.protocol import declare, names
+from rmqpy.protocol import declare, names, refusals
 from rmqpy.protocol.codes import ResponseCode
-from rmqpy.protocol.requests.offsets import OffsetReply
-from rmqpy.protocol.requests.routes import GetAllTopics, GetClusterInfo, GetSystemTopics
+from rmqpy.protocol.requests.offsets import GetTopicStatsInfo, OffsetReply, queue_limits
+from rmqpy.protocol.requests.routes import MASTER_ID, GetAllTopics, GetClusterInfo, GetSystemTopics
 from rmqpy.protocol.requests.topics import GetSystemTopicListFromBroker
 from rmqpy.remoting import pulls
-from rmqpy.remoting.client import BlockingCaller, check_transport, read, run
+from rmqpy.remoting.client import BlockingCaller, check_transport, run
+
+
+class _TopicOnBroker(NamedTuple):
+    """All queues of a topic that one broker has."""
+
+    topic: str
+    broker: str
+
 
 R = TypeVar("R")
+#: Who is asked: the broker of a queue, or of all queues of a topic there.
+Asked = TypeVar("Asked", MessageQueue, _TopicOnBroker)
 
 #: Requests on their way together.
 UNDER_WAY_MAX: Final = 256
@@ -38,7 +51,7 @@ class Catalog:
     ::
 
         with rmqpy.Catalog("127.0.0.1:9876") as catalog:
-            ends = catalog.ends(catalog.queues("orders"))
+            ends = catalog.ends(catalog.queues("orders", "payments"))
     """
 
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
@@ -65,15 +78,60 @@ class Catalog:
         found = run(self._cluster.servers.ask(self._caller, GetClusterInfo()))
         return frozenset(found.broker_addr_table)
 
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
-        return list(self._route(topic).readable)
+    def queues(self, *topics: str, skip_missing: bool = False) -> list[MessageQueue]:
+        """The queues of topics that can be read, those of each topic sorted. Raises `TopicNotFound`, unless it is to
+        `skip_missing` topics."""
+        run(self._cluster.routes.look_up(topics, self._caller))
+        found: list[MessageQueue] = []
+        for topic in topics:
+            try:
+                found += self._route(topic).readable
+            except errors.TopicNotFound:
+                if not skip_missing:
+                    raise
+        return found
+
+    def offsets(
+        self, queues: Iterable[MessageQueue], *, skip_unreachable: bool = False
+    ) -> dict[MessageQueue, tuple[int, int] | None]:
+        """The first offset each queue holds, and the one after its last message; `None` where the master of its
+        broker says that there is no such queue. One request for all queues of a topic on a broker.
+
+        `skip_unreachable`: leave out queues whose broker does not answer, is busy or is not registered, instead of
+        raising `ConnectError`, `RequestTimeout` or `FlowControl`.
+        """
+        wanted: defaultdict[_TopicOnBroker, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            wanted[_TopicOnBroker(queue.topic, queue.broker)].append(queue)
+        run(self._cluster.routes.look_up({topic for topic, _ in wanted}, self._caller))
+        masters = cache(self._masters)
+        addresses = {asked: self._with_master(asked, masters) for asked in wanted}
+        found: dict[MessageQueue, tuple[int, int] | None] = {}
+
+        def start(asked: _TopicOnBroker, address: str) -> Call:
+            return self._start(GetTopicStatsInfo(topic=asked.topic), address)
+
+        def note(asked: _TopicOnBroker, call: Call, address: str) -> None:
+            if call.code == ResponseCode.TOPIC_NOT_EXIST:
+                held: dict[int, tuple[int, int]] = {}
+            elif call.code == ResponseCode.SUCCESS:
+                held = queue_limits(call.body)
+            else:
+                raise refusals.from_response(call.code, call.remark, broker=address, topic=asked.topic)
+            is_of_master = address == addresses[asked][1]
+            for queue in wanted[asked]:
+                if queue.queue_id in held:
+                    found[queue] = held[queue.queue_id]
+                elif is_of_master:
+                    found[queue] = None
+
+        self._each(wanted, start, note, skip_unreachable, lambda asked: addresses[asked][0])
+        return found
 
     def begins(
         self, queues: Iterable[MessageQueue], *, skip_unreachable: bool = False
     ) -> dict[MessageQueue, int]:
-        """The first offset each queue holds. `skip_unreachable`: leave out queues whose broker does not answer,
-        instead of raising `ConnectError` or `RequestTimeout`."""
+        """The first offset each queue holds. `skip_unreachable`: as in `offsets`."""
         asks = {queue: place_query(queue, "earliest") for queue in queues}
         return self._offsets(asks, skip_unreachable)
 
@@ -105,26 +163,37 @@ class Catalog:
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Store offsets as a group's progress. Returns when the brokers have them."""
         asks = {queue: commitment(group, queue, offset) for queue, offset in offsets.items()}
-        self._each(asks, lambda _, ask, call, address: read(ask, call, address))
+        self._each(
+            asks,
+            lambda queue, address: self._start(asks[queue], address),
+            lambda queue, call, address: self._caller.read(asks[queue], call, address),
+        )
 
-    def message_bytes(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
-        """Bytes a message of each queue takes on average, judged by the first ones from an offset on.
+    def message_bytes(
+        self, offsets: Mapping[MessageQueue, int], *, skip_unreachable: bool = False
+    ) -> dict[MessageQueue, int]:
+        """Bytes a message of each queue takes on average, judged by the first ones from an offset on; 0 where there
+        is none. `skip_unreachable`: as in `offsets`."""
+        sizes: dict[MessageQueue, int] = {}
 
-        Queues that answer with none are left out.
-        """
-        calls = {}
-        for queue, offset in offsets.items():
-            ext = pulls.request(arrival_waiter.GROUP, queue, offset, tags="*", messages_max=SAMPLE_COUNT)
-            address = self._route(queue.topic).reader(queue.broker)
-            timeout = self._cluster.config.request_timeout
-            calls[queue] = (self._caller.start(address, pulls.PULL, ext, timeout=timeout), address)
-        sizes = {}
-        for queue, (call, address) in calls.items():
-            run(self._caller.wait(call))
+        def start(queue: MessageQueue, address: str) -> Call:
+            ext = pulls.request(
+                self._caller.wire_name(arrival_waiter.GROUP),
+                queue,
+                offsets[queue],
+                wanted="*",
+                messages_max=SAMPLE_COUNT,
+                namespace=self._caller.namespace,
+            )
+            return self._caller.start(address, pulls.PULL, ext, timeout=self._cluster.config.request_timeout)
+
+        def note(queue: MessageQueue, call: Call, address: str) -> None:
             pulled = pulls.read(call, queue, address)
             count = pulled.next_offset - offsets[queue]
-            if pulled.found is pulls.Found.MESSAGES and count > 0:
-                sizes[queue] = -(-call.body_size // count)
+            has_sample = pulled.found is pulls.Found.MESSAGES and count > 0
+            sizes[queue] = -(-call.body_size // count) if has_sample else 0
+
+        self._each(offsets, start, note, skip_unreachable)
         return sizes
 
     def close(self) -> None:
@@ -143,6 +212,34 @@ class Catalog:
     def _route(self, topic: str) -> Route:
         return run(self._cluster.routes.subscribe(topic, self._caller))
 
+    def _reader(self, asked: MessageQueue | _TopicOnBroker) -> str:
+        return self._route(asked.topic).reader(asked.broker)
+
+    def _with_master(
+        self, asked: _TopicOnBroker, masters: Callable[[], Mapping[str, str]]
+    ) -> tuple[str, str]:
+        """The address to ask about a topic on a broker, and that of its master; empty where none is known. Of a topic
+        that is gone no route tells: its brokers are asked all the same."""
+        try:
+            route = self._route(asked.topic)
+            return route.reader(asked.broker), route.brokers[asked.broker].get(MASTER_ID, "")
+        except (errors.TopicNotFound, errors.ConnectError):
+            master = masters().get(asked.broker, "")
+            return master, master
+
+    def _masters(self) -> dict[str, str]:
+        """Addresses of the brokers that name servers know, by name; none while no name server answers."""
+        known = dict(self._cluster.config.address_map)
+        try:
+            brokers = run(self._cluster.servers.ask(self._caller, GetClusterInfo())).broker_addr_table
+        except errors.NameServerUnreachable:
+            return {}
+        masters = {name: broker.broker_addrs.get(MASTER_ID, "") for name, broker in brokers.items()}
+        return {name: known.get(address, address) for name, address in masters.items()}
+
+    def _start(self, ask: declare.Request[R], address: str) -> Call:
+        return self._caller.begin(address, ask, timeout=self._cluster.config.request_timeout)
+
     def _offsets(
         self,
         asks: Mapping[MessageQueue, declare.Request[OffsetReply]],
@@ -151,42 +248,58 @@ class Catalog:
     ) -> dict[MessageQueue, int]:
         found: dict[MessageQueue, int] = {}
 
-        def note(queue: MessageQueue, ask: declare.Request[OffsetReply], call: Call, address: str) -> None:
+        def note(queue: MessageQueue, call: Call, address: str) -> None:
             if absent is None or call.code != absent:
-                found[queue] = read(ask, call, address).offset
+                found[queue] = self._caller.read(asks[queue], call, address).offset
 
-        self._each(asks, note, skip_unreachable)
+        run(self._cluster.routes.look_up({queue.topic for queue in asks}, self._caller))
+        self._each(asks, lambda queue, address: self._start(asks[queue], address), note, skip_unreachable)
         return found
 
     def _each(
         self,
-        asks: Mapping[MessageQueue, declare.Request[R]],
-        note: Callable[[MessageQueue, declare.Request[R], Call, str], Any],
+        every: Iterable[Asked],
+        start: Callable[[Asked, str], Call],
+        note: Callable[[Asked, Call, str], object],
         skip_unreachable: bool = False,
+        address_of: Callable[[Asked], str] | None = None,
     ) -> None:
-        """Ask for every queue, many requests at a time, and note each reply in order."""
-        waiting = list(asks.items())
-        while waiting:
-            burst, waiting = waiting[:UNDER_WAY_MAX], waiting[UNDER_WAY_MAX:]
-            calls = []
-            for queue, ask in burst:
-                sent = declare.encode(ask)
+        """Ask each broker, with many requests on their way, and note the replies in order. After one that did not
+        answer a broker is not asked the rest."""
+        waiting = deque(every)
+        under_way: deque[tuple[Asked, Call, str]] = deque()
+        silent: dict[str, errors.RocketMQError] = {}
+
+        def failed(asked: Asked, error: errors.RocketMQError) -> None:
+            if not (skip_unreachable and error.retriable):
+                raise error
+
+        while waiting or under_way:
+            while waiting and len(under_way) < UNDER_WAY_MAX:
+                asked = waiting.popleft()
                 try:
-                    address = self._route(queue.topic).reader(queue.broker)
-                except errors.ConnectError:
-                    if not skip_unreachable:
-                        raise
-                    continue
-                timeout = self._cluster.config.request_timeout
-                call = self._caller.start(address, ask.code, sent.ext, sent.body, timeout=timeout)
-                calls.append((queue, ask, call, address))
-            for queue, ask, call, address in calls:
+                    address = self._reader(asked) if address_of is None else address_of(asked)
+                    if not address:
+                        raise errors.ConnectError(
+                            f"broker {asked.broker} is not registered", broker=asked.broker
+                        )
+                    if address in silent:
+                        raise silent[address]
+                except (errors.ConnectError, errors.RequestTimeout) as error:
+                    failed(asked, error)
+                else:
+                    under_way.append((asked, start(asked, address), address))
+            if under_way:
+                asked, call, address = under_way.popleft()
                 run(self._caller.wait(call))
                 try:
                     check_transport(call, address)
-                except (errors.ConnectError, errors.RequestTimeout):
-                    self._cluster.routes.doubt(queue.topic)
-                    if not skip_unreachable:
-                        raise
-                else:
-                    note(queue, ask, call, address)
+                    note(asked, call, address)
+                except (errors.ConnectError, errors.RequestTimeout) as error:
+                    self._cluster.routes.doubt(asked.topic)
+                    silent[address] = type(error)(
+                        f"broker {asked.broker} does not answer: {error}", broker=asked.broker
+                    )
+                    failed(asked, silent[address])
+                except errors.FlowControl as error:
+                    failed(asked, error)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ReceivedMessage
-from rmqpy.client.consumer_base import PullConsumerBase
+from rmqpy.client.consumer_base import PullConsumerBase, topics_of
 from rmqpy.client.cursor import Cursor
 from rmqpy.client.group.rebalance import Rebalance
+from rmqpy.config.arguments import check_types
+from rmqpy.message import Filter
 from rmqpy.remoting.client import BlockingCaller, run
 
 P = ParamSpec("P")
@@ -37,9 +39,10 @@ class PullConsumer(PullConsumerBase):
     ::
 
         with rmqpy.PullConsumer("billing", "127.0.0.1:9876", start_from="earliest") as consumer:
-            consumer.assign(consumer.queues("orders"))
-            for message in consumer.poll(timeout=5):
-                print(message.queue_offset, message.text())
+            consumer.subscribe("orders")
+            while messages := consumer.poll(timeout=5):
+                for message in messages:
+                    print(message.queue_offset, message.text())
 
     A queue begins where the group committed last, else at `start_from`. With `auto_commit` (seconds, or True for 5)
     each `poll` commits, from time to time, what earlier polls returned, and so does `close`: a crash repeats
@@ -63,10 +66,14 @@ class PullConsumer(PullConsumerBase):
     commit = _blocking(Cursor.commit)
 
     def subscribe(
-        self, topic: str, tags: str = "*", *, on_rebalance: Callable[[Rebalance], object] | None = None
+        self,
+        topic: str | Iterable[str],
+        tags: Filter = "*",
+        *,
+        on_rebalance: Callable[[Rebalance], object] | None = None,
     ) -> None:
-        """Share the queues of a topic with the other members of the group; what is this member's changes between
-        two polls. May be called for several topics, and instead of `assign`.
+        """Share the queues of a topic, or of several, with the other members of the group; what is this member's
+        changes between two polls. May be called again for other topics; not together with `assign`.
 
         `on_rebalance` is called from within `poll` before reading goes on: `commit` works there for what is
         revoked, `seek` for what was assigned. Poll often: a member that comes late finds its queues lost, not revoked.
@@ -76,26 +83,34 @@ class PullConsumer(PullConsumerBase):
             assert on_rebalance is not None
             on_rebalance(change)
 
-        self._join(topic, notify if on_rebalance else None).put(topic, tags)
+        topics = topics_of(topic)
+        check_types(tags=(tags, Filter), on_rebalance=(on_rebalance, Callable | None))
+        self._join(topics, notify if on_rebalance else None).put(topics, tags)
 
     def close(self) -> None:
-        """Commit if `auto_commit` is on, then end. Idempotent."""
+        """Commit if `auto_commit` is on, then end. Raises when the commit failed; it has ended all the same.
+        Idempotent."""
+        self._close(is_committing=True)
+
+    def _close(self, *, is_committing: bool) -> None:
         if not self.is_closed and not self._is_forked:
             core = self._now()
             self.is_closed = True
-            run(core.close())
+            run(core.close(is_committing=is_committing))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Messages as they come, until `close`."""
+        """Messages as they come, until `close`. What was not handed out is not committed, and comes with the next
+        poll."""
         with suppress(errors.ClosedError):
             while True:
-                yield from self.poll()
+                yield from self._core.one_by_one(self.poll())
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # With an exception nobody knows what was processed: it is delivered again.
+        self._close(is_committing=kind is None)
 
     @cached_property
     def _caller(self) -> BlockingCaller:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import ReceivedMessage
-from rmqpy.client.consumer_base import PullConsumerBase
+from rmqpy.client.consumer_base import PullConsumerBase, topics_of
 from rmqpy.client.cursor import Cursor
 from rmqpy.client.group.rebalance import Rebalance
+from rmqpy.config.arguments import check_types
+from rmqpy.message import Filter
 from rmqpy.remoting.client import LoopCaller
 
 P = ParamSpec("P")
@@ -38,7 +40,7 @@ class AsyncPullConsumer(PullConsumerBase):
     ::
 
         async with rmqpy.AsyncPullConsumer("billing", "127.0.0.1:9876") as consumer:
-            await consumer.assign(await consumer.queues("orders"))
+            await consumer.subscribe("orders")
             async for message in consumer:
                 print(message.text())
 
@@ -60,8 +62,8 @@ class AsyncPullConsumer(PullConsumerBase):
 
     async def subscribe(
         self,
-        topic: str,
-        tags: str = "*",
+        topic: str | Iterable[str],
+        tags: Filter = "*",
         *,
         on_rebalance: Callable[[Rebalance], Awaitable[object] | object] | None = None,
     ) -> None:
@@ -77,31 +79,36 @@ class AsyncPullConsumer(PullConsumerBase):
             finally:
                 self._is_busy = True
 
-        subscriber = self._join(topic, notify if on_rebalance else None)
-        await asyncio.to_thread(subscriber.put, topic, tags)
+        topics = topics_of(topic)
+        check_types(tags=(tags, Filter), on_rebalance=(on_rebalance, Callable | None))
+        subscriber = self._join(topics, notify if on_rebalance else None)
+        await asyncio.to_thread(subscriber.put, topics, tags)
 
     async def close(self) -> None:
         """As `PullConsumer.close`."""
+        await self._close(is_committing=True)
+
+    async def _close(self, *, is_committing: bool) -> None:
         if not self.is_closed and not self._is_forked:
             core = self._now()
             self.is_closed = True
             try:
-                await core.close()
+                await core.close(is_committing=is_committing)
             finally:
                 self._caller.close()
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Messages as they come, until `close`."""
+        """As `PullConsumer.__iter__`."""
         with suppress(errors.ClosedError):
             while True:
-                for message in await self.poll():
+                for message in self._core.one_by_one(await self.poll()):
                     yield message
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self._close(is_committing=kind is None)
 
     @cached_property
     def _caller(self) -> LoopCaller:

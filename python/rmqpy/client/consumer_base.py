@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from rmqpy.client.checks import check_group, check_start
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.cursor import AUTO_COMMIT_S, MAX_BATCH, Cursor
 from rmqpy.client.group.follower import Follower, Notify
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.subscriber import Subscriber
 from rmqpy.client.lifetime import Lifetime
+from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig
 from rmqpy.message import MessageQueue
 from rmqpy.remoting.client import Caller
@@ -31,6 +34,11 @@ class PullConsumerBase(Lifetime, ABC):
         max_batch: int = MAX_BATCH,
     ) -> None:
         """`max_batch`: messages that one `poll` returns at most."""
+        check_types(
+            group=(group, str), auto_commit=(auto_commit, bool | float | int), max_batch=(max_batch, int)
+        )
+        check_group(group)
+        check_start(start_from)
         super().__init__(namesrv)
         self.group = group
         self._auto_commit = auto_commit
@@ -79,7 +87,7 @@ class PullConsumerBase(Lifetime, ABC):
     def _release(self) -> None:
         self._cluster.release()
 
-    def _join(self, topic: str, notify: Notify | None) -> Subscriber:
+    def _join(self, topics: Sequence[str], notify: Notify | None) -> Subscriber:
         core = self._now()
         if self._follower is None:
             if core.assignment():
@@ -87,5 +95,16 @@ class PullConsumerBase(Lifetime, ABC):
             subscriber = Subscriber(self.config, self.group, self._start_from, core.positions)
             self._follower = Follower(subscriber, core, is_committing=bool(self._auto_commit))
             core.follow(self._follower)
-        self._follower.listen(topic, notify)
+        self._follower.listen(topics, notify)
         return self._follower.subscriber
+
+
+def topics_of(topic: str | Iterable[str]) -> list[str]:
+    """One topic, or several of them."""
+    check_types(topic=(topic, str | Iterable))
+    topics = [topic] if isinstance(topic, str) else list(topic)
+    for one in topics:
+        check_types(topic=(one, str))
+    if not topics:
+        raise ValueError("topic must name at least one topic")
+    return topics

@@ -1,7 +1,7 @@
 """Cursor: positions, commits and places in a queue, for consumers in threads and in event loops.
 
 Owns the progress of the queues a user assigned; `fetcher` reads ahead. Written once, as coroutines over a `Caller`.
-Invariant: a commit never passes what the caller has received.
+Invariant: a commit never passes what the caller has received, nor touches a queue that is another member's by now.
 """
 
 # ruff: noqa: ASYNC109 - nothing is cancelled when a timeout passes
@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Call, Columns, ReceivedMessage
+from rmqpy.client.checks import check_filter
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.fetcher import Fetcher
+from rmqpy.client.first_positions import FirstPosition, FirstPositions
 from rmqpy.client.group.follower import LOOK_S, Follower
 from rmqpy.client.group.offsets import BrokerOffsets, Places, StartFrom, commitment
+from rmqpy.client.routes import Route
+from rmqpy.config.arguments import check_types
 from rmqpy.config.client import seconds
-from rmqpy.message import MessageQueue
-from rmqpy.protocol import declare
+from rmqpy.message import Filter, MessageQueue
 from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
-from rmqpy.remoting.client import Caller, check_transport, read
+from rmqpy.remoting.client import Caller, check_transport
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +36,14 @@ MAX_BATCH: Final = 256
 AUTO_COMMIT_S: Final = 5.0
 
 Place = int | Literal["begin", "end"] | datetime
+
+
+class _Commit(NamedTuple):
+    """A commit that was sent, and is looked at later."""
+
+    ask: UpdateConsumerOffset
+    address: str
+    call: Call
 
 
 class Cursor:
@@ -48,14 +61,20 @@ class Cursor:
         self._cluster = cluster
         self._caller = caller
         self._group = group
-        self._start_from = start_from
         self._max_batch = max_batch
         self._commit_every = AUTO_COMMIT_S if auto_commit is True else float(auto_commit)
         self._commit_at = time.monotonic() + self._commit_every
+        #: What brokers have acknowledged.
         self._committed: dict[MessageQueue, int] = {}
-        self._commits: list[tuple[MessageQueue, UpdateConsumerOffset, str, Call]] = []
+        self._commits: dict[MessageQueue, _Commit] = {}
+        #: What was last asked of brokers.
+        self._asked: dict[MessageQueue, int] = {}
+        #: Of a batch that is handed out one by one: what is left of it.
+        self._left: deque[ReceivedMessage] = deque()
         self._places = Places(cluster, caller)
         self._stored = BrokerOffsets(self._places, group)
+        self._first = FirstPositions(cluster, caller, group, start_from)
+        self._compared = FirstPositions(cluster, caller, group, start_from)
         self._fetcher = Fetcher(caller, cluster.routes, group)
         #: Present where the queues come from a group, not from the user.
         self._follower: Follower | None = None
@@ -64,40 +83,80 @@ class Cursor:
         """The queues of a topic that can be read, sorted. Raises `TopicNotFound`."""
         return list((await self._cluster.routes.subscribe(topic, self._caller)).readable)
 
-    async def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
+    async def assign(self, queues: Iterable[MessageQueue], tags: Filter = "*") -> None:
         """Read these queues and no others; those assigned before go on where they are.
 
-        `tags`: only messages with one of these tags, `"paid || refunded"`.
+        `tags`: only messages with one of these tags, `"paid || refunded"`, or `rmqpy.sql(…)`.
         """
         if self._follower is not None:
             raise RuntimeError("a consumer that shares the queues of a group is not assigned others")
-        chosen = list(queues)
-        await self.share(chosen, {queue.topic: tags for queue in chosen})
+        check_types(tags=(tags, Filter))
+        check_filter(tags)
+        check_types(queues=(queues, Iterable))
+        chosen, known = list(queues), self.positions()
+        for queue in chosen:
+            check_types(queues=(queue, MessageQueue))
+        begun = self._begun(await self._first.find([one for one in chosen if one not in known], None))
+        positions = {queue: known[queue] if queue in known else begun[queue] for queue in chosen}
+        self._fetcher.assign(positions, {queue.topic: tags for queue in chosen})
 
     def follow(self, follower: Follower) -> None:
         """Read what the group leaves to this member from now on."""
         self._follower = follower
+        self._fetcher.follow(follower.subscriber.doubt)
 
-    async def share(self, queues: Iterable[MessageQueue], tags: Mapping[str, str]) -> None:
-        known = self._fetcher.positions()
-        positions = {
-            queue: known[queue] if queue in known else await self._first_position(queue) for queue in queues
-        }
-        self._fetcher.assign(positions, tags)
+    async def take(
+        self, queues: Collection[MessageQueue], filters: Mapping[str, Filter]
+    ) -> frozenset[MessageQueue]:
+        """Read these queues as well; those that can be begun with now."""
+        begun = self._begun(await self._first.find(sorted(queues), LOOK_S))
+        self._fetcher.assign({**self.positions(), **begun}, filters)
+        return frozenset(begun)
 
-    async def commit_these(self, queues: frozenset[MessageQueue]) -> None:
-        await self.commit({queue: at for queue, at in self._fetcher.positions().items() if queue in queues})
+    def keep(self, queues: Collection[MessageQueue]) -> None:
+        """Read none but these."""
+        self._fetcher.keep(queues)
+
+    async def commit_these(self, queues: frozenset[MessageQueue]) -> frozenset[MessageQueue]:
+        """Commit some queues; those that brokers have."""
+        await self._settle()
+        wanted = {queue: at for queue, at in self.positions().items() if queue in queues}
+        try:
+            await self._commit(wanted)
+        except errors.RocketMQError as error:
+            log.warning("queues are given up without a last commit: %s", error)
+        return frozenset(queue for queue, at in wanted.items() if self._committed.get(queue) == at)
+
+    async def compare(
+        self, queues: Collection[MessageQueue]
+    ) -> tuple[frozenset[MessageQueue], frozenset[MessageQueue]]:
+        """Queues whose progress is what was committed here, and those where it is not; a broker that does not answer
+        is asked again behind the next call."""
+        found = await self._compared.find(sorted(queues), LOOK_S)
+        same = frozenset(
+            queue
+            for queue, first in found.items()
+            if (first.offset if first.is_committed else None)
+            in (self._committed.get(queue), self._asked.get(queue))
+        )
+        return same, frozenset(found) - same
 
     async def sleep(self, seconds: float) -> None:
         await self._caller.sleep(seconds)
+
+    async def until(self, done: Future[None], seconds: float) -> bool:
+        return await self._caller.until(done, seconds)
 
     async def poll(
         self, timeout: float | timedelta = 1.0, max_messages: int | None = None
     ) -> list[ReceivedMessage]:
         """Messages that lie ready, or the first to arrive within `timeout` seconds; an empty list otherwise.
 
-        Transient failures are retried and logged; what persists is raised. Cancelling it loses no message.
+        Transient failures are retried and logged; what persists is raised. Cancelling it loses no message. Raises
+        `RuntimeError` where nothing is subscribed or assigned.
         """
+        check_types(max_messages=(max_messages, int | None))
+        self._take_back()
         deadline = time.monotonic() + seconds(timeout)
         while True:
             slice_s = await self._look(deadline)
@@ -107,6 +166,7 @@ class Cursor:
 
     async def arrow(self, timeout: float | timedelta = 1.0, columns: Columns | None = None) -> ArrowBatch:
         """The same as columns: everything that lies ready, as Arrow data. Empty when nothing came in time."""
+        self._take_back()
         columns = columns or Columns()
         deadline = time.monotonic() + seconds(timeout)
         while True:
@@ -118,15 +178,18 @@ class Cursor:
     async def _look(self, deadline: float) -> float:
         """Do what is due before reading. Returns how long to read then, before looking again."""
         # What an earlier call returned counts as processed now.
-        self._commit_if_due()
+        await self._commit_if_due()
         left = max(0.0, deadline - time.monotonic())
         if self._follower is None:
+            if not self._fetcher.positions():
+                raise RuntimeError("nothing to read: call subscribe(topic), or assign(queues), first")
             return left
         await self._follower.follow()
         return min(left, LOOK_S)
 
     async def seek(self, queue: MessageQueue, offset: Place) -> None:
         """Read an assigned queue from an offset, from its begin or end, or from the first message stored at a time."""
+        check_types(queue=(queue, MessageQueue))
         if isinstance(offset, datetime):
             at = await self.offset_at(queue, offset)
         elif offset == "begin":
@@ -137,13 +200,22 @@ class Cursor:
             at = offset
         else:
             raise ValueError(f"seek to an offset, 'begin', 'end' or a datetime, not to {offset!r}")
+        self._take_back()
         self._fetcher.seek(queue, at)
 
     def position(self, queue: MessageQueue) -> int:
-        return self._fetcher.position(queue)
+        self._fetcher.position(queue)
+        return self.positions()[queue]
 
     def positions(self) -> dict[MessageQueue, int]:
-        return self._fetcher.positions()
+        """The offset after the last message received, of all queues. From any thread."""
+        return {**self._fetcher.positions(), **_begins(self._left.copy())}
+
+    def one_by_one(self, messages: Iterable[ReceivedMessage]) -> Iterator[ReceivedMessage]:
+        """Hand out what a poll returned: each message is received when it is taken, and not before."""
+        self._left = left = deque(messages)
+        while left:
+            yield left.popleft()
 
     def assignment(self) -> frozenset[MessageQueue]:
         return frozenset(self._fetcher.positions())
@@ -168,15 +240,32 @@ class Cursor:
 
         Raises `QueueLost` when another member owns some of the queues by now; the others are committed.
         """
-        wanted = offsets
-        if wanted is None:
-            received = self._fetcher.positions()
-            wanted = {queue: at for queue, at in received.items() if self._committed.get(queue) != at}
-        lost = self._follower.lost(wanted) if self._follower is not None else []
-        for queue, offset in wanted.items():
-            if queue not in lost:
-                await self._stored.commit(queue, offset)
-                self._committed[queue] = offset
+        check_types(offsets=(offsets, Mapping | None))
+        await self._settle()
+        await self._commit(self._uncommitted() if offsets is None else offsets, is_asked=offsets is not None)
+
+    async def _commit(self, wanted: Mapping[MessageQueue, int], *, is_asked: bool = False) -> None:
+        """Commit, all at once. `is_asked`: the user named the offsets, and is told where a topic is gone."""
+        lost = await self._lost(wanted)
+        failure: errors.RocketMQError | None = None
+        sent: dict[MessageQueue, _Commit] = {}
+        for queue in (queue for queue in wanted if queue not in lost):
+            try:
+                route = await self._cluster.routes.subscribe(queue.topic, self._caller)
+                sent[queue] = self._send_commit(route, queue, wanted[queue])
+            except errors.RocketMQError as error:
+                # The others are committed all the same.
+                if is_asked or not isinstance(error, errors.TopicNotFound):
+                    failure = failure or error
+        for queue, commit in sent.items():
+            await self._caller.wait(commit.call)
+            refusal = self._failure(queue, commit)
+            if isinstance(refusal, errors.GroupNotFound) and self._follower is not None:
+                refusal = await self._commit_again(self._follower, queue, commit)
+            if is_asked or not isinstance(refusal, errors.TopicNotFound):
+                failure = failure or refusal
+        if failure is not None:
+            raise failure
         if lost:
             raise errors.QueueLost(
                 f"{', '.join(map(str, lost))} belongs to another member of the group now",
@@ -184,10 +273,22 @@ class Cursor:
                 hint="what was not committed is delivered to it",
             )
 
-    async def close(self) -> None:
+    async def _commit_again(
+        self, follower: Follower, queue: MessageQueue, commit: _Commit
+    ) -> errors.RocketMQError | None:
+        """Commit where a broker did not know the group: it was silent when the member joined, and hears of it now."""
+        await follower.announce()
+        route = await self._cluster.routes.subscribe(queue.topic, self._caller)
+        again = self._send_commit(route, queue, commit.ask.commit_offset)
+        await self._caller.wait(again.call)
+        return self._failure(queue, again)
+
+    async def close(self, *, is_committing: bool = True) -> None:
         try:
-            if self._commit_every:
+            if self._commit_every and is_committing:
                 await self.commit()
+            else:
+                await self._settle()
         except errors.QueueLost as error:
             # The member that has it now began where we committed last.
             log.warning("closing without a last commit: %s", error)
@@ -195,42 +296,96 @@ class Cursor:
             if self._follower is not None:
                 self._follower.subscriber.close()
             self._fetcher.close()
+            self._first.close()
+            self._compared.close()
             self._cluster.release()
 
     # ---- pieces ----------------------------------------------------------------------------------------
 
-    async def _first_position(self, queue: MessageQueue) -> int:
-        committed = await self.committed(queue)
-        if committed is not None:
-            self._committed[queue] = committed
-            return committed
-        # Not `first`: a queue of retries that was assigned by hand is like any other.
-        return await self._places.find(queue, self._start_from)
+    def _begun(self, found: Mapping[MessageQueue, FirstPosition]) -> dict[MessageQueue, int]:
+        """The offsets to begin at."""
+        self._committed.update((queue, first.offset) for queue, first in found.items() if first.is_committed)
+        return {queue: first.offset for queue, first in found.items()}
 
-    def _commit_if_due(self) -> None:
+    def _take_back(self) -> None:
+        """What was not handed out of the last batch is read again."""
+        for queue, offset in _begins(self._left).items():
+            if queue in self._fetcher.positions():
+                self._fetcher.seek(queue, offset)
+        self._left.clear()
+
+    def _uncommitted(self) -> dict[MessageQueue, int]:
+        return {queue: at for queue, at in self.positions().items() if self._committed.get(queue) != at}
+
+    async def _lost(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
+        """Those that are another member's now."""
+        return [] if self._follower is None else await self._follower.lost(queues)
+
+    async def _commit_if_due(self) -> None:
         """Start commits without waiting for them; the outcome of the last ones is looked at the next time."""
         if not self._commit_every or time.monotonic() < self._commit_at:
             return
+        if self._follower is not None and not self._follower.subscriber.is_fresh:
+            # The group is looked at, in a thread of its own: soon.
+            return
         self._commit_at = time.monotonic() + self._commit_every
-        for queue, ask, address, call in self._commits:
-            try:
-                check_transport(call, address)
-                if call.done():
-                    read(ask, call, address)
-            except errors.RocketMQError as error:
-                self._committed.pop(queue, None)
-                log.warning("a commit of %s failed and is repeated: %s", queue, error)
-        self._commits.clear()
-        for queue, offset in self._fetcher.positions().items():
-            if self._committed.get(queue) == offset:
+        for queue in [queue for queue, commit in self._commits.items() if commit.call.done()]:
+            self._note(queue, self._commits.pop(queue))
+        wanted = self._uncommitted()
+        lost = await self._lost(wanted)
+        for queue, offset in wanted.items():
+            if queue in lost or queue in self._commits:
                 continue
             route = self._cluster.routes.cached(queue.topic, self._caller)
             if route is None:
                 continue
-            ask = commitment(self._group, queue, offset)
-            sent = declare.encode(ask)
-            address = route.reader(queue.broker)
-            timeout_ms = round(self._cluster.config.request_timeout * 1000)
-            call = self._cluster.client.call(address, ask.code, sent.ext, sent.body, timeout_ms=timeout_ms)
-            self._commits.append((queue, ask, address, call))
-            self._committed[queue] = offset
+            try:
+                self._commits[queue] = self._send_commit(route, queue, offset)
+            except errors.ConnectError as error:
+                log.warning("a commit of %s failed and is repeated: %s", queue, error)
+
+    def _send_commit(self, route: Route, queue: MessageQueue, offset: int) -> _Commit:
+        self._asked[queue] = offset
+        ask = commitment(self._group, queue, offset)
+        address = route.reader(queue.broker)
+        timeout = self._cluster.config.request_timeout
+        return _Commit(ask, address, self._caller.begin(address, ask, timeout=timeout))
+
+    async def _settle(self) -> None:
+        """Until every commit that was sent is answered, or has failed."""
+        while self._commits:
+            queue, commit = self._commits.popitem()
+            await self._caller.wait(commit.call)
+            self._note(queue, commit)
+
+    def _note(self, queue: MessageQueue, commit: _Commit) -> None:
+        error = self._failure(queue, commit)
+        if error is not None and not isinstance(error, errors.TopicNotFound):
+            log.warning("a commit of %s failed and is repeated: %s", queue, error)
+
+    def _failure(self, queue: MessageQueue, commit: _Commit) -> errors.RocketMQError | None:
+        """The failure of a finished commit; one that has none is noted. So is one in a topic that is gone: no progress
+        is kept there."""
+        ask, address, call = commit
+        failure = None
+        try:
+            check_transport(call, address)
+            self._caller.read(ask, call, address)
+        except errors.TopicNotFound as error:
+            log.info("the progress in %s is forgotten: the topic is gone", queue)
+            self._cluster.routes.doubt(queue.topic, is_gone=True)
+            failure = error
+        except errors.RocketMQError as error:
+            self._cluster.routes.doubt(queue.topic)
+            # Nothing is noted: it is still to be committed.
+            return error
+        self._committed[queue] = ask.commit_offset
+        return failure
+
+
+def _begins(messages: Iterable[ReceivedMessage]) -> dict[MessageQueue, int]:
+    """The first offset of each queue."""
+    found: dict[MessageQueue, int] = {}
+    for message in messages:
+        found.setdefault(message.queue, message.queue_offset)
+    return found

@@ -10,24 +10,26 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from rmqpy import errors
 from rmqpy._native import Call, Columns, ReceivedMessage
 from rmqpy.client.puller import Puller, PullPlan, QueuePull
-from rmqpy.client.retry import BUSY_PAUSE_S
 from rmqpy.client.routes import Routes
-from rmqpy.message import MessageQueue
+from rmqpy.message import Filter, MessageQueue, tags_of
 from rmqpy.remoting import pulls
+from rmqpy.remoting.backoff import Backoff
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
 
 #: Bytes of replies that lie ready for one queue; a pull already under way may add one reply.
 BUFFER_BYTES_MAX: Final = 8 << 20
-#: Failures of one queue in a row after which reading gives up.
-FAILURES_MAX: Final = 30
-PAUSE_S: Final = 1.0
+#: Failures of one queue in a row after which reading gives up: half a minute of them, five seconds of a busy broker.
+FAILURES_MAX: Final = 8
+FAILING: Final = Backoff(0.5, 5.0)
+BUSY: Final = Backoff(0.1, 1.0)
 
 
 class _Chunk:
@@ -47,9 +49,9 @@ class _Prefetch(QueuePull):
 
     __slots__ = ("bytes", "chunks", "is_paused", "position")
 
-    def __init__(self, queue: MessageQueue, position: int, tags: str) -> None:
+    def __init__(self, queue: MessageQueue, position: int, wanted: Filter) -> None:
         self.is_paused = False
-        super().__init__(queue, position, tags)
+        super().__init__(queue, position, wanted)
 
     def has_room(self) -> bool:
         return not self.is_paused and self.bytes < BUFFER_BYTES_MAX
@@ -66,23 +68,32 @@ class Fetcher:
     """Reads the assigned queues ahead of its caller."""
 
     def __init__(self, caller: Caller, routes: Routes, group: str) -> None:
-        # Refusals of a busy broker give a queue up as failures do: after three seconds of them, at this pause.
-        plan = PullPlan(group, pause_s=PAUSE_S, busy_pause_s=2 * BUSY_PAUSE_S, failures_max=FAILURES_MAX)
+        plan = PullPlan(group, failing=FAILING, busy=BUSY, failures_max=FAILURES_MAX)
         self._puller: Puller[_Prefetch] = Puller(caller, routes, plan)
         self._queues: dict[MessageQueue, _Prefetch] = {}
 
-    def assign(self, positions: Mapping[MessageQueue, int], tags: Mapping[str, str]) -> None:
-        """Read these queues from these offsets; queues assigned before keep their place. `tags` by topic."""
+    def follow(self, doubt: Callable[[str, errors.RocketMQError], None]) -> None:
+        """The queues are those a group leaves to this reader: one that cannot be read keeps it from no other, and is
+        tried for as long as it is assigned. `doubt` is called as the puller's."""
+        self._puller.plan = self._puller.plan._replace(failures_max=None)
+        self._puller.doubt = doubt
+
+    def assign(self, positions: Mapping[MessageQueue, int], filters: Mapping[str, Filter]) -> None:
+        """Read these queues from these offsets; queues assigned before keep their place. `filters` by topic."""
         queues = {}
         for queue, position in positions.items():
-            wanted = tags.get(queue.topic, "*")
+            wanted = filters.get(queue.topic, "*")
             pull = queues[queue] = self._queues.get(queue) or _Prefetch(queue, position, wanted)
-            if pull.tags != wanted:
-                pull.tags = wanted
+            if pull.wanted != wanted:
+                pull.wanted = wanted
                 pull.move(pull.position)
-        for queue in self._queues.keys() - queues.keys():
-            self._queues[queue].token = 0
+        self.keep(queues.keys())
         self._queues = queues
+
+    def keep(self, queues: Collection[MessageQueue]) -> None:
+        """Read none but these of the assigned queues."""
+        for queue in self._queues.keys() - set(queues):
+            self._queues.pop(queue).token = 0
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Hand out the message at `offset` next."""
@@ -123,7 +134,7 @@ class Fetcher:
             for pull in self._turn():
                 while pull.chunks:
                     chunk = pull.chunks.popleft()
-                    columns.append(chunk.call, pull.queue, tags=pull.tags, begin=pull.position)
+                    columns.append(chunk.call, pull.queue, tags=tags_of(pull.wanted), begin=pull.position)
                     self._done(pull, chunk)
         self._read_ahead()
 
@@ -145,7 +156,9 @@ class Fetcher:
     def _take(self, pull: _Prefetch, count: int) -> list[ReceivedMessage]:
         chunk = pull.chunks[0]
         if chunk.messages is None:
-            chunk.messages = chunk.call.messages(pull.queue, tags=pull.tags, begin=chunk.begin)
+            chunk.messages = chunk.call.messages(
+                pull.queue, tags=tags_of(pull.wanted), begin=chunk.begin, namespace=self._puller.namespace
+            )
         taken, chunk.messages = chunk.messages[:count], chunk.messages[count:]
         if taken:
             pull.position = taken[-1].queue_offset + 1

@@ -12,21 +12,30 @@ import atexit
 import logging
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from heapq import heappop, heappush
+from inspect import iscoroutinefunction
 from itertools import count
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, Unpack
 
 from rmqpy import errors
 from rmqpy._native import Completions, NotSent, Rows, SendBatch, SendFuture
-from rmqpy.client.producer_base import CLOSE_GRACE_S, Chosen, ProducerBase, chosen, complete
+from rmqpy.client import outcome
+from rmqpy.client.done_callbacks import DoneCallbacks
+from rmqpy.client.linger import ThreadLinger, may_share
+from rmqpy.client.producer_base import Chosen, ProducerBase, chosen, complete
 from rmqpy.client.routes import Route
+from rmqpy.client.transactions import Transaction
 from rmqpy.config.client import seconds
-from rmqpy.message import Body, Message, MessageQueue, SendResult
+from rmqpy.message import Body, Message, MessageFields, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, BlockingCaller, blocking, run
+
+if TYPE_CHECKING:
+    from rmqpy.client.transaction_checks import TransactionChecker
 
 T = TypeVar("T")
 
@@ -50,9 +59,13 @@ class Producer(ProducerBase):
 
     _IS_BLOCKING = True
 
+    def _check_checker(self, checker: TransactionChecker, group: str | None) -> None:
+        super()._check_checker(checker, group)
+        if iscoroutinefunction(checker):
+            raise TypeError("transaction_checker is a coroutine function: use AsyncProducer")
+
     def _begin(self) -> None:
-        self._callbacks: dict[int, Callback] = {}
-        self._next_token = 0
+        self._linger = ThreadLinger(self._linger_s)
         self._lock = threading.Lock()
         self._delivery: threading.Thread | None = None
         _OPEN.add(self)
@@ -65,7 +78,7 @@ class Producer(ProducerBase):
         *,
         queue: MessageQueue | None = None,
         timeout: float | timedelta | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> SendResult:
         """Send and wait for the broker. `send(Message(...))`, or `send(topic, body, tag=..., keys=...)`.
 
@@ -75,10 +88,12 @@ class Producer(ProducerBase):
         if fields:
             message, body = complete(message, body, fields)
         sent = None
-        if queue is None and timeout is None and self._selector is None and not self.is_closed:
+        if queue is None and timeout is None and self._sends_at_once and not self.is_closed:
             # One call, where nothing is out of the ordinary.
             sent = self._sender.send(message, body, announce="never")
         if not isinstance(sent, SendFuture):
+            if self._interceptors or self._linger_s > 0:
+                return self._send_otherwise(message, body, queue, timeout)
             sent = run(self._send(message, body, queue, timeout, announce="never", refused=sent))
         return self._settled(sent).result()
 
@@ -91,12 +106,12 @@ class Producer(ProducerBase):
         queue: MessageQueue | None = None,
         timeout: float | timedelta | None = None,
         callback: Callback | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> SendFuture:
         """Start sending and return at once. `future.result()` waits.
 
         Blocks, or raises `BufferFull`, only while the in-flight budget is used up. `callback` gets the result or
-        the error, on one thread all callbacks share.
+        the error, on one thread all callbacks share. A producer's `linger` is for `send`: this leaves at once.
         """
         if self._delivery is None:
             self._deliver()
@@ -104,20 +119,28 @@ class Producer(ProducerBase):
             message, body = complete(message, body, fields)
         if callback is None:
             sent = None
-            if queue is None and timeout is None and self._selector is None and not self.is_closed:
+            if queue is None and timeout is None and self._is_plain and not self.is_closed:
                 sent = self._sender.send(message, body)
             if isinstance(sent, SendFuture):
                 return sent
-            return run(self._send(message, body, queue, timeout, announce="failures", refused=sent))
-        with self._lock:
-            self._next_token += 1
-            token = self._next_token
-        self._callbacks[token] = callback
+            if not self._interceptors:
+                return run(self._send(message, body, queue, timeout, announce="failures", refused=sent))
+        elif not callable(callback):
+            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+        if self._interceptors:
+            message, body = self._intercept(message, body), None
+            callback = self._telling(message, callback)
+        assert callback is not None, "an ordinary send was started above"
+        told = callback
+        token = self._done_callbacks.expect(lambda future: told(outcome.of(future)))
         try:
-            return run(self._send(message, body, queue, timeout, announce="always", token=token))
-        except BaseException:
-            del self._callbacks[token]
+            future = run(self._send(message, body, queue, timeout, announce="always", token=token))
+        except BaseException as error:
+            self._done_callbacks.cancel(token)
+            self._tell(message, error)
             raise
+        self._done_callbacks.started(token, future)
+        return future
 
     send_oneway = blocking(ProducerBase._send_oneway)
     send_batch = blocking(ProducerBase._send_batch)
@@ -153,8 +176,12 @@ class Producer(ProducerBase):
 
         With an `id_seed`, ids are a hash of it and of the column `identity`, else of the row's number counted from
         `first_row`: what is sent again has the same ids. Raises `ValueError` for a row that no broker takes; those
-        before it are on their way.
+        before it are on their way. A producer with interceptors, which see messages, sends no rows.
         """
+        if self._interceptors:
+            raise errors.ConfigError(
+                "rows do not pass interceptors", hint="use a producer without any for rows"
+            )
         self._deliver()
         limit = self._compress_above
         rows = Rows(
@@ -182,6 +209,23 @@ class Producer(ProducerBase):
                     self._start(name, partial(self._sender.send_rows, rows, send_batch, topic=name, to=to))
                 )
 
+    def transaction(
+        self, message: Message | str, body: Body | None = None, /, **fields: Unpack[MessageFields]
+    ) -> Transaction:
+        """A message that consumers see if the block succeeds; arguments as of `send`.
+
+        ::
+
+            with producer.transaction("orders", b"...", keys="A-1"):
+                database.commit()
+
+        Entering stores the message where nobody sees it, and raises as `send` does; leaving commits it. An exception
+        rolls back, and is raised on. `TransactionError` says that the broker has not confirmed a commit. What
+        nobody decides, a `transaction_checker` of the producer's `group` is asked about; a producer without a group has
+        no transactions.
+        """
+        return Transaction(self._transacted(message, body, fields), self._begin_half, self._end_half)
+
     def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until nothing is on its way. Raises `RequestTimeout`."""
         self._check_open()
@@ -197,15 +241,28 @@ class Producer(ProducerBase):
             return
         _OPEN.discard(self)
         if not self._is_forked:
+            self._linger.hurry()
             self._sender.flush(None if timeout is None else seconds(timeout))
         self.is_closed = True
         if self._is_forked:
             return
         # Closing the connections fails what is left; closing the queue gives it up.
-        self._cluster.release(grace_s=CLOSE_GRACE_S)
+        self._leave()
         self._completions.close()
         if self._delivery is not None and self._delivery is not threading.current_thread():
             self._delivery.join()
+        self._warn_of_failures()
+
+    def _warn_of_failures(self) -> None:
+        """Tell of submitted messages that were not sent, where nobody asked for their outcome."""
+        failed, first = self._sender.unasked_failures()
+        if failed:
+            messages = "messages were" if failed > 1 else "message was"
+            text = f"{failed} submitted {messages} not sent, and nobody asked for the outcome"
+            if first is not None:
+                topic, facts = first
+                text += f"; the first, to {topic}: {outcome.attempt(topic, facts).error}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
     def __enter__(self) -> Self:
         return self
@@ -225,8 +282,40 @@ class Producer(ProducerBase):
         future = await self._start(topic, partial(send, announce="never"))
         return self._settled(future).results()
 
+    def _send_otherwise(
+        self,
+        message: Message | str,
+        body: Body | None,
+        queue: MessageQueue | None,
+        timeout: float | timedelta | None,
+    ) -> SendResult:
+        """As `send`, with what interceptors make of it, and in company where it lingers."""
+        message = self._intercept(message, body)
+        if self._linger_s > 0 and may_share(message, queue, timeout, self._compress_above):
+            self._check_open()
+            return self._linger.send(message, self._send_gathered)
+        try:
+            future = run(self._send(message, None, queue, timeout, announce="never"))
+            result = self._settled(future).result()
+        except BaseException as error:
+            self._tell(message, error)
+            raise
+        self._tell(message, result)
+        return result
+
+    def _send_gathered(self, messages: list[Message]) -> list[SendResult]:
+        return run(self._send_together(messages))
+
+    def _telling(self, message: Message, callback: Callback | None) -> Callback:
+        def call_back(result: SendResult | errors.RocketMQError) -> None:
+            self._tell(message, result)
+            if callback is not None:
+                callback(result)
+
+        return call_back
+
     def _settled(self, future: SendFuture) -> SendFuture:
-        while not future.settle():
+        while not future._settle():
             if pause := self._decide(future):
                 time.sleep(pause)
                 self._decide(future, has_paused=True)
@@ -239,28 +328,26 @@ class Producer(ProducerBase):
             with self._lock:
                 if self._delivery is None:
                     thread = threading.Thread(
-                        target=_deliver, args=(weakref.ref(self), self._completions), daemon=True
+                        target=_deliver,
+                        args=(weakref.ref(self), self._completions, self._done_callbacks),
+                        daemon=True,
                     )
                     thread.name = "rmqpy-delivery"
                     thread.start()
                     self._delivery = thread
 
-    def _completed(self, token: int, future: SendFuture, *, has_paused: bool = False) -> float:
+    def _completed(self, future: SendFuture, *, has_paused: bool = False) -> float:
         """An announced future, on the delivery thread; returns what `_decide` does."""
         if not future.done() and (pause := self._decide(future, has_paused=has_paused)):
             return pause
-        callback = self._callbacks.pop(token, None) if token and future.done() else None
-        if callback is not None:
-            try:
-                callback(_outcome(future))
-            except Exception:
-                log.exception("the callback of a send to %s failed", future.topic)
+        if future.done():
+            self._done_callbacks.call(future)
         return 0.0
 
 
-def _deliver(owner: weakref.ref[Producer], completions: Completions) -> None:
+def _deliver(owner: weakref.ref[Producer], completions: Completions, callbacks: DoneCallbacks) -> None:
     """The delivery thread: ends when the producer is closed, or gone."""
-    pausing: list[tuple[float, int, int, SendFuture]] = []
+    pausing: list[tuple[float, int, SendFuture]] = []
     order = count()
     while True:
         completions.wait(max(0.0, pausing[0][0] - time.monotonic()) if pausing else None)
@@ -270,26 +357,20 @@ def _deliver(owner: weakref.ref[Producer], completions: Completions) -> None:
         producer = owner()
         now = time.monotonic()
         while pausing and (producer is None or pausing[0][0] <= now):
-            _, _, token, future = heappop(pausing)
+            _, _, future = heappop(pausing)
             if producer is None:
-                future.give_up()
+                future._give_up()
             else:
-                producer._completed(token, future, has_paused=True)
-        for token, future in completed:
+                producer._completed(future, has_paused=True)
+        for _, future in completed:
             if producer is None:
-                future.give_up()
-            elif pause := producer._completed(token, future):
-                heappush(pausing, (now + pause, next(order), token, future))
+                future._give_up()
+            elif pause := producer._completed(future):
+                heappush(pausing, (now + pause, next(order), future))
         del producer
-    for _, _, _, future in pausing:
-        future.give_up()
-
-
-def _outcome(future: SendFuture) -> SendResult | errors.RocketMQError:
-    try:
-        return future.result()
-    except errors.RocketMQError as error:
-        return error
+    for _, _, future in pausing:
+        future._give_up()
+    callbacks.close()
 
 
 def _place(batch: SendBatch, route: Route) -> Chosen | None:

@@ -13,13 +13,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from rmqpy import errors
 from rmqpy._native import NotSent, SendFuture
-from rmqpy.client.producer_base import CLOSE_GRACE_S, ProducerBase, complete
+from rmqpy.client import outcome
+from rmqpy.client.linger import LoopLinger, may_share
+from rmqpy.client.producer_base import ProducerBase, complete
+from rmqpy.client.transactions import AsyncTransaction
 from rmqpy.config.client import seconds
-from rmqpy.message import Body, Message, MessageQueue, SendResult
+from rmqpy.message import Body, Message, MessageFields, MessageQueue, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, LoopCaller
 
 T = TypeVar("T")
@@ -40,8 +43,19 @@ class AsyncProducer(ProducerBase):
 
     def _begin(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        if self._checker is not None:
+            # Brokers may ask before anything is sent.
+            with suppress(RuntimeError):
+                self._checker.loop = asyncio.get_running_loop()
+        self._linger = LoopLinger(
+            self._linger_s,
+            self._in_flight_max,
+            is_waiting_when_full=self._is_waiting_when_full,
+        )
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._token = 0
+        #: Messages whose end interceptors wait for, by the token of their send.
+        self._watched: dict[int, Message] = {}
         #: Sends start in order, first come first served; the first one waits for room.
         self._line = asyncio.Lock()
         self._freed = asyncio.Event()
@@ -54,7 +68,7 @@ class AsyncProducer(ProducerBase):
         *,
         queue: MessageQueue | None = None,
         timeout: float | timedelta | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> SendResult:
         """As `Producer.send`."""
         return await (await self.submit(message, body, queue=queue, timeout=timeout, **fields))
@@ -67,21 +81,38 @@ class AsyncProducer(ProducerBase):
         *,
         queue: MessageQueue | None = None,
         timeout: float | timedelta | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> asyncio.Future[SendResult]:
         """Start sending; the future has the result. Waits, or raises `BufferFull`, only while the in-flight budget is
         used up."""
         if fields:
             message, body = complete(message, body, fields)
-        return await self._submit(partial(self._send, message, body, queue, timeout))
+        if not (self._interceptors or self._linger_s > 0):
+            return await self._submit(partial(self._send, message, body, queue, timeout))
+        message = self._intercept(message, body)
+        try:
+            if self._linger_s > 0 and may_share(message, queue, timeout, self._compress_above):
+                return await self._gather(message)
+            return await self._submit(partial(self._send, message, None, queue, timeout), message)
+        except BaseException as error:
+            self._tell(message, error)
+            raise
 
     send_oneway = ProducerBase._send_oneway
     send_batch = ProducerBase._send_batch
     queues = ProducerBase._queues
 
+    def transaction(
+        self, message: Message | str, body: Body | None = None, /, **fields: Unpack[MessageFields]
+    ) -> AsyncTransaction:
+        """As `Producer.transaction`, for `async with`. A `transaction_checker` that is a coroutine function runs in the
+        event loop of the producer, any other on a thread of its own."""
+        return AsyncTransaction(self._transacted(message, body, fields), self._begin_half, self._end_half)
+
     async def flush(self, timeout: float | timedelta | None = None) -> None:
         """As `Producer.flush`."""
         self._check_open()
+        self._linger.hurry()
         if self._pending:
             limit = None if timeout is None else seconds(timeout)
             _, late = await asyncio.wait(list(self._pending.values()), timeout=limit)
@@ -99,7 +130,7 @@ class AsyncProducer(ProducerBase):
             await self.flush(timeout)
         self.is_closed = True
         self._freed.set()
-        self._cluster.release(grace_s=CLOSE_GRACE_S)
+        self._leave()
         if self._loop is not None:
             # Closing the connections has failed what was left.
             self._drain()
@@ -118,15 +149,30 @@ class AsyncProducer(ProducerBase):
         # In the loop that uses the producer first.
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._completions.fileno(), self._drain)
+        if self._checker is not None:
+            self._checker.loop = self._loop
         return LoopCaller(self._cluster.client)
 
-    async def _submit(self, start: Callable[..., Awaitable[SendFuture]]) -> asyncio.Future[Any]:
+    async def _gather(self, message: Message) -> asyncio.Future[SendResult]:
+        self._check_open()
+        future = await self._linger.put(message, self._send_together)
+        self._token += 1
+        # `flush` waits for it.
+        self._pending[token := self._token] = future
+        future.add_done_callback(lambda _: self._pending.pop(token, None))
+        return future
+
+    async def _submit(
+        self, start: Callable[..., Awaitable[SendFuture]], watched: Message | None = None
+    ) -> asyncio.Future[Any]:
         """The future of a send that `start` starts, with `announce` and `token`."""
         self._check_open()
         loop = self._caller.loop
         self._token += 1
         token = self._token
         await start(announce="always", token=token)
+        if watched is not None:
+            self._watched[token] = watched
         self._pending[token] = pending = loop.create_future()
         return pending
 
@@ -162,6 +208,8 @@ class AsyncProducer(ProducerBase):
 
     def _finish(self, token: int, future: SendFuture) -> None:
         pending = self._pending.pop(token, None)
+        if self._watched and (watched := self._watched.pop(token, None)) is not None:
+            self._tell(watched, outcome.of(future))
         self._freed.set()
         if pending is None or pending.done():
             return
@@ -170,4 +218,4 @@ class AsyncProducer(ProducerBase):
         except errors.RocketMQError as error:
             pending.set_exception(error)
         else:
-            pending.set_result(results if future.is_batch else results[0])
+            pending.set_result(results if future._is_batch else results[0])

@@ -8,23 +8,33 @@ a `Caller`.
 # ruff: noqa: ASYNC109 - a timeout bounds the send, not the wait
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, Unpack
 
 from rmqpy import errors
 from rmqpy._native import Completions, NotSent, Sender, SendFuture
 from rmqpy.client import retry
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.done_callbacks import DoneCallbacks
+from rmqpy.client.half_messages import HalfMessages
+from rmqpy.client.interceptors import ProducerInterceptor, after_send, before_send
 from rmqpy.client.lifetime import Lifetime
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
 from rmqpy.client.selectors import QueueSelector
+from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig, seconds
-from rmqpy.message import Body, Message, MessageQueue, SendResult
+from rmqpy.message import Body, Message, MessageFields, MessageQueue, SendResult, TransactionState
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.remoting.client import Caller
+
+if TYPE_CHECKING:
+    from rmqpy.client.transaction_checks import GroupChecker, TransactionChecker
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -63,23 +73,59 @@ class ProducerBase(Lifetime, ABC):
         max_in_flight: int = 1024,
         max_buffered_bytes: int = 64 << 20,
         when_full: Literal["wait", "raise"] = "wait",
+        linger: float | timedelta = 0.0,
         selector: QueueSelector | None = None,
+        latency_fault_tolerance: bool = False,
+        transaction_checker: TransactionChecker | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         """`retry_not_stored`: try another broker also when the message is stored, but not flushed or copied as the
         broker promises. `max_in_flight` and `max_buffered_bytes` bound what `submit` has under way; `when_full`
-        says what it does then. `selector` is round robin unless given; a sharding key goes before it."""
+        says what it does then. `selector` is round robin unless given; a sharding key goes before it.
+        `latency_fault_tolerance`: without a selector or key, a broker that took half a second or failed is passed over
+        for 2 to 30 s, as long as there is another. `linger`: seconds that a single send waits for others of its topic,
+        to travel as one batch; what `Producer.submit` starts, which returns at once, does not. `transaction_checker`
+        decides about transactions of the group that nobody has ended, this or an earlier process: it gets the message,
+        on a thread of its own, and returns a `TransactionState`, `True` (commit), `False` (roll back) or `None`
+        (unknown: ask again). `interceptors` see every message and its outcome."""
+        check_types(
+            group=(group, str | None),
+            retries=(retries, int),
+            retry_not_stored=(retry_not_stored, bool),
+            compress_above=(compress_above, int | None),
+            compression=(compression, str),
+            max_message_size=(max_message_size, int),
+            max_in_flight=(max_in_flight, int),
+            max_buffered_bytes=(max_buffered_bytes, int),
+            selector=(selector, Callable | None),
+            transaction_checker=(transaction_checker, Callable | None),
+        )
+        if when_full not in ("wait", "raise"):
+            raise errors.ConfigError(f"when_full is 'wait' or 'raise', not {when_full!r}")
+        if transaction_checker is not None:
+            self._check_checker(transaction_checker, group)
         super().__init__(namesrv)
         self._retries = retries
         self._is_waiting_when_full = when_full == "wait"
         self._selector = selector
+        self._interceptors = tuple(interceptors)
+        self._linger_s = seconds(linger, "linger")
+        self._in_flight_max = max_in_flight
+        #: Nothing of what is submitted is different from the ordinary, nor of what is sent.
+        self._is_plain = selector is None and not self._interceptors
+        self._sends_at_once = self._is_plain and not self._linger_s > 0
         self._compress_above = compress_above
+        self._body_bytes_max = max_message_size
+        self._send_timeout_s = seconds(send_timeout, "send_timeout")
+        self.group = group or DEFAULT_GROUP
         self._cluster = ClusterConnection.hold(self.config)
         self._completions = Completions()
+        self._done_callbacks = DoneCallbacks()
         try:
             self._sender = Sender(
                 self._cluster.client,
                 self._completions,
-                group=group or DEFAULT_GROUP,
+                group=self.group,
                 # The native half compresses bodies of at least so many bytes.
                 compress_above=None if compress_above is None else compress_above + 1,
                 compression=compression,
@@ -87,19 +133,35 @@ class ProducerBase(Lifetime, ABC):
                 max_in_flight=max_in_flight,
                 max_buffered_bytes=max_buffered_bytes,
                 retry_not_safe=retry_not_stored,
-                timeout=seconds(send_timeout),
+                timeout=self._send_timeout_s,
                 waits_for_room=self._IS_BLOCKING and self._is_waiting_when_full,
                 body_bytes_max=max_message_size,
+                avoids_slow_brokers=latency_fault_tolerance,
+                add_callback=self._done_callbacks.add,
             )
         except BaseException:
             self._cluster.release()
             raise
+        self._checker: GroupChecker | None = None
+        if transaction_checker is not None:
+            from rmqpy.client.transaction_checks import GroupChecker
+
+            self._checker = GroupChecker(self.group, transaction_checker)
+            self._cluster.transaction_checks.join(self._checker)
+        self._cluster.heartbeats.join(self.group, is_asked=self._checker is not None)
         self.is_closed = False
         self._begin()
 
     def _release(self) -> None:
         self._completions.close()
-        self._cluster.release()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Let go of the cluster."""
+        self._cluster.heartbeats.leave(self.group, is_asked=self._checker is not None)
+        if self._checker is not None:
+            self._cluster.transaction_checks.leave(self._checker)
+        self._cluster.release(grace_s=CLOSE_GRACE_S)
 
     @abstractmethod
     def _begin(self) -> None:
@@ -117,6 +179,58 @@ class ProducerBase(Lifetime, ABC):
     @abstractmethod
     async def _stored(self, topic: str, send: Callable[..., SendFuture | NotSent]) -> list[SendResult]:
         """Start a send, which takes `announce` and `token`, and wait for its end."""
+
+    # ---- transactions ------------------------------------------------------------------------------------
+
+    def _check_checker(self, checker: TransactionChecker, group: str | None) -> None:
+        if not group:
+            raise errors.ConfigError(
+                "a transaction_checker needs a group",
+                hint="name the application: Producer(group='shop', ...)",
+            )
+
+    @cached_property
+    def _half_messages(self) -> HalfMessages:
+        return HalfMessages(
+            self._cluster,
+            self._caller,
+            self.group,
+            timeout_s=self._send_timeout_s,
+            retries=self._retries,
+            compress_above=self._compress_above,
+            body_bytes_max=self._body_bytes_max,
+            is_slow=self._sender.is_slow,
+        )
+
+    def _transacted(self, message: Message | str, body: Body | None, fields: MessageFields) -> Message:
+        """The message of a transaction."""
+        self._check_open()
+        if self.group == DEFAULT_GROUP:
+            raise errors.ConfigError(
+                "transactions need a group, whose members the broker asks about those left undecided",
+                hint="name the application: Producer(group='shop', ...)",
+            )
+        if fields or isinstance(message, str) or body is not None:
+            message, _ = complete(message, body, fields)
+        check_types(message=(message, Message))
+        return message
+
+    async def _begin_half(self, message: Message) -> SendResult:
+        self._check_open()
+        message = self._intercept(message, None)
+        try:
+            to = await self._choose(message, None)
+            queue = None if to is None else MessageQueue(message.topic, to[1], to[2])
+            half = await self._half_messages.send(message, await self._route(message.topic), queue)
+        except BaseException as error:
+            self._tell(message, error)
+            raise
+        self._tell(message, half)
+        return half
+
+    async def _end_half(self, half: SendResult, state: TransactionState) -> None:
+        self._check_open()
+        await self._half_messages.end(half, state)
 
     # ---- the one way to send -----------------------------------------------------------------------------
 
@@ -144,13 +258,20 @@ class ProducerBase(Lifetime, ABC):
         /,
         *,
         queue: MessageQueue | None = None,
-        **fields: Any,
+        **fields: Unpack[MessageFields],
     ) -> None:
         """Send without an answer: fast, and a loss goes unnoticed."""
         if fields:
             message, body = complete(message, body, fields)
-        message, body, to = await self._placed(message, body, queue)
-        await self._start(_topic(message), partial(self._sender.send_oneway, message, body, to=to))
+        if self._interceptors:
+            message, body = self._intercept(message, body), None
+        try:
+            message, body, to = await self._placed(message, body, queue)
+            await self._start(_topic(message), partial(self._sender.send_oneway, message, body, to=to))
+        except BaseException as error:
+            self._tell(message, error)
+            raise
+        self._tell(message, None)
 
     async def _send_batch(
         self, messages: Iterable[Message], *, timeout: float | timedelta | None = None
@@ -161,16 +282,28 @@ class ProducerBase(Lifetime, ABC):
         are stored.
         """
         self._check_open()
-        messages = list(messages)
+        return await self._send_together(self._intercept_all(list(messages)), timeout)
+
+    async def _send_together(
+        self, messages: list[Message], timeout: float | timedelta | None = None
+    ) -> list[SendResult]:
         limit = None if timeout is None else seconds(timeout)
         results: list[SendResult] = []
         begin = 0
-        for end in self._sender.cut(messages, _MEMBER_BYTES):
-            part, begin = messages[begin:end], end
-            # What follows goes behind what is stored.
-            to = await self._choose(part[0], results[-1].queue if results else None)
-            send = partial(self._sender.send_batch, part, to=to, timeout=limit)
-            results += await self._stored(part[0].topic, send)
+        try:
+            for end in self._sender.cut(messages, _MEMBER_BYTES):
+                part, begin = messages[begin:end], end
+                # What follows goes behind what is stored.
+                to = await self._choose(part[0], results[-1].queue if results else None)
+                send = partial(self._sender.send_batch, part, to=to, timeout=limit)
+                results += await self._stored(part[0].topic, send)
+        except BaseException as error:
+            for message in messages[len(results) :]:
+                self._tell(message, error)
+            raise
+        finally:
+            for message, result in zip(messages, results, strict=False):
+                self._tell(message, result)
         return results
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
@@ -190,6 +323,28 @@ class ProducerBase(Lifetime, ABC):
                 return sent
             refused = sent
 
+    def _intercept(self, message: Message | str, body: Body | None) -> Message:
+        """The message that interceptors want sent."""
+        if isinstance(message, str) or body is not None:
+            message, _ = complete(message, body, {})
+        return before_send(self._interceptors, message)
+
+    def _intercept_all(self, messages: list[Message]) -> list[Message]:
+        passed: list[Message] = []
+        try:
+            for message in messages:
+                passed.append(before_send(self._interceptors, message))
+        except Exception as error:
+            for message in passed:
+                self._tell(message, error)
+            raise
+        return passed
+
+    def _tell(self, message: Message | str, outcome: SendResult | BaseException | None) -> None:
+        """Tell interceptors the end of a message that they have seen."""
+        if self._interceptors and isinstance(message, Message):
+            after_send(self._interceptors, message, outcome)
+
     async def _placed(
         self, message: Message | str, body: Body | None, queue: MessageQueue | None
     ) -> tuple[Message | str, Body | None, Chosen | None]:
@@ -203,6 +358,7 @@ class ProducerBase(Lifetime, ABC):
     async def _choose(self, message: Message, queue: MessageQueue | None) -> Chosen | None:
         """The queue the user chose, by argument or selector; `None` leaves it to sharding key or rotation."""
         if queue is not None:
+            check_types(queue=(queue, MessageQueue))
             if queue.topic != message.topic:
                 raise ValueError(f"{queue} is no queue of topic {message.topic}")
             return chosen(await self._route(message.topic), queue)
@@ -212,11 +368,13 @@ class ProducerBase(Lifetime, ABC):
         return chosen(route, self._selector(message, route.writable), is_pinned=False)
 
     async def _route(self, topic: str) -> Route:
-        return await self._cluster.routes.publish(topic, self._caller)
+        route = await self._cluster.routes.publish(topic, self._caller)
+        self._cluster.heartbeats.learn(route)
+        return route
 
     def _learn(self, route: Route) -> None:
         """Let the native half choose among the queues of this route, while it is fresh."""
-        queues = [(route.master(each.broker), each.broker, each.queue_id) for each in route.writable]
+        queues = [(route.sender(each.broker), each.broker, each.queue_id) for each in route.writable]
         fresh_s = max(self._cluster.routes.fresh_s(route.topic), _ROUTE_REUSE_S)
         self._sender.learn(route.topic, queues, fresh_s)
 
@@ -225,32 +383,53 @@ class ProducerBase(Lifetime, ABC):
 
         Returns the seconds after which to decide again, having paused; 0 when that was all.
         """
-        self._cluster.routes.doubt(future.topic)
+        try:
+            pause = self._try_again(future, has_paused)
+        except errors.RocketMQError:
+            pause = None
+        except Exception:
+            # The thread that decides has all other sends to see to.
+            log.exception("a send to %s is given up", future.topic)
+            pause = None
+        if pause is None:
+            future._give_up()
+        return pause or 0.0
+
+    def _try_again(self, future: SendFuture, has_paused: bool) -> float | None:
+        """Begin the next attempt, or say after how many seconds to; None where there is none."""
+        is_gone = future._attempts[-1][4] == ResponseCode.TOPIC_NOT_EXIST
+        self._cluster.routes.doubt(future.topic, is_gone=is_gone)
         self._sender.doubt(future.topic)
-        with suppress(errors.RocketMQError):
-            route = self._cluster.routes.cached(future.topic, self._caller)
-            if route is not None and not self.is_closed:
-                queue = retry.next_queue(future, route, self._retries)
-                if queue is not None:
-                    pause = 0.0 if has_paused else retry.pause_s(future, queue)
-                    if not pause:
-                        self._sender.again(future, route.master(queue.broker), queue.broker, queue.queue_id)
-                    return pause
-        future.give_up()
-        return 0.0
+        route = self._cluster.routes.cached(future.topic, self._caller)
+        if route is None or self.is_closed:
+            return None
+        queue = retry.next_queue(future, route, self._retries, self._sender.is_slow)
+        if queue is None:
+            return None
+        pause = 0.0 if has_paused else retry.pause_s(future, queue)
+        if not pause:
+            self._sender.again(future, route.sender(queue.broker), queue.broker, queue.queue_id)
+        return pause
 
 
-def complete(message: Message | str, body: Body | None, fields: dict[str, Any]) -> tuple[Message, None]:
+def complete(message: Message | str, body: Body | None, fields: MessageFields) -> tuple[Message, None]:
     """The message that a topic, a body and fields stand for."""
     if not isinstance(message, str):
         raise TypeError("a Message is complete: use message.replace(...) to change it")
     if body is None:
         raise TypeError("a topic needs a body: send(topic, body) or send(Message(...))")
+    if unknown := fields.keys() - MessageFields.__annotations__.keys():
+        # Here: only a mistake needs it, and every start would pay for it.
+        from rmqpy.config.keys import nearest
+
+        name = min(unknown)
+        meant = nearest(name, MessageFields.__annotations__)
+        raise TypeError(f"a message has no field {name!r}" + (f"; did you mean {meant!r}?" if meant else ""))
     return Message(message, body, **fields), None
 
 
 def chosen(route: Route, queue: MessageQueue, *, is_pinned: bool = True) -> Chosen:
-    return route.master(queue.broker), queue.broker, queue.queue_id, is_pinned
+    return route.sender(queue.broker), queue.broker, queue.queue_id, is_pinned
 
 
 def _topic(message: Message | str) -> str:

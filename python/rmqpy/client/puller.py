@@ -16,11 +16,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call, Columns
-from rmqpy.client.retry import BUSY_PAUSE_S
 from rmqpy.client.routes import Route, Routes
-from rmqpy.message import MessageQueue
+from rmqpy.message import Filter, MessageQueue, tags_of
+from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.remoting import pulls
+from rmqpy.remoting.backoff import BUSY, FAILING, Backoff
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
@@ -35,25 +36,35 @@ class PullPlan(NamedTuple):
     #: The time a broker may hold a pull that finds nothing, and the time its reply may take beyond that.
     suspend_s: float = pulls.SUSPEND_S
     reply_s: float = pulls.REPLY_S
-    #: After a failure, and after the refusal of a busy broker.
-    pause_s: float = 1.0
-    busy_pause_s: float = BUSY_PAUSE_S
+    #: Pauses after failures in a row, and after refusals of a busy broker.
+    failing: Backoff = FAILING
+    busy: Backoff = BUSY
     #: Failures of one queue in a row after which it is given up, as it is at once after an error that is not
     #: retriable. `None`: it is tried until its consumer stops, unless a user has to mend what is wrong.
     failures_max: int | None = None
-    #: Pauses grow with the number of failures in a row.
-    is_growing: bool = False
 
 
 class QueuePull:
     """A queue that is read, and the place in it where the next pull goes on."""
 
-    __slots__ = ("address", "end", "failures", "not_before", "offset", "queue", "suggested", "tags", "token")
+    __slots__ = (
+        "address",
+        "end",
+        "failures",
+        "not_before",
+        "offset",
+        "queue",
+        "suggested",
+        "token",
+        "wanted",
+    )
 
-    def __init__(self, queue: MessageQueue, offset: int, tags: str = "*", *, end: int | None = None) -> None:
+    def __init__(
+        self, queue: MessageQueue, offset: int, wanted: Filter = "*", *, end: int | None = None
+    ) -> None:
         """`end`: the offset before which reading ends."""
         self.queue = queue
-        self.tags = tags
+        self.wanted = wanted
         self.end = end
         self.address = ""
         #: Broker id to pull from.
@@ -72,6 +83,11 @@ class QueuePull:
         """Go on behind what was pulled."""
         self.offset = pulled.next_offset
         self.failures = 0
+
+    def rest(self, seconds: float) -> None:
+        """Leave it alone for a while, though nothing has failed."""
+        self.failures = 0
+        self.not_before = time.monotonic() + seconds
 
     def has_room(self) -> bool:
         """True when to read on."""
@@ -101,17 +117,21 @@ class Puller(Generic[PullT]):
         plan: PullPlan,
         *,
         columns: Columns | None = None,
-        doubt: Callable[[], None] = lambda: None,
+        doubt: Callable[[str, errors.RocketMQError], None] = lambda topic, error: None,
     ) -> None:
-        """With `columns`, replies are decoded into them where they are received: see `Call.rows`. `doubt`: called when
-        a broker does not answer."""
-        self._plan = plan
+        """With `columns`, replies are decoded into them where they are received: see `Call.rows`. `doubt`: called with
+        a topic when a broker does not serve it, and whether that was because it knows no such topic."""
+        self.plan = plan
         #: The first error that gave a queue up, until `check` raises it.
         self._failure: errors.RocketMQError | None = None
         self._caller = caller
         self._routes = routes
         self._columns = columns
-        self._doubt = doubt
+        self.doubt = doubt
+        #: Of the names of topics, and of the messages that are read.
+        self.namespace = caller.namespace
+        # Groups that brokers have from the start are for tools of every namespace: nothing is committed for them.
+        self._group = plan.group if plan.group in names.SYSTEM_GROUPS else caller.wire_name(plan.group)
         self._inbox = caller.inbox()
         self._under_way: dict[int, PullT] = {}
         self._token = 0
@@ -182,7 +202,7 @@ class Puller(Generic[PullT]):
         try:
             route = await self._routes.subscribe(pull.queue.topic, self._caller)
             pull.address = route.reader(pull.queue.broker, pull.suggested)
-            timeout = self._plan.suspend_s + self._plan.reply_s
+            timeout = self.plan.suspend_s + self.plan.reply_s
             call = await self._caller.call(pull.address, pulls.PULL, self._request(pull), timeout=timeout)
             return self._read(pull, call)
         except errors.RocketMQError as error:
@@ -196,8 +216,8 @@ class Puller(Generic[PullT]):
     def pause(self, pull: PullT, *, is_busy: bool = False) -> None:
         """Count a failure of a queue, and leave it alone for a while."""
         pull.failures += 1
-        seconds = self._plan.busy_pause_s if is_busy else self._plan.pause_s
-        pull.not_before = time.monotonic() + seconds * (pull.failures if self._plan.is_growing else 1)
+        backoff = self.plan.busy if is_busy else self.plan.failing
+        pull.not_before = time.monotonic() + backoff.pause_s(pull.failures)
 
     def _failed(self, pull: PullT, error: errors.RocketMQError) -> None:
         if not self._is_tolerated(pull, error):
@@ -212,18 +232,18 @@ class Puller(Generic[PullT]):
         if self._is_final(pull, error):
             return False
         # A busy broker is no news where it is asked until it serves; where its queue will be given up, it is.
-        if not is_busy or self._plan.failures_max is not None:
+        if not is_busy or self.plan.failures_max is not None:
             log.warning("reading %s at %d failed and is tried again: %s", pull.queue, pull.offset, error)
         if not is_busy:
-            self._routes.doubt(pull.queue.topic)
-            self._doubt()
+            self._routes.doubt(pull.queue.topic, is_gone=isinstance(error, errors.TopicNotFound))
+            self.doubt(pull.queue.topic, error)
         return True
 
     def _is_final(self, pull: PullT, error: errors.RocketMQError) -> bool:
-        if self._plan.failures_max is not None:
-            return not error.retriable or pull.failures >= self._plan.failures_max
+        if self.plan.failures_max is not None:
+            return not error.retriable or pull.failures >= self.plan.failures_max
         return error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED or isinstance(
-            error, errors.AuthError | errors.GroupNotFound | errors.ClosedError | errors.DecodeError
+            error, errors.AuthError | errors.ClosedError | errors.DecodeError | errors.Unsupported
         )
 
     # ---- pieces ------------------------------------------------------------------------------------------
@@ -236,7 +256,7 @@ class Puller(Generic[PullT]):
         pull.token = token = self._token
         self._under_way[token] = pull
         client, ext, completions = self._caller.client, self._request(pull), self._inbox.completions
-        timeout_ms = round((self._plan.suspend_s + self._plan.reply_s) * 1000)
+        timeout_ms = round((self.plan.suspend_s + self.plan.reply_s) * 1000)
         if self._columns is None:
             client.call(
                 pull.address, pulls.PULL, ext, timeout_ms=timeout_ms, completions=completions, token=token
@@ -248,7 +268,7 @@ class Puller(Generic[PullT]):
             ext,
             self._columns,
             pull.queue,
-            tags=pull.tags,
+            tags=tags_of(pull.wanted),
             begin=pull.offset,
             end=pull.end,
             timeout_ms=timeout_ms,
@@ -257,15 +277,16 @@ class Puller(Generic[PullT]):
         )
 
     def _request(self, pull: PullT) -> dict[str, str]:
-        count = self._plan.messages_max
+        count = self.plan.messages_max
         return pulls.request(
-            self._plan.group,
+            self._group,
             pull.queue,
             pull.offset,
-            tags=pull.tags,
+            wanted=pull.wanted,
             messages_max=count if pull.end is None else min(count, pull.end - pull.offset),
-            bytes_max=self._plan.bytes_max,
-            suspend_s=self._plan.suspend_s,
+            bytes_max=self.plan.bytes_max,
+            suspend_s=self.plan.suspend_s,
+            namespace=self.namespace,
         )
 
     def _read(self, pull: PullT, call: Call) -> pulls.Pulled:

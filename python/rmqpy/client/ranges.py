@@ -10,18 +10,20 @@ each of them.
 """
 
 import logging
-import os
+import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from rmqpy import errors
 from rmqpy._native import ArrowBatch, Columns
+from rmqpy.client.checks import check_filter
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.puller import Puller, PullPlan, QueuePull
 from rmqpy.config.client import Address, ClientConfig
-from rmqpy.message import MessageQueue
+from rmqpy.message import Filter, MessageQueue
 from rmqpy.remoting import pulls
+from rmqpy.remoting.backoff import Backoff
 from rmqpy.remoting.client import BlockingCaller, run
 
 log = logging.getLogger(__name__)
@@ -32,11 +34,11 @@ READER_GROUP: Final = "rmqpy-reader"
 PULL_BYTES: Final = 2 << 20
 #: Ranges pulled side by side.
 UNDER_WAY_MAX: Final = 4
-RETRY_PAUSE_S: Final = 0.2
+FAILING: Final = Backoff(0.2, 2.0)
 
 
 class QueueRange(NamedTuple):
-    """Offsets of one queue, from `begin` up to, not including, `end`."""
+    """Offsets of one `queue`, from `begin` up to, not including, `end`."""
 
     queue: MessageQueue
     begin: int
@@ -48,8 +50,8 @@ class RangeOptions(TypedDict, total=False):
 
     #: Names, or names with Spark types where the usual one is not wanted (`{"body": "string"}`): see `column_types`.
     columns: Sequence[str] | Mapping[str, str] | None
-    #: Only messages with one of these tags, `"paid || refunded"`.
-    tags: str
+    #: Only messages with one of these tags, `"paid || refunded"`, or those `rmqpy.sql(…)` matches.
+    tags: Filter
     group: str
     #: A batch has up to so many, give or take a pull of each range read beside it.
     batch_rows: int
@@ -150,7 +152,11 @@ class RangeReader:
         columns = self._options["columns"]
         asked = columns.items() if isinstance(columns, Mapping) else ((name, None) for name in columns or ())
         self._columns = Columns(None if columns is None else list(asked), bad_text=self._options["bad_text"])
-        self._cluster = _connection(config)
+        self._cluster = ClusterConnection.hold(config)
+        # Executors read range after range, and connections are worth keeping.
+        self._cluster.keep()
+        self._release = weakref.finalize(self, self._cluster.release)
+        self._release.atexit = False
         self._puller: Puller[QueuePull] = Puller(
             BlockingCaller(self._cluster.client),
             self._cluster.routes,
@@ -160,16 +166,15 @@ class RangeReader:
                 bytes_max=PULL_BYTES,
                 suspend_s=0.0,
                 reply_s=self._options["pull_timeout"],
-                pause_s=RETRY_PAUSE_S,
-                busy_pause_s=RETRY_PAUSE_S,
+                failing=FAILING,
+                busy=FAILING,
                 failures_max=self._options["retries"] + 1,
-                is_growing=True,
             ),
             columns=self._columns,
         )
         #: In order: the first ones are pulled first.
         self._unfinished = [
-            QueuePull(queue, begin, self._options["tags"], end=end)
+            QueuePull(queue, begin, check_filter(self._options["tags"]), end=end)
             for queue, begin, end in ranges
             if begin < end
         ]
@@ -191,6 +196,7 @@ class RangeReader:
         """End the read; pulls under way are forgotten. Idempotent."""
         self._batches.close()
         self._puller.close()
+        self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -224,6 +230,7 @@ class RangeReader:
                 yield columns.take()
         finally:
             self._puller.close()
+            self._release()
 
     def _start(self) -> None:
         first = list(islice((pull for pull in self._unfinished if pull.is_due), UNDER_WAY_MAX))
@@ -257,19 +264,3 @@ class RangeReader:
         if self._options["fail_on_data_loss"]:
             raise errors.DataLoss(loss, broker=broker, topic=topic)
         log.warning("%s; reading what is left", loss)
-
-
-#: Kept until the process ends: executors read range after range, and connections are worth keeping.
-_HELD: Final[dict[tuple[int, ClientConfig], ClusterConnection]] = {}
-_HELD_MAX: Final = 8
-
-
-def _connection(config: ClientConfig) -> ClusterConnection:
-    key = (os.getpid(), config)
-    cluster = _HELD.get(key)
-    if cluster is None:
-        if len(_HELD) >= _HELD_MAX:
-            # Those of a parent process are forgotten first: `release` leaves their connections alone.
-            _HELD.pop(next(iter(_HELD))).release()
-        cluster = _HELD[key] = ClusterConnection.hold(config)
-    return cluster

@@ -1,16 +1,17 @@
-"""Retries of sends: the next queue after a failed attempt, or the end.
+"""Retries: the pause before a failed send is tried again, and its next queue, or its end.
 
-Pure: what failed so far and the current route in, the next queue out. The rule is that of the Java client's
-blocking send, for all forms of sending: transport failures and the refusals another broker may not share.
+Pure but for chance. The rule is that of the Java client's blocking send, for all forms of sending: transport failures
+and the refusals another broker may not share.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmqpy._native import SendFuture
 from rmqpy.client.routes import Route
 from rmqpy.message import MessageQueue
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.remoting.backoff import BUSY
 
 #: Refusals that say something about the broker, not about the message.
 ELSEWHERE: Final = frozenset(
@@ -33,37 +34,37 @@ ELSEWHERE: Final = frozenset(
 TRANSPORT: Final = frozenset({"connect", "overloaded", "lost", "timeout"})
 
 
-#: Pause before a busy broker is asked again, for sends and pulls alike; sends double it with each attempt.
-BUSY_PAUSE_S: Final = 0.05
-
-
 def pause_s(future: SendFuture, queue: MessageQueue) -> float:
     """The pause before the next attempt, which goes to `queue`: none, unless the broker that just said it is busy is
     the only one there is."""
-    attempts = future.attempts
+    attempts = future._attempts
     broker, _, _, _, code, _, _ = attempts[-1]
     if code != ResponseCode.SYSTEM_BUSY or queue.broker != broker:
         return 0.0
-    return min(BUSY_PAUSE_S * (1 << (len(attempts) - 1)), future.remaining)
+    return min(BUSY.pause_s(len(attempts)), future._remaining)
 
 
-def next_queue(future: SendFuture, route: Route, retries: int) -> MessageQueue | None:
+def next_queue(
+    future: SendFuture, route: Route, retries: int, is_slow: Callable[[str], bool]
+) -> MessageQueue | None:
     """The queue of the next attempt, or `None` when the send should be given up.
 
-    A broker that has not failed yet comes first, then one that did not fail last. A message whose queue was chosen
-    by the user or by its sharding key stays with that queue.
+    A broker that has not failed yet comes first, one that is not slow before others, then one that did not fail last. A
+    message whose queue was chosen by the user or by its sharding key stays with that queue.
     """
-    attempts = future.attempts
+    attempts = future._attempts
     _, _, _, kind, code, _, _ = attempts[-1]
     is_worth_it = code in ELSEWHERE if code is not None else kind in TRANSPORT
-    if not is_worth_it or len(attempts) > retries or future.remaining <= 0:
+    if not is_worth_it or len(attempts) > retries or future._remaining <= 0:
         return None
-    if future.is_pinned:
-        return MessageQueue(future.topic, future.broker, future.queue_id)
+    if future._is_pinned:
+        return MessageQueue(future.topic, future._broker, future._queue_id)
     tried = [attempt[0] for attempt in attempts]
-    turn = len(attempts) + future.queue_id
+    turn = len(attempts) + future._queue_id
+    untried = [queue for queue in route.writable if queue.broker not in tried]
     return (
-        _pick([queue for queue in route.writable if queue.broker not in tried], turn)
+        _pick([queue for queue in untried if not is_slow(queue.broker)], turn)
+        or _pick(untried, turn)
         or _pick([queue for queue in route.writable if queue.broker != tried[-1]], turn)
         or _pick(route.writable, turn)
     )

@@ -13,8 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from rmqpy.config import known
-from rmqpy.config.keys import NO_HTTP, LoadedConfig, Settings, key, nearest, protects, read_file
+from rmqpy.config import addresses, known
+from rmqpy.config.keys import (
+    CONNECTIONS_MAX,
+    NO_HTTP,
+    LoadedConfig,
+    ProtectedKey,
+    Settings,
+    key,
+    nearest,
+    protects,
+    read_file,
+)
 from rmqpy.config.store import BODY_BYTES_MAX, StoreConfig
 from rmqpy.errors import ConfigError
 
@@ -28,9 +38,6 @@ REGISTER_PERIOD_MS_MAX = 60_000
 #: Clients find the VIP port below the main one.
 VIP_BELOW = 2
 
-#: Apache may keep the log in folders of its own; here messages written elsewhere would not be found.
-_COMMIT_LOG = "storePathCommitLog"
-
 
 def _host_name() -> str:
     return socket.gethostname() or "DEFAULT_BROKER"
@@ -38,6 +45,10 @@ def _host_name() -> str:
 
 def _zone_of_environment() -> str:
     return os.environ.get("ROCKETMQ_ZONE", "")
+
+
+def _name_servers_of_environment() -> str:
+    return os.environ.get("NAMESRV_ADDR", "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,14 +74,22 @@ class BrokerConfig(Settings):
         "bindAddress", "", "Address to listen on; empty: loopback, or any with brokerIP1."
     )
     advertised_address: str = key("brokerIP1", "", "Address clients are told; empty: the one listened on.")
-    replica_address: str = key("brokerIP2", "", "Address replicas are told; empty: that of the clients.")
+    replica_address: str = key(
+        "brokerIP2", "", "Address replicas are told, see haListenPort; empty: that of the clients."
+    )
     listen_port: int = key(
         "listenPort", 10911, "Main port; 0 takes a free one. The VIP port is two below.", low=0, high=65_535
     )
     replica_port: int = key(
-        "haListenPort", 0, "Port told to replicas; 0: one above the main port.", low=0, high=65_535
+        "haListenPort",
+        0,
+        "Port told to replicas, where nothing listens yet; 0: one above the main port.",
+        low=0,
+        high=65_535,
     )
-    namesrv: str = key("namesrvAddr", "", "Name servers as host:port, separated by semicolons.")
+    namesrv: str = key(
+        "namesrvAddr", _name_servers_of_environment, "Name servers as host:port, separated by semicolons."
+    )
     http_port: int = key(
         "httpPort",
         NO_HTTP,
@@ -86,6 +105,21 @@ class BrokerConfig(Settings):
         unit="seconds",
         low=1,
         high=86_400,
+    )
+    connections_max: int = key(
+        "maxConnections",
+        CONNECTIONS_MAX,
+        "Connections at once; fewer where the system gives the process few descriptors, three quarters of which "
+        "connections may use. Apache's broker has no such key.",
+        low=1,
+        high=1_000_000,
+    )
+    connections_per_address_max: int = key(
+        "maxConnectionsPerAddress",
+        0,
+        "Connections of one address at once, loopback excepted; 0: half of all. Apache's broker has no such key.",
+        low=0,
+        high=1_000_000,
     )
     permission: int = key(
         "brokerPermission",
@@ -121,8 +155,20 @@ class BrokerConfig(Settings):
 
     # Topics.
     auto_create_topics: bool = key("autoCreateTopicEnable", True, "A send to an unknown topic creates it.")
+    creations_per_minute: int = key(
+        "autoCreateTopicsPerMinute",
+        1_000,
+        "Topics and groups that requests of one connection may create within a minute; sends and pulls that need more "
+        "are refused for now. Apache's broker has no such key.",
+        low=1,
+        high=1_000_000,
+    )
     default_queues: int = key(
-        "defaultTopicQueueNums", 8, "Queues of the template for created topics.", low=1, high=1_024
+        "defaultTopicQueueNums",
+        8,
+        "Most queues of a topic that a send creates; it gets as many as its producer asks for, commonly 4.",
+        low=1,
+        high=1_024,
     )
     is_cluster_topic_open: bool = key(
         "clusterTopicEnable", True, "Clients may use the topic named as the cluster."
@@ -131,7 +177,10 @@ class BrokerConfig(Settings):
         "brokerTopicEnable", True, "Clients may use the topic named as the broker."
     )
     has_trace_topic: bool = key(
-        "traceTopicEnable", False, "Create the topic clients write message traces to."
+        "traceTopicEnable",
+        False,
+        "Create the topic clients write message traces to at the start; else the first trace does so, where "
+        "autoCreateTopicEnable is set.",
     )
     trace_topic: str = key(
         "msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "Name of the topic for message traces."
@@ -160,6 +209,38 @@ class BrokerConfig(Settings):
     )
     metadata_page: int = key(
         "splitMetadataSize", 2_000, "Entries of one page.", low=1, high=100_000, changeable=True
+    )
+
+    # Transactions.
+    rejects_transactions: bool = key(
+        "rejectTransactionMessage", False, "Half messages of transactions are refused.", changeable=True
+    )
+    transaction_timeout_ms: int = key(
+        "transactionTimeOut",
+        6_000,
+        "How long a producer has to decide about a half message that names no time of its own, before it is asked. Of "
+        "half messages stored from then on.",
+        unit="ms",
+        low=1,
+        high=86_400_000,
+        changeable=True,
+    )
+    transaction_check_interval_ms: int = key(
+        "transactionCheckInterval",
+        30_000,
+        "How long until a producer is asked again about a half message.",
+        unit="ms",
+        low=1_000,
+        high=86_400_000,
+        changeable=True,
+    )
+    transaction_check_max: int = key(
+        "transactionCheckMax",
+        15,
+        "How often producers are asked about a half message before it goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        low=1,
+        high=1_000_000,
+        changeable=True,
     )
 
     # Groups and consumers.
@@ -215,6 +296,18 @@ class BrokerConfig(Settings):
         high=BODY_BYTES_MAX,
     )
 
+    serves_sql: bool = key(
+        "enablePropertyFilter",
+        False,
+        "Consumers may filter by SQL92 expressions over the properties of messages. `rmqpy standalone` has it on.",
+    )
+    is_sql_strict: bool = key(
+        "sqlStrict",
+        True,
+        "Text behind a complete SQL92 expression is an error; otherwise it is ignored, as Apache's broker does: there "
+        "`a LIKE 'x%'` is taken for `a`, and matches nothing. Apache's broker has no such key.",
+    )
+
     store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
 
     def __post_init__(self) -> None:
@@ -224,9 +317,10 @@ class BrokerConfig(Settings):
         if 0 < self.listen_port <= VIP_BELOW:
             raise ConfigError(f"listenPort={self.listen_port}: there is no port {VIP_BELOW} below it")
         for address in self.name_servers:
-            host, colon, port = address.rpartition(":")
-            if not (host and colon and port.isdigit() and int(port) < 65_536):
-                raise ConfigError(f"namesrvAddr: {address!r} is not host:port")
+            try:
+                addresses.parse(address)
+            except ConfigError as error:
+                raise ConfigError(f"namesrvAddr: {error}") from None
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -264,7 +358,7 @@ class BrokerConfig(Settings):
         """As `Settings.change`, for the keys of broker and store; any other key and a protected one is refused."""
         for wire in given:
             if protects(self.protected, wire):
-                raise ConfigError(f"Can not update config in black list: {wire}")
+                raise ProtectedKey(f"Can not update config in black list: {wire}")
             if wire not in self.declared() and wire not in StoreConfig.declared():
                 raise ConfigError(f"{wire} is not a setting that can be changed here")
         return dataclasses.replace(super().change(given), store=self.store.change(given))
@@ -293,10 +387,6 @@ def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
     if refusals:
         raise ConfigError("cannot start with these settings:\n  " + "\n  ".join(refusals))
     store = StoreConfig.read(given)
-    if _COMMIT_LOG in given and not _is_path(given[_COMMIT_LOG], store.folder, "commitlog"):
-        raise ConfigError(
-            f"{_COMMIT_LOG}={given[_COMMIT_LOG]}: the commit log lies in {store.folder}/commitlog"
-        )
     config = dataclasses.replace(BrokerConfig.read(given), store=store)
     warnings = [
         sentence
@@ -312,9 +402,11 @@ def _warning(wire: str, value: str, root: str, served: set[str]) -> str | None:
         if _is_path(value, root, derived):
             return None
         return f"{wire}={value} is ignored: this broker uses {os.path.join(root, derived)}"
+    if known.IN_FORCE.get(wire) == value.strip():
+        return None
     if wire in known.HARMLESS:
         return f"{wire}={value} is ignored: {known.HARMLESS[wire]}"
-    if known.is_guarded(wire) or wire == _COMMIT_LOG:
+    if known.is_guarded(wire):
         return None
     close = nearest(wire, served | known.HARMLESS.keys())
     return f"unknown key {wire} is ignored" + (f": did you mean {close}?" if close else "")

@@ -6,17 +6,21 @@ whose configurations are equal share connections and routes.
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Self
 
+from rmqpy._native import Namespace
+from rmqpy.config.addresses import parse
+from rmqpy.config.arguments import check_types
 from rmqpy.errors import ConfigError
 
 NAMESRV_PORT = 9876
 DEFAULT_NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
 
-#: Addresses of the name servers: `"a:9876;b:9876"`, a list of such, or `"rmq://a:9876,b:9876"`.
+#: Addresses of the name servers: `"a:9876;b:9876"`, a list of such, or `"rmq://a:9876,b:9876"`; or the URL of an
+#: address server that tells them: `"http://host:8080/rocketmq/nsaddr"`.
 Address = str | Sequence[str]
 
 
@@ -25,25 +29,29 @@ class ClientConfig:
     """Everything a client needs to reach a cluster. Times are seconds.
 
     `namesrv` may be given in any form of `Address`, `address_map` as a mapping; a broker's advertised address that is
-    in the map is replaced by the one beside it, for NAT, containers and port-forwards.
+    in the map is replaced by the one beside it, for NAT, containers and port-forwards. `connect_timeout` is for
+    opening a connection, `request_timeout` for each administrative request: routes, offsets, topics. `route_refresh`:
+    age at which a route in use is looked up again, behind the caller's back. `header`: encoding of request headers;
+    brokers of every age read both, some proxies only `json`. `zone`: only its brokers are talked to, and those of
+    groups that have lost their master. `vip`: producers send to the VIP ports of brokers, two below those they
+    advertise, where no consumer is served. `unit`: the unit of this client, part of its ids and of the question for
+    an address server. `namespace`: topics and groups are those of this namespace; users of it write
+    and see plain names, and brokers know `orders` of the namespace `shop` as `shop%orders`, as from Java's clients.
 
     >>> ClientConfig(namesrv=("10.0.0.1:9876", "10.0.0.2:9876")).request_timeout
     3.0
     """
 
     namesrv: tuple[str, ...] = (DEFAULT_NAMESRV,)
-    #: For opening a connection.
     connect_timeout: float = 3.0
-    #: For each administrative request: routes, offsets, topics.
     request_timeout: float = 3.0
-    #: Age at which a route in use is looked up again, behind the caller's back.
     route_refresh: float = 30.0
-    #: Advertised broker address, and the one to connect to instead.
     address_map: tuple[tuple[str, str], ...] = ()
-    #: Encoding of request headers. Brokers of every age read both; some proxies only the first.
     header: Literal["json", "binary"] = "json"
-    #: Only brokers of this zone, and those of groups that have lost their master, are talked to.
     zone: str | None = None
+    vip: bool = False
+    unit: str = ""
+    namespace: str = ""
 
     if TYPE_CHECKING:
         # What may be given is more than what is kept.
@@ -57,6 +65,9 @@ class ClientConfig:
             address_map: Mapping[str, str] | tuple[tuple[str, str], ...] = ...,
             header: Literal["json", "binary"] = ...,
             zone: str | None = ...,
+            vip: bool = ...,
+            unit: str = ...,
+            namespace: str = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -66,6 +77,11 @@ class ClientConfig:
         for name in ("connect_timeout", "request_timeout", "route_refresh"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be more than 0 seconds, not {getattr(self, name)!r}")
+        if not all(part.isalnum() for part in self.unit.replace("_", "-").split("-") if part):
+            raise ConfigError(f"unit {self.unit!r} has characters other than letters, digits, - and _")
+        check_types(namespace=(self.namespace, str))
+        if self.namespace:
+            Namespace(self.namespace)
 
     @classmethod
     def of(cls, namesrv: "Address | ClientConfig | None") -> "ClientConfig":
@@ -91,49 +107,53 @@ class ClientConfig:
 
         profile = profiles.get(name)
         config = cls.from_env() if profile.namesrv is None else cls(namesrv=addresses(profile.namesrv))
+        config = dataclasses.replace(config, namespace=profile.namespace or "")
         if profile.timeout is None:
             return config
         return dataclasses.replace(config, connect_timeout=profile.timeout, request_timeout=profile.timeout)
 
 
 def addresses(namesrv: Address) -> tuple[str, ...]:
-    """The single addresses in any accepted form, each `host:port`.
+    """The single addresses in any accepted form, each `host:port`; or the URL of an address server, alone.
 
     >>> addresses("a:9876;b")
     ('a:9876', 'b:9876')
     >>> addresses("rmq://a:1,b:2")
     ('a:1', 'b:2')
+    >>> addresses("::1")
+    ('[::1]:9876',)
+    >>> addresses("http://a:8080/rocketmq/nsaddr")
+    ('http://a:8080/rocketmq/nsaddr',)
     """
     if not isinstance(namesrv, str):
+        check_types(namesrv=(namesrv, str | Iterable))
         found = tuple(one for text in namesrv for one in addresses(text))
     else:
         if "://" in namesrv:
             from urllib.parse import urlsplit
 
             url = urlsplit(namesrv)
+            if url.scheme in ("http", "https") and url.hostname:
+                return (namesrv,)
             if url.scheme != "rmq" or url.query or url.path.strip("/") or "@" in url.netloc:
                 raise ConfigError(f"{namesrv!r} is not understood", hint="write rmq://host:9876,host:9876")
             namesrv = url.netloc
         parts = [part.strip() for part in namesrv.replace(",", ";").split(";")]
-        found = tuple(part if _has_port(part) else f"{part}:{NAMESRV_PORT}" for part in parts if part)
+        found = tuple(str(parse(part, port=NAMESRV_PORT)) for part in parts if part)
+    if len(found) > 1 and any("://" in one for one in found):
+        raise ConfigError("an address server stands alone", hint="name it, or the name servers")
     if not found:
         raise ConfigError("no name server given", hint="pass namesrv='host:9876' or set NAMESRV_ADDR")
     return found
 
 
-def _has_port(address: str) -> bool:
-    host, colon, port = address.rpartition(":")
-    if not colon or address.endswith("]"):
-        return False
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(f"{address!r} is not an address", hint="write host:port")
-    return True
-
-
-def seconds(time: float | timedelta) -> float:
-    """A time as every public method takes it.
+def seconds(time: float | timedelta, name: str = "timeout") -> float:
+    """A time as every public method takes it. Raises `TypeError` by the argument's name.
 
     >>> seconds(timedelta(minutes=1)), seconds(2)
     (60.0, 2.0)
     """
-    return time.total_seconds() if isinstance(time, timedelta) else float(time)
+    if isinstance(time, timedelta):
+        return time.total_seconds()
+    check_types(**{name: (time, float | int | timedelta)})
+    return float(time)

@@ -2,7 +2,8 @@
 
 Owns the rule of writing: new content goes to `NAME.tmp` and is flushed, the old file becomes `NAME.bak`, the new
 one takes its name, the directory is flushed. A reader takes `NAME`, and `NAME.bak` where that is missing, empty or
-unreadable, so that it finds the last complete content whatever moment the crash chose.
+damaged, so that it finds the last complete content whatever moment the crash chose. It then puts the damaged one aside
+as `NAME.damaged`. Where nothing whole is left it touches nothing and refuses, each time, until somebody has decided.
 
 Calls block on the disk: from an event loop they go through an executor. One writer per file.
 """
@@ -35,30 +36,49 @@ def save(path: Path, text: str) -> None:
 
 
 def load(path: Path, parse: Callable[[str], T]) -> T | None:
-    """The parsed content of `path` or of its backup; `None` when there is neither.
+    """The parsed content of `path` or of its backup; `None` when there has never been any.
 
     Raises `ConfigError` when something is there and none of it can be parsed: to start empty would lose it.
     """
-    failure: ValueError | None = None
-    for candidate in (path, _beside(path, ".bak")):
+    backup, aside = _beside(path, ".bak"), _beside(path, ".damaged")
+    damage: dict[Path, str] = {}
+    for candidate in (path, backup):
         try:
-            text = candidate.read_text(encoding="utf-8")
-            if text.strip():
-                return parse(text)
+            content = _parsed(candidate, parse)
         except FileNotFoundError:
             continue
+        except OSError as error:
+            # It may be whole, and newer than its backup.
+            raise ConfigError(
+                f"{candidate} cannot be read: {error}", hint="make it readable, or move it away"
+            ) from error
         except ValueError as error:
-            log.warning("%s cannot be read: %s", candidate, error)
-            failure = failure or error
-            if candidate == path:
-                # Out of the way, or the next `save` would put it in the place of the good backup.
-                path.replace(_beside(path, ".damaged"))
-    if failure is not None:
-        raise ConfigError(
-            f"neither {path} nor its backup can be read: {failure}",
-            hint="restore it from a copy, or move both away to start without",
-        ) from failure
-    return None
+            damage[candidate] = str(error)
+            continue
+        if path in damage:
+            log.warning(
+                "%s is damaged (%s) and put aside as %s; its backup is used", path, damage[path], aside
+            )
+            # Out of the way, or the next `save` would put it in the place of the good backup.
+            path.replace(aside)
+        return content
+    if aside.exists():
+        damage[aside] = "an earlier start has put it aside"
+    if not damage:
+        return None
+    found = ", ".join(f"{each} ({reason})" for each, reason in damage.items())
+    raise ConfigError(
+        f"neither {path} nor its backup can be read: {found}",
+        hint=f"restore {path} from a copy, or move away what is left of it to start without",
+    )
+
+
+def _parsed(path: Path, parse: Callable[[str], T]) -> T:
+    """Raises `FileNotFoundError`, any other `OSError`, or `ValueError` for what is not whole."""
+    text = path.read_text(encoding="utf-8")
+    if not text.strip():
+        raise ValueError("it is empty")
+    return parse(text)
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -19,6 +19,8 @@ from rmqpy.errors import ConfigError
 
 _KEY = "rmqpy.key"
 
+#: Default of maxConnections: ten thousand idle ones take 100 MB.
+CONNECTIONS_MAX: Final = 10_000
 #: Value of httpPort: no HTTP at all.
 NO_HTTP: Final = -1
 
@@ -124,6 +126,10 @@ def read_file(path: str | Path | None) -> dict[str, str]:
         return properties.parse(properties.decode(Path(path).read_bytes()))
     except (OSError, properties.PropertiesError) as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+class ProtectedKey(ConfigError):
+    """A key that administrators may not change online."""
 
 
 def protects(listed: str, wire: str) -> bool:

@@ -14,10 +14,11 @@ _ENGINE = "threads, queues and buffers are sized by the engine"
 _FLOW = "the engine bounds its queues and answers SYSTEM_BUSY by itself"
 _RETENTION = "files are deleted one by one, and readers keep what they read from"
 _POP = "POP consumption is not supported yet"
-_TIMER = "timed messages are not supported yet; delay levels are"
-_TRANSACTION = "transactions are not supported yet"
+_TIMER = "timed messages wait in the file wheel, and one thread delivers them"
+_RECALL = "taking timed messages back is not supported yet"
+_TRANSACTION = "an end of a transaction is marked with its message, and the open ones are kept in memory"
 _SLAVES = "replication is not supported yet"
-_FILTER = "SQL92 filters are not supported yet; subscriptions that use them are refused"
+_FILTER = "SQL92 filters are evaluated for each message that is read, without bits computed in advance"
 _AUTH = "access control is not supported yet"
 _METRICS = "metrics are at httpPort, for Prometheus"
 _LITE = "lite and multi-dispatch topics are not supported"
@@ -97,10 +98,12 @@ _HARMLESS: Final = (
     ),
     (
         _FILTER,
-        """enablePropertyFilter enableCalcFilterBitMap filterSupportRetry expectConsumerNumUseFilter
-        maxErrorRateOfBloomFilter filterDataCleanTimeSpan bitMapLengthConsumeQueueExt
-        mappedFileSizeConsumeQueueExt filterServerNums""",
+        """enableCalcFilterBitMap expectConsumerNumUseFilter maxErrorRateOfBloomFilter
+        bitMapLengthConsumeQueueExt mappedFileSizeConsumeQueueExt""",
     ),
+    ("messages that were returned are not filtered once more", "filterSupportRetry"),
+    ("filters of groups that left are kept in consumerFilter.json for a day", "filterDataCleanTimeSpan"),
+    ("SQL92 filters take the place of classes", "filterServerNums"),
     (
         _POP,
         """reviveInterval reviveMaxSlow reviveScanTime enablePopBufferMerge popCkStayBufferTime
@@ -113,17 +116,16 @@ _HARMLESS: Final = (
     ),
     (
         _TIMER,
-        """timerWheelEnable timerPrecisionMs timerMaxDelaySec timerRollWindowSlot mappedFileSizeTimerLog
-        timerGetMessageThreadNum timerPutMessageThreadNum timerCongestNumEachSlot timerStopEnqueue
-        timerStopDequeue timerCheckMetricsWhen timerRocksDBEnable timerInterceptDelayLevel
-        timerWheelSnapshotFlush timerWheelSnapshotIntervalMs recallMessageEnable
-        allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey""",
+        """timerGetMessageThreadNum timerPutMessageThreadNum timerCongestNumEachSlot timerStopEnqueue
+        timerStopDequeue timerCheckMetricsWhen timerRocksDBEnable timerInterceptDelayLevel timerSkipUnknownError
+        timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
+        timerWheelSnapshotFlush timerWheelSnapshotIntervalMs""",
     ),
+    (_RECALL, "recallMessageEnable allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey"),
     (
         _TRANSACTION,
-        """transactionTimeOut transactionCheckMax transactionCheckInterval transactionOpMsgMaxSize
-        transactionOpBatchInterval transactionMetricFlushInterval rejectTransactionMessage transRocksDBEnable
-        transWriteOriginTransHalfEnable""",
+        """transactionOpMsgMaxSize transactionOpBatchInterval transactionMetricFlushInterval
+        transRocksDBEnable transWriteOriginTransHalfEnable""",
     ),
     ("delayed messages are delivered in batches", "enableScheduleAsyncDeliver"),
     ("request-reply is not supported yet", "storeReplyMessageEnable"),
@@ -164,10 +166,11 @@ _HARMLESS: Final = (
 #: Key to the reason why ignoring it does no harm.
 HARMLESS: Final[Mapping[str, str]] = {name: reason for reason, names in _HARMLESS for name in names.split()}
 
+#: Values of these keys that say what is in force.
+IN_FORCE: Final[Mapping[str, str]] = {"brokerId": "0"}
+
 #: Paths of old sample files; this broker derives them from the root.
 DERIVED_PATHS: Final[Mapping[str, str]] = {
-    "storePathConsumeQueue": "consumequeue",
-    "storePathIndex": "index",
     "storeCheckpoint": "checkpoint",
     "abortFile": "abort",
 }
@@ -201,7 +204,7 @@ GUARDED: Final = (
     (_OFF, "consumers could not be refused", "rejectPullConsumerEnable"),
     (("PULL",), "POP consumption is not supported yet", "defaultMessageRequestMode"),
     (("0",), "sends cannot be refused until a time", "startAcceptSendRequestTimeStamp"),
-    (_NONE, "the commit log lies in one folder below the root", "readOnlyCommitLogStorePaths"),
+    (_NONE, "the commit log lies in one folder", "readOnlyCommitLogStorePaths"),
     (_NONE, "plug-ins are Java classes", "messageStorePlugIn"),
 )  # fmt: skip
 

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from rmqpy.config.keys import NO_HTTP, LoadedConfig, Settings, key, nearest, protects, read_file
+from rmqpy.config.keys import (
+    CONNECTIONS_MAX,
+    NO_HTTP,
+    LoadedConfig,
+    Settings,
+    key,
+    nearest,
+    protects,
+    read_file,
+)
 from rmqpy.errors import ConfigError
 
 #: Keys of Apache's name server that tune its threads and buffers: we have none of them.
@@ -70,6 +79,21 @@ class NameServerConfig(Settings):
         unit="seconds",
         low=1,
         high=86_400,
+    )
+    connections_max: int = key(
+        "maxConnections",
+        CONNECTIONS_MAX,
+        "Connections at once; fewer where the system gives the process few descriptors, three quarters of which "
+        "connections may use. Apache's has no such key.",
+        low=1,
+        high=1_000_000,
+    )
+    connections_per_address_max: int = key(
+        "maxConnectionsPerAddress",
+        0,
+        "Connections of one address at once, loopback excepted; 0: half of all. Apache's has no such key.",
+        low=0,
+        high=1_000_000,
     )
 
     # Files.

@@ -5,6 +5,7 @@
     [profile.staging]
     namesrv = "10.0.0.1:9876;10.0.0.2:9876"
     timeout = 5.0
+    namespace = "shop"
 
 Read only when a profile is asked for. The file is `$RMQPY_PROFILES`, else `rmqpy/profiles.toml` in the user's folder
 for configuration.
@@ -24,6 +25,8 @@ class Profile(NamedTuple):
     namesrv: str | None = None
     #: Time that one answer may take, in seconds.
     timeout: float | None = None
+    #: Of the topics and groups.
+    namespace: str | None = None
 
 
 def path() -> Path:
@@ -66,4 +69,7 @@ def _read(file: Path, name: str, table: object) -> Profile:
         raise ConfigError(f"{file}: namesrv of profile.{name} must be text")
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise ConfigError(f"{file}: timeout of profile.{name} must be a number of seconds")
-    return Profile(namesrv, timeout)
+    namespace = table.get("namespace")
+    if not isinstance(namespace, str | None):
+        raise ConfigError(f"{file}: namespace of profile.{name} must be text")
+    return Profile(namesrv, timeout, namespace)

@@ -7,10 +7,14 @@ several equal keys wins. Pure functions, callable from any thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"
+
+
+#: Longest configuration that a request may bring; all keys of Apache's broker take 20 KiB.
+REQUEST_CHARS_MAX: Final = 256 << 10
 
 
 class PropertiesError(ValueError):
@@ -42,6 +46,13 @@ def decode(data: bytes) -> str:
 def parse(text: str) -> dict[str, str]:
     """Keys and values; blanks around a value are dropped, as no setting means them."""
     return {entry.key: entry.value.strip() for entry in entries(text)}
+
+
+def parse_request(text: str) -> dict[str, str]:
+    """The same for the body of a request, which keeps nobody waiting: one that is longer than any is refused."""
+    if len(text) > REQUEST_CHARS_MAX:
+        raise PropertiesError(1, f"{len(text)} characters, and at most {REQUEST_CHARS_MAX} are read")
+    return parse(text)
 
 
 def entries(text: str) -> Iterator[Entry]:

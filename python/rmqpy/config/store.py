@@ -17,14 +17,23 @@ from rmqpy.errors import ConfigError
 
 ASYNC_FLUSH = "ASYNC_FLUSH"
 SYNC_FLUSH = "SYNC_FLUSH"
+MAPPING = "mapping"
+SPOOL = "spool"
 
 #: A frame has 16 MiB at most; header and properties lie beside the body.
 BODY_BYTES_MAX: Final = 15 << 20
 _NUMBERS: Final = store_settings()
 _DELAY_LEVELS: Final = "messageDelayLevel"
+#: What a record has beside its body, and parts of a spool, each of which takes the largest record.
+_RECORD_HEAD_BYTES: Final = 64 << 10
+_SPOOL_PARTS: Final = 4
 #: Delay levels at least and at most; each is a queue.
 DELAY_LEVELS_MIN, DELAY_LEVELS_MAX = _NUMBERS[_DELAY_LEVELS][1:3]
 _HOURS: Final = 24
+#: Folders of log, queues and index below the root, where no others are named.
+FOLDERS: Final = ("commitlog", "consumequeue", "index")
+#: The keys that name others.
+FOLDER_KEYS: Final = ("storePathCommitLog", "storePathConsumeQueue", "storePathIndex")
 _DELAY: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -40,6 +49,19 @@ class StoreConfig(Settings):
     """Folder and sizes of the files, how durable an answered message is, and how long messages are kept."""
 
     root: str = key("storePathRootDir", "~/store", "Folder of everything the broker keeps.")
+    log_path: str = key(
+        FOLDER_KEYS[0],
+        "",
+        "Folder of the commit log, on any disk; empty: `commitlog` below the root. Apache's broker also takes several.",
+    )
+    queue_path: str = key(
+        FOLDER_KEYS[1],
+        "",
+        "Folder of the consume queues, on any disk; empty: `consumequeue` below the root.",
+    )
+    index_path: str = key(
+        FOLDER_KEYS[2], "", "Folder of the index, on any disk; empty: `index` below the root."
+    )
     flush: str = key(
         "flushDiskType",
         ASYNC_FLUSH,
@@ -48,7 +70,8 @@ class StoreConfig(Settings):
     )
     flush_interval_ms: int = _number(
         "flushIntervalCommitLog",
-        "Longest time ASYNC_FLUSH leaves bytes off the disk; Apache's default is 500.",
+        "How often ASYNC_FLUSH writes to the disk; nothing stays off it for longer than twice that. Apache's default "
+        "is 500.",
     )
     has_transient_pool: bool = key(
         "transientStorePoolEnable",
@@ -60,6 +83,18 @@ class StoreConfig(Settings):
         "syncFlushMapped",
         False,
         "SYNC_FLUSH appends to a memory mapping of the file, as Apache's broker does, which takes longer.",
+    )
+    log_write_path: str = key(
+        "commitLogWritePath",
+        MAPPING,
+        "How ASYNC_FLUSH without transientStorePoolEnable writes the commit log: into a memory mapping of the file, or "
+        "into a spool, from which the flush writes it without the page cache.",
+        choices=(MAPPING, SPOOL),
+    )
+    spool_bytes: int = _number(
+        "commitLogSpoolBytes",
+        "Size of the spool. Messages in it are read from memory; a batch may take a quarter of it. Small ones are for "
+        "tests.",
     )
     segment_bytes: int = _number(
         "mappedFileSizeCommitLog", "Size of one commit log file; small ones are for tests."
@@ -145,6 +180,34 @@ class StoreConfig(Settings):
         unit="ms",
         low=100,
     )
+    has_timers: bool = key(
+        "timerWheelEnable",
+        True,
+        "Whether messages may name a time of delivery; without it such sends are refused, and what waits goes on "
+        "waiting.",
+    )
+    timer_precision_ms: int = _number(
+        "timerPrecisionMs",
+        "Width of a slot of the timer wheel. Messages are delivered at the millisecond they name; Apache's broker "
+        "delivers up to a slot later.",
+    )
+    timer_delay_sec_max: int = _number("timerMaxDelaySec", "The longest wait that is accepted.")
+    timer_roll_window_slots: int = _number(
+        "timerRollWindowSlot",
+        "A message that waits for longer than so many slots is stored again on the way; a window shorter than "
+        "fileReservedTime keeps it from expiring.",
+    )
+    timer_log_file_bytes: int = _number(
+        "mappedFileSizeTimerLog", "Size of one timer log file; small ones are for tests."
+    )
+    timer_save_interval_ms: int = key(
+        "timerFlushIntervalMs",
+        1_000,
+        "How often the progress of timed delivery is saved; timed messages delivered since then are delivered again "
+        "after a crash.",
+        unit="ms",
+        low=100,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -158,6 +221,8 @@ class StoreConfig(Settings):
                 "transientStorePoolEnable and syncFlushMapped exclude each other: the log is appended to a write "
                 "buffer or to a memory mapping of the file"
             )
+        self._check_spool()
+        self._check_folders()
 
     @property
     def delays_ms(self) -> tuple[int, ...]:
@@ -170,16 +235,79 @@ class StoreConfig(Settings):
         return tuple(_hour(text) for text in self.delete_when.split(";") if text.strip())
 
     @property
-    def durability(self) -> Literal["memory", "page_cache", "disk", "disk_mapped"]:
+    def durability(self) -> Literal["memory", "page_cache", "page_cache_spooled", "disk", "disk_mapped"]:
         """Durability of an answered message, as the native store names it."""
         if self.flush == SYNC_FLUSH:
             return "disk_mapped" if self.is_sync_mapped else "disk"
-        return "memory" if self.has_transient_pool else "page_cache"
+        if self.has_transient_pool:
+            return "memory"
+        return "page_cache_spooled" if self.log_write_path == SPOOL else "page_cache"
 
     @property
     def folder(self) -> str:
         """The root with `~` replaced."""
-        return os.path.abspath(os.path.expanduser(self.root))
+        return _absolute(self.root)
+
+    @property
+    def named_folders(self) -> tuple[str | None, str | None, str | None]:
+        """Folders of log, queues and index that are named; None for those below the root."""
+        log, queues, index = (
+            None if not path or _absolute(path) == os.path.join(self.folder, name) else _absolute(path)
+            for path, name in zip((self.log_path, self.queue_path, self.index_path), FOLDERS, strict=True)
+        )
+        return log, queues, index
+
+    @property
+    def folders(self) -> tuple[str, str, str]:
+        """Folders of log, queues and index, wherever they lie."""
+        log, queues, index = (
+            named or os.path.join(self.folder, name)
+            for named, name in zip(self.named_folders, FOLDERS, strict=True)
+        )
+        return log, queues, index
+
+    def _check_spool(self) -> None:
+        if self.log_write_path != SPOOL:
+            return
+        if self.flush == SYNC_FLUSH or self.has_transient_pool:
+            raise ConfigError(
+                "commitLogWritePath=spool is for flushDiskType=ASYNC_FLUSH without transientStorePoolEnable, which "
+                "have a write path of their own"
+            )
+        needed = _SPOOL_PARTS * (self.message_bytes_max + _RECORD_HEAD_BYTES)
+        if self.spool_bytes < needed:
+            raise ConfigError(
+                f"commitLogSpoolBytes={self.spool_bytes}: messages of maxMessageSize={self.message_bytes_max} "
+                f"need {needed}"
+            )
+
+    def _check_folders(self) -> None:
+        """Each has files that the others would take for theirs."""
+        if "," in self.log_path:
+            raise ConfigError(
+                f"storePathCommitLog={self.log_path}: the commit log lies in one folder, not in several"
+            )
+        # What else there is in the root, an ancestor of which is none of ours.
+        taken = {name: os.path.join(self.folder, name) for name in ("config", "rmqpy")}
+        for wire, folder in zip(FOLDER_KEYS, self.folders, strict=True):
+            if "\n" in folder:
+                raise ConfigError(f"{wire}: the name of a folder has no line feed")
+            if _is_within(self.folder, folder):
+                raise ConfigError(f"{wire}={folder}: the root {self.folder} is not to lie in it")
+            for other, path in taken.items():
+                if _is_within(folder, path) or _is_within(path, folder):
+                    raise ConfigError(
+                        f"{wire}={folder}: {other} is at {path}, and each needs a folder of its own"
+                    )
+            taken[wire] = folder
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _hour(text: str) -> int:

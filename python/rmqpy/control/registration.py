@@ -2,8 +2,9 @@
 
 Owns a task for each name server, which registers everything at the start and every 30 s, changed topics at once, and
 tries again soon after a failure. Name servers do not know each other, and neither do the tasks: one that is down does
-not delay the others. Invariant: the first registration at a name server, and the first after any failure, is the
-complete table, as a lone topic from an unknown broker is refused.
+not delay the others. Invariants: the first registration at a name server, and the first after any failure, is the
+complete table, as a lone topic from an unknown broker is refused; changes are told topic by topic, as a name server
+may take what a registration does not list for deleted.
 Threads: the event loop's; large tables are encoded in a worker.
 """
 
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from rmqpy.control.topics.table import Topics
-from rmqpy.errors import RocketMQError, StoreError
+from rmqpy.errors import RocketMQError, StoreError, Unsupported
 from rmqpy.protocol.requests.registration import PackedBody, RegisterBroker, UnregisterBroker, pack
-from rmqpy.protocol.requests.routes import MASTER_ID
+from rmqpy.protocol.requests.routes import MASTER_ID, QueueData, RegisterTopic, TopicRoute
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
 from rmqpy.remoting.client import Peer
 
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+#: Changed topics that are told one by one; more are told with the complete table.
+CHANGES_MAX: Final = 16
 #: First wait after a failure; it doubles up to the registration period.
 RETRY_SECONDS_MIN: Final = 1.0
 #: Bound of a stop's wait for the name servers.
@@ -104,7 +107,7 @@ class Registration:
     def everything_changed(self) -> None:
         """Register the complete table now."""
         for name_server in self._name_servers:
-            name_server.is_known = False
+            name_server.is_outdated = True
             name_server.wake()
 
     async def stop(self) -> None:
@@ -120,9 +123,20 @@ class Registration:
             self._packed = ((version, permission), body)
         return self._ask(self._packed[1])
 
-    def partial(self, topics: Sequence[TopicConfig]) -> RegisterBroker:
-        """A registration of changed topics only."""
-        return self._ask(self._pack(self._topics.version, topics, self._permission()))
+    def partial(self, topic: TopicConfig) -> RegisterBroker:
+        """A registration of one changed topic, for name servers that do not know `single`."""
+        return self._ask(self._pack(self._topics.version, [topic], self._permission()))
+
+    def single(self, topic: TopicConfig) -> RegisterTopic:
+        """The queues of one changed topic."""
+        queues = QueueData(
+            broker_name=self._identity.broker,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=topic.perm & self._permission(),
+            topic_sys_flag=topic.topic_sys_flag,
+        )
+        return RegisterTopic(topic=topic.topic_name, body=TopicRoute(queue_datas=[queues]))
 
     async def take_order(self, table: Mapping[str, str]) -> None:
         """The order topics of a name server are ours as well: what tools keep there holds for every broker."""
@@ -178,12 +192,15 @@ class _NameServer:
         #: Changed topics that are not registered there yet.
         self.pending: dict[str, TopicConfig] = {}
         self.is_known = False
+        #: Whether more has changed than single topics.
+        self.is_outdated = False
         self.asked_once = asyncio.Event()
         self.fault: str | None = None
         self._peer = peer
         self._registration = registration
         self._interval = interval
         self._timeout = timeout
+        self._takes_single = True
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -206,7 +223,9 @@ class _NameServer:
         retry, due = RETRY_SECONDS_MIN, loop.time()
         while True:
             self._woken.clear()
-            is_full = not self.is_known or loop.time() >= due
+            is_full = (
+                not self.is_known or self.is_outdated or len(self.pending) > CHANGES_MAX or loop.time() >= due
+            )
             if await self._register(is_full=is_full):
                 retry = RETRY_SECONDS_MIN
                 due = loop.time() + self._interval if is_full else due
@@ -222,27 +241,40 @@ class _NameServer:
 
     async def _register(self, *, is_full: bool) -> bool:
         news, self.pending = self.pending, {}
-        if not is_full and not news:
-            return True
         try:
-            ask = (
-                await self._registration.full()
-                if is_full
-                else self._registration.partial(list(news.values()))
-            )
-            answer = await self._peer.call(ask, timeout=self._timeout)
+            if is_full:
+                await self._register_all()
+            else:
+                for topic in news.values():
+                    await self._register_topic(topic)
         except (RocketMQError, OSError) as error:
             self._failed(str(error))
-        else:
-            if is_full and not self.is_known:
-                log.info("registered at name server %s", self.address)
-            self.is_known, self.fault = True, None
-            if is_full and answer.body is not None:
-                await self._registration.take_order(answer.body.table)
+        except Exception as error:
+            log.exception("registration at name server %s failed and will be tried again", self.address)
+            self._failed(f"{type(error).__name__}: {error}")
         self.asked_once.set()
         return self.fault is None
+
+    async def _register_all(self) -> None:
+        self.is_outdated = False
+        answer = await self._peer.call(await self._registration.full(), timeout=self._timeout)
+        if not self.is_known:
+            log.info("registered at name server %s", self.address)
+        self.is_known, self.fault = True, None
+        if answer.body is not None:
+            await self._registration.take_order(answer.body.table)
+
+    async def _register_topic(self, topic: TopicConfig) -> None:
+        if self._takes_single:
+            try:
+                await self._peer.call(self._registration.single(topic), timeout=self._timeout)
+                return
+            except Unsupported:
+                # It is of a release before 5.0, which takes nothing for deleted.
+                self._takes_single = False
+        await self._peer.call(self._registration.partial(topic), timeout=self._timeout)
 
     def _failed(self, fault: str) -> None:
         if self.fault is None:
             log.warning("cannot register at name server %s, trying again: %s", self.address, fault)
-        self.is_known, self.fault = False, fault
+        self.is_known, self.fault, self._takes_single = False, fault, True

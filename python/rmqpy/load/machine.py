@@ -10,6 +10,9 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqpy.config.addresses import parse
+from rmqpy.errors import ConfigError
+
 _LISTENING = "0A"
 
 
@@ -31,10 +34,13 @@ def memory_bytes() -> int:
 
 def listener(address: str) -> int | None:
     """Id of the process that listens at `host:port` on this machine; None when that cannot be found out."""
-    host, _, port = address.rpartition(":")
-    if not (port.isdecimal() and _is_here(host)):
+    try:
+        host, port = parse(address)
+    except ConfigError:
         return None
-    inodes = set(_listening_inodes(int(port)))
+    if not _is_here(host):
+        return None
+    inodes = set(_listening_inodes(port))
     if not inodes:
         return None
     for process in Path("/proc").iterdir():

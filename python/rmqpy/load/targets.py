@@ -23,7 +23,7 @@ def writable(namesrv: str, topic: str, *, queues: int, timeout: float) -> list[T
         try:
             states = admin.topic(topic)
         except TopicNotFound:
-            admin.create_topic(topic, read_queues=queues, write_queues=queues)
+            admin.create_topic(topic, read_queues=queues, write_queues=queues, exist_ok=True)
             states = admin.topic(topic)
     found = [state for state in states if "W" in state.permission]
     if not found:

@@ -21,7 +21,7 @@ as they are, `str` as UTF-8, anything else as JSON. The members of a `@record` a
 an answer that is a record, `bytes` or `str` is a body without header fields.
 Names become camelCase; `wire("clientID")` says otherwise. A field that is `None` is not sent, and one
 without a default must be there. Reading is as lenient as Java: numbers and booleans in strings, names in
-any case, unknown fields skipped.
+any case, unknown fields skipped. A name of a topic or group is a `Resource`, text that `namespaces` translates.
 
 Pure, for any thread. Every failure to read is a `DecodeError` whose `code` is the response it deserves.
 """
@@ -31,6 +31,7 @@ from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import cache
 from types import NoneType
 from typing import (
+    Annotated,
     Any,
     ClassVar,
     Final,
@@ -47,6 +48,11 @@ from rmqpy.errors import DecodeError
 from rmqpy.protocol import fastjson, values
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 
+#: The mark of `Resource`.
+RESOURCE: Final = "resource"
+#: The name of a topic or a group: of clients with a namespace it is another on the wire.
+Resource = Annotated[str, RESOURCE]
+
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 RequestT = TypeVar("RequestT", bound="Request[Any]")
@@ -59,6 +65,7 @@ class Request(Generic[R_co]):
     #: Set by `@request`.
     code: ClassVar[RequestCode]
     reply: ClassVar[type]
+    body_bytes_max: ClassVar[int]
 
 
 class EncodedRequest(NamedTuple):
@@ -85,8 +92,15 @@ def off_wire(*, default: Any) -> Any:
     return field(default=default, metadata={values.OFF_WIRE: True})
 
 
+#: Bytes of a request's body that a server reads, where its declaration does not say otherwise: the locks of 10,000
+#: queues, or the heartbeat of a client in as many groups as it may be in.
+BODY_BYTES_MAX: Final = 1 << 20
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, wire, off_wire))
-def request(code: RequestCode) -> Callable[[type[RequestT]], type[RequestT]]:
+def request(
+    code: RequestCode, *, body_bytes_max: int = BODY_BYTES_MAX
+) -> Callable[[type[RequestT]], type[RequestT]]:
     """Declare a request. The class names its reply: `class GetMaxOffset(Request[MaxOffset])`."""
 
     def declared(kind: type[RequestT]) -> type[RequestT]:
@@ -103,6 +117,7 @@ def request(code: RequestCode) -> Callable[[type[RequestT]], type[RequestT]]:
         made = _declared(kind)
         made.code = code
         made.reply = get_args(base)[0]
+        made.body_bytes_max = body_bytes_max
         return made
 
     return declared

@@ -12,30 +12,30 @@ from rmqpy import _native
 
 RETRY_PREFIX: Final = _native.RETRY_PREFIX
 DEAD_LETTER_PREFIX: Final = _native.DEAD_LETTER_PREFIX
-SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_TOPIC_PREFIX: Final = _native.SYSTEM_TOPIC_PREFIX
 #: Topics of brokers that synchronise the members of their group.
 BROKER_MEMBER_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_"
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+SYSTEM_GROUP_PREFIX: Final = _native.SYSTEM_GROUP_PREFIX
 
 AUTO_CREATE_TOPIC: Final = _native.AUTO_CREATE_TOPIC
 SCHEDULE_TOPIC: Final = _native.SCHEDULE_TOPIC
 HALF_TOPIC: Final = _native.HALF_TOPIC
 OP_HALF_TOPIC: Final = _native.OP_HALF_TOPIC
+UNDECIDED_TOPIC: Final = _native.UNDECIDED_TOPIC
 SELF_TEST_TOPIC: Final = _native.SELF_TEST_TOPIC
 OFFSET_MOVED_TOPIC: Final = _native.OFFSET_MOVED_TOPIC
-BENCHMARK_TOPIC: Final = "BenchmarkTest"
+BENCHMARK_TOPIC: Final = _native.BENCHMARK_TOPIC
 #: Where clients write their traces, unless they are configured otherwise.
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+TRACE_TOPIC: Final = _native.TRACE_TOPIC
+#: The same of clients whose access channel is CLOUD, one topic for each region.
+CLOUD_TRACE_PREFIX: Final = f"{SYSTEM_TOPIC_PREFIX}TRACE_DATA_"
 
 _VALID: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 
 #: System whatever the broker is called; more are named after cluster and broker.
 SYSTEM_TOPICS: Final = frozenset(
     {
-        AUTO_CREATE_TOPIC,
-        BENCHMARK_TOPIC,
-        TRACE_TOPIC,
-        "CHECKPOINT_TOPIC",
+        *_native.SYSTEM_TOPICS,
         *(topic for topic in _native.BROKER_TOPICS if not topic.startswith(SYSTEM_TOPIC_PREFIX)),
     }
 )
@@ -51,6 +51,10 @@ SYSTEM_GROUPS: Final = (
     "CID_ONSAPI_OWNER",
     "CID_RMQ_SYS_TRANS",
 )
+
+
+#: Property of a dead letter that one of our consumers gave up: what its handler raised, or returned, at last.
+CONSUME_ERROR: Final = "CONSUME_ERROR"
 
 
 def retry_topic(group: str) -> str:
@@ -104,3 +108,8 @@ def is_system_group(group: str) -> bool:
 def is_system_topic(topic: str) -> bool:
     """Whether a topic is the system's on every broker."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_trace_topic(topic: str) -> bool:
+    """Whether clients write their traces to it without being configured to: the system's, but made by a first send."""
+    return topic == TRACE_TOPIC or topic.startswith(CLOUD_TRACE_PREFIX)

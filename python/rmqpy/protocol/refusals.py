@@ -23,7 +23,7 @@ _MEANINGS: Final[Mapping[int, _Meaning]] = {
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: _Meaning(errors.Unsupported),
     ResponseCode.TRANSACTION_FAILED: _Meaning(errors.TransactionError),
     ResponseCode.MESSAGE_ILLEGAL: _Meaning(
-        errors.SendError, hint="check its size, its properties and the topic's name"
+        errors.SendError, hint="check its size, its properties, its time and the topic's name"
     ),
     ResponseCode.SERVICE_NOT_AVAILABLE: _Meaning(errors.NotStored, retriable=True),
     ResponseCode.VERSION_NOT_SUPPORTED: _Meaning(errors.Unsupported),
@@ -49,6 +49,12 @@ _MEANINGS: Final[Mapping[int, _Meaning]] = {
     ResponseCode.GO_AWAY: _Meaning(errors.ConnectError, retriable=True),
 }
 
+#: What brokers say, of all versions, that have filters by properties switched off. The code alone means anything.
+_SQL_OFF: Final = "does not support consumer to filter message by SQL92"
+_SQL_IS_OFF: Final = _Meaning(
+    errors.Unsupported, hint="set enablePropertyFilter=true in the broker's configuration, or filter by tags"
+)
+
 
 def from_response(
     code: int, remark: str | None = None, *, broker: str | None = None, topic: str | None = None
@@ -61,6 +67,9 @@ def from_response(
     meaning = _MEANINGS.get(code, _Meaning(errors.BrokerError))
     origin = f"code {code} from {broker}" if broker else f"code {code}"
     hint = meaning.hint
+    if code == ResponseCode.SYSTEM_ERROR and _SQL_OFF in (remark or ""):
+        meaning = _SQL_IS_OFF
+        hint = meaning.hint
     if meaning.kind is errors.TopicNotFound and topic:
         hint = f"create it: rmqpy topic create {topic}"
     return meaning.kind(

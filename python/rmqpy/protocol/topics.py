@@ -2,9 +2,14 @@
 
 from dataclasses import field
 from enum import Enum, IntFlag
+from typing import Final
 
 from rmqpy import _native
-from rmqpy.protocol.declare import record
+from rmqpy.errors import DecodeError
+from rmqpy.protocol.declare import Resource, record
+
+#: Queues of one topic at all of its brokers together: every client that uses it has an object for each.
+ROUTE_QUEUES_MAX: Final = 131_072
 
 
 class Permission(IntFlag):
@@ -48,7 +53,7 @@ class DataVersion:
 class TopicConfig:
     """One topic of one broker."""
 
-    topic_name: str = ""
+    topic_name: Resource = ""
     read_queue_nums: int = 16
     write_queue_nums: int = 16
     perm: int = Permission.READ_WRITE
@@ -63,7 +68,31 @@ class TopicTable:
     """All topics of a broker: the body of answers and registrations. The last three speak of static topics."""
 
     data_version: DataVersion = DataVersion()
-    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    topic_config_table: dict[Resource, TopicConfig] = field(default_factory=dict)
     mapping_data_version: DataVersion | None = None
     topic_queue_mapping_detail_map: dict[str, object] | None = None
     topic_queue_mapping_info_map: dict[str, object] | None = None
+
+
+def order_queues(topic: str, configured: str) -> list[tuple[str, int]]:
+    """The queues of an order topic that its operator fixed, `broker-a:4;broker-b:4`: numbers by broker.
+
+    Raises `DecodeError` where it is unreadable or names more queues than a topic has.
+    """
+    found = []
+    for part in configured.split(";"):
+        broker, _, count = part.partition(":")
+        if not count.isdecimal():
+            raise DecodeError(
+                f"the order configuration of {topic} is unreadable: {configured[:200]!r}", topic=topic
+            )
+        # Python refuses to read a number of thousands of digits.
+        found.append((broker, int(count) if len(count) < 10 else ROUTE_QUEUES_MAX + 1))
+    check_queues(topic, sum(count for _, count in found))
+    return found
+
+
+def check_queues(topic: str, queues: int) -> None:
+    """Raises `DecodeError` where a topic has more queues than clients take."""
+    if queues > ROUTE_QUEUES_MAX:
+        raise DecodeError(f"{topic} has more than {ROUTE_QUEUES_MAX} queues in its route", topic=topic)

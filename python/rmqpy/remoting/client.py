@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from rmqpy import errors
 from rmqpy._native import Call, Client, Completions
-from rmqpy.protocol import declare, refusals
+from rmqpy.protocol import declare, namespaces, refusals
 from rmqpy.protocol.codes import ResponseCode
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import Future
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class Caller(ABC):
     def __init__(self, client: Client, completions: Completions | None = None) -> None:
         """Calls that are done are announced to `completions`, where there are any."""
         self.client = client
+        #: Names are of this namespace above, and inside of it on the wire.
+        self.namespace = client.namespace
         self._completions = completions
 
     def start(
@@ -66,6 +69,31 @@ class Caller(ABC):
             token=self._next_token(),
         )
 
+    def begin(self, address: str, ask: declare.Request[Any], *, timeout: float) -> Call:
+        """Send a declared request and return at once; `read` has its reply."""
+        sent = self.encode(ask)
+        return self.start(address, ask.code, sent.ext, sent.body, timeout=timeout)
+
+    def encode(self, ask: declare.Request[Any]) -> declare.EncodedRequest:
+        """A declared request as it leaves."""
+        return declare.encode(ask if self.namespace is None else namespaces.outward(self.namespace, ask))
+
+    def read(self, ask: declare.Request[R], call: Call, address: str) -> R:
+        """The declared reply of a finished call that has one."""
+        if call.code != ResponseCode.SUCCESS:
+            topic = getattr(ask, "topic", None)
+            raise refusals.from_response(call.code, call.remark, broker=address, topic=topic)
+        reply = declare.decode_reply(type(ask), call.ext, call.body)
+        return reply if self.namespace is None else namespaces.inward(self.namespace, reply)
+
+    def wire_name(self, name: str) -> str:
+        """A topic or group as brokers know it, for what is not declared."""
+        return name if self.namespace is None else self.namespace.wrap(name)
+
+    def plain_name(self, name: str) -> str:
+        """A topic or group as users write it, likewise."""
+        return name if self.namespace is None else self.namespace.unwrap(name)
+
     def _next_token(self) -> int:
         return 0
 
@@ -76,6 +104,10 @@ class Caller(ABC):
     @abstractmethod
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
+
+    @abstractmethod
+    async def until(self, done: Future[Any], timeout: float) -> bool:
+        """Until another thread is done with something, or has failed; False when `timeout` seconds passed first."""
 
     @abstractmethod
     def inbox(self) -> Inbox:
@@ -98,7 +130,7 @@ class Caller(ABC):
 
     async def ask(self, address: str, ask: declare.Request[R], *, timeout: float) -> R:
         """Send a declared request; the declared reply, or the exception its code stands for."""
-        sent = declare.encode(ask)
+        sent = self.encode(ask)
         began = time.monotonic()
         outcome = "no answer"
         try:
@@ -108,7 +140,7 @@ class Caller(ABC):
             log.debug(
                 "%s of %s: %s, %.1f ms", ask.code.name, address, outcome, 1_000 * (time.monotonic() - began)
             )
-        return read(ask, call, address)
+        return self.read(ask, call, address)
 
     def peer(self, address: str, *, timeout: float = 3.0) -> Peer:
         """The server at `address`."""
@@ -184,6 +216,11 @@ class BlockingCaller(Caller):
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - blocking is what this caller is for
 
+    async def until(self, done: Future[Any], timeout: float) -> bool:
+        from concurrent.futures import wait
+
+        return bool(wait([done], timeout).done)
+
     def inbox(self) -> Inbox:
         return _BlockingInbox()
 
@@ -226,6 +263,11 @@ class LoopCaller(Caller):
         import asyncio
 
         await asyncio.sleep(seconds)
+
+    async def until(self, done: Future[Any], timeout: float) -> bool:
+        import asyncio
+
+        return bool((await asyncio.wait([asyncio.wrap_future(done)], timeout=timeout))[0])
 
     def inbox(self) -> Inbox:
         return _LoopInbox(self.loop)
@@ -291,7 +333,7 @@ def _set(arrival: asyncio.Future[bool], value: bool) -> None:
         arrival.set_result(value)
 
 
-# ---- reading replies ----------------------------------------------------------------------------
+# ---- transport ----------------------------------------------------------------------------------
 
 
 def check_transport(call: Call, address: str) -> None:
@@ -310,14 +352,6 @@ def transport_error(kind: str, text: str, address: str) -> errors.RocketMQError:
             return errors.ClosedError("the client is closed", broker=address)
         case _:
             return errors.ConnectError(f"{text} ({address})", broker=address)
-
-
-def read(ask: declare.Request[R], call: Call, address: str) -> R:
-    """The declared reply of a finished call that has one."""
-    if call.code != ResponseCode.SUCCESS:
-        topic = getattr(ask, "topic", None)
-        raise refusals.from_response(call.code, call.remark, broker=address, topic=topic)
-    return declare.decode_reply(type(ask), call.ext, call.body)
 
 
 def _milliseconds(seconds: float) -> int:

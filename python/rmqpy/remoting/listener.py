@@ -1,9 +1,11 @@
 """Listener: from the requests of servers to handler methods of a client, and their answers back.
 
-Owns the table from request codes to handlers of one client, and the asyncio reader on its queue. Handlers are
-marked as those of a server are. Invariant: a server that waits gets exactly one answer, whatever the handler does.
+Owns the table from request codes to handlers of one client, and the reader of its queue: a `Listener` in an event
+loop, a `ThreadListener` in a thread of its own. Handlers are marked as those of a server are. Invariant: a server that
+waits gets exactly one answer, whatever the handler does.
 
 Threads: the event loop it was started on. Handlers may be `def`, or `async def`: a task each, `TASKS_MAX` at most.
+Those of a `ThreadListener` are `def`, and called one after the other.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from rmqpy import errors
 from rmqpy._native import Client, Completions, ServerRequest
+from rmqpy.protocol import namespaces
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import decode, encode
 from rmqpy.remoting.client import BURST_COUNT_MAX
@@ -66,32 +70,96 @@ class Listener:
     def _handle(self, request: ServerRequest, code: int) -> None:
         handler = self._handlers.get(code)
         if handler is None:
-            remark = f"request {code} is not served by this client"
-            _answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            _refuse_unserved(request, code)
             return
         if len(self._tasks) >= TASKS_MAX and inspect.iscoroutinefunction(handler.call):
             _answer(request, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many questions at once")
             return
         try:
-            result = handler.call(decode(handler.ask, request.ext, request.body))
+            result = handler.call(_asked(self._client, handler, request))
         except Exception as error:
             _refuse(request, error)
             return
         if inspect.isawaitable(result):
-            task = self._loop.create_task(_finish(request, result))
+            task = self._loop.create_task(self._finish(request, result))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            _answer(request, reply=result)
+            self._reply(request, result)
+
+    async def _finish(self, request: ServerRequest, result: Awaitable[object]) -> None:
+        try:
+            reply = await result
+        except Exception as error:
+            _refuse(request, error)
+        else:
+            self._reply(request, reply)
+
+    def _reply(self, request: ServerRequest, reply: object) -> None:
+        _reply(self._client, request, reply)
 
 
-async def _finish(request: ServerRequest, result: Awaitable[object]) -> None:
-    try:
-        reply = await result
-    except Exception as error:
-        _refuse(request, error)
-    else:
-        _answer(request, reply=reply)
+class ThreadListener:
+    """The same in a thread of its own, for clients without an event loop.
+
+    A handler that takes a second argument gets the address of the server that asks. Requests wait for a slow handler in
+    the native half, which bounds them.
+    """
+
+    def __init__(self, client: Client, handlers: Sequence[object], name: str) -> None:
+        """`name` is that of the thread."""
+        self._client = client
+        self._handlers: dict[int, Handler] = {
+            handler.ask.code: handler for holder in handlers for handler in marked(holder)
+        }
+        self._requests = Completions()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self._client.listen(self._requests)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Serve no more requests; the one that is served is not waited for. Idempotent."""
+        self._requests.close()
+
+    def _serve(self) -> None:
+        while not self._requests.is_closed():
+            self._requests.wait()
+            for _, request in self._requests.take(1):
+                if isinstance(request, ServerRequest) and request.code is not None:
+                    self._handle(request, request.code)
+
+    def _handle(self, request: ServerRequest, code: int) -> None:
+        handler = self._handlers.get(code)
+        if handler is None:
+            _refuse_unserved(request, code)
+            return
+        try:
+            ask = _asked(self._client, handler, request)
+            result = handler.call(ask, request.address) if handler.wants_context else handler.call(ask)
+        except Exception as error:
+            _refuse(request, error)
+        else:
+            _reply(self._client, request, result)
+
+
+def _asked(client: Client, handler: Handler, request: ServerRequest) -> object:
+    """The declared request, with the names of the client's namespace."""
+    ask = decode(handler.ask, request.ext, request.body)
+    return ask if client.namespace is None else namespaces.inward(client.namespace, ask)
+
+
+def _reply(client: Client, request: ServerRequest, reply: object) -> None:
+    if client.namespace is not None:
+        reply = namespaces.outward(client.namespace, reply)
+    _answer(request, reply=reply)
+
+
+def _refuse_unserved(request: ServerRequest, code: int) -> None:
+    remark = f"request {code} is not served by this client"
+    _answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 
 def _refuse(request: ServerRequest, error: Exception) -> None:

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from rmqpy import errors
-from rmqpy._native import PULL_SUBSCRIPTION, PULL_SUSPEND, Call
-from rmqpy.message import MessageQueue
+from rmqpy._native import PULL_SUBSCRIPTION, PULL_SUSPEND, Call, Namespace
+from rmqpy.message import Filter, MessageQueue, Sql
 from rmqpy.protocol import refusals
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.remoting.client import check_transport
@@ -51,24 +51,26 @@ def request(
     queue: MessageQueue,
     offset: int,
     *,
-    tags: str,
+    wanted: Filter,
     messages_max: int,
     bytes_max: int = BYTES_MAX,
     suspend_s: float = 0.0,
+    namespace: Namespace | None = None,
 ) -> dict[str, str]:
-    """Header fields of a pull. `suspend_s`: how long the broker may hold it while there is nothing."""
+    """Header fields of a pull. `suspend_s`: how long the broker may hold it while there is nothing. `namespace`: that
+    of the queue; the group is given as brokers know it."""
     return {
         "consumerGroup": group,
-        "topic": queue.topic,
+        "topic": queue.topic if namespace is None else namespace.wrap(queue.topic),
         "queueId": str(queue.queue_id),
         "queueOffset": str(offset),
         "maxMsgNums": str(messages_max),
         "sysFlag": str(PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend_s > 0 else 0)),
         "commitOffset": "0",
         "suspendTimeoutMillis": str(round(suspend_s * 1000)),
-        "subscription": tags,
+        "subscription": str(wanted),
         "subVersion": "0",
-        "expressionType": "TAG",
+        "expressionType": "SQL92" if isinstance(wanted, Sql) else "TAG",
         "maxMsgBytes": str(bytes_max),
         "bname": queue.broker,
     }

@@ -8,12 +8,17 @@ from rmqpy.protocol.topics import DataVersion
 
 #: Silence after which a broker is gone that registered without a timeout of its own.
 HEARTBEAT_TIMEOUT_MS: Final = 120_000
+#: Brokers of one name server.
+BROKERS_MAX: Final = 10_000
+#: Characters of a broker's name, address, cluster or zone.
+TEXT_CHARS_MAX: Final = 1_024
 
 
-class BrokerAddress(NamedTuple):
-    """The key of a broker: brokers of two clusters may share an address behind different networks."""
+class BrokerKey(NamedTuple):
+    """A broker. Those of two clusters may share an address behind different networks; of one cluster by mistake."""
 
     cluster: str
+    name: str
     address: str
 
 
@@ -56,6 +61,16 @@ class BrokerInfo(NamedTuple):
     timeout_ms: int | None = None
     zone: str | None = None
 
+    @property
+    def key(self) -> BrokerKey:
+        return BrokerKey(self.cluster, self.name, self.address)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no text is longer than may be."""
+        texts = (self.cluster, self.name, self.address, self.replica_address, self.zone or "")
+        return max(map(len, texts)) <= TEXT_CHARS_MAX
+
 
 @dataclass(slots=True)
 class BrokerLiveInfo:
@@ -71,13 +86,6 @@ class BrokerLiveInfo:
         """Whether the broker was silent for too long."""
         given = self.info.timeout_ms or 0
         return now > self.last_seen + (given if given > 0 else HEARTBEAT_TIMEOUT_MS) / 1000
-
-
-class Unregistration(NamedTuple):
-    """A broker that is to leave the tables."""
-
-    key: BrokerAddress
-    name: str
 
 
 class MinBrokerIdChange(NamedTuple):

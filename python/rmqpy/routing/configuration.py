@@ -43,7 +43,7 @@ class Configuration:
         Raises `Protected`, `ConfigError` for an unknown key, a bad value or one that needs a restart, `OSError`.
         """
         try:
-            given = properties.parse(text)
+            given = properties.parse_request(text)
         except properties.PropertiesError as error:
             raise ConfigError(f"the settings are no properties text: {error}") from None
         known = NameServerConfig.declared()

@@ -1,12 +1,14 @@
 """Requests of a name server, one class per family; the tables they read and change are the other modules."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Awaitable, Mapping
 from hashlib import blake2b
 from typing import Final
 
 from rmqpy.clock import Clock
 from rmqpy.errors import ConfigError
 from rmqpy.protocol.codes import VERSION_STRICT_JSON, ResponseCode
+from rmqpy.protocol.order_topics import ORDER_TOPICS
 from rmqpy.protocol.requests.kv import (
     DeleteKv,
     GetKv,
@@ -49,13 +51,21 @@ from rmqpy.protocol.requests.routes import (
     WritePermissionAdded,
     WritePermissionWiped,
 )
-from rmqpy.protocol.topics import TopicFlag
+from rmqpy.protocol.topics import ROUTE_QUEUES_MAX, TopicFlag, TopicTable
+from rmqpy.remoting.large_bodies import is_large, read_aside
 from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
-from rmqpy.routing.brokers import BrokerAddress, BrokerInfo, SingleTopicTooEarly, Unregistration
+from rmqpy.routing.brokers import (
+    TEXT_CHARS_MAX,
+    BrokerInfo,
+    BrokerKey,
+    MasterAddresses,
+    SingleTopicTooEarly,
+)
 from rmqpy.routing.configuration import Configuration, Protected
-from rmqpy.routing.kv import ORDER_TOPICS, KeyValues
+from rmqpy.routing.kv import KeyValues, KvTableFullError
 from rmqpy.routing.route_filter import in_zone
 from rmqpy.routing.routes import Routes
+from rmqpy.routing.topic_queues import BrokerTopics, RoutesFullError
 from rmqpy.routing.unregistration import BatchUnregistration
 
 #: Word for word what users search for when they meet it in a log.
@@ -75,7 +85,7 @@ class RegistrationHandlers:
         self._configuration = configuration
 
     @handles(RegisterBroker)
-    def register(self, ask: RegisterBroker, context: RequestContext) -> Registered:
+    def register(self, ask: RegisterBroker, context: RequestContext) -> Registered | Awaitable[Registered]:
         self._leaving.settle()
         if ask.body_crc32 not in (0, checksum(ask.body)):
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -90,13 +100,36 @@ class RegistrationHandlers:
             timeout_ms=ask.heartbeat_timeout_millis,
             zone=ask.zone_name,
         )
+        if not broker.is_bounded:
+            remark = f"a name or address has more than {TEXT_CHARS_MAX} characters"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         fingerprint = blake2b(ask.body, digest_size=16).digest()
+        if (master := self._routes.renew(broker, fingerprint)) is not None:
+            return self._registered(master)
+        if is_large(ask.body):
+            return self._register_aside(broker, ask, context.version, fingerprint)
+        return self._register(broker, *_read(ask, context.version), fingerprint)
+
+    async def _register_aside(
+        self, broker: BrokerInfo, ask: RegisterBroker, version: int, fingerprint: bytes
+    ) -> Registered:
+        table, topics = await read_aside(_read, ask, version)
+        # Brokers that have left meanwhile must not take this one with them.
+        self._leaving.settle()
+        return self._register(broker, table, topics, fingerprint)
+
+    def _register(
+        self, broker: BrokerInfo, table: TopicTable, topics: BrokerTopics, fingerprint: bytes
+    ) -> Registered:
         try:
-            master = self._routes.renew(broker, fingerprint) or self._routes.register(
-                broker, unpack(ask, context.version).topic_config_serialize_wrapper, fingerprint
-            )
+            master = self._routes.register(broker, table, fingerprint, topics)
         except SingleTopicTooEarly:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed") from None
+        except RoutesFullError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return self._registered(master)
+
+    def _registered(self, master: MasterAddresses) -> Registered:
         order_topics = (
             self._values.namespace(ORDER_TOPICS)
             if self._configuration.current.order_topics_to_brokers
@@ -110,17 +143,17 @@ class RegistrationHandlers:
 
     @handles(UnregisterBroker)
     def unregister(self, ask: UnregisterBroker) -> None:
-        key = BrokerAddress(ask.cluster_name, ask.broker_addr)
-        self._leaving.unregistered(Unregistration(key, ask.broker_name))
+        self._leaving.unregistered(BrokerKey(ask.cluster_name, ask.broker_name, ask.broker_addr))
 
     @handles(BrokerHeartbeat)
     def heartbeat(self, ask: BrokerHeartbeat) -> None:
-        self._routes.heartbeat(ask.cluster_name, ask.broker_addr)
+        self._routes.heartbeat(BrokerKey(ask.cluster_name, ask.broker_name, ask.broker_addr))
 
     @handles(QueryDataVersion)
     def compare_version(self, ask: QueryDataVersion) -> VersionCompared:
-        self._routes.heartbeat(ask.cluster_name, ask.broker_addr)
-        stored = self._routes.data_version(ask.cluster_name, ask.broker_addr)
+        broker = BrokerKey(ask.cluster_name, ask.broker_name, ask.broker_addr)
+        self._routes.heartbeat(broker)
+        stored = self._routes.data_version(broker)
         return VersionCompared(changed=stored != ask.body, body=stored)
 
     @handles(ConnectionClosed)
@@ -212,7 +245,10 @@ class TopicHandlers:
 
     @handles(RegisterTopic)
     def register_topic(self, ask: RegisterTopic) -> None:
-        self._routes.add_queues(ask.topic, ask.body.queue_datas)
+        try:
+            self._routes.add_queues(ask.topic, ask.body.queue_datas)
+        except RoutesFullError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     @handles(DeleteTopic)
     def delete_topic(self, ask: DeleteTopic) -> None:
@@ -241,7 +277,12 @@ class KvHandlers:
 
     @handles(PutKv)
     async def put(self, ask: PutKv) -> None:
-        await self._values.put(ask.namespace, ask.key, ask.value)
+        if ask.namespace == ORDER_TOPICS:
+            _check_order(ask.key, ask.value)
+        try:
+            await self._values.put(ask.namespace, ask.key, ask.value)
+        except KvTableFullError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
     @handles(GetKv)
     def get(self, ask: GetKv) -> KvFound:
@@ -281,6 +322,20 @@ class ConfigurationHandlers:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
+
+def _read(ask: RegisterBroker, version: int) -> tuple[TopicTable, BrokerTopics]:
+    """What a broker registers. Pure; for any thread."""
+    table = unpack(ask, version).topic_config_serialize_wrapper
+    return table, BrokerTopics.read(ask.broker_name, table)
+
+
+def _check_order(topic: str, configured: str) -> None:
+    """Raises `Refused` for an order configuration from which clients would make more queues than they can."""
+    queues = sum(int(count) for count in re.findall(r":\s*(\d{1,9})", configured))
+    if queues > ROUTE_QUEUES_MAX or re.search(r":\s*\d{10}", configured):
+        remark = f"the order configuration of {topic} has more than {ROUTE_QUEUES_MAX} queues"
+        raise Refused(ResponseCode.INVALID_PARAMETER, remark)
 
 
 def _topics(names: list[str]) -> TopicList:

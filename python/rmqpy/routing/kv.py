@@ -18,8 +18,9 @@ from rmqpy.protocol.declare import json_tree, read_json, record
 
 log = logging.getLogger(__name__)
 
-#: The namespace of order topics: topic to `broker-a:4;broker-b:4`.
-ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
+#: Characters of all namespaces, keys and values together: the file is written anew with every change. 10,000 order
+#: topics take 1 MiB.
+TABLE_CHARS_MAX: Final = 4 << 20
 
 Table = dict[str, dict[str, str]]
 
@@ -27,6 +28,10 @@ Table = dict[str, dict[str, str]]
 @record
 class _File:
     config_table: Table
+
+
+class KvTableFullError(Exception):
+    """There is no room for another value."""
 
 
 class KeyValues:
@@ -52,8 +57,16 @@ class KeyValues:
         return self._table.get(namespace)
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set one value. Raises `OSError`, and nothing has changed, when it cannot be written down."""
-        await self._change(lambda table: table.setdefault(namespace, {}).update({key: value}))
+        """Set one value. Nothing has changed when this raises `KvTableFullError`, or `OSError` for the file."""
+
+        def set_value(table: Table) -> None:
+            table.setdefault(namespace, {})[key] = value
+            if _chars_of(table) > TABLE_CHARS_MAX:
+                raise KvTableFullError(
+                    f"the table has {TABLE_CHARS_MAX} characters already; delete what is not needed"
+                )
+
+        await self._change(set_value)
 
     async def delete(self, namespace: str, key: str) -> None:
         """Remove one value, if it is there. Raises as `put` does."""
@@ -67,3 +80,10 @@ class KeyValues:
                 text = fastjson.pretty(json_tree(_File(config_table=fresh)))
                 await asyncio.to_thread(files.save, self._path, text)
             self._table = fresh
+
+
+def _chars_of(table: Table) -> int:
+    return sum(
+        len(namespace) + sum(len(key) + len(value) for key, value in values.items())
+        for namespace, values in table.items()
+    )

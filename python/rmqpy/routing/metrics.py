@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from rmqpy.monitor import process
+from rmqpy.monitor import connections, process
 from rmqpy.monitor.exposition import Family, expose, plain
 from rmqpy.routing.routes import Routes
 
@@ -39,4 +39,4 @@ class Metrics:
         yield plain("rmqpy_topics", "gauge", "Topics with a route.", len(self._routes.queues.topics()))
         counters = self._server()
         yield plain("rmqpy_requests_total", "counter", "Requests read.", counters.get("requests", 0))
-        yield plain("rmqpy_connections", "gauge", "Open connections.", counters.get("connections", 0))
+        yield from connections.families(counters)

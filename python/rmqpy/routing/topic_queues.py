@@ -1,16 +1,72 @@
 """Topic queues: the queues of every topic by broker name, and the mappings of static topics.
 
-Owns both tables. Invariant: a topic in a table has at least one broker. Threads: the event loop's only.
+Owns both tables, and what they take of memory. Invariants: a topic in a table has at least one broker; a change that
+is refused for want of room has changed nothing. Threads: the event loop's only.
 """
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from rmqpy.protocol import fastjson
 from rmqpy.protocol.requests.routes import QueueData
-from rmqpy.protocol.topics import Permission, TopicConfig
+from rmqpy.protocol.topics import Permission, TopicTable
 
 T = TypeVar("T")
+
+#: Bytes that the tables take at most: the topics of 20 brokers with 40,000 each.
+TABLE_BYTES_MAX: Final = 256 << 20
+#: Of a topic at one broker, without its name.
+_PLACE_BYTES: Final = 256
+#: Of a character of a mapping.
+_MAPPING_BYTES: Final = 16
+
+
+class RoutesFullError(Exception):
+    """There is no room for another broker or topic."""
+
+
+class BrokerTopics(NamedTuple):
+    """What one broker registers, in the form of the tables."""
+
+    #: Topic and broker name to queues.
+    queues: dict[str, dict[str, QueueData]]
+    #: Topic to mapping, and to the bytes that it takes.
+    mappings: dict[str, object]
+    mapping_bytes: dict[str, int]
+
+    @classmethod
+    def read(cls, broker: str, table: TopicTable) -> "BrokerTopics":
+        """The topics of a table as queues at a broker. Pure; for any thread."""
+        mappings = table.topic_queue_mapping_info_map or {}
+        return cls(
+            {
+                topic: {
+                    broker: QueueData(
+                        broker_name=broker,
+                        read_queue_nums=config.read_queue_nums,
+                        write_queue_nums=config.write_queue_nums,
+                        perm=config.perm,
+                        topic_sys_flag=config.topic_sys_flag,
+                    )
+                }
+                for topic, config in table.topic_config_table.items()
+            },
+            mappings,
+            {
+                topic: len(topic) + _MAPPING_BYTES * len(fastjson.dumps(mapping))
+                for topic, mapping in mappings.items()
+            },
+        )
+
+    def for_reading(self) -> "BrokerTopics":
+        """The same without the write bit."""
+        return self._replace(
+            queues={
+                topic: {name: _without_write(queue) for name, queue in queues.items()}
+                for topic, queues in self.queues.items()
+            }
+        )
 
 
 class TopicQueues:
@@ -19,6 +75,9 @@ class TopicQueues:
     def __init__(self) -> None:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._mappings: dict[str, dict[str, object]] = {}
+        #: Of mappings, by topic and broker.
+        self._mapping_bytes: dict[str, dict[str, int]] = {}
+        self._bytes = 0
 
     def of(self, topic: str) -> Mapping[str, QueueData]:
         """The queues of a topic by broker."""
@@ -44,17 +103,48 @@ class TopicQueues:
             if predicate(next(iter(queues.values())).topic_sys_flag)
         ]
 
-    def put(self, topic: str, queue: QueueData) -> None:
-        """Set the queues of a topic at one broker."""
-        self._topics.setdefault(topic, {})[queue.broker_name] = queue
+    def check_room(self, topics: BrokerTopics) -> None:
+        """Raises `RoutesFullError` where `put` of all of these would take more than the tables may have."""
+        needed = 0
+        for topic, queues in topics.queues.items():
+            known = self._topics.get(topic)
+            for broker in queues:
+                if known is None or broker not in known:
+                    needed += _PLACE_BYTES + len(topic)
+        needed += sum(topics.mapping_bytes.values())
+        if needed and self._bytes + needed > TABLE_BYTES_MAX:
+            raise RoutesFullError(
+                f"the topics of this name server have {self._bytes >> 20} MiB; more than {TABLE_BYTES_MAX >> 20} MiB "
+                "they cannot have"
+            )
 
-    def put_mapping(self, topic: str, broker: str, mapping: object) -> None:
-        """Set the mapping of a static topic at one broker."""
-        self._mappings.setdefault(topic, {})[broker] = mapping
+    def put(self, queues: Mapping[str, Mapping[str, QueueData]], *, only_missing: bool = False) -> None:
+        """Set the queues of topics by broker; `only_missing`: where there are none yet."""
+        for topic, by_broker in queues.items():
+            known = self._topics.get(topic)
+            if known is None:
+                known = self._topics[topic] = {}
+            for broker, queue in by_broker.items():
+                if broker not in known:
+                    self._bytes += _PLACE_BYTES + len(topic)
+                elif only_missing:
+                    continue
+                known[broker] = queue
+
+    def put_mappings(self, broker: str, topics: BrokerTopics) -> None:
+        """Set the mappings of static topics at one broker."""
+        for topic, mapping in topics.mappings.items():
+            self._mappings.setdefault(topic, {})[broker] = mapping
+            sizes = self._mapping_bytes.setdefault(topic, {})
+            self._bytes += topics.mapping_bytes[topic] - sizes.get(broker, 0)
+            sizes[broker] = topics.mapping_bytes[topic]
 
     def drop(self, topic: str, broker: str) -> None:
         """Forget a topic at one broker."""
-        for table in (self._topics, self._mappings):
+        self._bytes -= self._mapping_bytes.get(topic, {}).get(broker, 0)
+        if broker in self._topics.get(topic, {}):
+            self._bytes -= _PLACE_BYTES + len(topic)
+        for table in (self._topics, self._mappings, self._mapping_bytes):
             by_broker = table.get(topic, {})
             by_broker.pop(broker, None)
             if not by_broker:
@@ -66,9 +156,13 @@ class TopicQueues:
             return
         self._topics = _without(self._topics, removed)
         self._mappings = _without(self._mappings, removed)
+        self._mapping_bytes = _without(self._mapping_bytes, removed)
+        self._bytes = sum(
+            len(queues) * (_PLACE_BYTES + len(topic)) for topic, queues in self._topics.items()
+        ) + sum(sum(sizes.values()) for sizes in self._mapping_bytes.values())
         for queues in self._topics.values():
             for broker in queues.keys() & read_only:
-                queues[broker] = replace(queues[broker], perm=queues[broker].perm & ~Permission.WRITE)
+                queues[broker] = _without_write(queues[broker])
 
     def wipe_write_permission(self, broker: str) -> int:
         """Take the write bit from every topic of a broker; how many it has. The next changed table restores it."""
@@ -88,15 +182,8 @@ class TopicQueues:
         return len(topics)
 
 
-def queue_of(broker: str, config: TopicConfig, *, is_read_only: bool) -> QueueData:
-    """The queues of a topic as its broker has configured it."""
-    return QueueData(
-        broker_name=broker,
-        read_queue_nums=config.read_queue_nums,
-        write_queue_nums=config.write_queue_nums,
-        perm=config.perm & ~Permission.WRITE if is_read_only else config.perm,
-        topic_sys_flag=config.topic_sys_flag,
-    )
+def _without_write(queue: QueueData) -> QueueData:
+    return replace(queue, perm=queue.perm & ~Permission.WRITE)
 
 
 def _without(table: dict[str, dict[str, T]], brokers: Collection[str]) -> dict[str, dict[str, T]]:

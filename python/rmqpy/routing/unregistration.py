@@ -10,7 +10,7 @@ Threads: the event loop's only.
 import asyncio
 from collections.abc import Callable
 
-from rmqpy.routing.brokers import Unregistration
+from rmqpy.routing.brokers import BrokerKey
 from rmqpy.routing.configuration import Configuration
 from rmqpy.routing.routes import Routes
 
@@ -20,9 +20,9 @@ class BatchUnregistration:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._pending: list[Unregistration] = []
+        self._pending: list[BrokerKey] = []
 
-    def unregistered(self, broker: Unregistration) -> None:
+    def unregistered(self, broker: BrokerKey) -> None:
         """A broker leaves on purpose."""
         self._add([broker])
 
@@ -36,7 +36,7 @@ class BatchUnregistration:
         if pending:
             self._routes.unregister(pending)
 
-    def _add(self, brokers: list[Unregistration]) -> None:
+    def _add(self, brokers: list[BrokerKey]) -> None:
         if brokers and not self._pending:
             asyncio.get_running_loop().call_soon(self.settle)
         self._pending += brokers

@@ -7,6 +7,7 @@
             assert producer.send("orders", b"first").ok
 """
 
+from rmqpy._native import HandClock
 from rmqpy.testing.cluster import SMALL, Cluster, broker
 
-__all__ = ["SMALL", "Cluster", "broker"]
+__all__ = ["SMALL", "Cluster", "HandClock", "broker"]

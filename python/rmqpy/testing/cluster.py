@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from rmqpy._native import HandClock
 from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
 from rmqpy.config.namesrv import NameServerConfig
@@ -24,15 +25,27 @@ SMALL: Final[Mapping[str, Any]] = {
     "mappedFileSizeConsumeQueue": 20 * 10_000,
     "maxHashSlotNum": 10_000,
     "maxIndexNum": 50_000,
+    "mappedFileSizeTimerLog": 1 << 20,
 }
 
 
 @contextmanager
-def broker(**settings: Setting) -> Iterator[Standalone]:
-    """A name server and a broker for one test. `settings` are keys of broker.conf."""
+def broker(*, clock: HandClock | None = None, **settings: Setting) -> Iterator[Standalone]:
+    """A name server and a broker for one test. `settings` are keys of broker.conf.
+
+    With a `clock`, messages wait for that clock, and none expires::
+
+        clock = rmqpy.testing.HandClock()
+        with rmqpy.testing.broker(clock=clock) as server, rmqpy.Producer(server.namesrv) as producer:
+            producer.send("reminders", b"water the plants", deliver_after=timedelta(days=1))
+            clock.advance(86_400)
+    """
+    for_ever: Mapping[str, Setting] = {} if clock is None else {"fileReservedTime": 1_000_000}
     with (
         tempfile.TemporaryDirectory(prefix="rmqpy-") as folder,
-        Standalone(folder, namesrv_port=0, broker_port=0, **{**SMALL, **settings}) as server,
+        Standalone(
+            folder, namesrv_port=0, broker_port=0, clock=clock, **{**SMALL, **for_ever, **settings}
+        ) as server,
     ):
         yield server
 
@@ -162,5 +175,6 @@ class _Members(Service):
             "namesrvAddr": self.namesrv,
             "listenPort": self._ports.get(name, 0),
             "storePathRootDir": str(self._folder / name),
+            "enablePropertyFilter": "true",
         }
         return Broker(broker_config.read(written({**settings, **self._settings})).config)

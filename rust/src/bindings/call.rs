@@ -8,6 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use super::decode_failure::{DecodeFailure, decode_error};
 use super::errors::raise;
 use super::ext;
+use super::namespace::Namespace;
 use super::received::ReceivedMessage;
 use super::waiting::{OwnerProcess, wait};
 use crate::client::call::{Call as Core, KeptReply};
@@ -16,6 +17,7 @@ use crate::message::properties::name;
 use crate::message::tag::TagFilter;
 use crate::remoting::CallError;
 
+/// A request under way, then its outcome: a reply with any code, or the reason why there is none.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Call {
     core: Arc<Core>,
@@ -40,15 +42,18 @@ impl Call {
 
 #[pymethods]
 impl Call {
+    /// The number it was made with.
     #[getter]
     fn token(&self) -> u64 {
         self.token
     }
 
+    /// Whether there is an outcome.
     fn done(&self) -> bool {
         self.core.outcome().is_some()
     }
 
+    /// Until there is an outcome; False when `timeout` seconds passed first.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         if self.done() {
@@ -58,6 +63,7 @@ impl Call {
         wait(py, timeout, |slice| self.core.wait(slice))
     }
 
+    /// Kind and text, when there is no reply: connect, overloaded, unsendable, lost, timeout or closed.
     #[getter]
     fn failure(&self) -> Option<(&'static str, String)> {
         match self.core.outcome() {
@@ -66,31 +72,38 @@ impl Call {
         }
     }
 
+    /// Of the reply, as all below; `ConnectError` while there is none.
     #[getter]
     fn code(&self) -> PyResult<i32> {
         Ok(self.reply()?.code)
     }
 
+    /// What the server says about the code.
     #[getter]
     fn remark(&self) -> PyResult<Option<&str>> {
         Ok(self.reply()?.remark.as_deref())
     }
 
+    /// The header's fields.
     #[getter]
     fn ext<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         ext::dict(py, &self.reply()?.ext)
     }
 
+    /// The body, empty without one.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.reply()?.body))
     }
 
+    /// Bytes of the body.
     #[getter]
     fn body_size(&self) -> PyResult<usize> {
         Ok(self.reply()?.body.len())
     }
 
+    /// How many messages `Client.pull` has put into its columns. Raises `DecodeError` naming the one that cannot be
+    /// read; those before it are in.
     fn rows(&self, queue: &Bound<'_, PyAny>) -> PyResult<usize> {
         match &self.reply()?.rows {
             Some(Ok(rows)) => Ok(*rows),
@@ -99,7 +112,10 @@ impl Call {
         }
     }
 
-    #[pyo3(signature = (queue, *, tags = "*", begin = 0, end = u64::MAX))]
+    /// The body of a pull, read: what has offsets in [begin, end) and one of the tags.
+    ///
+    /// `namespace`: that of the reader. Raises `DecodeError` naming the place when the bytes are not records.
+    #[pyo3(signature = (queue, *, tags = "*", begin = 0, end = u64::MAX, namespace = None))]
     fn messages<'py>(
         &self,
         py: Python<'py>,
@@ -107,6 +123,7 @@ impl Call {
         tags: &str,
         begin: u64,
         end: u64,
+        namespace: Option<&Namespace>,
     ) -> PyResult<Bound<'py, PyList>> {
         let body = &self.reply()?.body;
         let filter = TagFilter::parse(tags);
@@ -115,7 +132,8 @@ impl Call {
             // Brokers filter by hash: what slipped through by a collision is dropped here.
             if (begin..end).contains(&row.queue_offset()) && filter.matches_tag(row.property(name::TAGS)) {
                 let record = body.slice(at..at + row.record().total_size());
-                list.append(ReceivedMessage::new(record, row.index(), queue.clone().unbind()))?;
+                let namespace = namespace.map(|of| of.core.clone());
+                list.append(ReceivedMessage::new(record, row.index(), queue.clone().unbind(), namespace))?;
             }
             Ok(())
         })

@@ -11,6 +11,7 @@ use super::columns::Columns;
 use super::completions::Completions;
 use super::errors::raise;
 use super::ext;
+use super::namespace::Namespace;
 use super::waiting::OwnerProcess;
 use crate::client::completions::CompletionTarget;
 use crate::client::connections::{Connections, RawRequest};
@@ -19,9 +20,15 @@ use crate::message::tag::TagFilter;
 use crate::remoting::Encoding;
 use crate::remoting::codes::request;
 
+/// Connections to any number of addresses, made when first used, on one I/O thread that never enters Python.
+///
+/// In a child process every method raises `ForkedError`.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Client {
     pub(super) core: SharedConnections,
+    /// Of the topics and groups that users name.
+    #[pyo3(get)]
+    pub(super) namespace: Option<Namespace>,
 }
 
 /// Connections that a child process leaves alone: their thread exists in the parent only, and waiting for it to
@@ -52,14 +59,16 @@ impl Drop for SharedConnections {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (*, connect_timeout_ms = 3000, binary = false))]
-    fn new(connect_timeout_ms: u64, binary: bool) -> PyResult<Self> {
+    #[pyo3(signature = (*, connect_timeout_ms = 3000, binary = false, namespace = ""))]
+    fn new(connect_timeout_ms: u64, binary: bool, namespace: &str) -> PyResult<Self> {
         let encoding = if binary { Encoding::Binary } else { Encoding::Json };
         let connections = Connections::start(Duration::from_millis(connect_timeout_ms), encoding)?;
         let core = SharedConnections { core: Some(Arc::new(connections)), owner: OwnerProcess::here() };
-        Ok(Self { core })
+        let namespace = (!namespace.is_empty()).then(|| Namespace::new(namespace)).transpose()?;
+        Ok(Self { core, namespace })
     }
 
+    /// Send a request and return at once. It has an outcome within `timeout_ms`, announced to `completions`.
     #[pyo3(signature = (address, code, ext = None, body = None, *, timeout_ms, completions = None, token = 0))]
     fn call(
         &self,
@@ -79,6 +88,9 @@ impl Client {
         Ok(Call::new(call, token))
     }
 
+    /// Send a pull, likewise. The messages of its reply that have one of the tags and offsets in [begin, end) go
+    /// into `columns` as they are received, on the I/O thread, and are in when the call is announced: see
+    /// `Call.rows`.
     #[pyo3(signature = (address, ext, columns, queue, *, tags = "*", begin = 0, end = u64::MAX, timeout_ms,
                         completions, token = 0))]
     fn pull(
@@ -106,6 +118,7 @@ impl Client {
         Ok(Call::new(call, token))
     }
 
+    /// Send a request without a reply. Raises `ConnectError` when it cannot even be queued.
     #[pyo3(signature = (address, code, ext = None, body = None))]
     fn call_oneway(
         &self,
@@ -122,12 +135,15 @@ impl Client {
             .map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
+    /// Announce what servers send without being asked to `completions`, as a `ServerRequest`. The last listener gets
+    /// it; without one it is dropped.
     #[pyo3(signature = (completions, token = 0))]
     fn listen(&self, completions: &Completions, token: u64) -> PyResult<()> {
         self.core.get()?.listen(CompletionTarget { to: Arc::clone(&completions.core), token });
         Ok(())
     }
 
+    /// End every connection. Requests that are not answered within `grace_ms` fail as closed. Idempotent.
     #[pyo3(signature = (*, grace_ms = 0))]
     fn close(&self, py: Python<'_>, grace_ms: u64) -> PyResult<()> {
         let core = self.core.get()?;

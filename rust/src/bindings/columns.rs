@@ -19,6 +19,7 @@ use super::errors::raise;
 use crate::columns::{BadText, COLUMNS, Column, DEFAULT_COUNT, Origin, Table};
 use crate::message::tag::TagFilter;
 
+/// Pulled messages as Arrow columns of exactly Spark's types. For one thread at a time.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Columns {
     table: Arc<Mutex<Table>>,
@@ -51,6 +52,7 @@ impl Columns {
         Ok(Self { schema: table.schema(), table: Arc::new(Mutex::new(table)) })
     }
 
+    /// Every column: name, possible types (the usual one first), whether it is there unless others are chosen.
     #[staticmethod]
     fn known() -> Vec<(&'static str, Vec<&'static str>, bool)> {
         let described = COLUMNS.iter().enumerate().map(|(index, (name, _, types))| {
@@ -59,6 +61,9 @@ impl Columns {
         described.collect()
     }
 
+    /// Add the messages of a pull that have one of the tags and offsets in [begin, end); how many.
+    ///
+    /// Raises `DecodeError` naming the message that cannot be read; those before it are in.
     #[pyo3(signature = (call, queue, *, tags = "*", begin = 0, end = u64::MAX))]
     fn append(
         &self,
@@ -76,21 +81,25 @@ impl Columns {
         appended.map_err(|error| decode_error(&error, queue))
     }
 
+    /// Rows so far.
     #[getter]
     fn num_rows(&self, py: Python<'_>) -> usize {
         py.detach(|| self.table.lock().rows())
     }
 
+    /// Bytes they take.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> usize {
         py.detach(|| self.table.lock().bytes())
     }
 
+    /// The rows so far; the columns are empty afterwards.
     fn take(&self, py: Python<'_>) -> PyResult<ArrowBatch> {
         let batch = py.detach(|| self.table.lock().finish()).map_err(refused)?;
         Ok(ArrowBatch { batch })
     }
 
+    /// An `arrow_array_stream` capsule that takes its batches from an iterator.
     fn stream<'py>(&self, py: Python<'py>, batches: Py<PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
         let reader = PythonBatches { batches, schema: self.schema.clone() };
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
@@ -108,7 +117,7 @@ impl Columns {
     }
 }
 
-/// See `_native.pyi`.
+/// Rows as Arrow data. Any Arrow library takes it without a copy: `pyarrow.record_batch(batch)`.
 #[pyclass(frozen, module = "rmqpy", name = "ArrowBatch")]
 pub(super) struct ArrowBatch {
     batch: RecordBatch,
@@ -116,16 +125,19 @@ pub(super) struct ArrowBatch {
 
 #[pymethods]
 impl ArrowBatch {
+    /// Number of rows.
     #[getter]
     fn num_rows(&self) -> usize {
         self.batch.num_rows()
     }
 
+    /// Bytes of all columns.
     #[getter]
     fn nbytes(&self) -> usize {
         self.batch.get_array_memory_size()
     }
 
+    /// Names of the columns, in order.
     #[getter]
     fn column_names(&self) -> Vec<String> {
         self.batch.schema_ref().fields().iter().map(|field| field.name().clone()).collect()

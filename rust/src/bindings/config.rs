@@ -10,12 +10,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::errors::raise;
+use crate::dataplane::filter::SqlSupport;
 use crate::dataplane::metadata::Identity;
-use crate::store::{Durability, Options, Retention, Setting};
+use crate::store::{Durability, Options, Retention, Setting, StorePaths, TimerOptions};
 
 /// Default, lowest and highest value, and unit.
 type Row = (u64, u64, u64, &'static str);
 
+/// Default, lowest and highest value, and unit of each number that a store checks, by its key in broker.conf.
 #[pyfunction]
 pub(super) fn store_settings() -> BTreeMap<&'static str, Row> {
     let settings = Options::new(PathBuf::new()).settings().into_iter();
@@ -38,14 +40,35 @@ pub(super) fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
             .into_iter()
             .find(|known| known.name() == durability)
             .ok_or_else(|| PyValueError::new_err(format!("{durability:?} is no durability")))?,
+        spool_bytes: field(config, "spool_bytes")?,
         flush_interval_ms: field(config, "flush_interval_ms")?,
         retention: retention(config, 0)?,
         in_memory_percent: field(config, "in_memory_percent")?,
         delay_levels_ms: field(config, "delays_ms")?,
-        ..Options::new(field::<PathBuf>(config, "folder")?)
+        timers: TimerOptions {
+            is_enabled: field(config, "has_timers")?,
+            precision_ms: field(config, "timer_precision_ms")?,
+            delay_sec_max: field(config, "timer_delay_sec_max")?,
+            roll_window_slots: field(config, "timer_roll_window_slots")?,
+            log_file_bytes: field(config, "timer_log_file_bytes")?,
+        },
+        paths: store_paths(config, StorePaths::below(field::<PathBuf>(config, "folder")?))?,
+        ..Options::new(PathBuf::new())
     };
     options.check().map_err(|error| raise("ConfigError", &error.to_string()))?;
     Ok(options)
+}
+
+/// The paths that a `StoreConfig` names, and `others` for what it does not.
+pub(super) fn store_paths(config: &Bound<'_, PyAny>, others: StorePaths) -> PyResult<StorePaths> {
+    type Named = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>);
+    let (log, queues, index): Named = field(config, "named_folders")?;
+    Ok(StorePaths {
+        root: others.root,
+        log: log.unwrap_or(others.log),
+        queues: queues.unwrap_or(others.queues),
+        index: index.unwrap_or(others.index),
+    })
 }
 
 /// What a `StoreConfig` says of how long messages are kept.
@@ -78,6 +101,12 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
         is_long_polling: field(config, "long_polling")?,
         short_polling_ms: field(config, "short_polling_ms")?,
         is_auto_create_topics: field(config, "auto_create_topics")?,
+        creations_per_minute: field(config, "creations_per_minute")?,
+        sql: match (field(config, "serves_sql")?, field(config, "is_sql_strict")?) {
+            (false, _) => SqlSupport::Off,
+            (true, true) => SqlSupport::Strict,
+            (true, false) => SqlSupport::Lenient,
+        },
     })
 }
 

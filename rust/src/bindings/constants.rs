@@ -16,9 +16,15 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SCHEDULE_TOPIC", topic::SCHEDULE_TOPIC)?;
     module.add("HALF_TOPIC", topic::HALF_TOPIC)?;
     module.add("OP_HALF_TOPIC", topic::OP_HALF_TOPIC)?;
+    module.add("UNDECIDED_TOPIC", topic::UNDECIDED_TOPIC)?;
     module.add("SELF_TEST_TOPIC", topic::SELF_TEST_TOPIC)?;
     module.add("OFFSET_MOVED_TOPIC", topic::OFFSET_MOVED_TOPIC)?;
     module.add("BROKER_TOPICS", tuple(&topic::BROKER_TOPICS)?)?;
+    module.add("SYSTEM_TOPICS", tuple(&topic::SYSTEM_TOPICS)?)?;
+    module.add("SYSTEM_TOPIC_PREFIX", topic::SYSTEM_TOPIC_PREFIX)?;
+    module.add("SYSTEM_GROUP_PREFIX", topic::SYSTEM_GROUP_PREFIX)?;
+    module.add("TRACE_TOPIC", topic::TRACE_TOPIC)?;
+    module.add("BENCHMARK_TOPIC", topic::BENCHMARK_TOPIC)?;
     module.add("TOPIC_BYTES_MAX", topic::TOPIC_BYTES_MAX)?;
     module.add("GROUP_TOPIC_BYTES_MAX", topic::GROUP_TOPIC_BYTES_MAX)?;
     module.add("GROUP_BYTES_MAX", topic::GROUP_BYTES_MAX)?;

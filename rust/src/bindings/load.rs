@@ -12,6 +12,16 @@ use crate::remoting::Encoding;
 /// Address, broker name, and queues with the offsets their readers begin at.
 type TargetTuple = (String, String, Vec<(u32, u64)>);
 
+/// Load for any RocketMQ broker, on threads of its own; begun by the constructor.
+///
+/// `work` is `produce` (sends, codes 310 and 320) or `consume` (pulls, code 11). `targets` are brokers: address, name,
+/// and queues with the offsets their readers begin at. `messages_each` is the size of a client batch, or what one pull
+/// asks for. `connections` are dealt among brokers and `threads`; each has up to `window` requests under way: the
+/// closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count from
+/// these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured seconds or
+/// `count` messages. Without any answer for `timeout` seconds it fails. Seconds of processor time of `pids` are told.
+///
+/// Raises `ConfigError` for settings out of their bounds, and `ConnectError` when a broker cannot be reached.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Load {
     core: Core,
@@ -67,21 +77,27 @@ impl Load {
         Ok(Self { core, owner: OwnerProcess::here() })
     }
 
+    /// Until the end; False when `timeout` seconds passed first. Answers Ctrl-C.
     #[pyo3(signature = (timeout = None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         self.owner.check("load")?;
         wait(py, timeout, |slice: Duration| self.core.wait(slice))
     }
 
+    /// Messages accepted or received so far.
     #[getter]
     fn messages(&self) -> u64 {
         self.core.messages()
     }
 
+    /// Send nothing more. The end comes with the answers to what is under way.
     fn stop(&self) {
         self.core.stop();
     }
 
+    /// What was measured, as a JSON object, once; None before the end.
+    ///
+    /// Raises `ConnectError` when a connection broke, `RequestTimeout` when a broker stopped answering.
     fn report(&self) -> PyResult<Option<String>> {
         match self.core.report() {
             Some(Ok(report)) => Ok(Some(report.json())),

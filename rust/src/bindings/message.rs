@@ -15,7 +15,16 @@ const REPR_BYTES: usize = 64;
 
 pub(super) const EMPTY_BODY: &str = "the body is empty: brokers refuse a message without one";
 
-/// See `_native.pyi`.
+/// A message to send. Immutable, comparable by value, picklable.
+///
+/// `body` may be text, sent as UTF-8; `keys` one word, or several. Of the three ways to delay give one: `deliver_at`
+/// (a `datetime`, or seconds since the epoch), `deliver_after` (a `timedelta`, or seconds) or `delay_level`. Each
+/// argument is an attribute, too. Raises `ValueError` for what no broker takes: a bad topic name, a reserved property,
+/// an empty body.
+///
+/// >>> message = Message("orders", "paid in full", tag="paid", keys="A-1", properties={"colour": "red"})
+/// >>> message.body, message.keys, dict(message.properties)
+/// (b'paid in full', ('A-1',), {'colour': 'red'})
 #[pyclass(frozen, module = "rmqpy", name = "Message")]
 pub(super) struct Message {
     pub(super) fields: MessageFields,
@@ -68,41 +77,49 @@ impl Message {
         Ok(Self { fields, body: body.unbind() })
     }
 
+    /// Where it is sent to.
     #[getter]
     fn topic(&self) -> &str {
         &self.fields.topic
     }
 
+    /// The bytes; text was made UTF-8.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         self.body.bind(py).clone()
     }
 
+    /// One word that consumers can filter by.
     #[getter]
     fn tag(&self) -> Option<&str> {
         self.fields.tag.as_deref()
     }
 
+    /// Words the message can be found by.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.fields.keys)
     }
 
+    /// The user's own; what the library and brokers add is not here.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMappingProxy>> {
         Ok(PyMappingProxy::new(py, self.property_dict(py)?.as_mapping()))
     }
 
+    /// Messages with equal keys go to one queue, in order.
     #[getter]
     fn sharding_key(&self) -> Option<&str> {
         self.fields.sharding_key.as_deref()
     }
 
+    /// Java's hash of the sharding key.
     #[getter]
     fn sharding_hash(&self) -> Option<i32> {
         self.fields.sharding_key.as_deref().map(|key| java_hash(key.as_bytes()))
     }
 
+    /// Seconds since the epoch.
     #[getter]
     fn deliver_at(&self) -> Option<f64> {
         match self.fields.delivery {
@@ -111,6 +128,7 @@ impl Message {
         }
     }
 
+    /// Seconds after the broker got it.
     #[getter]
     fn deliver_after(&self) -> Option<f64> {
         match self.fields.delivery {
@@ -119,6 +137,7 @@ impl Message {
         }
     }
 
+    /// One of the delays the broker's configuration lists, from 1.
     #[getter]
     fn delay_level(&self) -> Option<i32> {
         match self.fields.delivery {
@@ -127,26 +146,37 @@ impl Message {
         }
     }
 
+    /// A number that brokers keep with it.
     #[getter]
     fn priority(&self) -> Option<i32> {
         self.fields.priority
     }
 
+    /// A number of the application's own.
     #[getter]
     fn flag(&self) -> i32 {
         self.fields.flag
     }
 
+    /// Bytes of body and properties before compression.
     #[getter]
     fn size(&self, py: Python<'_>) -> usize {
         self.body.bind(py).as_bytes().len() + self.fields.properties_bytes()
     }
 
+    /// Whether a property of this name is RocketMQ's own, which no user may set.
+    ///
+    /// >>> Message.is_reserved("TAGS"), Message.is_reserved("colour")
+    /// (True, False)
     #[staticmethod]
     fn is_reserved(name: &str) -> bool {
         message_fields::is_reserved(name)
     }
 
+    /// A copy with some arguments changed.
+    ///
+    /// >>> Message("orders", b"x", tag="new").replace(tag="paid").tag
+    /// 'paid'
     #[pyo3(signature = (**changes))]
     fn replace<'py>(
         slf: &Bound<'py, Self>,
@@ -238,12 +268,8 @@ pub(super) fn bytes_of<'py>(body: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyB
     if let Ok(text) = body.cast::<PyString>() {
         return text.encode_utf8();
     }
-    let view = PyMemoryView::from(body).map_err(|_| {
-        PyTypeError::new_err(format!(
-            "a body is bytes, bytearray, memoryview or str, not {}",
-            body.get_type()
-        ))
-    })?;
+    let view = PyMemoryView::from(body)
+        .map_err(|_| wrong_type("body", "bytes, bytearray, memoryview or str", body))?;
     Ok(view.call_method0("tobytes")?.cast_into::<PyBytes>()?)
 }
 
@@ -251,11 +277,38 @@ fn words(keys: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if let Ok(word) = keys.cast::<PyString>() {
         return Ok(vec![word.to_cow()?.into_owned()]);
     }
-    keys.try_iter()?.map(|key| key?.extract()).collect()
+    let expected = "str or several of them";
+    let several = keys.try_iter().map_err(|_| wrong_type("keys", expected, keys))?;
+    several
+        .map(|key| {
+            let key = key?;
+            key.extract().map_err(|_| wrong_type("keys", expected, &key))
+        })
+        .collect()
 }
 
 fn property_pairs(properties: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
-    properties.call_method0("items")?.try_iter()?.map(|pair| pair?.extract()).collect()
+    let expected = "a mapping of str to str";
+    let items =
+        properties.call_method0("items").map_err(|_| wrong_type("properties", expected, properties))?;
+    items
+        .try_iter()?
+        .map(|pair| {
+            let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+            let text = |one: &Bound<'_, PyAny>| {
+                one.extract::<String>().map_err(|_| wrong_type("properties", expected, one))
+            };
+            Ok((text(&name)?, text(&value)?))
+        })
+        .collect()
+}
+
+/// The error that names an argument: what it must be, and what it is.
+pub(super) fn wrong_type(argument: &str, expected: &str, value: &Bound<'_, PyAny>) -> PyErr {
+    match value.get_type().name() {
+        Ok(name) => PyTypeError::new_err(format!("{argument} must be {expected}, not {name}")),
+        Err(broken) => broken,
+    }
 }
 
 fn delivery(
@@ -265,19 +318,29 @@ fn delivery(
 ) -> PyResult<Option<Delivery>> {
     match (at, after, level) {
         (None, None, None) => Ok(None),
-        (Some(at), None, None) => Ok(Some(Delivery::At(milliseconds(at, "timestamp")?))),
-        (None, Some(after), None) => Ok(Some(Delivery::After(milliseconds(after, "total_seconds")?))),
+        (Some(at), None, None) => Ok(Some(Delivery::At(milliseconds(
+            "deliver_at",
+            at,
+            "timestamp",
+            "a datetime or seconds since the epoch",
+        )?))),
+        (None, Some(after), None) => Ok(Some(Delivery::After(milliseconds(
+            "deliver_after",
+            after,
+            "total_seconds",
+            "a timedelta or seconds",
+        )?))),
         (None, None, Some(level)) => Ok(Some(Delivery::Level(level))),
         _ => Err(PyValueError::new_err("give one of deliver_at, deliver_after and delay_level")),
     }
 }
 
 /// Seconds as a number, or an object that has a method to tell them.
-fn milliseconds(value: &Bound<'_, PyAny>, method: &str) -> PyResult<i64> {
-    let seconds: f64 =
-        if value.hasattr(method)? { value.call_method0(method)?.extract()? } else { value.extract()? };
+fn milliseconds(argument: &str, value: &Bound<'_, PyAny>, method: &str, expected: &str) -> PyResult<i64> {
+    let number = if value.hasattr(method)? { value.call_method0(method)? } else { value.clone() };
+    let seconds: f64 = number.extract().map_err(|_| wrong_type(argument, expected, value))?;
     if !seconds.is_finite() {
-        return Err(PyValueError::new_err("a time must be finite"));
+        return Err(PyValueError::new_err(format!("{argument} must be finite")));
     }
     Ok((seconds * 1000.0).round() as i64)
 }

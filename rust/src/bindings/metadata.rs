@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 
 use super::config::{field, identity};
 use crate::dataplane::metadata::{Group, Metadata, Subscription, Subscriptions, Topic};
-use crate::message::tag::TagFilter;
 
-/// What the data plane may know.
+/// What the data plane may know: topics, groups, subscriptions and the broker's own settings.
+///
+/// Every change is published whole before the call returns; requests in flight see the old or the new value.
 #[pyclass(name = "Metadata", module = "rmqpy._native", frozen)]
 pub struct PyMetadata {
     pub(super) metadata: Arc<Metadata>,
@@ -25,6 +26,7 @@ impl PyMetadata {
         Ok(Self { metadata: Arc::new(metadata) })
     }
 
+    /// A topic that exists from now on, or has other settings.
     fn put_topic(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
         let name: String = field(entry, "topic_name")?;
         let (read_queues, write_queues) =
@@ -33,14 +35,16 @@ impl PyMetadata {
         topic.sys_flag = field(entry, "topic_sys_flag")?;
         topic.is_ordered = field(entry, "order")?;
         topic.is_multi_tag = field::<String>(&entry.getattr("topic_filter_type")?, "name")? == "MULTI_TAG";
-        self.metadata.topics.set(&name, Some(topic));
+        self.metadata.set_topic(&name, Some(topic));
         Ok(())
     }
 
+    /// A topic that does not exist any more.
     fn remove_topic(&self, name: &str) {
-        self.metadata.topics.set(name, None);
+        self.metadata.set_topic(name, None);
     }
 
+    /// A group that exists from now on, or has other settings.
     fn put_group(&self, entry: &Bound<'_, PyAny>) -> PyResult<()> {
         let group = Group {
             is_consume_enabled: field(entry, "consume_enable")?,
@@ -54,10 +58,12 @@ impl PyMetadata {
         Ok(())
     }
 
+    /// A group that does not exist any more.
     fn remove_group(&self, name: &str) {
         self.metadata.groups.set(name, None);
     }
 
+    /// What the registered members of `group` consume: (topic, expression type, expression, version).
     #[pyo3(signature = (group, *, is_broadcast, subscriptions))]
     fn put_subscriptions(
         &self,
@@ -68,26 +74,35 @@ impl PyMetadata {
         let by_topic: HashMap<Box<str>, Subscription> = subscriptions
             .into_iter()
             .map(|(topic, kind, expression, version)| {
-                let is_tag = kind.is_empty() || kind == "TAG";
-                let filter = is_tag.then(|| Arc::new(TagFilter::parse(&expression)));
+                let filter = self.metadata.filter(&kind, &expression);
                 (topic.into(), Subscription { version, filter })
             })
             .collect();
         self.metadata.subscriptions.set(group, Some(Subscriptions { is_broadcast, by_topic }));
     }
 
+    /// A group that has no registered members any more.
     fn remove_subscriptions(&self, group: &str) {
         self.metadata.subscriptions.set(group, None);
     }
 
+    /// Whether pulls of this group from this topic are refused.
     fn forbid(&self, group: &str, topic: &str, is_forbidden: bool) {
         self.metadata.forbid(group, topic, is_forbidden);
     }
 
+    /// Say that a member of `group` holds the lock of a queue, or that none does: what such a group sends to its
+    /// retry topic goes to its dead letters.
     fn put_in_order(&self, group: &str, is_in_order: bool) {
         self.metadata.in_order.set(group, is_in_order.then_some(()));
     }
 
+    /// Whether half messages are refused, and how long their producers have to decide.
+    fn set_transactions(&self, rejects: bool, timeout_ms: i64) {
+        self.metadata.set_transactions(rejects, timeout_ms);
+    }
+
+    /// Bits of the permission of the broker itself.
     fn set_permission(&self, permission: u8) {
         self.metadata.set_permission(permission);
     }

@@ -1,9 +1,11 @@
-//! Bindings: the only modules that know Python, one file per exposed class. The stub, `_native.pyi`, documents them.
+//! Bindings: the only modules that know Python, one file per exposed class. Their doc comments are
+//! what `help` shows; the stub, `_native.pyi`, has the same, and the types.
 //!
 //! *Architecture invariant*: no thread of ours attaches to the interpreter. Python calls in; whatever may wait
 //! releases it first.
 
 #![allow(clippy::too_many_arguments, reason = "keywords of Python methods, not Rust interfaces")]
+#![allow(clippy::doc_lazy_continuation, reason = "docstrings of Python, with its examples")]
 
 mod arrow_import;
 mod call;
@@ -15,9 +17,11 @@ mod constants;
 mod decode_failure;
 mod errors;
 mod ext;
+mod hand_clock;
 mod load;
 mod message;
 mod metadata;
+mod namespace;
 mod offsets;
 mod received;
 mod request;
@@ -26,6 +30,7 @@ mod send_future;
 mod sender;
 mod server;
 mod server_request;
+mod sql;
 mod stopped_store;
 mod store;
 mod waiting;
@@ -36,14 +41,19 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     constants::add_to(module)?;
+    store::release_in_children(module.py())?;
     module.add_function(wrap_pyfunction!(server::attach_count, module)?)?;
     module.add_function(wrap_pyfunction!(config::store_settings, module)?)?;
+    module.add_function(wrap_pyfunction!(sql::sql_error, module)?)?;
+    module.add_function(wrap_pyfunction!(sql::sql_matches, module)?)?;
+    module.add_class::<hand_clock::PyHandClock>()?;
     module.add_class::<store::PyStore>()?;
     module.add_class::<stopped_store::PyStoppedStore>()?;
     module.add_class::<metadata::PyMetadata>()?;
     module.add_class::<offsets::PyOffsets>()?;
     module.add_class::<request::PyRequest>()?;
     module.add_class::<server::PyServer>()?;
+    module.add_class::<namespace::Namespace>()?;
     module.add_class::<client::Client>()?;
     module.add_class::<call::Call>()?;
     module.add_class::<completions::Completions>()?;

@@ -10,11 +10,16 @@ use pyo3::types::{
 
 use super::decode_failure::decode_error;
 use super::message::repr_body;
+use super::namespace::Namespace;
 use crate::columns::Row;
+use crate::message::namespace::Namespace as NamespaceCore;
 use crate::message::properties::{self, name};
 use crate::message::topic::RETRY_PREFIX;
 
-/// See `_native.pyi`.
+/// A message as a broker returned it. Attributes are read from its bytes when they are asked for.
+///
+/// Comparable by value, picklable. Made by the library. It keeps the whole reply it came in; keep a pickled copy of
+/// the few messages that are kept for long.
 #[pyclass(frozen, module = "rmqpy", name = "ReceivedMessage")]
 pub(super) struct ReceivedMessage {
     /// The whole record; of a batch, the record its members share.
@@ -22,17 +27,24 @@ pub(super) struct ReceivedMessage {
     /// Place in that batch.
     index: Option<u32>,
     queue: Py<PyAny>,
+    /// Of the client that read it.
+    namespace: Option<NamespaceCore>,
     body: PyOnceLock<Py<PyBytes>>,
     properties: PyOnceLock<Py<PyMappingProxy>>,
 }
 
 /// What `restore` takes.
-type Restored<'py> = (Bound<'py, PyBytes>, Option<u32>, Bound<'py, PyAny>);
+type Restored<'py> = (Bound<'py, PyBytes>, Option<u32>, Bound<'py, PyAny>, Option<Namespace>);
 
 impl ReceivedMessage {
-    /// The message in `record`, or in the batch there at `index`.
-    pub(super) fn new(record: Bytes, index: Option<u32>, queue: Py<PyAny>) -> Self {
-        Self { record, index, queue, body: PyOnceLock::new(), properties: PyOnceLock::new() }
+    /// The message in `record`, or in the batch there at `index`; `namespace` is that of its reader.
+    pub(super) fn new(
+        record: Bytes,
+        index: Option<u32>,
+        queue: Py<PyAny>,
+        namespace: Option<NamespaceCore>,
+    ) -> Self {
+        Self { record, index, queue, namespace, body: PyOnceLock::new(), properties: PyOnceLock::new() }
     }
 
     fn row(&self, py: Python<'_>) -> PyResult<Row<'_>> {
@@ -47,13 +59,21 @@ impl ReceivedMessage {
 #[pymethods]
 impl ReceivedMessage {
     #[new]
-    #[pyo3(signature = (record, index, queue, /))]
-    fn restore(py: Python<'_>, record: &[u8], index: Option<u32>, queue: Py<PyAny>) -> PyResult<Self> {
-        let message = Self::new(Bytes::copy_from_slice(record), index, queue);
+    #[pyo3(signature = (record, index, queue, namespace = None, /))]
+    fn restore(
+        py: Python<'_>,
+        record: &[u8],
+        index: Option<u32>,
+        queue: Py<PyAny>,
+        namespace: Option<Namespace>,
+    ) -> PyResult<Self> {
+        let namespace = namespace.map(|of| of.core);
+        let message = Self::new(Bytes::copy_from_slice(record), index, queue, namespace);
         message.row(py)?;
         Ok(message)
     }
 
+    /// Where it was sent to. `queue` tells where it was read: of a retried message, the group's retry topic.
     #[getter]
     fn topic(&self, py: Python<'_>) -> PyResult<String> {
         let row = self.row(py)?;
@@ -61,9 +81,14 @@ impl ReceivedMessage {
         // A message that failed was stored anew, for its group alone; to a reader it is the same message.
         let is_retry = stored.starts_with(RETRY_PREFIX.as_bytes());
         let topic = row.property(name::RETRY_TOPIC).filter(|_| is_retry).unwrap_or(stored);
-        Ok(String::from_utf8_lossy(topic).into_owned())
+        let topic = String::from_utf8_lossy(topic);
+        Ok(match &self.namespace {
+            None => topic.into_owned(),
+            Some(namespace) => namespace.unwrap(&topic).into_owned(),
+        })
     }
 
+    /// Decompressed. Raises `DecodeError`, naming the message, when that fails.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let body = self.body.get_or_try_init(py, || {
@@ -73,17 +98,20 @@ impl ReceivedMessage {
         Ok(body.bind(py).clone())
     }
 
+    /// The word that consumers can filter by.
     #[getter]
     fn tag(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.text_of(py, name::TAGS)
     }
 
+    /// Words the message can be found by.
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let joined = self.text_of(py, name::KEYS)?.unwrap_or_default();
         PyTuple::new(py, joined.split(' ').filter(|key| !key.is_empty()).collect::<Vec<_>>())
     }
 
+    /// All of them, those of the library and the broker included.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMappingProxy>> {
         let properties = self.properties.get_or_try_init(py, || {
@@ -96,85 +124,102 @@ impl ReceivedMessage {
         Ok(properties.bind(py).clone())
     }
 
+    /// The producer's id: the one in `SendResult`.
     #[getter]
     fn message_id(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.row(py)?.message_id().into_owned())
     }
 
+    /// The broker's id: names broker and place in its log.
     #[getter]
     fn offset_message_id(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.row(py)?.offset_message_id().to_string())
     }
 
+    /// Where it was read.
     #[getter]
     fn queue<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.queue.bind(py).clone()
     }
 
+    /// Its position in that queue.
     #[getter]
     fn queue_offset(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.row(py)?.queue_offset())
     }
 
+    /// Its position in the broker's log, in bytes.
     #[getter]
     fn commit_log_offset(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.row(py)?.record().physical_offset().0)
     }
 
+    /// When the producer made it, UTC.
     #[getter]
     fn born_at<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         utc(py, self.row(py)?.record().born_timestamp_ms())
     }
 
+    /// When the broker stored it, UTC.
     #[getter]
     fn stored_at<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         utc(py, self.row(py)?.record().store_timestamp_ms())
     }
 
+    /// `ip:port` of the producer.
     #[getter]
     fn born_host(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.row(py)?.record().born_host().to_string())
     }
 
+    /// `ip:port` of the broker.
     #[getter]
     fn store_host(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.row(py)?.record().store_host().to_string())
     }
 
+    /// 1 for a message that was never retried.
     #[getter]
     fn delivery_attempt(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.row(py)?.record().reconsume_times().saturating_add(1))
     }
 
+    /// The application's own number.
     #[getter]
     fn flag(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.row(py)?.flag())
     }
 
+    /// Bits of the record: compression, transaction, address family.
     #[getter]
     fn sys_flag(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.row(py)?.record().sys_flag())
     }
 
+    /// The key whose messages share a queue.
     #[getter]
     fn sharding_key(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.text_of(py, name::SHARDING_KEY)
     }
 
+    /// Id of the transaction it was sent in.
     #[getter]
     fn transaction_id(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.text_of(py, name::TRANSACTION_ID)
     }
 
+    /// The body, without another copy.
     fn view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
         PyMemoryView::from(self.body(py)?.as_any())
     }
 
+    /// The body as text. Raises `UnicodeDecodeError`.
     #[pyo3(signature = (encoding = "utf-8"))]
     fn text<'py>(&self, py: Python<'py>, encoding: &str) -> PyResult<Bound<'py, PyAny>> {
         self.body(py)?.call_method1("decode", (encoding,))
     }
 
+    /// The body read as JSON. Raises `ValueError`.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         LOADS.import(py, "json", "loads")?.call1((self.body(py)?,))
@@ -182,7 +227,8 @@ impl ReceivedMessage {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyType>, Restored<'py>) {
         let (py, this) = (slf.py(), slf.get());
-        (slf.get_type(), (PyBytes::new(py, &this.record), this.index, this.queue(py)))
+        let namespace = this.namespace.clone().map(|core| Namespace { core });
+        (slf.get_type(), (PyBytes::new(py, &this.record), this.index, this.queue(py), namespace))
     }
 
     fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {

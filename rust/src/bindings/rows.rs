@@ -10,6 +10,11 @@ use crate::client::row_columns::RowsError;
 use crate::client::rows as core;
 use crate::client::rows::{Identity, Limits, Placement, QueueChoice};
 
+/// An Arrow batch, or table, as messages to send, one for each row.
+///
+/// Columns: `body` (binary) and `topic`, unless it is given; where they are there `tags`, `keys` (separated by
+/// spaces), `shardingKey`, `brokerName`, `msgId`, `identity` (string), `properties` (map of strings), `queueId`,
+/// `delayLevel`, `flag` (int), `deliverTimestamp` (bigint, milliseconds). Others are not looked at.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Rows {
     parts: Vec<core::Rows>,
@@ -40,6 +45,7 @@ impl Rows {
         Ok(Self { parts, alone_from_bytes: compress_above })
     }
 
+    /// Every topic that rows go to, sorted.
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let found = py.detach(|| {
             let mut found = Vec::new();
@@ -53,6 +59,8 @@ impl Rows {
         found.map_err(refused)
     }
 
+    /// The rows of one topic, put together. A row with a `queueId` goes there, one with a `shardingKey` to the
+    /// queue its hash points at among `queues`; the others anywhere, by the hash of their keys, or nowhere.
     #[pyo3(signature = (topic, *, queues, placement = "turn", messages_max = 64, bytes_max = 1 << 20))]
     fn send_batches(
         &self,
@@ -93,6 +101,7 @@ impl Rows {
     }
 }
 
+/// Rows that go to one queue in one request.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct SendBatch {
     part: usize,
@@ -101,6 +110,7 @@ pub(super) struct SendBatch {
 
 #[pymethods]
 impl SendBatch {
+    /// Where: a place among the topic's queues, or a broker and a queue id, of which `None` leaves the choice.
     #[getter]
     fn place(&self) -> (Option<usize>, Option<String>, Option<i32>) {
         match &self.batch.place {

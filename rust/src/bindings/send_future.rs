@@ -3,26 +3,33 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyTuple};
 
 use super::call::failure_kind;
 use super::errors::raise;
+use super::message::wrong_type;
 use super::waiting::{OwnerProcess, wait};
-use crate::client::pending_send::{Attempt, PendingSend, Phase};
-use crate::client::receipt::{Receipt, SendFailure};
+use crate::client::pending_send::{PendingSend, Phase};
+use crate::client::receipt::{Attempt, Receipt, SendFailure};
 
-/// See `_native.pyi`.
+/// A message on its way. Done when a broker has it, or when no further attempt will be made.
+///
+/// `await` gives what `result` does, in any event loop; cancelling that ends the wait, not the send. Made by
+/// `Producer.submit`, any thread may use it.
 #[pyclass(frozen, module = "rmqpy", name = "SendFuture")]
 pub(super) struct SendFuture {
     pub(super) send: Arc<PendingSend>,
     /// The process that made it.
     pub(super) owner: OwnerProcess,
+    /// Called with it and a callback that is to know of its end; without it nobody may ask for that.
+    pub(super) add_callback: Option<Py<PyAny>>,
 }
 
 /// Broker, queue id, address, kind of failure, response code, text, seconds.
-type AttemptFacts = (String, i32, String, &'static str, Option<i32>, String, f64);
+pub(super) type AttemptFacts = (String, i32, String, &'static str, Option<i32>, String, f64);
 
 impl SendFuture {
     fn wait_over(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
@@ -54,6 +61,7 @@ impl SendFuture {
 
     fn failure(slf: &Bound<'_, Self>) -> PyResult<PyErr> {
         static SEND_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        slf.get().send.note_asked();
         let error = SEND_ERROR.import(slf.py(), "rmqpy.client.outcome", "send_error")?.call1((slf,))?;
         Ok(PyErr::from_value(error))
     }
@@ -104,10 +112,15 @@ impl<'py> Results<'py> {
 
 #[pymethods]
 impl SendFuture {
+    /// Whether the send has ended, stored or failed.
     fn done(&self) -> bool {
         self.send.is_over()
     }
 
+    /// Where the message was stored.
+    ///
+    /// Waits `timeout` seconds at most. Raises `SendError` with every attempt, `RequestTimeout` when it is still
+    /// under way then.
     #[pyo3(signature = (timeout = None))]
     fn result<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let mut results = Self::results(slf, timeout)?;
@@ -117,12 +130,14 @@ impl SendFuture {
         }
     }
 
+    /// Where the messages of a batch were stored, one result for each, in order. Raises as `result` does.
     #[pyo3(signature = (timeout = None))]
     fn results<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         slf.get().wait_over(slf.py(), timeout)?;
         Self::outcome(slf)
     }
 
+    /// Why it was not sent, or `None` when it was. Waits as `result` does.
     #[pyo3(signature = (timeout = None))]
     fn exception<'py>(slf: &Bound<'py, Self>, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         slf.get().wait_over(slf.py(), timeout)?;
@@ -134,52 +149,101 @@ impl SendFuture {
         }
     }
 
+    /// Call `callback` with this future once the send has ended.
+    ///
+    /// It is called by the thread that makes all callbacks of the producer, one after the other, or at once where the
+    /// send has ended already. What it raises is logged.
+    fn add_done_callback(slf: &Bound<'_, Self>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !callback.is_callable() {
+            return Err(wrong_type("callback", "callable", callback));
+        }
+        let Some(add_callback) = &slf.get().add_callback else {
+            return Err(PyRuntimeError::new_err("the producer of this send has its end announced elsewhere"));
+        };
+        add_callback.call1(slf.py(), (slf, callback))?;
+        Ok(())
+    }
+
+    /// A `concurrent.futures.Future` that ends as this does, for `concurrent.futures.wait` and its like.
+    ///
+    /// It cannot be cancelled: the message is on its way.
+    fn as_future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        static AS_FUTURE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        AS_FUTURE.import(slf.py(), "rmqpy.client.done_callbacks", "as_future")?.call1((slf,))
+    }
+
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        static AWAITED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let awaited = AWAITED.import(slf.py(), "rmqpy.client.done_callbacks", "awaited")?.call1((slf,))?;
+        awaited.call_method0("__await__")
+    }
+
+    /// Topic of the message.
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.send.encoded.topic
+    }
+
+    /// The ids its messages travel under; known before they are sent.
+    #[getter]
+    fn message_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, &self.send.encoded.unique_ids)
+    }
+
+    #[pyo3(name = "_settle")]
     fn settle(&self, py: Python<'_>) -> PyResult<bool> {
         self.owner.check("send")?;
         wait(py, None, |slice| self.send.wait_attempt(slice))?;
         Ok(self.done())
     }
 
+    #[pyo3(name = "_give_up")]
     fn give_up(&self) {
         self.send.give_up();
     }
 
-    #[getter]
-    fn topic(&self) -> &str {
-        &self.send.encoded.topic
+    #[pyo3(name = "_abandon")]
+    fn abandon(&self) {
+        self.send.abandon();
     }
 
-    #[getter]
-    fn message_ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        PyList::new(py, &self.send.encoded.unique_ids)
+    #[pyo3(name = "_announce_end")]
+    fn announce_end(&self, token: u64) -> PyResult<Option<u64>> {
+        self.owner.check("send")?;
+        Ok(self.send.announce_end(token))
     }
 
-    #[getter]
+    #[getter(_end_token)]
+    fn end_token(&self) -> Option<u64> {
+        self.send.end_token()
+    }
+
+    #[getter(_is_batch)]
     fn is_batch(&self) -> bool {
         self.send.encoded.is_batch
     }
 
-    #[getter]
+    #[getter(_is_pinned)]
     fn is_pinned(&self) -> bool {
         self.send.is_pinned()
     }
 
-    #[getter]
+    #[getter(_queue_id)]
     fn queue_id(&self) -> i32 {
         self.send.target().queue_id
     }
 
-    #[getter]
+    #[getter(_broker)]
     fn broker(&self) -> String {
         self.send.target().broker.to_string()
     }
 
-    #[getter]
+    #[getter(_remaining)]
     fn remaining(&self) -> f64 {
         self.send.deadline.saturating_duration_since(Instant::now()).as_secs_f64()
     }
 
-    #[getter]
+    #[getter(_attempts)]
     fn attempts(&self) -> Vec<AttemptFacts> {
         self.send.attempts().iter().map(facts).collect()
     }
@@ -195,7 +259,7 @@ impl SendFuture {
     }
 }
 
-fn facts(attempt: &Attempt) -> AttemptFacts {
+pub(super) fn facts(attempt: &Attempt) -> AttemptFacts {
     let Attempt { target, failure, elapsed } = attempt;
     let (kind, code, text) = match failure {
         SendFailure::Broker { code, remark } => ("broker", Some(*code), remark.clone()),

@@ -14,19 +14,22 @@ use pyo3::types::PyString;
 use super::client::{Client, SharedConnections};
 use super::completions::Completions;
 use super::errors::{raise, raise_with};
-use super::message::{EMPTY_BODY, Message, bytes_of};
+use super::message::{EMPTY_BODY, Message, bytes_of, wrong_type};
 use super::rows::{Rows, SendBatch, refused};
-use super::send_future::SendFuture;
+use super::send_future::{AttemptFacts, SendFuture, facts};
 use super::waiting::{OwnerProcess, duration, wait};
+use crate::client::broker_latency::BrokerLatency;
 use crate::client::completions::Completions as CompletionsCore;
 use crate::client::encoded_send::{EncodedSend, ProducerContext};
 use crate::client::message_fields::{MessageFields, check_group};
 use crate::client::pending_send::{PendingSend, SendOptions};
-use crate::client::route_cache::{RouteCache, Target};
+use crate::client::route_cache::{QueueRotation, RouteCache, Target};
 use crate::client::send_budget::SendBudget;
+use crate::client::unasked_failures::UnaskedFailures;
 use crate::clock::{SharedClock, SystemClock};
 use crate::message::sysflag::Compression;
 
+/// The native half of a producer: messages become frames here, and their outcomes arrive here.
 #[pyclass(frozen, module = "rmqpy._native")]
 pub(super) struct Sender {
     connections: SharedConnections,
@@ -36,8 +39,12 @@ pub(super) struct Sender {
     retry_not_safe: bool,
     defaults: SendDefaults,
     routes: RouteCache,
+    latency: Option<Arc<BrokerLatency>>,
     clock: SharedClock,
     owner: OwnerProcess,
+    unasked_failures: Arc<UnaskedFailures>,
+    /// See `SendFuture`.
+    add_callback: Option<Py<PyAny>>,
 }
 
 /// Settings of a message whose sender says nothing else. Seconds, bytes.
@@ -48,9 +55,10 @@ struct SendDefaults {
     body_bytes_max: usize,
 }
 
-/// The reason why a send has not started.
+/// The reason why a send has not started; nothing was done.
 #[pyclass(frozen, get_all, module = "rmqpy._native")]
 pub(super) struct NotSent {
+    /// No valid route of the topic was learnt, or the budget is used up.
     reason: &'static str,
     /// Room that was missing.
     bytes: usize,
@@ -93,7 +101,8 @@ impl Sender {
     #[new]
     #[pyo3(signature = (client, completions, *, group, compress_above = None, compression = "zlib",
                         template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 67_108_864,
-                        retry_not_safe = false, timeout = 3.0, waits_for_room = true, body_bytes_max = 4_194_304))]
+                        retry_not_safe = false, timeout = 3.0, waits_for_room = true, body_bytes_max = 4_194_304,
+                        avoids_slow_brokers = false, add_callback = None))]
     fn new(
         client: &Client,
         completions: &Completions,
@@ -107,7 +116,11 @@ impl Sender {
         timeout: f64,
         waits_for_room: bool,
         body_bytes_max: usize,
+        avoids_slow_brokers: bool,
+        add_callback: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
+        let namespace = client.namespace.as_ref().map(|of| of.core.clone());
+        let group = namespace.as_ref().map_or(group.as_str().into(), |of| of.wrap(&group)).into_owned();
         check_group(&group).map_err(|error| raise("ConfigError", &error.to_string()))?;
         let compression = match compression {
             "zlib" => Compression::Zlib,
@@ -126,27 +139,35 @@ impl Sender {
                 compression,
                 template_queues,
                 ids,
+                namespace,
             }),
             budget: Arc::new(SendBudget::new(max_in_flight.max(1), max_buffered_bytes)),
             completions: Arc::clone(&completions.core),
             retry_not_safe,
             defaults: SendDefaults { timeout, waits_for_room, body_bytes_max },
             routes: RouteCache::default(),
+            latency: avoids_slow_brokers.then(Arc::default),
             clock: SystemClock::shared(),
             owner: OwnerProcess::here(),
+            unasked_failures: Arc::default(),
+            add_callback,
         })
     }
 
+    /// For `fresh` seconds, these queues take the topic's messages: address, name of the broker, queue id.
     fn learn(&self, topic: &str, queues: Vec<(String, String, i32)>, fresh: f64) {
         let targets = queues.iter().map(|(address, broker, queue_id)| target(address, broker, *queue_id));
         let first = RandomState::new().hash_one(topic) as usize >> 1;
         self.routes.learn(topic, targets.collect(), first, Instant::now() + duration(fresh));
     }
 
+    /// What was learnt of a topic is not valid any more.
     fn doubt(&self, topic: &str) {
         self.routes.doubt(topic);
     }
 
+    /// Ends of the batches that brokers take these messages in. A message takes `member_bytes` beside
+    /// body and properties. Raises `ValueError` for a message that does not belong into a batch with the first one.
     fn cut(
         &self,
         py: Python<'_>,
@@ -178,6 +199,11 @@ impl Sender {
         Ok(ends)
     }
 
+    /// Start sending a message, or a body to a topic. All that a message takes, in one call.
+    ///
+    /// `to`: address, name of the broker, queue id, and whether only that queue will do; without it the sharding key
+    /// chooses among the queues that were learnt, else it is the next one's turn. Raises `ValueError` and `TypeError`
+    /// for what no broker takes.
     #[pyo3(signature = (message, body = None, *, to = None, timeout = None, announce = "failures", token = 0))]
     fn send(
         &self,
@@ -197,6 +223,7 @@ impl Sender {
         self.start(py, encoded, place, &Terms { timeout, announce, token })
     }
 
+    /// Likewise for messages of one topic, stored side by side.
     #[pyo3(signature = (messages, *, to = None, timeout = None, announce = "failures", token = 0))]
     fn send_batch(
         &self,
@@ -219,6 +246,8 @@ impl Sender {
         self.start(py, encoded, place, &Terms { timeout, announce, token })
     }
 
+    /// Likewise for rows that travel together; a failure is announced. Raises `ValueError` for a row that no
+    /// broker takes.
     #[pyo3(signature = (rows, batch, *, topic, to = None))]
     fn send_rows(
         &self,
@@ -235,6 +264,7 @@ impl Sender {
         self.start(py, encoded, place, &Terms { timeout: None, announce: "failures", token: 0 })
     }
 
+    /// Send and forget. Raises `ConnectError` when the message cannot even be queued.
     #[pyo3(signature = (message, body = None, *, to = None))]
     fn send_oneway(
         &self,
@@ -249,6 +279,7 @@ impl Sender {
         sent.map(|()| None).map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
+    /// After a failed attempt: send the same bytes elsewhere.
     fn again(&self, future: &SendFuture, address: &str, broker: &str, queue_id: i32) -> PyResult<()> {
         let connections = self.connections.get()?;
         if future.send.again(target(address, broker, queue_id)) {
@@ -257,19 +288,33 @@ impl Sender {
         Ok(())
     }
 
+    /// Until nothing is on its way; False when `timeout` seconds passed first.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         self.connections.get()?;
         wait(py, timeout, |slice| self.budget.drained(slice))
     }
 
+    /// True while a broker of this name is passed over.
+    fn is_slow(&self, broker: &str) -> bool {
+        self.latency.as_ref().is_some_and(|latency| !latency.is_available(broker, Instant::now()))
+    }
+
+    /// Whether a message of `size` bytes could start now.
     fn has_room(&self, size: usize) -> bool {
         self.budget.has_room(size)
     }
 
+    /// Messages under way.
     #[getter]
     fn in_flight(&self) -> usize {
         self.budget.messages()
+    }
+
+    /// How many sends failed whose outcome nobody asked for, nor is told; topic and last attempt of the first.
+    fn unasked_failures(&self) -> (usize, Option<(String, AttemptFacts)>) {
+        let (count, first) = self.unasked_failures.look();
+        (count, first.map(|(topic, last)| (topic.to_string(), facts(&last))))
     }
 }
 
@@ -280,8 +325,19 @@ impl Sender {
             return Some(chosen.into());
         }
         let rotation = self.routes.get(topic, Instant::now())?;
-        let target = key.map_or_else(|| rotation.next(), |key| rotation.of_key(key))?;
+        let target = key.map_or_else(|| self.next(&rotation), |key| rotation.of_key(key))?;
         Some(Place { target: target.clone(), is_pinned: key.is_some() })
+    }
+
+    /// The next queue in rotation, of a broker that is not slow where these are avoided.
+    fn next<'a>(&self, rotation: &'a QueueRotation) -> Option<&'a Target> {
+        match &self.latency {
+            None => rotation.next(),
+            Some(latency) => {
+                let now = Instant::now();
+                rotation.next_at(|broker| latency.is_available(broker, now))
+            }
+        }
     }
 
     /// A message, or a body for a topic, as it is sent, and its place. `None` without one.
@@ -307,7 +363,8 @@ impl Sender {
             let encode = || self.context.message(fields, content, self.clock.wall_ms());
             return Ok(Some((self.encode(py, content.len(), encode), place)));
         }
-        let topic = message.cast::<PyString>()?;
+        let topic =
+            message.cast::<PyString>().map_err(|_| wrong_type("message", "a Message or a topic", message))?;
         let Some(body) = body else {
             return Err(PyTypeError::new_err(
                 "a topic needs a body: send(topic, body) or send(Message(...))",
@@ -325,7 +382,7 @@ impl Sender {
             fields.check_topic().map_err(|error| PyValueError::new_err(error.to_string()))?;
             return Ok(None);
         };
-        let Some(target) = rotation.next() else { return Ok(None) };
+        let Some(target) = self.next(&rotation) else { return Ok(None) };
         let place = to.map_or_else(|| Place { target: target.clone(), is_pinned: false }, Place::from);
         let plain = || self.context.plain(rotation.topic(), body, self.clock.wall_ms());
         Ok(Some((self.encode(py, body.len(), plain), place)))
@@ -370,6 +427,8 @@ impl Sender {
             failures_only,
             retry_not_safe: self.retry_not_safe,
             is_pinned,
+            latency: self.latency.clone(),
+            unasked_failures: is_announced.then(|| Arc::clone(&self.unasked_failures)),
         })
     }
 
@@ -393,7 +452,8 @@ impl Sender {
         let deadline = Instant::now() + duration(timeout);
         let send = Arc::new(PendingSend::new(encoded, place.target, deadline, options));
         connections.send(&send, &self.completions);
-        Ok(Start::Started(SendFuture { send, owner: self.owner }))
+        let add_callback = self.add_callback.as_ref().map(|add_callback| add_callback.clone_ref(py));
+        Ok(Start::Started(SendFuture { send, owner: self.owner, add_callback }))
     }
 }
 

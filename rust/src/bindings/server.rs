@@ -1,6 +1,6 @@
 //! `Server`: the two ends of the ring between the data plane and Python's loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -11,20 +11,24 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use super::errors::raise;
+use super::hand_clock::{self, PyHandClock};
 use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
 use super::request::PyRequest;
 use super::store::PyStore;
-use crate::clock::SystemClock;
+use crate::dataplane::check_transactions::UndecidedHalf;
 use crate::dataplane::data_plane::DataPlane;
 use crate::dataplane::deliveries::FetchPosition;
 use crate::dataplane::event::{Event, KnownHeartbeat};
 use crate::dataplane::latency::Histogram;
-use crate::dataplane::rejection::{ErrorReply, Missing};
+use crate::dataplane::rejection::{ErrorReply, Missing, overload};
 use crate::dataplane::request::RequestKind;
+use crate::dataplane::timers::Timers;
+use crate::dataplane::upcall::ReplyTo;
+use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::codes::{flag, response};
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::HeaderWriter;
@@ -33,7 +37,9 @@ use crate::remoting::{LinkId, Server, ServerOptions};
 /// Calls from Python into any server of the process.
 static ATTACHES: AtomicU64 = AtomicU64::new(0);
 
-/// Times that control crossed from Python into a server object.
+/// Times that control crossed from Python into a server object since the process began.
+///
+/// Hot requests are served without any: the number stands still while messages are sent and pulled.
 #[pyfunction]
 pub fn attach_count() -> u64 {
     ATTACHES.load(Ordering::Relaxed)
@@ -48,7 +54,14 @@ type Latency = (i32, i32, bool, Vec<u64>, u64);
 /// token, response code, remark, header fields, body
 type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option<PyBackedBytes>);
 
-/// A remoting server: with a store a broker's, without one a name server's.
+/// offset, position, earlier checks, store time, producer group, unique key, message id, record
+type Undecided<'py> = (u64, u64, u32, i64, String, String, String, Bound<'py, PyBytes>);
+
+/// A remoting server. With a store it is a broker's: hot requests end there, everything else comes up.
+///
+/// `fileno` becomes readable when `take` has something. One thread drains it. Connections beyond `connections_max`,
+/// those of one address beyond `connections_per_address_max`, and those that come while the process has
+/// `descriptors_max` descriptors open, are closed as they come.
 #[pyclass(name = "Server", module = "rmqpy._native", frozen)]
 pub struct PyServer {
     data_plane: Arc<DataPlane>,
@@ -58,14 +71,20 @@ pub struct PyServer {
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (*, idle_ms, store=None, metadata=None, offsets=None))]
+    #[pyo3(signature = (*, idle_ms, connections_max, connections_per_address_max, descriptors_max,
+                        store=None, metadata=None, offsets=None, clock=None))]
     fn new(
         idle_ms: u64,
+        connections_max: usize,
+        connections_per_address_max: usize,
+        descriptors_max: usize,
         store: Option<&PyStore>,
         metadata: Option<&PyMetadata>,
         offsets: Option<&PyOffsets>,
+        clock: Option<&PyHandClock>,
     ) -> PyResult<Self> {
-        let clock = SystemClock::shared();
+        let hand_clock = clock;
+        let clock = hand_clock::given(hand_clock);
         let data_plane = match (store, metadata, offsets) {
             (None, None, None) => Arc::new(DataPlane::new(clock)?),
             (Some(store), Some(metadata), Some(offsets)) => DataPlane::with_broker(
@@ -80,7 +99,16 @@ impl PyServer {
                 ));
             }
         };
-        let mut options = ServerOptions { idle: Duration::from_millis(idle_ms), ..ServerOptions::default() };
+        if let Some(hand_clock) = hand_clock {
+            hand_clock.follow(&data_plane);
+        }
+        let mut options = ServerOptions {
+            idle: Duration::from_millis(idle_ms),
+            connections_max,
+            connections_per_address_max,
+            descriptors_max,
+            ..ServerOptions::default()
+        };
         if store.is_none() {
             // The largest request of a name server is a registration, and registrations may wait for each other.
             options.large_frames_bytes_max = options.frame.frame_bytes_max;
@@ -89,6 +117,7 @@ impl PyServer {
         Ok(Self { data_plane, server: Mutex::new(Some(server)) })
     }
 
+    /// Bind and serve; port 0 picks a free one. Returns the bound address. Raises `OSError`.
     #[pyo3(signature = (host, port, *, vip=false))]
     fn listen(&self, py: Python<'_>, host: &str, port: u16, vip: bool) -> PyResult<(String, u16)> {
         let bound = py.detach(|| -> PyResult<SocketAddr> {
@@ -102,46 +131,70 @@ impl PyServer {
         Ok((bound.ip().to_string(), bound.port()))
     }
 
+    /// Say which requests come up, by code, and how many bytes of a body are read of each. Of a body with more the
+    /// number of bytes comes up alone, and a request of any other code is refused with 3. Only the first call counts;
+    /// before it, everything comes up.
+    fn declare_requests(&self, bodies_bytes_max: HashMap<i32, usize>) {
+        self.data_plane.declare_requests(bodies_bytes_max.into_iter().collect());
+    }
+
+    /// A descriptor that is readable while requests or events wait.
     fn fileno(&self) -> i32 {
         self.data_plane.upcalls.wakeup()
     }
 
+    /// Requests and events that wait, of each connection in turn, oldest first, and a few; clears `fileno` when it
+    /// took the last one.
     #[pyo3(signature = (limit=256))]
     fn take(&self, limit: usize) -> Vec<PyRequest> {
         ATTACHES.fetch_add(1, Ordering::Relaxed);
         self.data_plane.take(limit).into_iter().map(PyRequest::new).collect()
     }
 
-    fn answer(&self, answers: Vec<Answer<'_>>) -> PyResult<()> {
+    /// Send replies. A reply to a connection that is gone is dropped. A HEART_BEAT answered with code 0 is
+    /// remembered: equal bytes on that connection are answered natively from then on, until `forget_heartbeats`.
+    fn answer(&self, answers: Vec<Answer<'_>>) {
         ATTACHES.fetch_add(1, Ordering::Relaxed);
         for (token, code, remark, ext, body) in answers {
-            let Some(asked) = self.data_plane.upcalls.reply_to(token) else { continue };
+            let Some(ReplyTo { mut owed, context, heartbeat }) = self.data_plane.upcalls.reply_to(token)
+            else {
+                continue;
+            };
             let body = body.as_deref().unwrap_or_default();
-            let frame = frame(
-                asked.context.encoding,
+            let made = frame(
+                context.encoding,
                 code,
-                asked.context.opaque,
+                context.opaque,
                 flag::RESPONSE,
                 remark.as_deref(),
                 ext.as_ref(),
                 body,
-            )?;
-            if let Some((body, epoch)) = asked.heartbeat
-                && code == response::SUCCESS
-            {
-                let change = ext.as_ref().map(|ext| ext.get_item("IS_SUB_CHANGE")).transpose()?.flatten();
-                let is_sub_change = change.is_none_or(|change| change.eq("true").unwrap_or(true));
-                asked.link.post(Event::Heartbeat(KnownHeartbeat { body, epoch, is_sub_change }));
-            }
-            self.data_plane.answered_by_python(asked.context, code);
-            if !asked.link.post(Event::Write(frame)) {
-                // Its mailbox is full because it does not read: an answer it waits for cannot reach it any more.
-                asked.link.close();
-            }
+            );
+            let (code, frame) = match made {
+                Ok(frame) if owed.grow(frame.len()) => (code, frame),
+                Ok(_) => self.data_plane.refuse_answer(context, overload()),
+                Err(error) => {
+                    let refusal = ErrorReply::new(response::SYSTEM_ERROR, error.to_string());
+                    self.data_plane.refuse_answer(context, refusal)
+                }
+            };
+            self.data_plane.answered_by_python(context, code);
+            owed.post(match heartbeat {
+                Some((body, epoch)) if code == response::SUCCESS => {
+                    let is_sub_change = ext.as_ref().is_none_or(is_sub_change);
+                    Event::Heartbeat(KnownHeartbeat { body, epoch, is_sub_change }, frame)
+                }
+                _ => Event::Write(frame),
+            });
         }
-        Ok(())
     }
 
+    /// Count a request that came up and is refused for want of room; a one-way request is dropped.
+    fn count_overload(&self, is_oneway: bool) {
+        self.data_plane.overloaded(is_oneway);
+    }
+
+    /// Send a one-way request to a client; False when its connection is gone.
     #[pyo3(signature = (connection, code, ext, body=None))]
     fn push(
         &self,
@@ -158,9 +211,12 @@ impl PyServer {
         let body = body.as_deref().unwrap_or_default();
         // A one-way request has no answer, so its correlation id means nothing.
         let frame = frame(Encoding::Json, code, 0, flag::ONEWAY, None, Some(ext), body)?;
-        Ok(link.post(Event::Write(frame)))
+        let bytes = frame.len();
+        Ok(link.notify(Event::Write(frame), bytes))
     }
 
+    /// Send a client a request whose answer comes up as a `Request` of the kind `answer` with this token. None when
+    /// its connection is gone, or too many clients are being asked.
     #[pyo3(signature = (connection, code, ext, body=None))]
     fn ask(
         &self,
@@ -177,17 +233,20 @@ impl PyServer {
         let Some(opaque) = self.data_plane.upcalls.expect_answer(connection) else { return Ok(None) };
         let body = body.as_deref().unwrap_or_default();
         let asked = frame(Encoding::Json, code, opaque, 0, None, Some(ext), body)
-            .map(|frame| link.post(Event::Write(frame)));
+            .map(|frame| (frame.len(), Event::Write(frame)))
+            .map(|(bytes, request)| link.notify(request, bytes));
         if !matches!(asked, Ok(true)) {
             self.data_plane.upcalls.forget_answer(connection, opaque);
         }
         Ok(asked?.then_some(u64::from(opaque.cast_unsigned())))
     }
 
+    /// Drop the answer when it comes: its waiter has given up.
     fn forget_answer(&self, connection: u64, token: u64) {
         self.data_plane.upcalls.forget_answer(connection, (token as u32).cast_signed());
     }
 
+    /// Let requests parked for `name` run again (code 0, its metadata published before), or refuse them.
     #[pyo3(signature = (kind, name, code=0, remark=None))]
     fn release(&self, kind: &str, name: &str, code: i32, remark: Option<&str>) -> PyResult<()> {
         let missing = match kind {
@@ -201,10 +260,26 @@ impl PyServer {
         Ok(())
     }
 
-    fn deliver(&self, offsets: BTreeMap<u32, u64>) -> PyResult<()> {
-        Ok(self.data_plane.deliver(&offsets)?)
+    /// Begin to deliver delayed messages, delay level to the offset in its queue, and timed ones. Once, and only a
+    /// broker's. Raises `StoreError`.
+    fn deliver(&self, py: Python<'_>, offsets: BTreeMap<u32, u64>) -> PyResult<()> {
+        py.detach(|| Ok(self.data_plane.deliver(&offsets)?))
     }
 
+    /// Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
+    /// `StoreError`.
+    fn save_timers(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| Ok(self.data_plane.timers().map_or(Ok(()), Timers::save)?))
+    }
+
+    /// Timed messages that wait.
+    fn pending_timers(&self) -> u64 {
+        self.data_plane.timers().map_or(0, Timers::pending)
+    }
+
+    /// How far each delay level has got. What lies before is delivered and durable: the log is flushed for it.
+    ///
+    /// Raises `StoreError` when that fails.
     fn delay_offsets(&self, py: Python<'_>) -> PyResult<BTreeMap<u32, u64>> {
         py.detach(|| {
             let offsets = self.data_plane.delay_offsets();
@@ -216,24 +291,75 @@ impl PyServer {
         })
     }
 
+    /// The same for those who only look: nothing is flushed.
     fn delivered(&self) -> BTreeMap<u32, u64> {
         self.data_plane.delay_offsets()
     }
 
+    /// Find the transactions that are open. Once, before the server listens. Raises `StoreError`.
+    fn recover_transactions(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.data_plane.recover_transactions())
+            .map_err(|error| raise("StoreError", &error.to_string()))
+    }
+
+    /// Commit, under the group of the original, how far half messages are decided. Raises `StoreError`.
+    fn save_transactions(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.data_plane.save_transactions())
+            .map_err(|error| raise("StoreError", &error.to_string()))
+    }
+
+    /// Half messages whose producers are to be asked now, at most `limit`, and after `interval_ms` again: offset,
+    /// position in the log, how often somebody was asked, store time, producer group, unique key, message id, record as
+    /// it was sent.
+    fn due_transactions<'py>(&self, py: Python<'py>, limit: usize, interval_ms: u64) -> Vec<Undecided<'py>> {
+        let broker = self.data_plane.broker.as_ref();
+        let due = py.detach(|| broker.map(|broker| broker.due_transactions(limit, interval_ms)));
+        let row = |half: UndecidedHalf| {
+            let (offset, physical, record) = (half.offset.0, half.physical.0, PyBytes::new(py, &half.record));
+            let UndecidedHalf { checks, stored_ms, group, unique_key, message_id, .. } = half;
+            (offset, physical, checks, stored_ms, group, unique_key, message_id, record)
+        };
+        due.unwrap_or_default().into_iter().map(row).collect()
+    }
+
+    /// Count a check of each of these, offset and position: a producer was sent one.
+    fn count_checks(&self, halves: Vec<(u64, u64)>) {
+        for (offset, physical) in halves {
+            if let Some(broker) = &self.data_plane.broker {
+                broker.count_check(QueueOffset(offset), PhysicalOffset(physical));
+            }
+        }
+    }
+
+    /// Give a half message up: it is stored in `UNDECIDED_TOPIC`, and its transaction has ended. False where
+    /// somebody has decided. Raises `StoreError`.
+    fn discard_transaction(&self, py: Python<'_>, offset: u64, physical: u64) -> PyResult<bool> {
+        let (offset, physical) = (QueueOffset(offset), PhysicalOffset(physical));
+        let broker = self.data_plane.broker.as_ref();
+        let discarded =
+            py.detach(|| broker.map_or(Ok(false), |broker| broker.discard_transaction(offset, physical)));
+        discarded.map_err(|refusal| raise("StoreError", &refusal.remark))
+    }
+
+    /// Make every client's next heartbeat come up again.
     fn forget_heartbeats(&self) {
         self.data_plane.forget_heartbeats();
     }
 
+    /// Time since the last accepted heartbeat of the connection; None when it is gone or never sent one.
     fn heartbeat_age_ms(&self, connection: u64) -> Option<u64> {
         self.data_plane.heartbeat_age(LinkId(connection)).map(|age| age.as_millis() as u64)
     }
 
+    /// End a connection; nothing where it is gone.
     fn close_connection(&self, connection: u64) {
         if let Some(link) = self.server.lock().as_ref().and_then(|server| server.link(LinkId(connection))) {
             link.close();
         }
     }
 
+    /// Group, topic, queue id, and since the last call: answered pulls, messages and bytes in them, messages the
+    /// group gave back. One caller keeps count.
     fn take_deliveries(&self) -> Vec<Delivered> {
         let broker = self.data_plane.broker.as_ref();
         let taken = broker.map(|broker| broker.deliveries.take()).unwrap_or_default();
@@ -246,6 +372,8 @@ impl PyServer {
             .collect()
     }
 
+    /// Group, topic, queue id, and the offset after the last message the group was given there: of those that take
+    /// messages, or did a moment ago.
     fn fetch_positions(&self) -> Vec<(String, String, u32, u64)> {
         let broker = self.data_plane.broker.as_ref();
         let positions = broker.map(|broker| broker.deliveries.fetch_positions()).unwrap_or_default();
@@ -253,6 +381,8 @@ impl PyServer {
         positions.into_iter().map(row).collect()
     }
 
+    /// Request code, response code, whether the request waited for a message; how many answers took up to
+    /// each of `LATENCY_BOUNDS_MS` and longer, each counted once; microseconds of all together. Since the start.
     fn latencies(&self) -> Vec<Latency> {
         let read = |(kind, histogram): (RequestKind, Arc<Histogram>)| {
             let (buckets, sum_us) = histogram.read();
@@ -261,22 +391,46 @@ impl PyServer {
         self.data_plane.latencies.read().into_iter().map(read).collect()
     }
 
+    /// connections, refused_connections, requests, upcalls, sends, pulls, parked_pulls, buffer_bytes, ...
     fn statistics(&self) -> BTreeMap<&'static str, u64> {
         let counters = &self.data_plane.counters;
-        let connections = self.server.lock().as_ref().map_or(0, |server| server.statistics().connections);
+        let server = self.server.lock().as_ref().map(Server::statistics);
         let parked = self.data_plane.broker.as_ref().map_or(0, |broker| broker.polls.count());
-        BTreeMap::from([
-            ("connections", connections as u64),
+        let transactions = self.data_plane.transaction_counts();
+        let mut statistics = BTreeMap::from([
+            ("connections", server.map_or(0, |server| server.connections as u64)),
             ("requests", counters.requests.load(Ordering::Relaxed)),
             ("upcalls", counters.upcalls.load(Ordering::Relaxed)),
             ("sends", counters.sends.load(Ordering::Relaxed)),
             ("pulls", counters.pulls.load(Ordering::Relaxed)),
             ("overloads", counters.overloads.load(Ordering::Relaxed)),
+            ("oneway_drops", counters.oneway_drops.load(Ordering::Relaxed)),
+            ("refused_answers", counters.refused_answers.load(Ordering::Relaxed)),
             ("parked_pulls", parked as u64),
+            ("open_transactions", self.data_plane.open_transactions() as u64),
+            ("checked_transactions", transactions.checks),
+            ("discarded_transactions", transactions.discarded),
+            ("lost_transactions", transactions.lost),
             ("waiting_upcalls", self.data_plane.upcalls.waiting() as u64),
-        ])
+        ]);
+        if let Some(server) = server {
+            statistics.extend([
+                ("refused_connections", server.refused),
+                ("refused_of_address", server.refused_of_address),
+                ("refused_for_descriptors", server.refused_for_descriptors),
+                ("closed_slow", server.closed_slow),
+                ("closed_idle", server.closed_idle),
+                ("closed_broken", server.closed_broken),
+                ("refused_frames", server.refused_frames),
+                ("buffer_bytes", server.buffers_bytes as u64),
+                ("mailbox_bytes", server.mailbox_bytes as u64),
+                ("dropped_notices", server.dropped_notices),
+            ]);
+        }
+        statistics
     }
 
+    /// Stop accepting, let replies drain, close every connection, join the threads. Idempotent.
     #[pyo3(signature = (grace_ms=2_000))]
     fn stop(&self, py: Python<'_>, grace_ms: u64) {
         py.detach(|| {
@@ -287,6 +441,12 @@ impl PyServer {
             }
         });
     }
+}
+
+/// Whether an accepted heartbeat is said to have changed what its client consumes.
+fn is_sub_change(ext: &Bound<'_, PyDict>) -> bool {
+    let change = ext.get_item("IS_SUB_CHANGE").ok().flatten();
+    change.is_none_or(|change| change.eq("true").unwrap_or(true))
 }
 
 fn stopped() -> PyErr {

@@ -11,16 +11,19 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use super::config::store_options;
+use super::config::{store_options, store_paths};
 use super::errors::raise;
 use super::received::ReceivedMessage;
 use crate::clock::SystemClock;
 use crate::message::record::RecordView;
-use crate::store::Options;
 use crate::store::disk::OsDisk;
 use crate::store::inspect::{Finding, Found, Report, Severity, Shape, StoppedStore, TopicStats};
+use crate::store::{Options, StorePaths};
 
-/// See `_native.pyi`.
+/// A store directory, Apache's or ours, that no broker has open and none can open until `release`.
+///
+/// Positions are bytes of the log, times milliseconds since the epoch. Everything releases the interpreter. Raises
+/// `StoreError` when a broker has the store open, and where there is none.
 #[pyclass(name = "StoppedStore", module = "rmqpy._native", frozen)]
 pub struct PyStoppedStore {
     options: Options,
@@ -48,22 +51,38 @@ impl PyStoppedStore {
     #[new]
     #[pyo3(signature = (config, *, exclusive=false))]
     fn new(config: &Bound<'_, PyAny>, exclusive: bool) -> PyResult<Self> {
-        let options = store_options(config)?;
+        let (mut options, disk) = (store_options(config)?, OsDisk::shared());
+        // Where nothing else is said, where the last broker had them.
+        let recorded = StorePaths::recorded(&options.paths.root, &disk)?;
+        options.paths = store_paths(config, recorded)?;
         let held = match exclusive {
-            true => StoppedStore::hold_exclusively(&options.root, OsDisk::shared()),
-            false => StoppedStore::hold(&options.root, OsDisk::shared()),
+            true => StoppedStore::hold_exclusively(options.paths.clone(), disk),
+            false => StoppedStore::hold(options.paths.clone(), disk),
         };
         Ok(Self { options, store: Mutex::new(Some(Arc::new(held?))) })
     }
 
+    /// Bytes of the log that another thread has gone through, and bytes in all.
     fn progress(&self) -> PyResult<(u64, u64)> {
         Ok(self.held()?.progress().now())
     }
 
+    /// The folder of the index.
+    #[getter]
+    fn index_folder(&self) -> PathBuf {
+        self.options.paths.index.clone()
+    }
+
+    /// Let brokers open the store. Idempotent; nothing else can be done afterwards.
     fn release(&self) {
         drop(self.store.lock().take());
     }
 
+    /// Compare everything with the log; nothing is written.
+    ///
+    /// `topics` are those that exist: records of others are left over from deleted ones. The keys are `log_begin`,
+    /// `log_end`, `records`, `queues`, `keys`, `is_aborted`, `damage`, `notes` and `findings`, a list of the first
+    /// thousand with `kind`, `is_damage`, `path`, `at` and `text`.
     #[pyo3(signature = (topics=None))]
     fn verify<'py>(&self, py: Python<'py>, topics: Option<Vec<String>>) -> PyResult<Bound<'py, PyDict>> {
         let store = self.held()?;
@@ -72,6 +91,7 @@ impl PyStoppedStore {
         described(py, &report)
     }
 
+    /// Begin and end of the log; for each topic queues, records, bytes, body bytes, oldest and newest store time.
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, HashMap<String, Stats>)> {
         let store = self.held()?;
         let (extent, topics) = py.detach(|| store.stats())?;
@@ -83,6 +103,8 @@ impl PyStoppedStore {
         Ok((extent.begin, extent.end, topics))
     }
 
+    /// At most `count` records that begin in this part of the log; where to go on, `None` at the end; what between
+    /// them is no record: begin, end and reason. `offsets` are queue offsets, the second one not included.
     #[pyo3(signature = (begin, end, *, topic=None, queue_id=None, offsets=None, count=1024))]
     fn records<'py>(
         &self,
@@ -123,16 +145,35 @@ impl PyStoppedStore {
         let queue = QUEUE.import(py, "rmqpy.message", "MessageQueue")?;
         let messages = records.into_iter().map(|((topic, id), record)| {
             let queue = queue.call1((String::from_utf8_lossy(&topic), "", id))?;
-            Py::new(py, ReceivedMessage::new(record, None, queue.unbind()))
+            Py::new(py, ReceivedMessage::new(record, None, queue.unbind(), None))
         });
         Ok((messages.collect::<PyResult<_>>()?, next, corrupt))
     }
 
+    /// Bytes of records that a killed broker has left in the spool, and that may not be in the log yet.
+    fn spooled_bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        let store = self.held()?;
+        Ok(py.detach(|| store.spooled_bytes())?)
+    }
+
+    /// Bring what a killed broker has left in the spool into the log.
+    ///
+    /// What came of it, `None` where nothing was left, and whether it is all in the log. Wants the store exclusively.
+    fn drain(&self, py: Python<'_>) -> PyResult<(Option<String>, bool)> {
+        let store = self.held()?;
+        let event = py.detach(|| store.drain())?;
+        Ok((event.as_ref().map(ToString::to_string), event.is_none_or(|event| !event.is_warning())))
+    }
+
+    /// Replace the index by one with every key of the log. How many records it was made of.
     fn rebuild_index(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.held()?;
         Ok(py.detach(|| store.rebuild_index(self.shape(), &SystemClock::shared()))?)
     }
 
+    /// Write the whole records, of `topics` or of all, to a store of their own; `config` is copied as it is.
+    ///
+    /// The keys are `records`, `bytes`, `left_out` (other or deleted topics), `gaps` and `gap_bytes`.
     #[pyo3(signature = (target, *, topics=None))]
     fn copy(
         &self,
@@ -141,7 +182,7 @@ impl PyStoppedStore {
         topics: Option<Vec<String>>,
     ) -> PyResult<HashMap<&'static str, u64>> {
         let store = self.held()?;
-        let options = Options { root: target, ..self.options.clone() };
+        let options = Options { paths: StorePaths::below(target), ..self.options.clone() };
         let topics: Option<HashSet<String>> = topics.map(|topics| topics.into_iter().collect());
         let copied = py.detach(|| store.copy(options, topics.as_ref(), SystemClock::shared()))?;
         Ok(HashMap::from([
@@ -154,7 +195,7 @@ impl PyStoppedStore {
     }
 
     fn __repr__(&self) -> String {
-        format!("StoppedStore({:?})", self.options.root)
+        format!("StoppedStore({:?})", self.options.paths.root)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the way from the I/O threads up to one reader, which either sleeps in `wait` or polls a descriptor in its
 //! event loop. Invariant: the descriptor is readable whenever the queue is not empty. The queue is bounded by the
-//! requests in flight, each of which enters it once, and by the bound of `listener`.
+//! requests in flight, each of which enters it once, and by the bounds of `listener` on requests of servers.
 //! Threads: `push` from I/O threads, never blocking; `take` and `wait` from the reader's thread.
 
 use std::collections::VecDeque;
@@ -40,7 +40,26 @@ pub(crate) struct Completions {
 #[derive(Debug, Default)]
 struct Queue {
     completed: VecDeque<(u64, Completed)>,
+    /// Requests of servers among them.
+    server_requests: ServerRequests,
     is_closed: bool,
+}
+
+/// Requests of servers that wait for their reader.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ServerRequests {
+    pub(super) count: usize,
+    /// Of their fields and bodies.
+    pub(super) bytes: usize,
+}
+
+impl Queue {
+    fn count(&mut self, completed: &Completed) {
+        if let Completed::ServerRequest(request) = completed {
+            self.server_requests.count += 1;
+            self.server_requests.bytes += request.size();
+        }
+    }
 }
 
 /// Where the outcome of a request is announced, and under which number of the reader's.
@@ -64,6 +83,7 @@ impl Completions {
             return false;
         }
         let was_empty = queue.completed.is_empty();
+        queue.count(&completed);
         queue.completed.push_back((token, completed));
         if was_empty {
             self.wake();
@@ -84,15 +104,21 @@ impl Completions {
     pub(crate) fn take(&self, limit: usize) -> Vec<(u64, Completed)> {
         let mut queue = self.queue.lock();
         let count = limit.min(queue.completed.len());
-        let taken = queue.completed.drain(..count).collect();
+        let taken: Vec<(u64, Completed)> = queue.completed.drain(..count).collect();
+        for (_, completed) in &taken {
+            if let Completed::ServerRequest(request) = completed {
+                queue.server_requests.count -= 1;
+                queue.server_requests.bytes -= request.size();
+            }
+        }
         if queue.completed.is_empty() && count > 0 {
             self.clear();
         }
         taken
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.queue.lock().completed.len()
+    pub(super) fn server_requests(&self) -> ServerRequests {
+        self.queue.lock().server_requests
     }
 
     /// Sleeps until something is there, `close` was called, or `timeout` has passed. False for the last.

@@ -13,6 +13,8 @@ use super::route_cache::Target;
 use crate::message::batch::InnerMessage;
 use crate::message::compression::{LEVEL_DEFAULT, compress};
 use crate::message::id::UniqueIds;
+use crate::message::namespace::Namespace;
+use crate::message::properties::name;
 use crate::message::sysflag::{COMPRESSED, Compression};
 use crate::remoting::FrameError;
 use crate::remoting::codes::{flag, language};
@@ -30,12 +32,15 @@ pub(crate) struct ProducerContext {
     /// Queues of a topic made by its first message.
     pub(crate) template_queues: i32,
     pub(crate) ids: UniqueIds,
+    /// Topics are inside of it on the wire; the group is given as it is there.
+    pub(crate) namespace: Option<Namespace>,
 }
 
 /// One message or one batch, as it travels.
 #[derive(Debug)]
 pub(crate) struct EncodedSend {
     context: Arc<ProducerContext>,
+    /// As users write it.
     pub(crate) topic: Arc<str>,
     properties: String,
     pub(super) body: Bytes,
@@ -136,11 +141,15 @@ impl ProducerContext {
     fn encoded(
         self: &Arc<Self>,
         topic: Arc<str>,
-        properties: String,
+        mut properties: String,
         body: Bytes,
         unique_ids: Vec<String>,
         now_ms: u64,
     ) -> EncodedSend {
+        if let Some(namespace) = &self.namespace {
+            // As Java's producers: of a batch the whole says it.
+            properties.extend([name::INSTANCE_ID, "\u{1}", namespace.name(), "\u{2}"]);
+        }
         EncodedSend {
             context: Arc::clone(self),
             topic,
@@ -181,8 +190,10 @@ impl EncodedSend {
         is_oneway: bool,
         target: &Target,
     ) -> Result<(), FrameError> {
+        let ProducerContext { group, template_queues, namespace, .. } = &*self.context;
+        let wrapped = namespace.as_ref().map(|namespace| namespace.wrap(&self.topic));
         let fields = SendHeader {
-            topic: &self.topic,
+            topic: wrapped.as_deref().unwrap_or(&self.topic),
             queue_id: target.queue_id,
             sys_flag: self.sys_flag,
             born_timestamp_ms: self.born_ms,
@@ -192,7 +203,6 @@ impl EncodedSend {
             reconsume_max: None,
             is_batch: self.is_batch,
         };
-        let ProducerContext { group, template_queues, .. } = &*self.context;
         let origin = SendOrigin { group, template_queues: *template_queues, broker: &target.broker };
         let flags = if is_oneway { flag::ONEWAY } else { 0 };
         let mut header =
@@ -234,6 +244,7 @@ pub(super) mod tests {
             compression: Compression::Zlib,
             template_queues: 4,
             ids: ProducerContext::unique_ids(1),
+            namespace: None,
         })
     }
 
@@ -283,6 +294,22 @@ pub(super) mod tests {
             let properties = format!("TAGS\u{1}paid\u{2}WAIT\u{1}true\u{2}UNIQ_KEY\u{1}{id}\u{2}");
             assert_eq!(header.get("i"), Some(properties.as_str()));
         }
+    }
+
+    #[test]
+    fn a_namespace_is_on_the_wire_and_nowhere_else() {
+        let namespace = Namespace::new("shop");
+        let context = Arc::new(ProducerContext { namespace, ..Arc::into_inner(context(None)).unwrap() });
+        let message = context.message(&fields(), b"hello", NOW_MS);
+        assert_eq!(&*message.topic, "orders");
+        let mut frame = Vec::new();
+        message.head(&mut frame, Encoding::Json, 42, false, &target()).unwrap();
+        frame.extend_from_slice(&message.body);
+        let (frame, _) = split(&frame, &FrameLimits::default()).unwrap().unwrap();
+        let mut header = Header::new();
+        header.decode(&frame).unwrap();
+        assert_eq!((header.get("b"), header.get("c")), (Some("shop%orders"), Some("TBW102")));
+        assert!(header.get("i").unwrap().ends_with("\u{2}INSTANCE_ID\u{1}shop\u{2}"));
     }
 
     #[test]

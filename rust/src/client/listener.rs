@@ -1,7 +1,8 @@
 //! Listener of a client: the one reader of what servers send without being asked.
 //!
-//! Invariant: a request enters the reader's queue while fewer than `SERVER_REQUESTS_MAX` things wait there, and is
-//! dropped beyond: a reader that slow looks at the whole state anyway.
+//! Invariant: a request enters the reader's queue while fewer than `SERVER_REQUESTS_MAX` wait there, with less than
+//! `SERVER_REQUESTS_BYTES_MAX`. Beyond, a server that waits for an answer is told so, and a notice is dropped: a reader
+//! that slow looks at the whole state anyway.
 //! Threads: `set` from any; requests come in on the I/O thread, which never waits here.
 
 use std::sync::Arc;
@@ -9,12 +10,22 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::completions::{Completed, CompletionTarget};
-use super::server_request::ServerRequest;
+use super::server_request::{Response, ServerRequest};
+use crate::remoting::codes::response;
 use crate::remoting::header::Header;
 use crate::remoting::{CallError, Encoding, Peer, Requests};
 
 /// Requests of servers that may wait for their reader.
 const SERVER_REQUESTS_MAX: usize = 1024;
+/// Bytes of theirs; a request larger than that waits alone.
+const SERVER_REQUESTS_BYTES_MAX: usize = 16 << 20;
+/// The answer to those beyond.
+const BUSY: Response<'static> = Response {
+    code: response::SYSTEM_BUSY,
+    remark: Some("[OVERLOAD]the client has too many requests to answer"),
+    ext: &[],
+    body: &[],
+};
 
 #[derive(Debug)]
 pub(super) struct Listener {
@@ -34,40 +45,70 @@ impl Listener {
         *self.reader.write() = Some(reader);
     }
 
-    fn push(&self, request: impl FnOnce() -> ServerRequest) {
+    fn push(&self, request: ServerRequest) {
         let reader = self.reader.read();
-        if let Some(reader) = reader.as_ref().filter(|reader| reader.to.len() < SERVER_REQUESTS_MAX) {
-            reader.push(Completed::ServerRequest(Arc::new(request())));
+        let Some(reader) = reader.as_ref() else { return };
+        let waiting = reader.to.server_requests();
+        let fits = waiting.bytes + request.size() <= SERVER_REQUESTS_BYTES_MAX || waiting.count == 0;
+        if fits && waiting.count < SERVER_REQUESTS_MAX {
+            reader.push(Completed::ServerRequest(Arc::new(request)));
+        } else {
+            // Where it cannot be sent, the connection has ended, or its server does not read either.
+            drop(request.answer(BUSY));
         }
     }
 }
 
 impl Requests for Listener {
     fn request(&self, peer: &Arc<Peer>, header: &Header, body: &[u8]) {
-        self.push(|| ServerRequest::new(peer, header, body, self.encoding));
+        self.push(ServerRequest::new(peer, header, body, self.encoding));
     }
 
     fn closed(&self, peer: &Arc<Peer>, _: &CallError) {
-        self.push(|| ServerRequest::closed(Arc::clone(peer.address())));
+        self.push(ServerRequest::closed(Arc::clone(peer.address())));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::completions::Completions;
+    use bytes::Bytes;
+
+    use super::super::completions::{Completions, ServerRequests};
     use super::*;
 
     #[test]
     fn a_reader_that_sleeps_costs_a_bounded_number_of_requests() {
         let (listener, completions) = (Listener::new(Encoding::Json), Arc::new(Completions::default()));
         let closed = || ServerRequest::closed("a:1".into());
-        listener.push(closed);
-        assert_eq!(completions.len(), 0, "there was no reader");
+        let waiting = || completions.server_requests().count;
+        listener.push(closed());
+        assert_eq!(waiting(), 0, "there was no reader");
         listener.set(CompletionTarget { to: Arc::clone(&completions), token: 7 });
         for _ in 0..2 * SERVER_REQUESTS_MAX {
-            listener.push(closed);
+            listener.push(closed());
         }
-        assert_eq!(completions.len(), SERVER_REQUESTS_MAX);
+        assert_eq!(waiting(), SERVER_REQUESTS_MAX);
         assert!(matches!(completions.take(1).as_slice(), [(7, Completed::ServerRequest(_))]));
+        assert_eq!(waiting(), SERVER_REQUESTS_MAX - 1);
+    }
+
+    #[test]
+    fn a_reader_that_sleeps_costs_a_bounded_number_of_bytes() {
+        let (listener, completions) = (Listener::new(Encoding::Json), Arc::new(Completions::default()));
+        listener.set(CompletionTarget { to: Arc::clone(&completions), token: 7 });
+        let large = |bytes: usize| {
+            let mut request = ServerRequest::closed("a:1".into());
+            request.body = Bytes::from(vec![0; bytes]);
+            request
+        };
+        for _ in 0..100 {
+            listener.push(large(1 << 20));
+        }
+        assert_eq!(completions.server_requests(), ServerRequests { count: 16, bytes: 16 << 20 });
+        assert_eq!(completions.take(usize::MAX).len(), 16);
+        assert_eq!(completions.server_requests(), ServerRequests::default());
+        listener.push(large(SERVER_REQUESTS_BYTES_MAX + 1));
+        listener.push(large(1));
+        assert_eq!(completions.server_requests().count, 1, "a larger one waits alone");
     }
 }

@@ -21,15 +21,19 @@ static RESERVED: LazyLock<HashSet<&'static str>> = LazyLock::new(|| {
         "TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_DEL_UNIQKEY",
         "TIMER_DELAY_LEVEL TIMER_ROLL_LABEL __SHARDINGKEY _SYS_MSG_PRIORITY_ __BORNHOST BORN_TIMESTAMP __CRC32#",
         "DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID CHECK_IMMUNITY_TIME_IN_SECONDS __transactionId__ __LITE_TOPIC",
+        "TIMER_DEL_MS TRANS_OFFSET INNER_BASE",
     ]
     .into_iter()
     .flat_map(str::split_whitespace)
     .collect()
 });
 
+/// Beginning of the names that clients attach to what they received: nobody stores them.
+const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
+
 /// Whether a property of this name is RocketMQ's own, so that no user may set it.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(name)
+    RESERVED.contains(name) || name.starts_with(TRANSIENT_PREFIX)
 }
 
 /// The time at which a message becomes visible to consumers.

@@ -1,13 +1,15 @@
 //! The native half of every client: what goes out, what is in flight, what came back.
 //!
-//! From the ground up: `route_cache` holds queues in rotation, `message_fields` and `encoded_send` make requests of
-//! messages, `rows` (on `row_columns`) of tables, `send_budget` bounds what may be outstanding. `pending_send` (whose outcome is a
-//! `receipt`), `call` and `server_request` are requests in flight, `completions` hands their outcomes to one reader, `listener` what servers send unasked.
-//! `connections` carries them all.
+//! From the ground up: `route_cache` holds queues in rotation, `broker_latency` passes slow ones over, `message_fields` and
+//! `encoded_send` make requests of messages, `rows` (on `row_columns`) of tables, `send_budget` bounds what may be
+//! outstanding, `unasked_failures` counts failures that nobody looks at. `pending_send` (whose outcome is a `receipt`),
+//! `call` and `server_request` are requests in flight, `completions` hands their outcomes to one reader, `listener` what
+//! servers send unasked. `connections` carries them all.
 //!
 //! Policy is not here: the broker, the queue, another attempt are chosen above, in Python. No thread of this module
 //! ever enters Python, and nothing here waits while holding a lock that an I/O thread takes.
 
+pub(crate) mod broker_latency;
 pub(crate) mod call;
 pub(crate) mod completions;
 pub(crate) mod connections;
@@ -21,3 +23,4 @@ pub(crate) mod row_columns;
 pub(crate) mod rows;
 pub(crate) mod send_budget;
 pub(crate) mod server_request;
+pub(crate) mod unasked_failures;

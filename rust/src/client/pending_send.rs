@@ -7,20 +7,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::broker_latency::BrokerLatency;
 use super::encoded_send::EncodedSend;
-use super::receipt::{Receipt, SendFailure, judge};
+use super::receipt::{Attempt, Receipt, SendFailure, judge};
 use super::route_cache::Target;
 use super::send_budget::SendBudget;
+use super::unasked_failures::{FailureNumber, UnaskedFailures};
 use crate::remoting::{CallError, Reply};
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Attempt {
-    pub(crate) target: Target,
-    pub(crate) failure: SendFailure,
-    pub(crate) elapsed: Duration,
-}
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -57,6 +52,10 @@ struct SendState {
     target: Target,
     started: Instant,
     attempts: Vec<Attempt>,
+    /// The reader's number for it where its end is announced, stored or not.
+    end_token: Option<u64>,
+    /// Of the failure, as long as nobody has asked about it.
+    unasked: Option<FailureNumber>,
 }
 
 /// What is the same for all sends of a producer.
@@ -72,13 +71,23 @@ pub(crate) struct SendOptions {
     pub(crate) retry_not_safe: bool,
     /// The user or a sharding key chose the queue: no other will do.
     pub(crate) is_pinned: bool,
+    /// Where slow brokers are noted, for producers that avoid them.
+    pub(crate) latency: Option<Arc<BrokerLatency>>,
+    /// Where its failure is noted until somebody asks, unless its end is announced.
+    pub(crate) unasked_failures: Option<Arc<UnaskedFailures>>,
 }
 
 impl PendingSend {
     /// A send whose first attempt goes to `target`.
     pub(crate) fn new(encoded: EncodedSend, target: Target, deadline: Instant, options: SendOptions) -> Self {
-        let state =
-            SendState { phase: Phase::InFlight, target, started: Instant::now(), attempts: Vec::new() };
+        let state = SendState {
+            phase: Phase::InFlight,
+            target,
+            started: Instant::now(),
+            attempts: Vec::new(),
+            end_token: options.token.filter(|_| !options.failures_only),
+            unasked: None,
+        };
         Self { encoded, state: Mutex::new(state), changed: Condvar::new(), options, deadline }
     }
 
@@ -106,6 +115,17 @@ impl PendingSend {
         self.options.token.is_some()
     }
 
+    /// Has its end announced under `token`, unless it is under another one already. Returns which; `None` when it is over.
+    pub(crate) fn announce_end(&self, token: u64) -> Option<u64> {
+        let mut state = self.state.lock();
+        (!state.phase.is_final()).then(|| *state.end_token.get_or_insert(token))
+    }
+
+    /// The token its end is announced under.
+    pub(crate) fn end_token(&self) -> Option<u64> {
+        self.state.lock().end_token
+    }
+
     /// Attempts before the current one.
     pub(crate) fn attempts_failed(&self) -> usize {
         self.state.lock().attempts.len()
@@ -129,6 +149,11 @@ impl PendingSend {
         let judged = outcome
             .map_err(SendFailure::Call)
             .and_then(|reply| judge(&reply, &state.target, self.options.retry_not_safe));
+        if let Some(latency) = &self.options.latency {
+            let now = Instant::now();
+            let elapsed = now.saturating_duration_since(state.started);
+            latency.note(&state.target.broker, elapsed, judged.is_err(), now);
+        }
         match judged {
             Ok(receipt) => state.phase = Phase::Stored(receipt),
             Err(failure) => {
@@ -139,12 +164,13 @@ impl PendingSend {
             }
         }
         let is_over = state.phase.is_final();
+        let end_token = state.end_token;
         drop(state);
         if is_over {
             self.give_room_back();
         }
         self.changed.notify_all();
-        self.options.token.filter(|_| !(is_over && self.options.failures_only))
+        if is_over { end_token } else { self.options.token.map(|token| end_token.unwrap_or(token)) }
     }
 
     /// After a failed attempt: the next one goes to `target`. False when there is nothing to repeat.
@@ -161,7 +187,30 @@ impl PendingSend {
 
     /// After a failed attempt: that was the last one. A message that some broker holds counts as stored.
     pub(crate) fn give_up(&self) {
+        self.end(self.state.lock());
+    }
+
+    /// That was the last attempt, even the one that is on its way.
+    pub(crate) fn abandon(&self) {
         let mut state = self.state.lock();
+        if state.phase == Phase::InFlight {
+            let failure = SendFailure::Call(CallError::Stopped);
+            let attempt = Attempt { target: state.target.clone(), failure, elapsed: state.started.elapsed() };
+            state.attempts.push(attempt);
+            state.phase = Phase::Failed;
+        }
+        self.end(state);
+    }
+
+    /// Somebody asked for the outcome.
+    pub(crate) fn note_asked(&self) {
+        let unasked = self.state.lock().unasked.take();
+        if let (Some(number), Some(failures)) = (unasked, &self.options.unasked_failures) {
+            failures.forget(number);
+        }
+    }
+
+    fn end(&self, mut state: MutexGuard<'_, SendState>) {
         if state.phase != Phase::Failed {
             return;
         }
@@ -170,6 +219,12 @@ impl PendingSend {
             _ => None,
         });
         state.phase = held.map_or(Phase::GivenUp, Phase::Stored);
+        if state.phase == Phase::GivenUp
+            && state.end_token.is_none()
+            && let (Some(failures), Some(last)) = (&self.options.unasked_failures, state.attempts.last())
+        {
+            state.unasked = Some(failures.add(&self.encoded.topic, last));
+        }
         drop(state);
         self.give_room_back();
         self.changed.notify_all();
@@ -256,6 +311,49 @@ pub(super) mod tests {
             assert_eq!(budget.messages(), 0);
             assert!(sent.wait_over(Duration::ZERO));
         }
+    }
+
+    #[test]
+    fn an_end_is_announced_to_whoever_asked_while_it_was_on_its_way() {
+        let sent = send(SendOptions { token: Some(0), failures_only: true, ..Default::default() });
+        assert_eq!((sent.end_token(), sent.announce_end(7), sent.announce_end(8)), (None, Some(7), Some(7)));
+        assert_eq!(complete(&sent, 2, false), Some(7), "a decision is due");
+        assert!(sent.again(target("broker-b")));
+        assert_eq!(complete(&sent, 0, true), Some(7));
+        assert_eq!((sent.end_token(), sent.announce_end(9)), (Some(7), None));
+    }
+
+    #[test]
+    fn an_abandoned_send_is_over_once() {
+        let budget = Arc::new(SendBudget::new(1, 1000));
+        let sent = send(SendOptions { budget: Some(Arc::clone(&budget)), ..Default::default() });
+        sent.abandon();
+        sent.abandon();
+        assert_eq!((sent.phase(), budget.messages(), sent.attempts_failed()), (Phase::GivenUp, 0, 1));
+        assert_eq!(complete(&sent, 0, true), None);
+        assert_eq!(sent.phase(), Phase::GivenUp);
+    }
+
+    #[test]
+    fn a_failure_is_noted_until_somebody_asks_or_where_somebody_is_told() {
+        let failures = Arc::new(UnaskedFailures::default());
+        let options = SendOptions {
+            token: Some(0),
+            failures_only: true,
+            unasked_failures: Some(Arc::clone(&failures)),
+            ..Default::default()
+        };
+        let (asked, told, dropped) = (send(options.clone()), send(options.clone()), send(options));
+        told.announce_end(1);
+        for sent in [&asked, &told, &dropped] {
+            complete(sent, 13, false);
+            sent.give_up();
+        }
+        drop(dropped);
+        assert_eq!(failures.look().0, 2);
+        asked.note_asked();
+        asked.note_asked();
+        assert_eq!(failures.look().0, 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Pure functions; any thread.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::route_cache::Target;
 use crate::remoting::codes::response;
@@ -39,8 +40,16 @@ pub(crate) enum SendFailure {
     Malformed(String),
 }
 
+/// An attempt that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) target: Target,
+    pub(crate) failure: SendFailure,
+    pub(crate) elapsed: Duration,
+}
+
 /// The outcome of an attempt that was answered.
-pub(super) fn judge(
+pub(crate) fn judge(
     reply: &Reply<'_>,
     target: &Target,
     retry_not_safe: bool,

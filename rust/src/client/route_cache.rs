@@ -43,6 +43,13 @@ impl QueueRotation {
         self.queues.get(turn % self.queues.len())
     }
 
+    /// The next queue of a broker that is available; where none is, the next one.
+    pub(crate) fn next_at(&self, is_available: impl Fn(&str) -> bool) -> Option<&Target> {
+        let first = self.next()?;
+        let others = (1..self.queues.len()).filter_map(|_| self.next());
+        std::iter::once(first).chain(others).find(|target| is_available(&target.broker)).or(Some(first))
+    }
+
     /// The queue of a sharding key: the one Java's clients take.
     pub(crate) fn of_key(&self, key: &str) -> Option<&Target> {
         let hash = java_hash(key.as_bytes()).unsigned_abs() as usize;
@@ -115,6 +122,24 @@ mod tests {
         assert!(routes.get("orders", now).is_none());
         routes.learn("orders", queues(3), 0, soon);
         assert_eq!(turns(&routes.get("orders", now).unwrap(), 2), [0, 1]);
+    }
+
+    #[test]
+    fn a_broker_that_is_not_available_is_passed_over_where_there_is_another() {
+        let (routes, now) = (RouteCache::default(), Instant::now());
+        let of = |queue: Target| {
+            ["broker-a", "broker-b"].map(|broker| Target { broker: broker.into(), ..queue.clone() })
+        };
+        let both = queues(2).into_iter().flat_map(of).collect();
+        routes.learn("orders", both, 0, now + Duration::from_secs(1));
+        let rotation = routes.get("orders", now).unwrap();
+        for available in ["broker-a", "broker-b"] {
+            for _ in 0..8 {
+                let target = rotation.next_at(|broker| broker == available);
+                assert_eq!(target.map(|target| &*target.broker), Some(available));
+            }
+        }
+        assert!(rotation.next_at(|_| false).is_some());
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl ServerRequest {
         Self { address, code: None, ext: Vec::new(), body: Bytes::new(), reply_to: Mutex::new(None) }
     }
 
+    /// Bytes of fields and body.
+    pub(super) fn size(&self) -> usize {
+        self.body.len() + self.ext.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    }
+
     /// Answers a server that waits for it; does nothing for a one-way request, or a second time.
     /// Fails when the connection has ended, or the response does not fit a frame.
     pub(crate) fn answer(&self, response: Response<'_>) -> Result<(), CallError> {

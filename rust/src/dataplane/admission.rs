@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use super::filter::{Filter, UnservedFilter};
 use super::metadata::{Group, Metadata, PERMISSION_READ, PERMISSION_WRITE, Topic};
-use super::rejection::{ErrorReply, Missing, Rejection, unknown_topic};
-use crate::message::tag::TagFilter;
-use crate::message::topic::{self, BROKER_TOPICS, DEAD_LETTER_PREFIX, RETRY_PREFIX};
+use super::rejection::{ErrorReply, Missing, Rejection, missing_reply, unknown_topic};
+use crate::message::tag::TAGS_MAX;
+use crate::message::topic::{self, BROKER_TOPICS, DEAD_LETTER_PREFIX, GROUP_BYTES_MAX, RETRY_PREFIX};
 use crate::remoting::codes::response;
 use crate::requests::pull::PullHeader;
 use crate::requests::send::SendHeader;
@@ -69,6 +70,15 @@ pub(super) fn topic_of(metadata: &Metadata, name: &str) -> Result<Arc<Topic>, Re
     Err(unknown_topic(name).into())
 }
 
+/// A group that will be made, unless no group may have this name.
+pub(super) fn missing_group(name: &str) -> Rejection {
+    let is_legal = !name.is_empty() && name.len() <= GROUP_BYTES_MAX && name.bytes().all(topic::is_name_byte);
+    if is_legal {
+        return Rejection::Missing(Missing::Group, name.to_owned());
+    }
+    missing_reply(Missing::Group, name).into()
+}
+
 fn check_topic_name(name: &str) -> Result<(), ErrorReply> {
     let is_of_group = topic::is_of_group(name);
     let bytes_max = topic::bytes_max(name);
@@ -100,7 +110,7 @@ pub(super) fn pull(
         return Err(ErrorReply::forbidden(response::NO_PERMISSION, 1, remark).into());
     }
     let Some(group) = metadata.groups.get(from.group) else {
-        return Err(Rejection::Missing(Missing::Group, from.group.to_owned()));
+        return Err(missing_group(from.group));
     };
     if !group.is_consume_enabled {
         let remark = format!("subscription group no permission, {}", from.group);
@@ -120,32 +130,33 @@ pub(super) fn pull(
         );
         return Err(ErrorReply::new(response::INVALID_PARAMETER, remark).into());
     }
+    // Also of a pull that carries its filter, as most clients' do: what is forbidden is not up to them.
+    let is_broadcast = || metadata.subscriptions.get(from.group).is_some_and(|members| members.is_broadcast);
+    if !group.is_broadcast_enabled && is_broadcast() {
+        let remark = format!("the consumer group[{}] can not consume by broadcast way", from.group);
+        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 4, remark).into());
+    }
+    if metadata.is_forbidden(from.group, from.topic) {
+        let remark = format!("the consumer group[{}] is forbidden for topic[{}]", from.group, from.topic);
+        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 5, remark).into());
+    }
     Ok((group, topic))
 }
 
 /// The filter that the group registered for this topic: for pulls that carry none.
 ///
 /// # Errors
-/// 24 when the group or the topic is not registered, 25 when the client knows a newer subscription, 16 when
-/// broadcasting or this topic is not allowed.
+/// 24 when the group or the topic is not registered, 25 when the client knows a newer subscription, 27 when its SQL is
+/// none.
 pub(super) fn registered_filter(
     metadata: &Metadata,
-    group: &Group,
     from: &PullHeader<'_>,
-) -> Result<Arc<TagFilter>, ErrorReply> {
+) -> Result<Arc<Filter>, ErrorReply> {
     let unknown = |what: &str| {
         let remark = format!("the consumer's {what} not exist, group: {}, topic: {}", from.group, from.topic);
         ErrorReply::new(response::SUBSCRIPTION_NOT_EXIST, remark)
     };
     let members = metadata.subscriptions.get(from.group).ok_or_else(|| unknown("group info"))?;
-    if members.is_broadcast && !group.is_broadcast_enabled {
-        let remark = format!("the consumer group[{}] can not consume by broadcast way", from.group);
-        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 4, remark));
-    }
-    if metadata.is_forbidden(from.group, from.topic) {
-        let remark = format!("the consumer group[{}] is forbidden for topic[{}]", from.group, from.topic);
-        return Err(ErrorReply::forbidden(response::NO_PERMISSION, 5, remark));
-    }
     let subscription = members.by_topic.get(from.topic).ok_or_else(|| unknown("subscription"))?;
     if subscription.version < from.subscription_version {
         return Err(ErrorReply::new(
@@ -153,13 +164,30 @@ pub(super) fn registered_filter(
             "the consumer's subscription not latest",
         ));
     }
-    subscription.filter.clone().ok_or_else(|| not_a_tag_expression(from.topic))
+    subscription.filter.clone().map_err(|unserved| match unserved {
+        // The original compiles what members register, and a pull finds nothing where that failed.
+        UnservedFilter::Sql(error) => ErrorReply::new(
+            response::FILTER_DATA_NOT_EXIST,
+            format!("the broker's consumer filter data is not exist, the expression is wrong: {error}"),
+        ),
+        unserved => unserved_filter(unserved, from.topic),
+    })
 }
 
-/// The answer for expressions of a kind that is not served.
-pub(super) fn not_a_tag_expression(topic: &str) -> ErrorReply {
-    let remark = format!(
-        "parse the consumer's subscription of topic [{topic}] failed: only tag expressions are served, such as A || B"
-    );
+/// What the original says, and clients look for.
+const SQL_OFF: &str = "The broker does not support consumer to filter message by SQL92; \
+                       set enablePropertyFilter=true in its configuration";
+
+/// The answer for subscriptions that are not served.
+pub(super) fn unserved_filter(unserved: UnservedFilter, topic: &str) -> ErrorReply {
+    let reason = match unserved {
+        UnservedFilter::SqlOff => return ErrorReply::new(response::SYSTEM_ERROR, SQL_OFF),
+        UnservedFilter::Kind => "only the types TAG and SQL92 are served".to_owned(),
+        UnservedFilter::Sql(error) => error.to_string(),
+        UnservedFilter::TooManyTags => {
+            format!("it has more than {TAGS_MAX} tags; subscribe to fewer, or to all with *")
+        }
+    };
+    let remark = format!("parse the consumer's subscription of topic [{topic}] failed: {reason}");
     ErrorReply::new(response::SUBSCRIPTION_PARSE_FAILED, remark)
 }

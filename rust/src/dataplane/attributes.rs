@@ -15,6 +15,7 @@ use crate::clock::SharedClock;
 use crate::message::id::UniqueIds;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::tag;
+use crate::message::topic::HALF_TOPIC;
 use crate::remoting::codes::response;
 use crate::store::KeyHashes;
 
@@ -28,7 +29,10 @@ pub(super) struct MessageAttributes {
     pub(super) is_waiting_for_store: bool,
     /// The delay level it asks for; 0 for none.
     pub(super) delay_level: u32,
-    is_timed: bool,
+    /// Whether it names a time; a delay level wins over that.
+    pub(super) is_timed: bool,
+    /// It is to be delivered when its transaction is committed.
+    pub(super) is_prepared: bool,
 }
 
 impl MessageAttributes {
@@ -55,10 +59,6 @@ impl MessageAttributes {
             attributes.note(topic, name::UNIQ_KEY, key.as_bytes(), start + writer.size())?;
         }
         arena.extend_from_slice(&broker.block);
-        // Accepting what will not be delivered would be a lie. A delay level wins over a time.
-        if attributes.is_timed && attributes.delay_level == 0 {
-            return Err(not_served("timed messages"));
-        }
         attributes.close(arena, start)
     }
 
@@ -74,6 +74,9 @@ impl MessageAttributes {
         // Nearly all are ASCII, and that is seen much faster.
         if !original.is_ascii() && std::str::from_utf8(original).is_err() {
             return Err(illegal_text());
+        }
+        if attributes.is_prepared {
+            return Err(not_served("transactional messages of a batch"));
         }
         if attributes.is_timed || attributes.delay_level > 0 {
             let remark = "the message is illegal: the messages of a batch cannot be delayed";
@@ -95,6 +98,20 @@ impl MessageAttributes {
         Ok(Self { unique_key, is_waiting_for_store, ..moved })
     }
 
+    /// The same message as the half of a transaction. What says when it is to be delivered stays, for the commit.
+    pub(super) fn half(&self, arena: &mut Vec<u8>, topic: &str, queue_id: &str) -> Result<Self, ErrorReply> {
+        let original = arena.get(self.properties.clone()).unwrap_or_default().to_vec();
+        let id = arena.get(self.unique_key.clone()).unwrap_or_default().to_vec();
+        let added = [
+            (name::REAL_TOPIC, topic.as_bytes()),
+            (name::REAL_QUEUE_ID, queue_id.as_bytes()),
+            (name::TRANSACTION_ID, id.as_slice()),
+        ];
+        let half = Self::rewritten(arena, HALF_TOPIC, &original, &[], &added)?;
+        // Its producer decides as soon as it is answered, so the record has to be visible by then.
+        Ok(Self { unique_key: self.unique_key.clone(), is_waiting_for_store: true, ..half })
+    }
+
     /// A copy of a message for another topic: its properties without those that said where it was to go and when,
     /// and with `added` instead of what has the same names.
     pub(super) fn copied(
@@ -103,9 +120,19 @@ impl MessageAttributes {
         original: &[u8],
         added: &[(&[u8], &[u8])],
     ) -> Result<Self, ErrorReply> {
+        Self::rewritten(arena, topic, original, &SCHEDULE, added)
+    }
+
+    /// A copy without the properties in `dropped`, and with `added`.
+    fn rewritten(
+        arena: &mut Vec<u8>,
+        topic: &str,
+        original: &[u8],
+        dropped: &[&[u8]],
+        added: &[(&[u8], &[u8])],
+    ) -> Result<Self, ErrorReply> {
         let start = arena.len();
-        let is_kept =
-            |name: &[u8]| !SCHEDULE.contains(&name) && added.iter().all(|(other, _)| *other != name);
+        let is_kept = |name: &[u8]| !dropped.contains(&name) && added.iter().all(|(other, _)| *other != name);
         let mut writer = properties::Writer::copy_if(arena, original, is_kept);
         for (name, value) in added {
             writer.append(name, value);
@@ -143,9 +170,7 @@ impl MessageAttributes {
             name::WAIT => self.is_waiting_for_store = !value.eq_ignore_ascii_case(b"false"),
             name::DELAY => self.delay_level = delay_level(value)?,
             name::TIMER_DELIVER_MS | name::TIMER_DELAY_MS | name::TIMER_DELAY_SEC => self.is_timed = true,
-            name::TRANSACTION_PREPARED if value.eq_ignore_ascii_case(b"true") => {
-                return Err(not_served("transactional messages"));
-            }
+            name::TRANSACTION_PREPARED => self.is_prepared = value.eq_ignore_ascii_case(b"true"),
             _ => {}
         }
         Ok(())
@@ -180,13 +205,14 @@ fn illegal_text() -> ErrorReply {
 const ADDED_BY_BROKER: [&[u8]; 4] = [name::MSG_REGION, name::TRACE_ON, name::CLUSTER, name::POP_CK];
 
 /// Properties that say when a message is to go where.
-const SCHEDULE: [&[u8]; 6] = [
+const SCHEDULE: [&[u8]; 7] = [
     name::DELAY,
     name::REAL_TOPIC,
     name::REAL_QUEUE_ID,
     name::TIMER_DELIVER_MS,
     name::TIMER_DELAY_MS,
     name::TIMER_DELAY_SEC,
+    name::TIMER_OUT_MS,
 ];
 
 /// A delay level as a client wrote it; 0 and below mean none.

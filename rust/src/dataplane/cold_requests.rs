@@ -2,17 +2,18 @@
 //!
 //! Threads: the connection's I/O thread; nothing here blocks.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::broker::Deadline;
 use super::data_plane::DataPlane;
 use super::event::Event;
+use super::parked_frames::CreationLimit;
 use super::pull::refuse_pull;
 use super::rejection::{ErrorReply, Missing, PARKED_MAX, Rejection, missing_reply, overload, took_too_long};
 use super::reply;
 use super::request::{OwnedFrame, RequestContext, RequestKind, is_send};
+use super::send::no_room;
 use super::session::Session;
 use super::upcall::{Cause, ReplyTo, Taken, Upcall};
 use crate::remoting::Outbox;
@@ -23,6 +24,9 @@ use crate::remoting::frame::Frame;
 const PARKINGS_MAX: u8 = 3;
 /// Largest answer of a client that is taken: dumps of all its threads have less.
 const CLIENT_ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// Largest heartbeat that is remembered, so that its repetitions need not go up: one of 200 subscriptions.
+const HEARTBEAT_KEPT_BYTES_MAX: usize = 32 << 10;
 
 impl DataPlane {
     /// Answers a frame that does not go on, or parks it. `parkings` is how often it was parked before.
@@ -36,6 +40,14 @@ impl DataPlane {
     ) {
         let error_reply = match rejection {
             Rejection::Refused(error_reply) => error_reply,
+            Rejection::NoRoom => {
+                let came_at = session.latency.began;
+                let broker = self.broker.as_ref();
+                if broker.is_some_and(|broker| broker.park_send(session, frame, came_at)) {
+                    return;
+                }
+                no_room()
+            }
             Rejection::Missing(missing, name) if parkings >= PARKINGS_MAX => missing_reply(missing, &name),
             Rejection::Missing(missing, name) => match self.park(session, frame, missing, name, parkings + 1)
             {
@@ -56,44 +68,75 @@ impl DataPlane {
 
     fn park(
         &self,
-        session: &Session,
+        session: &mut Session,
         frame: &Frame<'_>,
         missing: Missing,
         name: String,
         parkings: u8,
     ) -> Result<(), ErrorReply> {
+        // Only a broker's requests need names.
+        let Some(broker) = &self.broker else { return Err(missing_reply(missing, &name)) };
         let frame = OwnedFrame::of(frame, parkings, session.latency.began);
-        let began = self.parked.park(missing, &name, &session.link, frame).ok_or_else(overload)?;
-        if let Some(wait) = began {
+        let limit = CreationLimit {
+            per_minute: broker.metadata.identity.creations_per_minute,
+            has_room: self.upcalls.has_room(session.link.id().0, frame.size()),
+            now: session.latency.began,
+        };
+        let overloaded = || self.overloaded(session.header.is_oneway());
+        let owed = session.link.owe(frame.size()).ok_or_else(overloaded)?;
+        let parked = self.parked.park(missing, &name, owed, frame, limit);
+        if let Some(wait) = parked.map_err(|owed| {
+            owed.settle();
+            overloaded()
+        })? {
             self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
-            if let Some(broker) = &self.broker {
-                broker.deadlines.add(PARKED_MAX, Deadline::Missing(missing, name.clone(), wait));
-            }
+            broker.deadlines.add(PARKED_MAX, Deadline::Missing(missing, name.clone(), wait));
             let mut upcall = upcall(session, Cause::Missing(missing, name));
             upcall.ext = owned_ext(session);
-            self.upcalls.push_event(upcall);
+            self.upcalls.push_name(upcall);
+            session.sends_up();
         }
         Ok(())
+    }
+
+    /// Counts a request for which there is no room; its refusal, which nobody gets where it is one-way.
+    pub(crate) fn overloaded(&self, is_oneway: bool) -> ErrorReply {
+        self.counters.overloads.fetch_add(1, Ordering::Relaxed);
+        self.counters.oneway_drops.fetch_add(u64::from(is_oneway), Ordering::Relaxed);
+        overload()
     }
 
     pub(super) fn send_up(&self, session: &mut Session, frame: &Frame<'_>, out: &mut Outbox) {
         let header = &session.header;
         let context = session.context(frame.encoding);
-        let reply_to = (!context.is_oneway).then(|| ReplyTo {
-            link: Arc::clone(&session.link),
-            context,
-            heartbeat: (header.code == request::HEART_BEAT)
-                .then(|| (frame.body.into(), self.heartbeat_epoch())),
-        });
-        let mut upcall = upcall(session, Cause::Request);
-        upcall.came_at = self.clock.elapsed();
-        upcall.ext = owned_ext(session);
-        upcall.body = frame.body.to_vec();
-        if self.upcalls.submit(upcall, reply_to) {
-            self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
+        let Some(body_bytes_max) = self.body_bytes_max(header.code) else {
+            return refuse_unknown(session, context, out);
+        };
+        let reply_to = if context.is_oneway {
+            Some(None)
         } else {
-            self.counters.overloads.fetch_add(1, Ordering::Relaxed);
-            let error_reply = overload();
+            session.link.owe(0).map(|owed| {
+                let is_kept =
+                    header.code == request::HEART_BEAT && frame.body.len() <= HEARTBEAT_KEPT_BYTES_MAX;
+                let heartbeat = is_kept.then(|| (frame.body.into(), self.heartbeat_epoch()));
+                Some(ReplyTo { owed, context, heartbeat })
+            })
+        };
+        let is_taken = reply_to.is_some_and(|reply_to| {
+            let mut upcall = upcall(session, Cause::Request);
+            upcall.came_at = self.clock.elapsed();
+            upcall.ext = owned_ext(session);
+            upcall.body_bytes = frame.body.len();
+            if upcall.body_bytes <= body_bytes_max {
+                upcall.body = frame.body.to_vec();
+            }
+            self.upcalls.submit(upcall, reply_to)
+        });
+        if is_taken {
+            self.counters.upcalls.fetch_add(1, Ordering::Relaxed);
+            session.sends_up();
+        } else {
+            let error_reply = self.overloaded(context.is_oneway);
             session.latency.note(context, error_reply.code);
             reply::write(out.bytes(), context, error_reply.code, Some(&error_reply.remark), &[]);
         }
@@ -104,36 +147,62 @@ impl DataPlane {
             .add(RequestKind::of(context, code), self.clock.elapsed().saturating_sub(context.came_at));
     }
 
-    /// Takes up to `limit` entries for Python, and refuses requests that waited too long to be taken.
+    /// The frame, and its code, in the place of an answer of Python's that cannot go out.
+    pub(crate) fn refuse_answer(&self, context: RequestContext, error_reply: ErrorReply) -> (i32, Vec<u8>) {
+        if error_reply.code == response::SYSTEM_BUSY {
+            self.counters.overloads.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut frame = Vec::new();
+        reply::write(&mut frame, context, error_reply.code, Some(&error_reply.remark), &[]);
+        (error_reply.code, frame)
+    }
+
+    /// Takes up to `limit` entries for Python, and refuses requests that waited too long to be taken. Names that nobody
+    /// waits for any more are left out.
     pub fn take(&self, limit: usize) -> Vec<Upcall> {
-        let Taken { fresh, late, left } = self.upcalls.take(limit, self.clock.elapsed());
+        let Taken { mut fresh, late, left, resumed } = self.upcalls.take(limit, self.clock.elapsed());
+        resumed.iter().for_each(|link| link.signal());
+        fresh.retain(|upcall| match &upcall.cause {
+            Cause::Missing(missing, name) => self.parked.is_wanted(*missing, name),
+            _ => true,
+        });
         self.counters.overloads.fetch_add(late.len() as u64, Ordering::Relaxed);
         for (reply_to, waited) in late {
-            let ReplyTo { link, context, .. } = reply_to;
+            let ReplyTo { owed, context, .. } = reply_to;
             let error_reply = took_too_long(waited, left);
             let mut frame = Vec::new();
             reply::write(&mut frame, context, error_reply.code, Some(&error_reply.remark), &[]);
             self.latencies.add(RequestKind::of(context, error_reply.code), waited);
-            if !link.post(Event::Write(frame)) {
-                // Its mailbox is full because it does not read.
-                link.close();
-            }
+            owed.post(Event::Write(frame));
         }
         fresh
     }
 
-    /// Takes a client's answer to a request of ours; most of those are one-way and get none.
+    /// Takes a client's answer to a request of ours; most of those are one-way and get none. In the place of one that is
+    /// too large whoever waits for it gets the reason.
     pub(super) fn answered(&self, session: &Session, frame: &Frame<'_>) {
         let opaque = session.header.opaque;
         let is_expected = self.upcalls.forget_answer(session.link.id().0, opaque);
-        if !is_expected || frame.body.len() > CLIENT_ANSWER_BYTES_MAX {
+        if !is_expected {
             return;
         }
-        let remark = session.header.remark().unwrap_or_default().to_owned();
+        let size = frame.body.len();
+        let is_taken = size <= CLIENT_ANSWER_BYTES_MAX;
+        let remark = if is_taken {
+            session.header.remark().unwrap_or_default().to_owned()
+        } else {
+            self.counters.refused_answers.fetch_add(1, Ordering::Relaxed);
+            format!("the client's answer has {size} bytes; at most {CLIENT_ANSWER_BYTES_MAX} are taken")
+        };
         let mut upcall = upcall(session, Cause::Answered(remark));
         upcall.token = u64::from(opaque.cast_unsigned());
-        upcall.ext = owned_ext(session);
-        upcall.body = frame.body.to_vec();
+        if is_taken {
+            upcall.ext = owned_ext(session);
+            upcall.body = frame.body.to_vec();
+            upcall.body_bytes = size;
+        } else {
+            upcall.code = response::SYSTEM_ERROR;
+        }
         self.upcalls.push_event(upcall);
     }
 
@@ -162,6 +231,14 @@ fn owned_ext(session: &Session) -> Vec<(String, String)> {
     session.header.ext().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
+/// Nobody serves this code, here or in Python, and none of the two has heard of it.
+fn refuse_unknown(session: &mut Session, context: RequestContext, out: &mut Outbox) {
+    let code = response::REQUEST_CODE_NOT_SUPPORTED;
+    session.latency.note(context, code);
+    let remark = format!(" request type {} not supported", context.code);
+    reply::write(out.bytes(), context, code, Some(&remark), &[]);
+}
+
 pub(super) fn upcall(session: &Session, cause: Cause) -> Upcall {
     let (header, link) = (&session.header, &session.link);
     Upcall {
@@ -176,6 +253,7 @@ pub(super) fn upcall(session: &Session, cause: Cause) -> Upcall {
         is_oneway: header.is_oneway(),
         ext: Vec::new(),
         body: Vec::new(),
+        body_bytes: 0,
         came_at: Duration::ZERO,
     }
 }

@@ -15,7 +15,6 @@ use super::broker::{Broker, Deadline};
 use super::deadlines::Deadlines;
 use super::delays::Delays;
 use super::deliveries::Deliveries;
-use super::event::Event;
 use super::latency::Latencies;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
@@ -23,11 +22,13 @@ use super::offsets::Offsets;
 use super::parked_frames::ParkedFrames;
 use super::rejection::not_made;
 use super::reply::send_answer_fields;
+use super::timers::Timers;
+use super::transactions::{TransactionCounts, Transactions};
 use super::upcall::Upcalls;
 use crate::clock::SharedClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::LinkId;
-use crate::store::{Arrivals, ConsumeQueue, Store};
+use crate::store::{Arrivals, ConsumeQueue, Store, StoreError};
 
 /// Counts since the start, each added to once per burst.
 #[derive(Debug, Default)]
@@ -38,8 +39,12 @@ pub(crate) struct Counters {
     pub(crate) sends: AtomicU64,
     /// Pulls, without their second execution.
     pub(crate) pulls: AtomicU64,
-    /// Requests refused because the ring to Python was full, or because they waited in it for too long.
+    /// Requests refused because too many waited for Python, or they waited for too long, or made too many topics.
     pub(crate) overloads: AtomicU64,
+    /// One-way requests among them, which were dropped.
+    pub(crate) oneway_drops: AtomicU64,
+    /// Answers of clients that were not taken, for their size.
+    pub(crate) refused_answers: AtomicU64,
 }
 
 /// The service behind a server.
@@ -51,6 +56,8 @@ pub struct DataPlane {
     pub(crate) counters: Counters,
     pub(crate) latencies: Arc<Latencies>,
     pub(super) clock: SharedClock,
+    /// By request code: see `declare_requests`.
+    bodies_bytes_max: OnceLock<HashMap<i32, usize>>,
     heartbeat_epoch: AtomicU64,
     pub(super) heartbeats: Mutex<HashMap<u64, Duration>>,
 }
@@ -68,6 +75,7 @@ impl DataPlane {
             counters: Counters::default(),
             latencies: Arc::default(),
             clock,
+            bodies_bytes_max: OnceLock::new(),
             heartbeat_epoch: AtomicU64::new(0),
             heartbeats: Mutex::default(),
         })
@@ -85,11 +93,12 @@ impl DataPlane {
     ) -> std::io::Result<Arc<Self>> {
         let mut data_plane = Self::new(Arc::clone(&clock))?;
         let parked = Arc::clone(&data_plane.parked);
+        let polls = Arc::<LongPolls>::default();
+        let ended = Arc::clone(&polls);
         let deadlines = Deadlines::start("deadlines", clock, move |deadline| {
             match deadline {
-                Deadline::Pull(link, token) => {
-                    link.post(Event::Wake(token));
-                }
+                Deadline::Pull(queue, link, token) => ended.wake(&queue, link, token),
+                Deadline::Send(link) => link.signal(),
                 Deadline::Missing(missing, name, wait) => {
                     let error_reply = not_made(missing, &name);
                     parked.release(missing, &name, Some(wait), Some(error_reply));
@@ -103,26 +112,48 @@ impl DataPlane {
             clock: Arc::clone(&data_plane.clock),
             deliveries: Deliveries::default(),
             latencies: Arc::clone(&data_plane.latencies),
-            polls: LongPolls::default(),
+            polls,
             flush_waiters: Mutex::default(),
             deadlines,
             metadata,
             offsets,
             store: Arc::clone(&store),
+            parked: Arc::clone(&data_plane.parked),
             delays: OnceLock::new(),
+            timers: OnceLock::new(),
+            transactions: Transactions::new(&store),
         });
         let data_plane = Arc::new(data_plane);
         store.set_arrivals(Arc::clone(&data_plane) as Arc<dyn Arrivals>);
         Ok(data_plane)
     }
 
-    /// Begins to deliver delayed messages, each level from its offset in `from`. Only the first call counts, and only
-    /// a broker's.
-    pub(crate) fn deliver(&self, from: &BTreeMap<u32, u64>) -> std::io::Result<()> {
+    /// Says which requests go up, by code, and how large a body Python reads of each. A larger body is not copied: that
+    /// would keep every connection of the thread waiting. A request of any other code is refused here. Only the first call
+    /// counts; before it, everything goes up.
+    pub fn declare_requests(&self, bodies_bytes_max: HashMap<i32, usize>) {
+        let _ = self.bodies_bytes_max.set(bodies_bytes_max);
+    }
+
+    /// How large a body is read of such a request; `None` where the code means nothing to Python.
+    pub(super) fn body_bytes_max(&self, code: i32) -> Option<usize> {
+        self.bodies_bytes_max.get().map_or(Some(usize::MAX), |bytes_max| bytes_max.get(&code).copied())
+    }
+
+    /// Begins to deliver delayed messages, each level from its offset in `from`, and timed ones. Only the first call
+    /// counts, and only a broker's.
+    pub(crate) fn deliver(&self, from: &BTreeMap<u32, u64>) -> Result<(), StoreError> {
         if let Some(broker) = self.broker.as_ref().filter(|broker| broker.delays.get().is_none()) {
-            let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from)?;
+            let delays = Delays::start(&broker.store, Arc::clone(&self.clock), from);
+            let delays = delays.map_err(StoreError::io(broker.store.root(), "start a thread"))?;
             if let Err(late) = broker.delays.set(delays) {
                 late.stop();
+            }
+            if broker.store.timer_options().is_enabled {
+                let timers = Timers::start(&broker.store, Arc::clone(&self.clock))?;
+                if let Err(late) = broker.timers.set(timers) {
+                    late.stop();
+                }
             }
         }
         Ok(())
@@ -134,11 +165,50 @@ impl DataPlane {
         delays.map(Delays::offsets).unwrap_or_default()
     }
 
+    /// Delivery of timed messages, once it has begun.
+    pub(crate) fn timers(&self) -> Option<&Timers> {
+        self.broker.as_ref()?.timers.get()
+    }
+
+    /// Has what waits for a time look at the clock, and waits until all that was due is visible; false when `limit` is
+    /// up before.
+    pub(crate) fn catch_up(&self, limit: Duration) -> bool {
+        let Some(broker) = &self.broker else { return true };
+        let is_settled = broker.delays.get().is_none_or(|delays| delays.settle(limit))
+            && broker.timers.get().is_none_or(|timers| timers.settle(limit));
+        // A store that has failed says so elsewhere, and nothing more will be visible.
+        is_settled && (!broker.store.is_sync() || broker.store.flush().is_ok() || broker.store.is_latched())
+    }
+
+    /// Finds the transactions that are open, of a broker's store. Before it serves; may wait for the disk.
+    pub(crate) fn recover_transactions(&self) -> Result<(), StoreError> {
+        self.broker.as_ref().map_or(Ok(()), |broker| {
+            broker.transactions.recover(&broker.offsets, broker.metadata.transaction_timeout_ms())
+        })
+    }
+
+    /// Notes in the table of offsets which transactions have ended for good: see `Transactions::save`.
+    pub(crate) fn save_transactions(&self) -> Result<(), StoreError> {
+        let broker = self.broker.as_ref();
+        broker.map_or(Ok(()), |broker| broker.transactions.save(&broker.metadata, &broker.offsets))
+    }
+
+    /// Transactions without a decision.
+    pub(crate) fn open_transactions(&self) -> usize {
+        self.broker.as_ref().map_or(0, |broker| broker.transactions.open_count())
+    }
+
+    /// What has become of transactions since the start.
+    pub(crate) fn transaction_counts(&self) -> TransactionCounts {
+        self.broker.as_ref().map(|broker| broker.transactions.counts()).unwrap_or_default()
+    }
+
     /// Ends the data plane's own threads, after its server has stopped.
     pub fn stop(&self) {
         if let Some(broker) = &self.broker {
             broker.deadlines.stop();
             broker.delays.get().into_iter().for_each(Delays::stop);
+            broker.timers.get().into_iter().for_each(Timers::stop);
         }
     }
 
@@ -170,11 +240,16 @@ impl Arrivals for DataPlane {
         let mut waiters = broker.flush_waiters.lock();
         let is_latched = broker.store.is_latched();
         for (_, link) in waiters.extract_if(.., |(end, _)| is_latched || *end <= position) {
-            link.post(Event::Durable);
+            link.signal();
         }
+    }
+
+    fn room_was_made(&self) {
+        self.parked.room_was_made();
     }
 
     fn latched(&self) {
         self.durable(PhysicalOffset(u64::MAX));
+        self.parked.room_was_made();
     }
 }

@@ -24,11 +24,21 @@ pub(super) type DeadlineKey = (Duration, u64);
 struct State<T> {
     entries: BTreeMap<DeadlineKey, T>,
     is_stopped: bool,
+    /// How often everything was made due at once.
+    hurries: u64,
+    /// How often nothing was due.
+    rests: u64,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    wake: Condvar,
+    resting: Condvar,
 }
 
 /// Entries by time. Dropping the last handle does not stop the thread; `stop` does.
 pub(super) struct Deadlines<T> {
-    state: Arc<(Mutex<State<T>>, Condvar)>,
+    shared: Arc<Shared<T>>,
     sequence: Arc<AtomicU64>,
     clock: SharedClock,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -42,41 +52,55 @@ impl<T: Send + 'static> Deadlines<T> {
         clock: SharedClock,
         due: impl Fn(T) -> Option<(Duration, T)> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let state =
-            Arc::new((Mutex::new(State { entries: BTreeMap::new(), is_stopped: false }), Condvar::new()));
+        let state = State { entries: BTreeMap::new(), is_stopped: false, hurries: 0, rests: 0 };
+        let (wake, resting) = (Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { state: Mutex::new(state), wake, resting });
         let sequence = Arc::new(AtomicU64::new(0));
         let thread = std::thread::Builder::new().name(name.into()).spawn({
-            let (state, sequence, clock) = (Arc::clone(&state), Arc::clone(&sequence), Arc::clone(&clock));
-            move || run(&state, &sequence, &clock, &due)
+            let (shared, sequence, clock) = (Arc::clone(&shared), Arc::clone(&sequence), Arc::clone(&clock));
+            move || run(&shared, &sequence, &clock, &due)
         })?;
-        Ok(Self { state, sequence, clock, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared, sequence, clock, thread: Mutex::new(Some(thread)) })
     }
 
     /// Adds an entry that is due `after` from now.
     pub(super) fn add(&self, after: Duration, entry: T) -> DeadlineKey {
         let key = (self.clock.elapsed() + after, self.sequence.fetch_add(1, Ordering::Relaxed));
-        let (state, wake) = &*self.state;
-        let mut state = state.lock();
+        let mut state = self.shared.state.lock();
         let is_earliest = state.entries.first_key_value().is_none_or(|(first, _)| key < *first);
         state.entries.insert(key, entry);
         if is_earliest {
-            wake.notify_one();
+            self.shared.wake.notify_one();
         }
         key
     }
 
     /// Takes an entry back, unless its time has come.
     pub(super) fn cancel(&self, key: DeadlineKey) -> Option<T> {
-        self.state.0.lock().entries.remove(&key)
+        self.shared.state.lock().entries.remove(&key)
+    }
+
+    /// Has every entry, whose key is nobody's, handled now, and waits until none is due; false when `limit` is up
+    /// before. For clocks that are moved by hand.
+    pub(super) fn settle(&self, limit: Duration) -> bool {
+        let mut state = self.shared.state.lock();
+        state.hurries += 1;
+        let entries = std::mem::take(&mut state.entries);
+        state.entries =
+            entries.into_iter().map(|((_, number), entry)| ((Duration::ZERO, number), entry)).collect();
+        let rests = state.rests;
+        self.shared.wake.notify_one();
+        let is_busy = |state: &mut State<T>| state.rests == rests && !state.is_stopped;
+        !self.shared.resting.wait_while_for(&mut state, is_busy, limit).timed_out()
     }
 
     pub(super) fn stop(&self) {
-        let (state, wake) = &*self.state;
-        let mut state = state.lock();
+        let mut state = self.shared.state.lock();
         state.is_stopped = true;
         state.entries.clear();
         drop(state);
-        wake.notify_one();
+        self.shared.wake.notify_one();
+        self.shared.resting.notify_all();
         if let Some(thread) = self.thread.lock().take() {
             // A panic of the handler has been printed where it happened.
             drop(thread.join());
@@ -85,28 +109,35 @@ impl<T: Send + 'static> Deadlines<T> {
 }
 
 fn run<T>(
-    shared: &(Mutex<State<T>>, Condvar),
+    shared: &Shared<T>,
     sequence: &AtomicU64,
     clock: &SharedClock,
     due: &impl Fn(T) -> Option<(Duration, T)>,
 ) {
-    let (state, wake) = shared;
-    let mut guard = state.lock();
+    let mut guard = shared.state.lock();
     while !guard.is_stopped {
-        let Some((&(time, _), _)) = guard.entries.first_key_value() else {
-            wake.wait(&mut guard);
-            continue;
-        };
-        let now = clock.elapsed();
-        if now < time {
-            wake.wait_for(&mut guard, (time - now).min(NAP));
+        let next = guard.entries.first_key_value().map(|(&(time, _), _)| time);
+        let sleep = next.map_or(Some(None), |time| {
+            let now = clock.elapsed();
+            (now < time).then(|| Some((time - now).min(NAP)))
+        });
+        if let Some(sleep) = sleep {
+            guard.rests += 1;
+            shared.resting.notify_all();
+            match sleep {
+                Some(sleep) => drop(shared.wake.wait_for(&mut guard, sleep)),
+                None => shared.wake.wait(&mut guard),
+            }
             continue;
         }
         if let Some((_, entry)) = guard.entries.pop_first() {
+            let hurries = guard.hurries;
             let again = parking_lot::MutexGuard::unlocked(&mut guard, || due(entry));
             if let Some((after, entry)) = again.filter(|_| !guard.is_stopped) {
-                let key = (clock.elapsed() + after, sequence.fetch_add(1, Ordering::Relaxed));
-                guard.entries.insert(key, entry);
+                // It may have gone by a time that is over.
+                let is_hurried = guard.hurries != hurries;
+                let time = if is_hurried { Duration::ZERO } else { clock.elapsed() + after };
+                guard.entries.insert((time, sequence.fetch_add(1, Ordering::Relaxed)), entry);
             }
         }
     }
@@ -132,9 +163,31 @@ mod tests {
         assert_eq!(deadlines.cancel(cancelled), Some("never"));
         assert!(receiver.try_recv().is_err());
         clock.advance(Duration::from_secs(16));
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok("first"));
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(5)), Ok("second"));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok("first"));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok("second"));
         deadlines.stop();
         assert!(receiver.try_recv().is_err());
+    }
+    #[test]
+    fn a_wall_clock_that_is_set_ends_nothing_early_and_nothing_late() {
+        let clock = ManualClock::at(1_700_000_000_000);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let deadlines = Deadlines::start("deadlines", clock.clone(), move |entry| {
+            sender.send(entry).unwrap_or_default();
+            None
+        })
+        .expect("a thread starts");
+        let next = || receiver.recv_timeout(Duration::from_secs(60));
+        deadlines.add(Duration::from_secs(15), "poll");
+        clock.set_wall(1_800_000_000_000);
+        // The thread has looked at the clock between the two.
+        for now in ["now", "now again"] {
+            deadlines.add(Duration::ZERO, now);
+            assert_eq!(next(), Ok(now));
+        }
+        clock.set_wall(1_000);
+        clock.advance(Duration::from_secs(15));
+        assert_eq!(next(), Ok("poll"));
+        deadlines.stop();
     }
 }

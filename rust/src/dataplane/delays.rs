@@ -5,10 +5,16 @@
 //! queue it was sent to; then the level's offset passes it. The offsets are saved every few seconds, so a crash may
 //! deliver the last of them once more, and loses none.
 //!
-//! *Invariant*: an offset passes a message only when its copy is in the log.
+//! A time of delivery later than a message stored now could have is that of a clock that was ahead, and counts as now,
+//! as the original has it. What store times may run ahead is allowed for, so that a small step back of the clock
+//! makes nothing early.
+//!
+//! *Invariant*: an offset passes a message only when its copy is in the log, or it was told that there will be none.
 //! Threads: `slot` on I/O threads; delivery on a thread of its own, which may wait for the disk.
 
 use std::collections::BTreeMap;
+use std::iter;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,12 +23,12 @@ use super::deadlines::Deadlines;
 use super::rejection::ErrorReply;
 use crate::clock::SharedClock;
 use crate::message::properties::{self, name};
-use crate::message::record::{RecordFields, RecordView, records};
+use crate::message::record::{RecordFields, RecordView};
 use crate::message::tag;
 use crate::message::topic::{HALF_TOPIC, SCHEDULE_TOPIC};
 use crate::positions::QueueOffset;
 use crate::remoting::codes::response;
-use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, PutError, Store};
+use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, PutError, STORE_TIME_AHEAD_MS_MAX, Store};
 
 /// Messages that move on with one taking of the put lock.
 const BATCH_MESSAGES_MAX: u32 = 64;
@@ -30,7 +36,7 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 /// Longest sleep of a level. Shorter than a level's delay, so nothing that arrives meanwhile is late; and the wall
 /// clock may be set while a message waits.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Pause after the store refused a message.
+/// Pause after the store refused a message, or could not read one.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where a message waits, and what its properties say about it.
@@ -94,7 +100,7 @@ impl Delays {
         })?;
         for (index, delay_ms) in delays.iter().enumerate() {
             let delay = Duration::from_millis(*delay_ms);
-            wheel.add(Duration::ZERO, Level { index, delay, front: None, found: GetResult::default() });
+            wheel.add(Duration::ZERO, Level { index, delay, found: GetResult::default() });
         }
         Ok(Self { offsets, wheel })
     }
@@ -104,6 +110,11 @@ impl Delays {
     pub(super) fn offsets(&self) -> BTreeMap<u32, u64> {
         let offsets = (1..).zip(self.offsets.iter().map(|offset| offset.load(Ordering::Acquire)));
         offsets.filter(|(_, offset)| *offset > 0).collect()
+    }
+
+    /// Delivers by the clock as it is now: see `Deadlines::settle`.
+    pub(super) fn settle(&self, limit: Duration) -> bool {
+        self.wheel.settle(limit)
     }
 
     /// Ends the delivery; when this returns no message is on its way.
@@ -116,9 +127,6 @@ impl Delays {
 struct Level {
     index: usize,
     delay: Duration,
-    /// The message that is waited for, and when it is due whatever the wall clock says: a full delay after it was
-    /// first seen. A clock that is set back would let it wait longer than it asked for.
-    front: Option<(QueueOffset, Duration)>,
     found: GetResult,
 }
 
@@ -138,36 +146,34 @@ impl Delivery {
         if offset == queue.max() {
             return idle;
         }
-        let (now, elapsed) = (self.clock.wall_ms() as i64, self.clock.elapsed());
-        let is_overdue = level.front.is_some_and(|(front, due)| front == offset && due <= elapsed);
-        let mut is_first = true;
+        let now = self.clock.wall_ms() as i64;
+        let latest = now.saturating_add(level.delay.as_millis() as i64 + STORE_TIME_AHEAD_MS_MAX);
         let mut undue: Option<i64> = None;
         let mut undue_count = 0;
         let ask = Get { offset, messages_max: BATCH_MESSAGES_MAX, bytes_max: BATCH_BYTES_MAX };
         let mut is_due = |deliver_at: i64| {
-            let is_due = undue.is_none() && (deliver_at <= now || (is_first && is_overdue));
-            is_first = false;
+            let is_due = undue.is_none() && (deliver_at <= now || deliver_at > latest);
             if !is_due {
                 undue.get_or_insert(deliver_at);
                 undue_count += 1;
             }
             is_due
         };
-        self.store.get(&queue, &ask, &mut is_due, &mut level.found);
-        let refused = self.move_on(&level.found);
-        level.found.slices.clear();
-        let reached = refused.unwrap_or(QueueOffset(level.found.next_begin.0.saturating_sub(undue_count)));
+        if self.store.get(&queue, &ask, &mut is_due, &mut level.found).is_err() {
+            // What cannot be read now is not passed.
+            return REFUSED_PAUSE;
+        }
+        let found = &level.found;
+        let sound: Vec<RecordView<'_>> = found.slices.iter().flat_map(|slice| sound_records(slice)).collect();
+        let refused = self.move_on(&sound);
+        let reached = refused.unwrap_or(QueueOffset(found.next_begin.0.saturating_sub(undue_count)));
+        self.report_missing(level.index, offset.max(found.min).0..reached.0, &sound);
+        level.found.clear();
         next.store(reached.0, Ordering::Release);
         match undue {
             _ if refused.is_some() => REFUSED_PAUSE,
             Some(deliver_at) => {
-                let due = match level.front {
-                    Some((front, due)) if front == reached => due,
-                    _ => elapsed + level.delay,
-                };
-                level.front = Some((reached, due));
-                let wait = Duration::from_millis(deliver_at.saturating_sub(now).max(0) as u64);
-                wait.min(due.saturating_sub(elapsed)).min(SLEEP_MAX)
+                Duration::from_millis(deliver_at.saturating_sub(now).max(0) as u64).min(SLEEP_MAX)
             }
             None if reached < queue.max() => Duration::ZERO,
             None => idle,
@@ -176,13 +182,9 @@ impl Delivery {
 
     /// Appends copies of these messages to the queues they were sent to; the offset of the first that has to be tried
     /// again.
-    fn move_on(&self, found: &GetResult) -> Option<QueueOffset> {
-        let (waiting, mut puts): (Vec<QueueOffset>, Vec<Put<'_>>) = found
-            .slices
-            .iter()
-            .flat_map(|slice| records(slice).flatten())
-            .filter_map(|record| Some((record.queue_offset(), self.put(&record)?)))
-            .unzip();
+    fn move_on(&self, sound: &[RecordView<'_>]) -> Option<QueueOffset> {
+        let (waiting, mut puts): (Vec<QueueOffset>, Vec<Put<'_>>) =
+            sound.iter().filter_map(|record| Some((record.queue_offset(), self.put(record)?))).unzip();
         self.store.append(&mut puts);
         if let Some(last) = puts.iter().rev().find_map(|put| put.outcome.ok())
             && self.store.is_sync()
@@ -196,6 +198,15 @@ impl Delivery {
         waiting.into_iter().zip(&puts).find(|(_, put)| is_again(put)).map(|(offset, _)| offset)
     }
 
+    /// Tells of the messages in `passed`, offsets of a level, that are not among the sound ones.
+    fn report_missing(&self, index: usize, passed: Range<u64>, sound: &[RecordView<'_>]) {
+        let mut read = sound.iter().map(|record| record.queue_offset().0).peekable();
+        let mut missing = passed.filter(|offset| read.next_if_eq(offset).is_none());
+        if let Some(first) = missing.next() {
+            self.store.report_undelivered(index + 1, QueueOffset(first), 1 + missing.count() as u64);
+        }
+    }
+
     /// The message as it was sent; `None` for one that has nowhere to go.
     fn put<'r>(&self, record: &RecordView<'r>) -> Option<Put<'r>> {
         let properties = record.properties();
@@ -204,7 +215,8 @@ impl Delivery {
         let topic = properties::get(properties, name::REAL_TOPIC).filter(|topic| !is_half(topic))?;
         let queue_id = properties::get(properties, name::REAL_QUEUE_ID)?;
         let queue_id: u32 = std::str::from_utf8(queue_id).ok()?.parse().ok()?;
-        let queue = self.store.queue_or_create(std::str::from_utf8(topic).ok()?, queue_id).ok()?;
+        let name = std::str::from_utf8(topic).ok()?;
+        let queue = self.store.queue_of_waiting(name, queue_id, record.physical_offset()).ok()?;
         // The properties keep DELAY, REAL_TOPIC and REAL_QID, as clients of the original see them.
         let record = RecordFields { queue_id, topic, prepared_transaction_offset: 0, ..record.fields() };
         Some(Put {
@@ -216,6 +228,20 @@ impl Delivery {
             outcome: Err(PutError::Pending),
         })
     }
+}
+
+/// The records of a slice that are what was stored. One that is damaged takes none of its neighbours along: the lookup
+/// has compared the size of each with its queue entry. Its copy would be the end of the log for the next recovery.
+pub(super) fn sound_records(slice: &[u8]) -> impl Iterator<Item = RecordView<'_>> {
+    let mut rest = slice;
+    let records = iter::from_fn(move || {
+        let size = u32::from_be_bytes(*rest.first_chunk()?) as usize;
+        let (record, behind) = rest.split_at_checked(size.max(1))?;
+        rest = behind;
+        Some(record)
+    });
+    let parsed = records.filter_map(|record| RecordView::parse(record).ok());
+    parsed.filter(|record| record.body_crc_matches() && record.check_text().is_ok())
 }
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ use crate::store::ConsumeQueue;
 /// Counters one connection remembers; beyond that it begins anew.
 const KEPT_MAX: usize = 8_192;
 
+/// Counters an idle connection remembers, in less than 16 KiB.
+const KEPT_IDLE_MAX: usize = 128;
+
 /// What one group took from one queue since the last `take`.
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
@@ -142,6 +145,18 @@ impl KeptDeliveries {
             self.count = 0;
         }
         delivery
+    }
+
+    /// Memory of more counters than a client has that consumes a few topics.
+    pub(super) fn kept_bytes(&self) -> usize {
+        if self.count > KEPT_IDLE_MAX { self.count * size_of::<(u64, OfGroups, OfGroups)>() } else { 0 }
+    }
+
+    /// Forgets them where they are many; each is found again in the table.
+    pub(super) fn shrink(&mut self) {
+        if self.count > KEPT_IDLE_MAX {
+            *self = Self::default();
+        }
     }
 }
 

@@ -10,23 +10,24 @@ use crate::store::GetResult;
 /// The shared handle of a connection of this server.
 pub type Link = remoting::Link<Event>;
 
+/// A reply that a connection of this server was promised.
+pub type Owed = remoting::Owed<Event>;
+
 /// What other threads may post to a connection.
 #[derive(Debug)]
 pub enum Event {
     /// A whole frame to write: an answer from Python, or a request to the client.
     Write(Vec<u8>),
+    /// Likewise, the answer to a heartbeat that Python accepted.
+    Heartbeat(KnownHeartbeat, Vec<u8>),
     /// A parked frame goes in again, or is answered by this.
     Frame(OwnedFrame, Option<Arc<ErrorReply>>),
-    /// The message that this frame returns has been brought into memory.
-    Returned(OwnedFrame),
+    /// The message that this frame names has been brought into memory.
+    Found(OwnedFrame),
     /// The parked pull of this token has a message, or has waited long enough.
     Wake(u64),
-    /// The parked pull of this token was read from a part of the log that may not have been in memory.
-    Read(u64, Box<GetResult>),
-    /// The durable position moved, or the log latched: look at what is held.
-    Durable,
-    /// Python accepted this heartbeat.
-    Heartbeat(KnownHeartbeat),
+    /// The parked pull of this token was read from a part of the log that may not have been in memory, or is refused.
+    Read(u64, Box<Result<GetResult, ErrorReply>>),
 }
 
 /// A heartbeat with nothing new for Python.

@@ -6,18 +6,19 @@
 //!
 //! Threads: readers on any I/O thread without a lock; writers from Python, one at a time per map.
 
+use std::collections::HashSet;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, Ordering};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::message::tag::TagFilter;
+use super::filter::{Filter, SqlSupport, UnservedFilter};
 use crate::store::{ConsumeQueue, Store, StoreError};
 
 pub(crate) const PERMISSION_READ: u8 = 4;
@@ -45,7 +46,7 @@ impl<V> Table<V> {
         &self.shards[FixedState::default().hash_one(name) as usize % SHARDS]
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Arc<V>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<V>> {
         self.shard(name).load().get(name).cloned()
     }
 
@@ -78,6 +79,8 @@ pub struct Topic {
     /// Whether records are marked as having several tags.
     pub(crate) is_multi_tag: bool,
     queues: Box<[OnceLock<Arc<ConsumeQueue>>]>,
+    /// Whether it was deleted while a request still holds it; one with its replacements.
+    is_deleted: Arc<AtomicBool>,
 }
 
 impl Topic {
@@ -94,6 +97,7 @@ impl Topic {
             is_ordered: false,
             is_multi_tag: false,
             queues: (0..count).map(|_| OnceLock::new()).collect(),
+            is_deleted: Arc::default(),
         }
     }
 
@@ -103,13 +107,14 @@ impl Topic {
     }
 
     /// The queue `queue_id`, made on first use and remembered: later uses cost one load. Admission has checked the
-    /// id against the queues of this very topic.
+    /// id against the queues of this very topic. None is made once the topic is deleted.
     pub(super) fn queue(&self, store: &Store, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
         let cell = self.queues.get(queue_id as usize);
         if let Some(queue) = cell.and_then(OnceLock::get) {
             return Ok(Arc::clone(queue));
         }
-        let queue = store.queue_or_create(&self.name, queue_id)?;
+        let is_gone = || self.is_deleted.load(Ordering::Acquire);
+        let queue = store.queue_unless(&self.name, queue_id, is_gone)?;
         Ok(match cell {
             Some(cell) => Arc::clone(cell.get_or_init(|| queue)),
             None => queue,
@@ -149,8 +154,8 @@ impl Default for Group {
 pub(crate) struct Subscription {
     /// Grows when a member changes its mind; a pull that knows a newer one must wait for the heartbeat.
     pub(crate) version: i64,
-    /// What to let through; `None` when the expression is of a kind that is not served.
-    pub(crate) filter: Option<Arc<TagFilter>>,
+    /// What to let through, if that is served.
+    pub(crate) filter: Result<Arc<Filter>, UnservedFilter>,
 }
 
 /// What the registered members of one group consume.
@@ -183,6 +188,10 @@ pub struct Identity {
     pub short_polling_ms: u64,
     /// Whether a send to an unknown topic may make it.
     pub is_auto_create_topics: bool,
+    /// Topics and groups that the requests of one connection may make in a minute.
+    pub creations_per_minute: u32,
+    /// Whether SQL92 subscriptions are served.
+    pub sql: SqlSupport,
 }
 
 /// Everything that comes down from the control plane.
@@ -190,17 +199,19 @@ pub struct Identity {
 pub struct Metadata {
     pub(super) identity: Identity,
     /// Topics by name.
-    pub topics: Table<Topic>,
+    pub(crate) topics: Table<Topic>,
     /// Subscription groups by name.
     pub groups: Table<Group>,
     /// Subscriptions of groups with live members, by group.
     pub(crate) subscriptions: Table<Subscriptions>,
-    /// `group\u{0}topic` pairs that may not consume.
-    pub(super) forbidden: Table<()>,
+    /// Topics that a group may not consume, by group.
+    pub(super) forbidden: Table<HashSet<Box<str>>>,
     /// Groups that consume in order now: a member holds the lock of some queue. What they send to their retry topic
     /// has been tried often enough already, and goes to the dead letters.
     pub(crate) in_order: Table<()>,
     permission: AtomicU8,
+    rejects_transactions: AtomicBool,
+    transaction_timeout_ms: AtomicI64,
 }
 
 impl Metadata {
@@ -215,7 +226,34 @@ impl Metadata {
             forbidden: Table::new(),
             in_order: Table::new(),
             permission: AtomicU8::new(permission),
+            rejects_transactions: AtomicBool::new(false),
+            transaction_timeout_ms: AtomicI64::new(0),
         }
+    }
+
+    /// Puts a topic into the table, or takes its name away. Take it away before its queues are removed from the store.
+    pub fn set_topic(&self, name: &str, topic: Option<Topic>) {
+        let known = self.topics.get(name);
+        match (topic, known) {
+            (Some(topic), Some(known)) => {
+                let is_deleted = Arc::clone(&known.is_deleted);
+                self.topics.set(name, Some(Topic { is_deleted, ..topic }));
+            }
+            (None, Some(known)) => {
+                self.topics.set(name, None);
+                known.is_deleted.store(true, Ordering::Release);
+            }
+            (topic, None) => self.topics.set(name, topic),
+        }
+    }
+
+    /// The filter of a subscription.
+    pub(crate) fn filter(
+        &self,
+        expression_type: &str,
+        expression: &str,
+    ) -> Result<Arc<Filter>, UnservedFilter> {
+        Filter::parse(self.identity.sql, expression_type, expression).map(Arc::new)
     }
 
     pub(super) fn permission(&self) -> u8 {
@@ -226,24 +264,84 @@ impl Metadata {
         self.permission.store(permission, Ordering::Release);
     }
 
+    pub(super) fn rejects_transactions(&self) -> bool {
+        self.rejects_transactions.load(Ordering::Relaxed)
+    }
+
+    /// How long a producer has to decide before it may be asked.
+    pub(super) fn transaction_timeout_ms(&self) -> i64 {
+        self.transaction_timeout_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_transactions(&self, rejects: bool, timeout_ms: i64) {
+        self.rejects_transactions.store(rejects, Ordering::Relaxed);
+        self.transaction_timeout_ms.store(timeout_ms, Ordering::Relaxed);
+    }
+
     pub(super) fn is_forbidden(&self, group: &str, topic: &str) -> bool {
-        self.forbidden.get(&forbidden_key(group, topic)).is_some()
+        self.forbidden.get(group).is_some_and(|topics| topics.contains(topic))
     }
 
     /// Forbids `group` to consume `topic`, or lets it again.
     pub(crate) fn forbid(&self, group: &str, topic: &str, is_forbidden: bool) {
-        self.forbidden.set(&forbidden_key(group, topic), is_forbidden.then_some(()));
+        let mut topics = self.forbidden.get(group).as_deref().cloned().unwrap_or_default();
+        if is_forbidden {
+            topics.insert(topic.into());
+        } else {
+            topics.remove(topic);
+        }
+        self.forbidden.set(group, (!topics.is_empty()).then_some(topics));
     }
-}
-
-/// NUL is in no valid name, so two pairs never share a key.
-fn forbidden_key(group: &str, topic: &str) -> String {
-    format!("{group}\u{0}{topic}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ManualClock;
+    use crate::store::disk::simulated::SimDisk;
+    use crate::store::{Options, RecoveryProgress};
+
+    #[test]
+    fn a_request_on_its_way_does_not_make_a_queue_of_a_deleted_topic() {
+        let options = Options {
+            segment_bytes: 1 << 20,
+            threads: false,
+            index_enabled: false,
+            ..Options::new("/store")
+        };
+        let clock = ManualClock::at(1_700_000_000_000);
+        let store = Store::open(options, SimDisk::new().shared(), clock, &RecoveryProgress::default());
+        let store = store.expect("the store opens");
+        let host = "127.0.0.1:10911".parse().expect("an address");
+        let identity = Identity {
+            cluster: "c1".to_owned(),
+            store_host: host,
+            region: "r1".to_owned(),
+            is_trace_on: false,
+            message_bytes_max: 1 << 20,
+            pull_messages_max: 32,
+            pull_bytes_max: 1 << 20,
+            is_long_polling: true,
+            short_polling_ms: 1_000,
+            is_auto_create_topics: true,
+            creations_per_minute: 1_000,
+            sql: SqlSupport::Off,
+        };
+        let metadata = Metadata::new(identity, 6);
+        metadata.set_topic("orders", Some(Topic::new("orders", 2, 2, 6)));
+        let held = metadata.topics.get("orders").expect("a topic");
+        assert!(held.queue(&store, 0).is_ok());
+        // Changed once, and then deleted.
+        metadata.set_topic("orders", Some(Topic::new("orders", 4, 4, 6)));
+        metadata.set_topic("orders", None);
+        store.delete_topic("orders").expect("a working disk");
+        assert!(matches!(held.queue(&store, 1), Err(StoreError::TopicDeleted { .. })));
+        assert!(held.queue(&store, 0).expect("the one it knows").is_deleted());
+        assert_eq!(store.topics(), []);
+        metadata.set_topic("orders", Some(Topic::new("orders", 1, 1, 6)));
+        let again = metadata.topics.get("orders").expect("made again");
+        assert!(!again.queue(&store, 0).expect("a queue").is_deleted());
+    }
 
     #[test]
     fn a_reader_keeps_the_value_it_holds_while_the_table_moves_on() {

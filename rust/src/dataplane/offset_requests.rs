@@ -14,6 +14,8 @@ use crate::remoting::header::Header;
 
 /// Offset 0 is the answer for a group that is new on a queue as young as this: its first message is still there.
 const QUEUE_START: QueueOffset = QueueOffset(0);
+/// Neither a queue nor an offset.
+const NO_NUMBER: i64 = -1;
 
 impl Broker {
     /// QUERY_CONSUMER_OFFSET. "Not found" is code 22: a zero would send a new group to the beginning.
@@ -28,14 +30,13 @@ impl Broker {
         let context = session.context(encoding);
         let committed = queue_id.and_then(|queue_id| self.offsets.query(group, topic, queue_id));
         let is_zero_allowed = header.get("setZeroIfNotFound").is_none_or(|flag| flag != "false");
-        let offset = committed.or_else(|| {
-            let queue = self.store.queue(topic, queue_id?)?;
-            let is_young = is_zero_allowed
-                && queue.min() == QUEUE_START
-                && self.store.may_be_in_memory(&queue, QUEUE_START);
-            is_young.then_some(QUEUE_START.0)
-        });
-        let Some(offset) = offset else {
+        let queue = queue_id.filter(|_| committed.is_none() && is_zero_allowed);
+        let queue = queue.and_then(|queue_id| self.store.queue(topic, queue_id));
+        let is_young = match queue.filter(|queue| queue.min() == QUEUE_START) {
+            Some(queue) => self.store.may_be_in_memory(&queue, QUEUE_START).map_err(ErrorReply::from)?,
+            None => false,
+        };
+        let Some(offset) = committed.or(is_young.then_some(QUEUE_START.0)) else {
             let remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first";
             return Err(ErrorReply::new(response::QUERY_NOT_FOUND, remark).into());
         };
@@ -48,7 +49,8 @@ impl Broker {
         Ok(())
     }
 
-    /// UPDATE_CONSUMER_OFFSET. A commit during a pending reset is answered as done, and ignored.
+    /// UPDATE_CONSUMER_OFFSET. A commit during a pending reset is answered as done, and ignored; one outside the queues of
+    /// its topic is refused, and counted.
     pub(super) fn update_offset(
         &self,
         session: &mut Session,
@@ -61,15 +63,13 @@ impl Broker {
             let remark = format!("subscription group [{group}] does not exist");
             return Err(ErrorReply::new(response::SUBSCRIPTION_GROUP_NOT_EXIST, remark).into());
         }
-        if self.metadata.topics.get(topic).is_none() {
+        let Some(topic) = self.metadata.topics.get(topic) else {
             return Err(unknown_topic(topic).into());
-        }
-        let offset = header.get("commitOffset").and_then(|text| text.parse().ok());
-        let (Some(queue_id), Some(offset)) = (queue_id, offset) else {
-            let remark = "queueId and commitOffset must be numbers from 0";
-            return Err(ErrorReply::new(response::INVALID_PARAMETER, remark).into());
         };
-        self.offsets.commit(group, topic, queue_id, offset);
+        let offset = header.get("commitOffset").and_then(|text| text.parse().ok());
+        // What is no number is refused with the numbers that are out of range.
+        let (queue_id, offset) = (queue_id.map_or(NO_NUMBER, i64::from), offset.unwrap_or(NO_NUMBER));
+        self.offsets.commit(group, &topic, queue_id, offset)?;
         let context = session.context(encoding);
         session.latency.note(context, response::SUCCESS);
         reply::write(out.bytes(), context, response::SUCCESS, None, &[]);

@@ -3,6 +3,9 @@
 //! The data plane owns them; Python takes a snapshot every few seconds and writes the file. A pending reset wins
 //! over everything: until the next pull has been answered with it, commits are ignored.
 //!
+//! Invariant: whatever way an offset comes in, `position` lets it in, so that the table is bounded by groups and queues
+//! that there are and its file holds numbers that Java reads. Only `load` takes what its caller has checked.
+//!
 //! Threads: any. One lock per shard, held for a map operation; commits come at human speed beside messages.
 
 use std::collections::BTreeMap;
@@ -12,6 +15,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+
+use super::metadata::Topic;
+use super::rejection::ErrorReply;
+use crate::remoting::codes::response;
 
 const SHARDS: usize = 16;
 
@@ -25,6 +32,18 @@ struct Shard {
     committed: Committed,
     /// What the next pull shall be sent to.
     resets: Committed,
+    /// Commits of each group that went back.
+    steps_back: HashMap<String, u64>,
+}
+
+/// The first commit of a group that went back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StepBack {
+    pub(crate) group: String,
+    pub(crate) topic: String,
+    pub(crate) queue_id: u32,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
 }
 
 /// The table of committed offsets.
@@ -32,6 +51,10 @@ struct Shard {
 pub struct Offsets {
     shards: [Mutex<Shard>; SHARDS],
     commits: AtomicU64,
+    /// Commits and resets that `position` refused.
+    refused: AtomicU64,
+    /// To be logged: at most one of each group.
+    first_steps_back: Mutex<Vec<StepBack>>,
 }
 
 /// `topic@group` → queue id → offset, as the file has it.
@@ -47,18 +70,71 @@ impl Offsets {
         self.commits.load(Ordering::Acquire)
     }
 
-    /// Remembers that `group` has consumed `queue_id` of `topic` up to `offset`. Going back is allowed.
-    ///
-    /// Returns false, and changes nothing, while a reset of this queue is pending.
-    pub(crate) fn commit(&self, group: &str, topic: &str, queue_id: u32, offset: u64) -> bool {
-        let mut shard = self.shard(group).lock();
-        if pending(&shard.resets, group, topic, queue_id).is_some() {
-            return false;
+    /// Commits and resets refused so far.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// The queue and offset, where consumers of `topic` may read that queue and offset and id are from 0.
+    fn position(&self, topic: &Topic, queue_id: i64, offset: i64) -> Result<(u32, u64), ErrorReply> {
+        let known = u32::try_from(queue_id).ok().filter(|queue_id| *queue_id < topic.read_queues);
+        if let (Some(queue_id), Ok(offset)) = (known, u64::try_from(offset)) {
+            return Ok((queue_id, offset));
         }
-        place(&mut shard.committed, group, topic, queue_id, offset);
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let remark = format!(
+            "queueId[{queue_id}] or commitOffset[{offset}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}]",
+            topic.name, topic.read_queues
+        );
+        Err(ErrorReply::new(response::INVALID_PARAMETER, remark))
+    }
+
+    /// Remembers that `group` has consumed a queue of `topic` up to `offset`. Going back is allowed, and counted.
+    ///
+    /// Changes nothing while a reset of this queue is pending.
+    ///
+    /// # Errors
+    /// 29 for a queue that consumers cannot read, and for a number that is no offset.
+    pub(crate) fn commit(
+        &self,
+        group: &str,
+        topic: &Topic,
+        queue_id: i64,
+        offset: i64,
+    ) -> Result<(), ErrorReply> {
+        let (queue_id, offset) = self.position(topic, queue_id, offset)?;
+        let mut shard = self.shard(group).lock();
+        if pending(&shard.resets, group, &topic.name, queue_id).is_some() {
+            return Ok(());
+        }
+        let before = place(&mut shard.committed, group, &topic.name, queue_id, offset);
+        let went_back = before.filter(|before| offset < *before);
+        let is_first = went_back.is_some() && {
+            let steps = shard.steps_back.entry_ref(group).or_default();
+            *steps += 1;
+            *steps == 1
+        };
         drop(shard);
         self.commits.fetch_add(1, Ordering::AcqRel);
-        true
+        if let (true, Some(from)) = (is_first, went_back) {
+            let (group, topic) = (group.to_owned(), topic.name.to_string());
+            self.first_steps_back.lock().push(StepBack { group, topic, queue_id, from, to: offset });
+        }
+        Ok(())
+    }
+
+    /// How often each group went back, of those that did.
+    pub(crate) fn steps_back(&self) -> BTreeMap<String, u64> {
+        let mut steps = BTreeMap::new();
+        for shard in &self.shards {
+            steps.extend(shard.lock().steps_back.iter().map(|(group, steps)| (group.clone(), *steps)));
+        }
+        steps
+    }
+
+    /// The first step back of each group that has taken one since the last call.
+    pub(crate) fn take_first_steps_back(&self) -> Vec<StepBack> {
+        std::mem::take(&mut *self.first_steps_back.lock())
     }
 
     /// The committed offset, or the target of a pending reset.
@@ -69,12 +145,23 @@ impl Offsets {
     }
 
     /// Sends the next pull of this queue to `offset`, and the committed offset with it.
-    pub(crate) fn reset(&self, group: &str, topic: &str, queue_id: u32, offset: u64) {
+    ///
+    /// # Errors
+    /// As `commit`.
+    pub(crate) fn reset(
+        &self,
+        group: &str,
+        topic: &Topic,
+        queue_id: i64,
+        offset: i64,
+    ) -> Result<(), ErrorReply> {
+        let (queue_id, offset) = self.position(topic, queue_id, offset)?;
         let mut shard = self.shard(group).lock();
-        place(&mut shard.committed, group, topic, queue_id, offset);
-        place(&mut shard.resets, group, topic, queue_id, offset);
+        place(&mut shard.committed, group, &topic.name, queue_id, offset);
+        place(&mut shard.resets, group, &topic.name, queue_id, offset);
         drop(shard);
         self.commits.fetch_add(1, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Takes the pending reset of this queue, if there is one, for the pull that is answered with it.
@@ -83,7 +170,13 @@ impl Offsets {
         if shard.resets.is_empty() {
             return None;
         }
-        shard.resets.get_mut(group)?.get_mut(topic)?.remove(&queue_id)
+        let topics = shard.resets.get_mut(group)?;
+        let target = topics.get_mut(topic)?.remove(&queue_id);
+        topics.retain(|_, positions| !positions.is_empty());
+        if topics.is_empty() {
+            shard.resets.remove(group);
+        }
+        target
     }
 
     /// The whole table with the number of commits it covers at least.
@@ -138,6 +231,7 @@ impl Offsets {
                 topics.remove(topic);
             }
             shard.committed.retain(|_, topics| !topics.is_empty());
+            shard.resets.retain(|_, topics| !topics.is_empty());
         }
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
@@ -146,29 +240,9 @@ impl Offsets {
         let mut shard = self.shard(group).lock();
         shard.committed.remove(group);
         shard.resets.remove(group);
+        shard.steps_back.remove(group);
         drop(shard);
         self.commits.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Lowers each commit on this queue that is beyond `maximum`; how many there were.
-    ///
-    /// After a loss of the log's tail the queue ends earlier than its consumers remember; new messages would be
-    /// skipped by them for ever.
-    pub(crate) fn clamp(&self, topic: &str, queue_id: u32, maximum: u64) -> usize {
-        let mut lowered = 0;
-        for shard in &self.shards {
-            for topics in shard.lock().committed.values_mut() {
-                let Some(offset) = topics.get_mut(topic).and_then(|queues| queues.get_mut(&queue_id)) else {
-                    continue;
-                };
-                if *offset > maximum {
-                    *offset = maximum;
-                    lowered += 1;
-                }
-            }
-        }
-        self.commits.fetch_add(lowered as u64, Ordering::AcqRel);
-        lowered
     }
 }
 
@@ -176,57 +250,85 @@ fn pending(table: &Committed, group: &str, topic: &str, queue_id: u32) -> Option
     table.get(group)?.get(topic)?.get(&queue_id).copied()
 }
 
-fn place(table: &mut Committed, group: &str, topic: &str, queue_id: u32, offset: u64) {
-    table.entry_ref(group).or_default().entry_ref(topic).or_default().insert(queue_id, offset);
+/// Puts an offset in its place; the one that was there.
+fn place(table: &mut Committed, group: &str, topic: &str, queue_id: u32, offset: u64) -> Option<u64> {
+    table.entry_ref(group).or_default().entry_ref(topic).or_default().insert(queue_id, offset)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_pending_reset_wins_over_commits_until_a_pull_was_told() {
-        let offsets = Offsets::default();
-        assert!(offsets.commit("billing", "orders", 0, 10));
-        offsets.reset("billing", "orders", 0, 3);
-        assert!(!offsets.commit("billing", "orders", 0, 11));
-        assert_eq!(offsets.query("billing", "orders", 0), Some(3));
-        assert_eq!(offsets.take_reset("billing", "orders", 0), Some(3));
-        assert_eq!(offsets.take_reset("billing", "orders", 0), None);
-        assert!(offsets.commit("billing", "orders", 0, 4));
-        assert_eq!(offsets.query("billing", "orders", 0), Some(4));
+    fn topic(name: &str) -> Topic {
+        Topic::new(name, 8, 8, 6)
     }
 
     #[test]
-    fn a_snapshot_loads_back_equal() {
-        let offsets = Offsets::default();
-        offsets.commit("billing", "orders", 0, 250);
-        offsets.commit("billing", "orders", 1, 243);
-        offsets.commit("audit@broadcast", "orders", 7, 1);
+    fn a_pending_reset_wins_over_commits_until_a_pull_was_told() -> Result<(), ErrorReply> {
+        let (offsets, orders) = (Offsets::default(), topic("orders"));
+        offsets.commit("billing", &orders, 0, 10)?;
+        offsets.reset("billing", &orders, 0, 3)?;
+        offsets.commit("billing", &orders, 0, 11)?;
+        assert_eq!(offsets.query("billing", "orders", 0), Some(3));
+        assert_eq!(offsets.take_reset("billing", "orders", 0), Some(3));
+        assert_eq!(offsets.take_reset("billing", "orders", 0), None);
+        offsets.commit("billing", &orders, 0, 4)?;
+        assert_eq!(offsets.query("billing", "orders", 0), Some(4));
+        Ok(())
+    }
+
+    #[test]
+    fn a_snapshot_loads_back_equal() -> Result<(), ErrorReply> {
+        let (offsets, orders) = (Offsets::default(), topic("orders"));
+        offsets.commit("billing", &orders, 0, 250)?;
+        offsets.commit("billing", &orders, 1, 243)?;
+        offsets.commit("audit@broadcast", &orders, 7, 1)?;
         let (_, table) = offsets.snapshot();
         assert_eq!(table.keys().collect::<Vec<_>>(), ["orders@audit@broadcast", "orders@billing"]);
         let again = Offsets::default();
         again.load(table.clone());
         assert_eq!(again.snapshot().1, table);
+        Ok(())
     }
 
     #[test]
-    fn commits_beyond_the_end_of_a_queue_are_lowered() {
-        let offsets = Offsets::default();
-        offsets.commit("a", "orders", 0, 250);
-        offsets.commit("b", "orders", 0, 100);
-        assert_eq!(offsets.clamp("orders", 0, 120), 1);
-        assert_eq!(offsets.query("a", "orders", 0), Some(120));
-        assert_eq!(offsets.query("b", "orders", 0), Some(100));
+    fn only_queues_that_consumers_read_and_offsets_that_java_knows_come_in() {
+        let (offsets, orders) = (Offsets::default(), Topic::new("orders", 4, 8, 6));
+        for (queue_id, offset) in [(4, 0), (-1, 0), (1 << 32, 0), (0, -1)] {
+            for refused in [
+                offsets.commit("g", &orders, queue_id, offset),
+                offsets.reset("g", &orders, queue_id, offset),
+            ] {
+                assert_eq!(refused.map_err(|reply| reply.code), Err(response::INVALID_PARAMETER));
+            }
+        }
+        assert_eq!((offsets.refused(), offsets.snapshot()), (8, (0, Snapshot::new())));
+        assert_eq!(offsets.commit("g", &orders, 3, i64::MAX), Ok(()));
+        assert_eq!(offsets.query("g", "orders", 3), Some(i64::MAX as u64));
     }
 
     #[test]
-    fn removing_a_topic_leaves_other_topics_of_the_group() {
+    fn steps_back_are_taken_and_counted_and_the_first_of_a_group_is_told() -> Result<(), ErrorReply> {
+        let (offsets, orders) = (Offsets::default(), topic("orders"));
+        for offset in [7, 7, 9, 3, 1] {
+            offsets.commit("billing", &orders, 2, offset)?;
+        }
+        let (group, topic) = ("billing".to_owned(), "orders".to_owned());
+        assert_eq!(offsets.take_first_steps_back(), [StepBack { group, topic, queue_id: 2, from: 9, to: 3 }]);
+        offsets.commit("billing", &orders, 2, 0)?;
+        assert_eq!(offsets.take_first_steps_back(), []);
+        assert_eq!(offsets.steps_back(), BTreeMap::from([("billing".to_owned(), 3)]));
+        Ok(())
+    }
+
+    #[test]
+    fn removing_a_topic_leaves_other_topics_of_the_group() -> Result<(), ErrorReply> {
         let offsets = Offsets::default();
-        offsets.commit("billing", "orders", 0, 1);
-        offsets.commit("billing", "invoices", 0, 2);
+        offsets.commit("billing", &topic("orders"), 0, 1)?;
+        offsets.commit("billing", &topic("invoices"), 0, 2)?;
         offsets.remove_topic("orders");
         assert_eq!(offsets.topics_of("billing"), ["invoices"]);
         assert!(offsets.groups_of("orders").is_empty());
+        Ok(())
     }
 }

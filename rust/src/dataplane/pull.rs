@@ -1,4 +1,4 @@
-//! Pulls: a range of a queue, filtered by tag, as slices of the log.
+//! Pulls: a range of a queue, filtered by tags or properties, as slices of the log.
 //!
 //! Records are not copied: the answer is a header and the log's own pages, written together. A pull that finds
 //! nothing may park; it is executed again when its queue grows or its time is up, and then it is answered.
@@ -8,21 +8,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::admission;
 use super::broker::{Broker, Deadline};
 use super::event::Event;
+use super::filter::Filter;
 use super::long_poll::Waiter;
+use super::metadata::Metadata;
 use super::rejection::{ErrorReply, Rejection, overload};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
 use super::session::{PendingPull, Session};
-use crate::message::tag::TagFilter;
 use crate::positions::QueueOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Encoding;
 use crate::requests::pull::{COMMIT_OFFSET, PullHeader, SUBSCRIPTION, SUSPEND};
-use crate::store::{Get, GetResult, GetStatus};
+use crate::store::{Get, GetResult, GetStatus, ReadFilter};
 
 /// What one answer holds when the client does not say: as much as Apache's broker gives.
 const PULL_BYTES_DEFAULT: usize = 256 << 10;
@@ -30,6 +33,8 @@ const PULL_BYTES_DEFAULT: usize = 256 << 10;
 const SUSPEND_MS_MAX: u64 = 110_000;
 /// What is touched of a slice to bring all of it into memory.
 const PAGE_BYTES: usize = 4096;
+/// Longest expression that a connection keeps: longer ones are read again with every pull.
+const KEPT_EXPRESSION_BYTES_MAX: usize = 16 << 10;
 /// Pulls that may wait on one connection.
 const PARKED_PER_CONNECTION_MAX: usize = 8_192;
 
@@ -40,6 +45,16 @@ enum Executed {
     NothingYet,
     /// What there is may have to come from the disk first.
     Cold,
+}
+
+/// Whether a pull may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Parking {
+    Never,
+    /// Where there is no message.
+    WithoutMessages,
+    /// Where there are messages and its filter takes none: it has waited for them.
+    WithoutMatches,
 }
 
 impl Broker {
@@ -54,16 +69,14 @@ impl Broker {
         let fields = PullHeader::decode(&session.header)?;
         let (group, topic) = admission::pull(&self.metadata, &fields)?;
         let filter = if fields.sys_flag & SUBSCRIPTION == 0 {
-            admission::registered_filter(&self.metadata, &group, &fields)?
+            admission::registered_filter(&self.metadata, &fields)?
         } else {
-            carried_filter(&fields, &mut session.filter)?
+            carried_filter(&self.metadata, &fields, &mut session.filter)?
         };
         let queue_id = fields.queue_id as u32;
-        let queue = topic
-            .queue(&self.store, queue_id)
-            .map_err(|error| ErrorReply::new(response::SYSTEM_ERROR, error.to_string()))?;
+        let queue = topic.queue(&self.store, queue_id).map_err(ErrorReply::from)?;
         if fields.sys_flag & COMMIT_OFFSET != 0 && fields.commit_offset >= 0 {
-            self.offsets.commit(fields.group, fields.topic, queue_id, fields.commit_offset as u64);
+            self.offsets.commit(fields.group, &topic, fields.queue_id.into(), fields.commit_offset)?;
         }
         let identity = &self.metadata.identity;
         let bytes_max = fields.bytes_max.map_or(PULL_BYTES_DEFAULT, |bytes| bytes.max(0) as usize);
@@ -101,7 +114,8 @@ impl Broker {
             let asked = if identity.is_long_polling { fields.suspend_ms } else { identity.short_polling_ms };
             Duration::from_millis(asked.min(SUSPEND_MS_MAX))
         });
-        match (self.execute(session, &pull, suspend.is_some(), out), suspend) {
+        let parking = if suspend.is_some() { Parking::WithoutMessages } else { Parking::Never };
+        match (self.execute(session, &pull, parking, out), suspend) {
             (Executed::Answered, _) => {}
             (Executed::NothingYet, Some(suspend)) => self.park(session, pull, suspend, out),
             _ => self.read_later(session, pull, out),
@@ -109,33 +123,64 @@ impl Broker {
         Ok(())
     }
 
-    /// Executes a parked pull for the last time.
+    /// Executes a parked pull: for the last time, unless its filter needs the records of what came.
     pub(super) fn wake(&self, session: &mut Session, token: u64, out: &mut Outbox) {
-        // A message and the deadline may both have called: the first one took it.
-        let Some(pull) = session.parked.remove(&token) else { return };
-        self.unpark(session, &pull, token);
-        self.finish(session, pull, out);
+        // It may have been answered while what woke it was on its way.
+        let Some(pull) = self.take_parked(session, token) else { return };
+        if pull.filter.needs_records() {
+            self.wake_selective(session, pull, out);
+        } else {
+            self.finish(session, pull, out);
+        }
+    }
+
+    fn take_parked(&self, session: &mut Session, token: u64) -> Option<PendingPull> {
+        let pull = session.parked.remove(&token)?;
+        if let Some(deadline) = pull.deadline {
+            self.deadlines.cancel(deadline);
+        }
+        Some(pull)
+    }
+
+    /// Executes a pull that waits on, behind what came, where its filter takes nothing of that and there is time left.
+    fn wake_selective(&self, session: &mut Session, mut pull: PendingPull, out: &mut Outbox) {
+        let now = self.clock.elapsed();
+        let left = pull.deadline.map_or(Duration::ZERO, |(due, _)| due.saturating_sub(now));
+        if left.is_zero() {
+            self.finish(session, pull, out);
+            return;
+        }
+        match self.execute(session, &pull, Parking::WithoutMatches, out) {
+            Executed::Answered => {}
+            Executed::NothingYet => {
+                pull.get.offset = session.found.next_begin;
+                self.park(session, pull, left, out);
+            }
+            Executed::Cold => self.read_later(session, pull, out),
+        }
     }
 
     /// Executes a pull that does not wait for messages.
     fn finish(&self, session: &mut Session, pull: PendingPull, out: &mut Outbox) {
-        if self.execute(session, &pull, false, out) != Executed::Answered {
+        if self.execute(session, &pull, Parking::Never, out) != Executed::Answered {
             self.read_later(session, pull, out);
         }
     }
 
     /// Takes the pulls of a closed connection out of the tables.
     pub(super) fn forget_parked(&self, session: &mut Session) {
-        for (token, pull) in std::mem::take(&mut session.parked) {
-            self.unpark(session, &pull, token);
+        let mut queues = Vec::new();
+        for pull in std::mem::take(&mut session.parked).into_values() {
+            if let Some(deadline) = pull.deadline {
+                self.deadlines.cancel(deadline);
+                queues.push(pull.queue);
+            }
         }
-    }
-
-    fn unpark(&self, session: &Session, pull: &PendingPull, token: u64) {
-        if let Some(deadline) = pull.deadline {
-            self.deadlines.cancel(deadline);
+        queues.sort_unstable_by_key(Arc::as_ptr);
+        queues.dedup_by_key(|queue| Arc::as_ptr(queue));
+        for queue in queues {
+            self.polls.forget_all(&queue, session.link.id());
         }
-        self.polls.forget(&pull.queue, &session.link, token);
     }
 
     /// Reads on the store's own thread: a consumer far behind must not stop the other connections of this one.
@@ -143,23 +188,28 @@ impl Broker {
         let token = session.next_token;
         session.next_token += 1;
         let (queue, get, filter) = (Arc::clone(&pull.queue), pull.get, Arc::clone(&pull.filter));
-        let link = Arc::clone(&session.link);
-        let is_taken = self.store.read_later(move |store| {
+        // Every message may be a slice of its own; what they show is the log's.
+        let bytes = get.messages_max as usize * size_of::<Bytes>() + filter.bytes();
+        let is_taken = self.read_first(&session.link, bytes, move |store| {
             let mut found = GetResult::default();
-            store.get(&queue, &get, &mut |tags_code| filter.matches_code(tags_code), &mut found);
+            let read = filter.read(|filter| store.get_filtered(&queue, &get, filter, &mut found));
             // Touched here, its pages are in memory when the other thread writes them to the socket.
             for page in found.slices.iter().flat_map(|slice| slice.chunks(PAGE_BYTES)) {
                 std::hint::black_box(page.first());
             }
-            link.post(Event::Read(token, Box::new(found)));
+            Event::Read(token, Box::new(read.map(|()| found).map_err(ErrorReply::from)))
         });
         if is_taken {
             session.parked.insert(token, pull);
         } else {
-            let error_reply = overload();
-            self.count(session, &pull, error_reply.code);
-            refuse_pull(out.bytes(), pull.context, &error_reply);
+            self.refuse(session, &pull, &overload(), out);
         }
+    }
+
+    /// Answers a pull that moves nothing: its consumer tries it again at the same offset.
+    fn refuse(&self, session: &mut Session, pull: &PendingPull, error_reply: &ErrorReply, out: &mut Outbox) {
+        self.count(session, pull, error_reply.code);
+        refuse_pull(out.bytes(), pull.context, error_reply);
     }
 
     /// Answers a pull that was read elsewhere.
@@ -167,14 +217,22 @@ impl Broker {
         &self,
         session: &mut Session,
         token: u64,
-        mut found: GetResult,
+        read: Result<GetResult, ErrorReply>,
         out: &mut Outbox,
     ) {
-        if let Some(pull) = session.parked.remove(&token) {
-            let code = answer_code(found.status, pull.get.offset);
-            answer(out, &pull, &mut found, code);
-            self.count_late(session, &pull, code);
-        }
+        let Some(pull) = session.parked.remove(&token) else { return };
+        let code = match read {
+            Ok(mut found) => {
+                let code = answer_code(found.status, pull.get.offset);
+                answer(out, &pull, &mut found, code);
+                code
+            }
+            Err(error_reply) => {
+                refuse_pull(out.bytes(), pull.context, &error_reply);
+                error_reply.code
+            }
+        };
+        self.count_late(session, &pull, code);
     }
 
     /// Counts an answer by how long it took: within the burst, or since the pull came where it waited for a message.
@@ -202,16 +260,28 @@ impl Broker {
         &self,
         session: &mut Session,
         pull: &PendingPull,
-        may_park: bool,
+        parking: Parking,
         out: &mut Outbox,
     ) -> Executed {
         let found = &mut session.found;
-        let mut accept = |tags_code| pull.filter.matches_code(tags_code);
-        if !self.store.get_hot(&pull.queue, &pull.get, &mut accept, found) {
-            return Executed::Cold;
+        let read = |filter: &mut ReadFilter<'_>| self.store.get_hot(&pull.queue, &pull.get, filter, found);
+        match pull.filter.read(read) {
+            Ok(true) => {}
+            Ok(false) => return Executed::Cold,
+            Err(error) => {
+                self.refuse(session, pull, &error.into(), out);
+                return Executed::Answered;
+            }
         }
         let code = answer_code(found.status, pull.get.offset);
-        if code == response::PULL_NOT_FOUND && may_park {
+        let is_waiting = match parking {
+            Parking::Never => false,
+            Parking::WithoutMessages => code == response::PULL_NOT_FOUND,
+            Parking::WithoutMatches => {
+                found.status == GetStatus::NoMatchedMessage && found.next_begin == found.max
+            }
+        };
+        if is_waiting {
             return Executed::NothingYet;
         }
         answer(out, pull, found, code);
@@ -220,46 +290,54 @@ impl Broker {
     }
 
     fn park(&self, session: &mut Session, mut pull: PendingPull, suspend: Duration, out: &mut Outbox) {
-        let token = session.next_token;
-        session.next_token += 1;
-        let waiter = Waiter {
-            link: Arc::clone(&session.link),
-            token,
-            offset: pull.get.offset,
-            filter: Arc::clone(&pull.filter),
-        };
-        let has_room = !suspend.is_zero() && session.parked.len() < PARKED_PER_CONNECTION_MAX;
-        if !has_room || !self.polls.park(&pull.queue, waiter) {
+        if suspend.is_zero() {
             self.finish(session, pull, out);
             return;
         }
-        pull.deadline = Some(self.deadlines.add(suspend, Deadline::Pull(Arc::clone(&session.link), token)));
+        let has_room = session.parked.len() < PARKED_PER_CONNECTION_MAX;
+        let Some(owed) = has_room.then(|| session.link.owe(0)).flatten() else {
+            self.refuse(session, &pull, &overload(), out);
+            return;
+        };
+        let token = session.next_token;
+        session.next_token += 1;
+        let (offset, filter) = (pull.get.offset, Arc::clone(&pull.filter));
+        if let Err(waiter) = self.polls.park(&pull.queue, Waiter { owed, token, offset, filter }) {
+            waiter.owed.settle();
+            self.refuse(session, &pull, &overload(), out);
+            return;
+        }
+        let deadline = Deadline::Pull(Arc::clone(&pull.queue), session.link.id(), token);
+        pull.deadline = Some(self.deadlines.add(suspend, deadline));
         // A message that became visible before the waiter stood in the table has not woken it.
-        let has_grown = pull.queue.max() > pull.get.offset;
+        let has_grown = pull.queue.max() > offset;
+        let queue = has_grown.then(|| Arc::clone(&pull.queue));
         session.parked.insert(token, pull);
-        if has_grown {
-            self.wake(session, token, out);
+        if let Some(waiter) = queue.and_then(|queue| self.polls.forget(&queue, session.link.id(), token)) {
+            waiter.owed.settle();
+            if let Some(pull) = self.take_parked(session, token) {
+                self.finish(session, pull, out);
+            }
         }
     }
 }
 
 /// The filter of a pull that carries its subscription; the last one is kept, parsed, by the session.
 fn carried_filter(
+    metadata: &Metadata,
     fields: &PullHeader<'_>,
-    kept: &mut Option<(Box<str>, Arc<TagFilter>)>,
-) -> Result<Arc<TagFilter>, ErrorReply> {
-    let is_tag = fields.expression_type.is_empty() || fields.expression_type == "TAG";
-    if !is_tag {
-        return Err(admission::not_a_tag_expression(fields.topic));
-    }
-    let expression = fields.expression.unwrap_or_default();
+    kept: &mut Option<(Box<str>, Arc<Filter>)>,
+) -> Result<Arc<Filter>, ErrorReply> {
+    let (kind, expression) = (fields.expression_type, fields.expression.unwrap_or_default());
     if let Some((known, filter)) = kept
+        && filter.is_of(kind)
         && **known == *expression
     {
         return Ok(Arc::clone(filter));
     }
-    let filter = Arc::new(TagFilter::parse(expression));
-    *kept = Some((expression.into(), Arc::clone(&filter)));
+    let filter = metadata.filter(kind, expression);
+    let filter = filter.map_err(|unserved| admission::unserved_filter(unserved, fields.topic))?;
+    *kept = (expression.len() <= KEPT_EXPRESSION_BYTES_MAX).then(|| (expression.into(), Arc::clone(&filter)));
     Ok(filter)
 }
 

@@ -5,15 +5,20 @@ use std::time::Duration;
 
 use crate::remoting::codes::response;
 use crate::remoting::error::FieldError;
+use crate::store::StoreError;
 
 /// How long a frame waits for what Python has to make.
 pub(super) const PARKED_MAX: Duration = Duration::from_secs(3);
+/// How long a send waits for room in the log.
+pub(super) const PARKED_SEND_MAX: Duration = Duration::from_secs(5);
 
 /// Why a request does not go on.
 #[derive(Debug)]
 pub(super) enum Rejection {
     Refused(ErrorReply),
     Missing(Missing, String),
+    /// The log has no room now for what is to be stored; it can wait.
+    NoRoom,
 }
 
 impl From<ErrorReply> for Rejection {
@@ -34,9 +39,9 @@ pub enum Missing {
 /// Why a request is not served, as its sender will read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorReply {
-    pub(super) code: i32,
+    pub(crate) code: i32,
     /// What was wrong, and what to do.
-    pub(super) remark: Cow<'static, str>,
+    pub(crate) remark: Cow<'static, str>,
     /// For pulls refused by a permission: 1 broker, 2 group, 3 topic, 4 broadcast, 5 subscription.
     pub(super) forbidden: Option<i32>,
 }
@@ -52,7 +57,7 @@ impl ErrorReply {
 }
 
 /// The refusal of a request for which there is no room.
-pub(super) fn overload() -> ErrorReply {
+pub(crate) fn overload() -> ErrorReply {
     ErrorReply::new(response::SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
 }
 
@@ -71,6 +76,16 @@ impl From<FieldError> for ErrorReply {
     }
 }
 
+/// What the store cannot do now. Clients try a request with this answer again where they are.
+impl From<StoreError> for ErrorReply {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::TopicDeleted { topic } => unknown_topic(&topic),
+            error => Self::new(response::SYSTEM_ERROR, error.to_string()),
+        }
+    }
+}
+
 impl From<FieldError> for Rejection {
     fn from(error: FieldError) -> Self {
         Self::Refused(error.into())
@@ -78,10 +93,18 @@ impl From<FieldError> for Rejection {
 }
 
 /// The answer for a topic that is not there and will not be made.
-pub(super) fn unknown_topic(name: &str) -> ErrorReply {
+pub(crate) fn unknown_topic(name: &str) -> ErrorReply {
     let remark =
         format!("topic[{name}] not exist, apply first please! Create it with: rmqpy topic create {name}");
     ErrorReply::new(response::TOPIC_NOT_EXIST, remark)
+}
+
+/// The answer to a send whose queue the store does not give.
+pub(super) fn unavailable(error: StoreError) -> ErrorReply {
+    match error {
+        StoreError::TopicDeleted { topic } => unknown_topic(&topic),
+        error => ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()),
+    }
 }
 
 /// The answer for messages that would be stored and never delivered.

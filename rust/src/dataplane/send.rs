@@ -17,14 +17,18 @@ use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
 use super::latency::LatencyBuffer;
-use super::rejection::{ErrorReply, Rejection, not_served};
+use super::rejection::{ErrorReply, Rejection, not_served, unavailable};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
 use super::session::{HeldReplies, Session};
+use super::timers::schedule;
+use super::transactions::time_to_decide_ms;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordFields;
-use crate::message::topic::{DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC};
+use crate::message::topic::{
+    DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, is_of_group,
+};
 use crate::message::{batch, sysflag};
 use crate::positions::PhysicalOffset;
 use crate::remoting::codes::response;
@@ -36,10 +40,12 @@ use crate::store::{ConsumeQueue, Put, PutError};
 /// A record that passed every check and waits for the put lock.
 #[derive(Debug)]
 pub(super) struct StagedRecord<'f> {
-    /// Where it is stored: its own queue, or that of its delay level.
+    /// Where it is stored: its own queue, or the one in which it waits.
     queue: Arc<ConsumeQueue>,
     /// The queue in the reply.
     queue_id: u32,
+    /// The header of its frame.
+    header: &'f [u8],
     flag: i32,
     sys_flag: i32,
     born_timestamp_ms: i64,
@@ -47,6 +53,8 @@ pub(super) struct StagedRecord<'f> {
     body: &'f [u8],
     body_crc: u32,
     attributes: MessageAttributes,
+    /// It waits for the end of its transaction.
+    is_half: bool,
     context: RequestContext,
 }
 
@@ -72,19 +80,18 @@ impl Broker {
         let fields = SendHeader::decode(header)?;
         let (topic, queue_id) = admission::send(&self.metadata, &fields)?;
         let queue_id = queue_id.unwrap_or_else(|| random.below(topic.write_queues));
-        let queue = topic
-            .queue(&self.store, queue_id)
-            .map_err(|error| ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
+        let queue = topic.queue(&self.store, queue_id).map_err(unavailable)?;
         let mut sys_flag = sysflag::from_client(fields.sys_flag);
-        if sys_flag & sysflag::TRANSACTION_MASK != 0 {
-            return Err(not_served("transactional messages").into());
-        }
+        let transaction = sys_flag & sysflag::TRANSACTION_MASK;
+        // A half is an ordinary message of its topic.
+        sys_flag &= !sysflag::TRANSACTION_MASK;
         if topic.is_multi_tag {
             sys_flag |= sysflag::MULTI_TAGS;
         }
         let staged = StagedRecord {
             queue,
             queue_id,
+            header: frame.header,
             flag: fields.flag,
             sys_flag,
             born_timestamp_ms: fields.born_timestamp_ms,
@@ -92,15 +99,23 @@ impl Broker {
             body: frame.body,
             body_crc: 0,
             attributes: MessageAttributes::default(),
+            is_half: false,
             context,
         };
         if fields.is_batch {
+            check_flag(transaction, false)?;
             return self.stage_batch(arena, &staged, &fields).map_err(Rejection::from);
         }
         self.check_body(frame.body)?;
         let attributes =
             MessageAttributes::rewrite(&self.added_properties, arena, &topic.name, fields.properties)?;
+        // A copy that a consumer sent back to be retried keeps the property, and is no half again.
+        let is_half = attributes.is_prepared && !is_of_group(&topic.name);
+        check_flag(transaction, attributes.is_prepared)?;
         let mut staged = StagedRecord { body_crc: RecordFields::body_crc(frame.body), attributes, ..staged };
+        if is_half {
+            return self.stage_half(arena, staged, &topic.name);
+        }
         if topic.name.starts_with(DEAD_LETTER_PREFIX) && fields.topic.starts_with(RETRY_PREFIX) {
             // The consumer that gave up on it asked for a delay before the next try.
             staged.attributes = staged.attributes.moved(arena, &topic.name, &[(name::DELAY, b"-1")])?;
@@ -108,7 +123,42 @@ impl Broker {
             let slot = delays::slot(&self.store, staged.attributes.delay_level, &topic.name, queue_id)?;
             staged.attributes = staged.attributes.moved(arena, SCHEDULE_TOPIC, &slot.properties())?;
             staged.queue = slot.queue;
+        } else if staged.attributes.is_timed {
+            let properties = arena.get(staged.attributes.properties.clone()).unwrap_or_default();
+            let now = self.clock.wall_ms() as i64;
+            if let Some(timing) = schedule::timing(&self.store, now, properties, &topic.name, queue_id)? {
+                staged.attributes = staged.attributes.moved(arena, TIMER_TOPIC, &timing.properties())?;
+                staged.queue = timing.queue;
+            }
         }
+        Ok(StagedSend::Message(staged))
+    }
+
+    /// The half of a transaction: it waits in a queue of its own.
+    fn stage_half<'f>(
+        &self,
+        arena: &mut Vec<u8>,
+        mut staged: StagedRecord<'f>,
+        topic: &str,
+    ) -> Result<StagedSend<'f>, Rejection> {
+        if self.metadata.rejects_transactions() {
+            let remark = format!(
+                "the broker[{}] sending transaction message is forbidden",
+                self.metadata.identity.store_host
+            );
+            return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
+        }
+        if !self.transactions.has_room() {
+            return Err(ErrorReply::new(response::SYSTEM_BUSY, "too many transactions are open").into());
+        }
+        if staged.attributes.is_timed && staged.attributes.delay_level == 0 {
+            // What no commit could deliver is refused now.
+            let properties = arena.get(staged.attributes.properties.clone()).unwrap_or_default();
+            schedule::timing(&self.store, self.clock.wall_ms() as i64, properties, topic, staged.queue_id)?;
+        }
+        staged.attributes = staged.attributes.half(arena, topic, &staged.queue_id.to_string())?;
+        staged.queue = self.store.queue_or_create(HALF_TOPIC, 0).map_err(unavailable)?;
+        staged.is_half = true;
         Ok(StagedSend::Message(staged))
     }
 
@@ -165,26 +215,46 @@ impl Broker {
         ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
     }
 
-    /// Stores everything staged, in order, and answers each; afterwards nothing is staged.
+    /// Stores everything staged, in order, and answers each, or parks it; afterwards nothing is staged.
     pub(super) fn append(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outbox) {
+        let done = self.store_burst(session, burst, out);
+        for staged in burst.drain(..).skip(done) {
+            let StagedRecord { header, body, context, .. } = staged;
+            let frame = Frame { encoding: context.encoding, header, body };
+            if !self.park_send(session, &frame, context.came_at) {
+                let error_reply = no_room();
+                session.latency.note(context, error_reply.code);
+                self.refuse_send(out.bytes(), context, &error_reply);
+            }
+        }
+    }
+
+    /// Stores what is staged, in order, and answers it. Returns how much; the log has no room for the rest.
+    pub(super) fn store_burst(&self, session: &mut Session, burst: &Burst<'_>, out: &mut Outbox) -> usize {
         if burst.is_empty() {
-            return;
+            return 0;
         }
         let Session { link, arena, held, latency, .. } = session;
         let mut puts: ArrayVec<Put<'_>, BURST_FRAMES_MAX> =
             burst.iter().map(|staged| self.put(staged, arena, link.peer(), false)).collect();
-        self.store.append(&mut puts);
+        let done = self.store.try_append(&mut puts);
         let mut last_held = None;
-        for (staged, put) in burst.iter().zip(&puts) {
+        for (staged, put) in burst.iter().zip(&puts).take(done) {
+            if let (true, Ok(stored)) = (staged.is_half, &put.outcome) {
+                let timeout_ms = self.metadata.transaction_timeout_ms();
+                let time_ms = time_to_decide_ms(put.record.properties, timeout_ms);
+                let due_ms = stored.store_timestamp_ms.saturating_add(time_ms);
+                self.transactions.open(stored.queue_offset, stored.physical, due_ms);
+            }
             let unique_key = arena.get(staged.attributes.unique_key.clone());
             let put = std::slice::from_ref(put);
             last_held = self.answer(staged, put, unique_key, held, latency, out).or(last_held);
         }
         drop(puts);
-        burst.clear();
         if let Some(end) = last_held {
             self.wait_for_disk(session, end, out);
         }
+        done
     }
 
     /// Stores the messages of a batch as one piece and answers once.
@@ -194,18 +264,25 @@ impl Broker {
         messages: &[StagedRecord<'_>],
         unique_key: Option<&str>,
         out: &mut Outbox,
-    ) {
-        let Some(first) = messages.first() else { return };
+    ) -> Result<(), Rejection> {
+        let Some(first) = messages.first() else { return Ok(()) };
+        // What came before it in the burst may have been parked by now.
+        if !session.parked_sends.frames.is_empty() {
+            return Err(Rejection::NoRoom);
+        }
         let Session { link, arena, held, latency, .. } = session;
         let puts = messages.iter().enumerate();
         let mut puts: Vec<Put<'_>> =
             puts.map(|(index, staged)| self.put(staged, arena, link.peer(), index > 0)).collect();
-        self.store.append(&mut puts);
+        if self.store.try_append(&mut puts) == 0 {
+            return Err(Rejection::NoRoom);
+        }
         let end = self.answer(first, &puts, unique_key.map(str::as_bytes), held, latency, out);
         drop(puts);
         if let Some(end) = end {
             self.wait_for_disk(session, end, out);
         }
+        Ok(())
     }
 
     /// Answers a send by what became of its records. A reply that has to wait for the disk is held; this returns the
@@ -334,19 +411,28 @@ impl Broker {
     }
 }
 
-fn put_refused(error: &PutError) -> ErrorReply {
+/// A send's transaction bits have to agree with its properties: Apache's broker stores what no reader finds.
+fn check_flag(transaction: i32, is_prepared: bool) -> Result<(), ErrorReply> {
+    match transaction {
+        0 => Ok(()),
+        sysflag::PREPARED if is_prepared => Ok(()),
+        _ => Err(not_served("messages with the flag of a transaction and without TRAN_MSG")),
+    }
+}
+
+pub(super) fn put_refused(error: &PutError) -> ErrorReply {
     let code = match error {
         PutError::TooLarge => response::MESSAGE_ILLEGAL,
         PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
         PutError::QueueGone => response::TOPIC_NOT_EXIST,
         PutError::ReadOnly | PutError::DiskFull => response::SERVICE_NOT_AVAILABLE,
     };
-    if *error == PutError::Busy {
-        // Operators know the overload of an original broker by this prefix.
-        return ErrorReply::new(
-            code,
-            format!("[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error}"),
-        );
-    }
     ErrorReply::new(code, error.to_string())
+}
+
+/// The refusal of a send that has waited for room in the log, or of one for which there is no room to wait.
+pub(super) fn no_room() -> ErrorReply {
+    // Operators know the overload of an original broker by this prefix.
+    let remark = format!("[PC_SYNCHRONIZED]broker busy, start flow control for a while: {}", PutError::Busy);
+    ErrorReply::new(response::SYSTEM_BUSY, remark)
 }

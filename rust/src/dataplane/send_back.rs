@@ -12,11 +12,9 @@ use super::admission;
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
-use super::event::Event;
 use super::metadata::PERMISSION_WRITE;
-use super::rejection::{ErrorReply, Missing, Rejection, overload};
+use super::rejection::{ErrorReply, Rejection, unavailable};
 use super::reply;
-use super::request::OwnedFrame;
 use super::session::Session;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
@@ -57,7 +55,7 @@ impl Broker {
             return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
         }
         let Some(group) = self.metadata.groups.get(fields.group) else {
-            return Err(Rejection::Missing(Missing::Group, fields.group.to_owned()));
+            return Err(admission::missing_group(fields.group));
         };
         if group.retry_queues == 0 {
             session.latency.note(context, response::SUCCESS);
@@ -66,7 +64,7 @@ impl Broker {
         }
         let at = u64::try_from(fields.offset).map(PhysicalOffset).map_err(|_| not_found(fields.offset))?;
         if !is_read && !self.store.is_hot(at) {
-            return Ok(self.read_first(session, frame, at)?);
+            return Ok(self.look_up_first(session, frame, at)?);
         }
         let original = self.store.lookup(at).ok_or_else(|| not_found(fields.offset))?;
         let original = RecordView::parse(&original).map_err(|_| not_found(fields.offset))?;
@@ -130,7 +128,9 @@ impl Broker {
             joined: false,
             outcome: Err(PutError::Pending),
         }];
-        self.store.append(&mut puts);
+        if self.store.try_append(&mut puts) == 0 {
+            return Err(Rejection::NoRoom);
+        }
         let [put] = puts;
         let stored =
             put.outcome.map_err(|error| ErrorReply::new(response::SYSTEM_ERROR, error.to_string()))?;
@@ -144,19 +144,6 @@ impl Broker {
             reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
         }
         Ok(())
-    }
-
-    /// Has the record read elsewhere; the frame comes back as `Event::Returned`.
-    fn read_first(&self, session: &Session, frame: &Frame<'_>, at: PhysicalOffset) -> Result<(), ErrorReply> {
-        let (link, frame) = (Arc::clone(&session.link), OwnedFrame::of(frame, 0, session.latency.began));
-        let is_taken = self.store.read_later(move |store| {
-            // Parsing its length and summing its body touches every page of it.
-            let record = store.lookup(at);
-            let record = record.as_deref().and_then(|bytes| RecordView::parse(bytes).ok());
-            std::hint::black_box(record.is_some_and(|record| record.body_crc_matches()));
-            link.post(Event::Returned(frame));
-        });
-        if is_taken { Ok(()) } else { Err(overload()) }
     }
 }
 
@@ -178,8 +165,4 @@ fn copy(
 
 fn not_found(offset: i64) -> ErrorReply {
     ErrorReply::new(response::SYSTEM_ERROR, format!("look message by offset failed, {offset}"))
-}
-
-fn unavailable(error: crate::store::StoreError) -> ErrorReply {
-    ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string())
 }

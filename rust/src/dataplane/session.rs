@@ -5,16 +5,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 
 use super::deadlines::DeadlineKey;
 use super::deliveries::{Delivery, KeptDeliveries};
 use super::event::{KnownHeartbeat, Link};
+use super::filter::Filter;
 use super::latency::LatencyBuffer;
 use super::metadata::{Group, Topic};
-use super::request::RequestContext;
-use crate::message::tag::TagFilter;
+use super::request::{OwnedFrame, RequestContext};
 use crate::positions::PhysicalOffset;
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::Header;
@@ -40,6 +41,10 @@ pub(super) struct HeldReplies {
 impl HeldReplies {
     pub(super) fn is_empty(&self) -> bool {
         self.replies.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Keeps the reply that `write` appends until the log is durable up to `end`.
@@ -68,6 +73,16 @@ impl HeldReplies {
         }
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.replies.capacity() * size_of::<Held>() + self.bytes.capacity() + self.scratch.capacity()
+    }
+
+    fn shrink(&mut self) {
+        self.replies.shrink_to_fit();
+        self.bytes.shrink_to_fit();
+        self.scratch.shrink_to_fit();
+    }
+
     /// Takes back every promise: what `release` left will never be durable.
     pub(super) fn revoke(&mut self) -> impl Iterator<Item = RequestContext> + '_ {
         self.bytes.clear();
@@ -83,9 +98,19 @@ pub(super) struct PendingPull {
     pub(super) topic: Arc<Topic>,
     pub(super) queue: Arc<ConsumeQueue>,
     pub(super) get: Get,
-    pub(super) filter: Arc<TagFilter>,
+    pub(super) filter: Arc<Filter>,
     pub(super) delivery: Arc<Delivery>,
     pub(super) deadline: Option<DeadlineKey>,
+}
+
+/// Sends, and returned messages, for which the log had no room, oldest first. While there are any, the sends that come
+/// later wait behind them: those of a connection are stored in the order they came.
+#[derive(Debug, Default)]
+pub(super) struct ParkedSends {
+    /// Each with the time until which it waits, on the data plane's clock.
+    pub(super) frames: VecDeque<(Duration, OwnedFrame)>,
+    /// The time for which there is a deadline.
+    pub(super) due: Option<Duration>,
 }
 
 /// The state of one connection.
@@ -99,13 +124,20 @@ pub struct Session {
     /// What the last pull found.
     pub(super) found: GetResult,
     pub(super) parked: HashMap<u64, PendingPull>,
+    pub(super) parked_sends: ParkedSends,
     pub(super) next_token: u64,
     /// The filter of the last pull that carried an expression: the next one has the same, nearly always.
-    pub(super) filter: Option<(Box<str>, Arc<TagFilter>)>,
+    pub(super) filter: Option<(Box<str>, Arc<Filter>)>,
     pub(super) deliveries: KeptDeliveries,
     pub(super) latency: LatencyBuffer,
     pub(super) held: HeldReplies,
     pub(super) heartbeat: Option<KnownHeartbeat>,
+    /// Something of the burst went up to Python.
+    pub(super) has_sent_up: bool,
+    /// Something of this connection ever did.
+    pub(super) is_known_above: bool,
+    /// So much waits for Python that no more is taken.
+    pub(super) is_held: bool,
     /// Spreads sends without a wish over queues.
     pub(super) random: Random,
 }
@@ -137,14 +169,45 @@ impl Session {
             arena: Vec::new(),
             found: GetResult::default(),
             parked: HashMap::new(),
+            parked_sends: ParkedSends::default(),
             next_token: 0,
             filter: None,
             deliveries: KeptDeliveries::default(),
             latency: LatencyBuffer::default(),
             held: HeldReplies::default(),
             heartbeat: None,
+            has_sent_up: false,
+            is_known_above: false,
+            is_held: false,
             random,
         }
+    }
+
+    /// Memory kept from burst to burst, filled or not.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.header.kept_bytes()
+            + self.arena.capacity()
+            + self.held.kept_bytes()
+            + self.found.kept_bytes()
+            + self.parked.capacity() * size_of::<(u64, PendingPull)>()
+            + self.deliveries.kept_bytes()
+    }
+
+    /// Gives back what only the next burst would use.
+    pub(super) fn shrink(&mut self) {
+        self.header.shrink();
+        self.arena.shrink_to_fit();
+        self.held.shrink();
+        self.found.shrink();
+        self.parked.shrink_to_fit();
+        self.deliveries.shrink();
+        self.filter = None;
+    }
+
+    /// Something goes up to Python, which hears of the connection's end from now on.
+    pub(super) fn sends_up(&mut self) {
+        self.has_sent_up = true;
+        self.is_known_above = true;
     }
 
     /// The request of the last decoded header.

@@ -23,13 +23,13 @@ use crate::remoting::{Close, Outbox, Service};
 
 impl DataPlane {
     /// Counts what was answered since `session.latency.began`.
-    fn settle(&self, session: &mut Session) {
+    pub(super) fn settle(&self, session: &mut Session) {
         if !session.latency.is_empty() {
             session.latency.settle(&self.latencies, self.clock.elapsed());
         }
     }
 
-    fn serve<'f>(
+    pub(super) fn serve<'f>(
         &self,
         session: &mut Session,
         frame: &Frame<'f>,
@@ -42,12 +42,15 @@ impl DataPlane {
         };
         let code = session.header.code;
         if is_send(code) {
+            if !session.parked_sends.frames.is_empty() {
+                return Err(Rejection::NoRoom);
+            }
             self.counters.sends.fetch_add(1, Ordering::Relaxed);
             match broker.stage(session, frame)? {
                 StagedSend::Message(staged) => burst.push(staged),
                 StagedSend::Batch(messages, unique_key) => {
                     broker.append(session, burst, out);
-                    broker.append_batch(session, &messages, unique_key.as_deref(), out);
+                    broker.append_batch(session, &messages, unique_key.as_deref(), out)?;
                 }
             }
             return Ok(());
@@ -59,6 +62,7 @@ impl DataPlane {
                 broker.pull(session, frame.encoding, out)
             }
             request::CONSUMER_SEND_MSG_BACK => broker.send_back(session, frame, false, out),
+            request::END_TRANSACTION => broker.end_transaction(session, frame, false, out),
             request::QUERY_CONSUMER_OFFSET => broker.query_offset(session, frame.encoding, out),
             request::UPDATE_CONSUMER_OFFSET => broker.update_offset(session, frame.encoding, out),
             request::HEART_BEAT if self.repeat_heartbeat(session, frame, out) => Ok(()),
@@ -97,6 +101,9 @@ impl Service for DataPlane {
         }
         self.settle(session);
         session.arena.clear();
+        if std::mem::take(&mut session.has_sent_up) {
+            session.is_held = self.upcalls.holds(&session.link);
+        }
         Ok(())
     }
 
@@ -119,13 +126,15 @@ impl Service for DataPlane {
                 self.settle(session);
                 session.arena.clear();
             }
-            Event::Returned(owned) => {
+            Event::Found(owned) => {
                 let frame = owned.frame();
                 session.latency.began = owned.came_at;
                 session.header.decode(&frame)?;
-                let broker = self.broker.as_ref();
-                let returned = broker.map_or(Ok(()), |broker| broker.send_back(session, &frame, true, out));
-                if let Err(rejection) = returned {
+                let served = self.broker.as_ref().map_or(Ok(()), |broker| match session.header.code {
+                    request::END_TRANSACTION => broker.end_transaction(session, &frame, true, out),
+                    _ => broker.send_back(session, &frame, true, out),
+                });
+                if let Err(rejection) = served {
                     self.reject(session, &frame, rejection, owned.parkings, out);
                 }
                 self.settle(session);
@@ -137,13 +146,49 @@ impl Service for DataPlane {
                     broker.answer_read(session, token, *found, out);
                 }
             }
-            Event::Durable => self.broker.iter().for_each(|broker| broker.release_held(session, out)),
-            Event::Heartbeat(known) => {
+            Event::Heartbeat(known, frame) => {
+                out.bytes().extend_from_slice(&frame);
                 self.heartbeats.lock().insert(session.link.id().0, self.clock.elapsed());
                 session.heartbeat = Some(known);
             }
         }
         Ok(())
+    }
+
+    fn refuse(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<(), Close> {
+        session.latency.began = self.clock.elapsed();
+        session.header.decode(head)?;
+        if !session.header.is_response() {
+            let error_reply = self.overloaded(session.header.is_oneway());
+            self.reject(session, head, error_reply.into(), 0, out);
+            self.settle(session);
+        }
+        Ok(())
+    }
+
+    fn kept_bytes(&self, session: &Session) -> usize {
+        session.kept_bytes()
+    }
+
+    fn shrink(&self, session: &mut Session) {
+        session.shrink();
+    }
+
+    /// The durable position moved or the log latched, or the log may have room for the sends that are parked, or their
+    /// time is up, or Python has taken what waited for it.
+    fn signalled(&self, session: &mut Session, out: &mut Outbox) -> Result<(), Close> {
+        session.is_held = session.is_held && self.upcalls.holds(&session.link);
+        let Some(broker) = &self.broker else { return Ok(()) };
+        broker.release_held(session, out);
+        self.resume_sends(broker, session, out)
+    }
+
+    fn is_ready(&self, session: &Session) -> bool {
+        !session.is_held
+    }
+
+    fn held_bytes(&self, session: &Session) -> usize {
+        session.held.bytes()
     }
 
     fn is_settled(&self, session: &Session) -> bool {
@@ -153,8 +198,12 @@ impl Service for DataPlane {
     fn close(&self, mut session: Session) {
         if let Some(broker) = &self.broker {
             broker.forget_parked(&mut session);
+            broker.forget_parked_sends(&mut session);
         }
+        self.parked.forget(session.link.id().0);
         self.heartbeats.lock().remove(&session.link.id().0);
-        self.upcalls.push_event(upcall(&session, Cause::Closed));
+        if session.is_known_above {
+            self.upcalls.push_event(upcall(&session, Cause::Closed));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Message: the same bytes on disk and on the wire.
 //!
 //! `record` is the unit of the log and of every pull; `properties`, `batch`, `id`, `tag`, `sysflag` and
-//! `compression` are its parts, and `topic` knows the names of topics. Everything here is a pure function of bytes: no I/O, no clock, no locks; any thread.
+//! `compression` are its parts, `sql` filters by its properties, and `topic` and `namespace` know the names of topics. Everything here is a pure function of bytes: no I/O, no clock, no locks; any thread.
 //!
 //! Invariant: decoders borrow, check every length before they use it, and never panic on bytes from outside.
 
@@ -9,8 +9,10 @@ pub mod batch;
 pub mod compression;
 pub mod error;
 pub mod id;
+pub(crate) mod namespace;
 pub mod properties;
 pub mod record;
+pub mod sql;
 pub mod sysflag;
 pub mod tag;
 pub(crate) mod topic;

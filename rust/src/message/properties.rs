@@ -24,11 +24,16 @@ pub mod name {
     pub(crate) const REAL_TOPIC: &[u8] = b"REAL_TOPIC";
     pub(crate) const REAL_QUEUE_ID: &[u8] = b"REAL_QID";
     pub(crate) const TRANSACTION_PREPARED: &[u8] = b"TRAN_MSG";
+    pub(crate) const PRODUCER_GROUP: &[u8] = b"PGROUP";
+    pub(crate) const CHECK_IMMUNITY_S: &[u8] = b"CHECK_IMMUNITY_TIME_IN_SECONDS";
+    pub(crate) const FIRST_HALF_OFFSET: &[u8] = b"TRAN_PREPARED_QUEUE_OFFSET";
+    pub(crate) const TRANSACTION_CHECKS: &[u8] = b"TRANSACTION_CHECK_TIMES";
     pub(crate) const ORIGIN_MESSAGE_ID: &[u8] = b"ORIGIN_MESSAGE_ID";
     pub(crate) const MSG_REGION: &[u8] = b"MSG_REGION";
     pub const TRACE_ON: &[u8] = b"TRACE_ON";
     pub(crate) const CLUSTER: &[u8] = b"CLUSTER";
     pub const INNER_NUM: &[u8] = b"INNER_NUM";
+    pub(crate) const INSTANCE_ID: &str = "INSTANCE_ID";
     pub(crate) const TRANSACTION_ID: &[u8] = b"__transactionId__";
     pub(crate) const POP_CK: &[u8] = b"POP_CK";
     pub(crate) const SHARDING_KEY: &[u8] = b"__SHARDINGKEY";
@@ -37,6 +42,10 @@ pub mod name {
     pub(crate) const TIMER_DELAY_MS: &[u8] = b"TIMER_DELAY_MS";
     pub(crate) const TIMER_DELIVER_MS: &[u8] = b"TIMER_DELIVER_MS";
     pub(crate) const TIMER_OUT_MS: &[u8] = b"TIMER_OUT_MS";
+    pub(crate) const TIMER_ENQUEUE_MS: &[u8] = b"TIMER_ENQUEUE_MS";
+    pub(crate) const TIMER_DEQUEUE_MS: &[u8] = b"TIMER_DEQUEUE_MS";
+    pub(crate) const TIMER_ROLL_TIMES: &[u8] = b"TIMER_ROLL_TIMES";
+    pub(crate) const TIMER_DELETE_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
 }
 
 /// The entries of `properties` in order, by the rules of the Java clients: one without a name, without a separator

@@ -35,6 +35,11 @@ pub(crate) const fn is_queued(sys_flag: i32) -> bool {
     sys_flag & INNER_BATCH == 0 && !matches!(sys_flag & TRANSACTION_MASK, PREPARED | ROLLBACK)
 }
 
+/// Whether a record can be looked up by key: rolled back messages cannot.
+pub(crate) const fn is_indexed(sys_flag: i32) -> bool {
+    sys_flag & TRANSACTION_MASK != ROLLBACK
+}
+
 /// How a body is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compression {

@@ -1,4 +1,7 @@
-//! Tags and keys as numbers: the hash that ConsumeQueue and Index store, and the filter of a subscription.
+//! Tags and keys as numbers: the hash that ConsumeQueue and Index store, and the filters of a subscription: that of the
+//! broker compares hashes, that of the client the tags themselves.
+
+use hashbrown::HashSet;
 
 use super::properties::{self, name};
 
@@ -61,42 +64,101 @@ const fn positive(hash: i32) -> i32 {
     }
 }
 
-/// Which tags a subscription takes.
+/// Tags of one subscription at the broker.
+pub const TAGS_MAX: usize = 1_000;
+/// So few are found by looking at each; it is what nearly every subscription has.
+const FEW_MAX: usize = 8;
+
+/// The tags of an expression; none for `*`, nothing at all, or blanks: then everything is meant.
+fn tags(expression: &str) -> impl Iterator<Item = &str> {
+    let tags = if expression == "*" { "" } else { expression }.split("||");
+    // Java trims control characters as well, and of white space the blank only.
+    tags.map(|tag| tag.trim_matches(|c| c <= ' ')).filter(|tag| !tag.is_empty())
+}
+
+/// A subscription has more than [`TAGS_MAX`] tags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooManyTags;
+
+/// Codes of the tags that a subscription takes: what a broker compares with the entries of a queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TagCodes {
+    /// Everything.
+    All,
+    /// One of these.
+    Few(Box<[i32]>),
+    /// Likewise; found in one lookup, however many they are.
+    Many(HashSet<i32>),
+}
+
+impl TagCodes {
+    /// Reads `*`, nothing at all, or `A || B`.
+    ///
+    /// # Errors
+    /// There are too many tags.
+    pub fn parse(expression: &str) -> Result<Self, TooManyTags> {
+        let mut codes = Vec::new();
+        for tag in tags(expression) {
+            if codes.len() >= TAGS_MAX {
+                return Err(TooManyTags);
+            }
+            codes.push(java_hash(tag.as_bytes()));
+        }
+        Ok(match codes.len() {
+            0 => Self::All,
+            count if count <= FEW_MAX => Self::Few(codes.into()),
+            _ => Self::Many(codes.into_iter().collect()),
+        })
+    }
+
+    /// Whether an entry may match. A hash may match by chance; the client decides by the tag itself.
+    #[inline]
+    pub fn matches(&self, tags_code: i64) -> bool {
+        // The original compares 32 bits of the code.
+        let code = tags_code as i32;
+        match self {
+            Self::All => true,
+            Self::Few(codes) => codes.contains(&code),
+            Self::Many(codes) => is_one_of(codes, code),
+        }
+    }
+
+    /// Memory beyond what every filter has.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::All | Self::Few(_) => 0,
+            Self::Many(codes) => codes.allocation_size(),
+        }
+    }
+}
+
+/// Apart from the rest, which is so short that it is done for each message in place.
+#[inline(never)]
+fn is_one_of(codes: &HashSet<i32>, code: i32) -> bool {
+    codes.contains(&code)
+}
+
+/// Which tags a subscription takes, by the tags themselves: what a client compares with messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TagFilter {
     /// Everything.
     All,
-    /// One of these, each with its hash.
-    Tags(Box<[(i32, Box<str>)]>),
+    /// One of these.
+    Tags(Box<[Box<str>]>),
 }
 
 impl TagFilter {
     /// Reads `*`, nothing at all, or `A || B`.
     pub fn parse(expression: &str) -> Self {
-        if expression == "*" {
-            return Self::All;
-        }
-        // Java trims control characters as well, and of white space the blank only.
-        let tags = expression.split("||").map(|tag| tag.trim_matches(|c| c <= ' '));
-        let tags = tags.filter(|tag| !tag.is_empty());
-        let tags: Box<[_]> = tags.map(|tag| (java_hash(tag.as_bytes()), tag.into())).collect();
+        let tags: Box<[Box<str>]> = tags(expression).map(Box::from).collect();
         if tags.is_empty() { Self::All } else { Self::Tags(tags) }
-    }
-
-    /// Whether a ConsumeQueue entry may match. A hash may match by chance; [`matches_tag`](Self::matches_tag) decides.
-    pub fn matches_code(&self, tags_code: i64) -> bool {
-        match self {
-            Self::All => true,
-            // The original compares 32 bits of the code.
-            Self::Tags(tags) => tags.iter().any(|(hash, _)| *hash == tags_code as i32),
-        }
     }
 
     /// Whether a message with this tag is wanted.
     pub fn matches_tag(&self, tag: Option<&[u8]>) -> bool {
         match self {
             Self::All => true,
-            Self::Tags(tags) => tag.is_some_and(|tag| tags.iter().any(|(_, own)| own.as_bytes() == tag)),
+            Self::Tags(tags) => tag.is_some_and(|tag| tags.iter().any(|own| own.as_bytes() == tag)),
         }
     }
 }
@@ -139,22 +201,37 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_takes_any_of_its_tags() {
-        let filter = TagFilter::parse(" TagA||TagB\u{1} || ");
-        assert!(filter.matches_code(2_598_919) && filter.matches_code(2_598_920));
-        assert!(!filter.matches_code(0));
+    fn a_subscription_takes_any_of_its_tags() {
+        let expression = " TagA||TagB\u{1} || ";
+        let codes = TagCodes::parse(expression).unwrap();
+        assert!(codes.matches(2_598_919) && codes.matches(2_598_920));
+        assert!(!codes.matches(0));
+        let filter = TagFilter::parse(expression);
         assert!(filter.matches_tag(Some(b"TagB")));
         assert!(!filter.matches_tag(Some(b"Tag")) && !filter.matches_tag(None));
         for all in ["*", "", "  ", "||"] {
             assert_eq!(TagFilter::parse(all), TagFilter::All, "{all:?}");
+            assert_eq!(TagCodes::parse(all), Ok(TagCodes::All), "{all:?}");
         }
         assert_ne!(TagFilter::parse("*||A"), TagFilter::All);
+        assert_ne!(TagCodes::parse("*||A"), Ok(TagCodes::All));
     }
 
     #[test]
     fn equal_hashes_of_different_tags_are_told_apart_by_the_tag() {
-        let filter = TagFilter::parse("Aa");
-        assert!(filter.matches_code(i64::from(java_hash(b"BB"))));
-        assert!(!filter.matches_tag(Some(b"BB")));
+        assert!(TagCodes::parse("Aa").unwrap().matches(i64::from(java_hash(b"BB"))));
+        assert!(!TagFilter::parse("Aa").matches_tag(Some(b"BB")));
+    }
+
+    #[test]
+    fn any_number_of_tags_up_to_the_bound_is_compared_alike() {
+        for count in [1, FEW_MAX, FEW_MAX + 1, TAGS_MAX] {
+            let tags: Vec<String> = (0..count).map(|index| format!("tag {index}")).collect();
+            let codes = TagCodes::parse(&tags.join(" || ")).unwrap();
+            assert!(tags.iter().all(|tag| codes.matches(i64::from(java_hash(tag.as_bytes())))));
+            assert!(!codes.matches(0) && !codes.matches(i64::from(java_hash(b"tag 1000"))));
+            assert!(codes.bytes() <= 16 << 10, "{} bytes", codes.bytes());
+        }
+        assert_eq!(TagCodes::parse(&"A||".repeat(TAGS_MAX + 1)), Err(TooManyTags));
     }
 }

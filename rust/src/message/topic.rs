@@ -9,10 +9,14 @@ pub(crate) const DEAD_LETTER_PREFIX: &str = "%DLQ%";
 pub(crate) const AUTO_CREATE_TOPIC: &str = "TBW102";
 /// The topic whose queues hold delayed messages, one queue a level: level `n` is queue `n - 1`.
 pub(crate) const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+/// The topic of messages that wait for a time of their own.
+pub(crate) const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
 /// The topic of messages whose transactions are open.
 pub(crate) const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 /// The topic of marks on half messages whose transactions have ended.
 pub(crate) const OP_HALF_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// The topic of half messages that were given up, because nobody has decided about them.
+pub(crate) const UNDECIDED_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
 pub(crate) const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
 pub(crate) const OFFSET_MOVED_TOPIC: &str = "OFFSET_MOVED_EVENT";
 
@@ -24,11 +28,22 @@ pub(crate) const BROKER_TOPICS: [&str; 9] = [
     OP_HALF_TOPIC,
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-    "TRANS_CHECK_MAX_TIME_TOPIC",
+    UNDECIDED_TOPIC,
     SELF_TEST_TOPIC,
     OFFSET_MOVED_TOPIC,
-    "rmq_sys_wheel_timer",
+    TIMER_TOPIC,
 ];
+
+/// Before the names of topics of the system that come and go.
+pub(crate) const SYSTEM_TOPIC_PREFIX: &str = "rmq_sys_";
+/// Before the names of groups of the system.
+pub(crate) const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
+/// Where clients write their traces, unless they are configured otherwise.
+pub(crate) const TRACE_TOPIC: &str = "RMQ_SYS_TRACE_TOPIC";
+pub(crate) const BENCHMARK_TOPIC: &str = "BenchmarkTest";
+/// Topics of the system beside those that only brokers write.
+pub(crate) const SYSTEM_TOPICS: [&str; 4] =
+    [AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, "CHECKPOINT_TOPIC"];
 
 /// Longest name of a topic: what one length byte of a record can say.
 pub(crate) const TOPIC_BYTES_MAX: usize = 127;
@@ -36,6 +51,11 @@ pub(crate) const TOPIC_BYTES_MAX: usize = 127;
 pub(crate) const GROUP_TOPIC_BYTES_MAX: usize = 255;
 /// Longest name of a group.
 pub(crate) const GROUP_BYTES_MAX: usize = 120;
+
+/// Whether a topic is the system's on every broker.
+pub(crate) fn is_system(topic: &str) -> bool {
+    topic.starts_with(SYSTEM_TOPIC_PREFIX) || SYSTEM_TOPICS.contains(&topic) || BROKER_TOPICS.contains(&topic)
+}
 
 /// Whether a topic is one that every group has of its own: retry or dead letters.
 pub(crate) fn is_of_group(topic: &str) -> bool {

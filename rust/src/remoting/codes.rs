@@ -21,7 +21,7 @@ pub mod flag {
 /// Requests served without Python.
 pub mod request {
     /// One message, long field names; a batch when `batch` says so.
-    pub(crate) const SEND_MESSAGE: i32 = 10;
+    pub const SEND_MESSAGE: i32 = 10;
     /// Pull from one queue.
     pub const PULL_MESSAGE: i32 = 11;
     pub(crate) const QUERY_CONSUMER_OFFSET: i32 = 14;
@@ -29,6 +29,7 @@ pub mod request {
     /// Client registration.
     pub const HEART_BEAT: i32 = 34;
     pub(crate) const CONSUMER_SEND_MSG_BACK: i32 = 36;
+    pub(crate) const END_TRANSACTION: i32 = 37;
     pub(crate) const REGISTER_BROKER: i32 = 103;
     /// One message or a batch, one-letter field names.
     pub const SEND_MESSAGE_V2: i32 = 310;
@@ -44,13 +45,14 @@ pub mod response {
     pub const SUCCESS: i32 = 0;
     pub(crate) const SYSTEM_ERROR: i32 = 1;
     pub const SYSTEM_BUSY: i32 = 2;
+    pub const REQUEST_CODE_NOT_SUPPORTED: i32 = 3;
     pub(crate) const FLUSH_DISK_TIMEOUT: i32 = 10;
     pub(crate) const SLAVE_NOT_AVAILABLE: i32 = 11;
     pub(crate) const FLUSH_SLAVE_TIMEOUT: i32 = 12;
     pub(crate) const MESSAGE_ILLEGAL: i32 = 13;
     pub(crate) const SERVICE_NOT_AVAILABLE: i32 = 14;
     pub(crate) const NO_PERMISSION: i32 = 16;
-    pub(crate) const TOPIC_NOT_EXIST: i32 = 17;
+    pub const TOPIC_NOT_EXIST: i32 = 17;
     pub(crate) const PULL_NOT_FOUND: i32 = 19;
     pub(crate) const PULL_RETRY_IMMEDIATELY: i32 = 20;
     pub(crate) const PULL_OFFSET_MOVED: i32 = 21;
@@ -59,7 +61,9 @@ pub mod response {
     pub(crate) const SUBSCRIPTION_NOT_EXIST: i32 = 24;
     pub(crate) const SUBSCRIPTION_NOT_LATEST: i32 = 25;
     pub(crate) const SUBSCRIPTION_GROUP_NOT_EXIST: i32 = 26;
+    pub(crate) const FILTER_DATA_NOT_EXIST: i32 = 27;
     pub(crate) const INVALID_PARAMETER: i32 = 29;
+    pub(crate) const ILLEGAL_OPERATION: i32 = 604;
 }
 
 /// Implementation languages a header may name.

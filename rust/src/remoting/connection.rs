@@ -26,11 +26,15 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::idle_tracker::{IdleAction, IdleTracker};
-use super::inbox::Inbox;
+use super::buffer_budget::BufferShare;
+use super::idle_tracker::{IdleAction, IdleTracker, Surplus};
+use super::inbox::{Inbox, Needs};
 use super::io_thread::IoThread;
-use super::limits::{BURST_FRAMES_MAX, CLOSE_GRACE, READ_BYTES_MAX, TURN_FRAMES_MAX, WRITE_BYTES_EAGER};
-use super::link::Link;
+use super::limits::{
+    BURST_FRAMES_MAX, CLOSE_GRACE, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT, KEPT_BYTES_MAX, READ_BYTES_MAX,
+    TURN_FRAMES_MAX, WRITE_BYTES_EAGER,
+};
+use super::link::{Link, Posted};
 use super::outbox::{GATHER_MAX, Outbox};
 use super::service::{Close, Service};
 
@@ -47,7 +51,11 @@ pub(super) struct Connection<S: Service> {
     /// What of the outbox is part of the server's sum.
     counted_bytes: usize,
     /// Events taken out of the mailbox and not yet handled.
-    events: VecDeque<S::Event>,
+    events: VecDeque<Posted<S::Event>>,
+    /// What the buffers of this connection are counted as.
+    buffers: BufferShare,
+    /// When they were counted, and what the inbox had then.
+    counted: (u32, usize),
 }
 
 /// What is left of a turn.
@@ -57,17 +65,20 @@ struct WorkBudget {
 }
 
 impl<S: Service> Connection<S> {
-    /// Opens the session; `None` when the service panicked.
+    /// Opens the session; `None` when the service panicked. In a box, for a task would hold room for it once more at
+    /// each step that it is handed through.
     pub(super) fn open(
         thread: Rc<IoThread<S>>,
         link: Arc<Link<S::Event>>,
         tracker: Rc<IdleTracker>,
         stream: TcpStream,
-    ) -> Option<Self> {
+    ) -> Option<Box<Self>> {
         let session = catch_unwind(AssertUnwindSafe(|| thread.service.open(Arc::clone(&link)))).ok()?;
-        let inbox = Inbox::new(thread.options.frame, thread.shared.large_frames.clone());
+        let (large_frames, budget) = (thread.shared.large_frames.clone(), thread.shared.buffers.clone());
+        let buffers = budget.share();
+        let inbox = Inbox::new(thread.options.frame, large_frames, budget);
         let (outbox, events) = (Outbox::new(), VecDeque::new());
-        Some(Self {
+        Some(Box::new(Self {
             thread,
             link,
             tracker,
@@ -78,11 +89,13 @@ impl<S: Service> Connection<S> {
             outbox,
             counted_bytes: 0,
             events,
-        })
+            buffers,
+            counted: (u32::MAX, 0),
+        }))
     }
 
     /// Serves until something ends it, and says what.
-    pub(super) async fn run(mut self) -> Close {
+    pub(super) async fn run(mut self: Box<Self>) -> Close {
         let why = loop {
             match poll_fn(|cx| self.poll_turn(cx)).await {
                 Ok(()) => tokio::task::yield_now().await,
@@ -98,9 +111,12 @@ impl<S: Service> Connection<S> {
                 poll_fn(|cx| Poll::Ready(self.poll_write(cx).is_ok())).await;
             }
         }
+        if !self.thread.is_stopping() {
+            self.thread.turnstile.pass().await;
+        }
         self.count_pending(0);
         self.link.end();
-        let Self { thread, session, .. } = self;
+        let Self { thread, session, .. } = *self;
         guarded(|| {
             thread.service.close(session);
             Ok(why)
@@ -118,13 +134,61 @@ impl<S: Service> Connection<S> {
                 if self.has_left()? {
                     return Poll::Ready(Err(Close::Stopped));
                 }
-                let waits_for_peer = self.inbox.is_open() && !self.is_congested() && !self.inbox.is_waiting();
-                self.tracker
-                    .sleeps(waits_for_peer, self.inbox.is_oversized() || self.outbox.held_bytes() > 0);
+                self.rest();
                 return Poll::Pending;
             }
         }
+        self.rest();
         Poll::Ready(Ok(()))
+    }
+
+    /// Notes what this turn has left.
+    fn rest(&mut self) {
+        let surplus = self.surplus();
+        let needs = match self.inbox.needs() {
+            // Its sender may have sent it: nothing is read while our answers are not, or its requests wait.
+            Needs::Rest if self.is_full() || !self.is_ready() => Needs::Nothing,
+            needs => needs,
+        };
+        self.tracker.rests(needs, surplus);
+    }
+
+    /// Counts the buffers, and gives back where all connections together keep too much. Once a sweep is enough for
+    /// what does not grow by itself: the next one asks for what was not counted.
+    fn surplus(&mut self) -> Surplus {
+        let now = (self.thread.tick(), self.inbox.held_bytes());
+        if self.counted == now && !self.buffers.is_spent() {
+            return Surplus::Much;
+        }
+        let mut kept = self.kept_bytes();
+        if self.buffers.is_spent() {
+            self.inbox.release();
+            if kept > INBOX_BYTES_SPENT {
+                self.shrink();
+                kept = self.kept_bytes();
+            }
+        }
+        let inbox = self.inbox.held_bytes();
+        self.counted = (now.0, inbox);
+        self.buffers.set(inbox + kept);
+        match kept {
+            0 if inbox <= INBOX_BYTES_IDLE => Surplus::Nothing,
+            0..=KEPT_BYTES_MAX if inbox <= INBOX_BYTES_IDLE => Surplus::Little,
+            _ => Surplus::Much,
+        }
+    }
+
+    /// Memory kept besides the inbox. The mailbox and its counterpart here are exchanged, so that both have grown.
+    fn kept_bytes(&self) -> usize {
+        let events = 2 * self.events.capacity() * size_of::<Posted<S::Event>>();
+        self.outbox.held_bytes() + events + self.thread.service.kept_bytes(&self.session)
+    }
+
+    fn shrink(&mut self) {
+        self.outbox.shrink();
+        self.events.shrink_to_fit();
+        self.link.shrink();
+        self.thread.service.shrink(&mut self.session);
     }
 
     /// One step: events, then what was read or can be, then a write. False when there was nothing to do.
@@ -135,14 +199,15 @@ impl<S: Service> Connection<S> {
             return Ok(self.outbox.pending_bytes() < before);
         }
         let mut has_worked = self.handle_events(budget)?;
-        if !self.thread.is_stopping() {
+        let takes_frames = !self.thread.is_stopping() && !self.is_full() && self.is_ready();
+        if takes_frames {
             has_worked |= self.has_frames || self.poll_read(cx, budget)?.is_ready();
             if self.has_frames {
                 self.handle_frames(budget)?;
             }
         }
         // Replies of one read leave together, unless they are many.
-        if !self.has_frames || self.outbox.pending_bytes() >= WRITE_BYTES_EAGER {
+        if !self.has_frames || !takes_frames || self.outbox.pending_bytes() >= WRITE_BYTES_EAGER {
             self.poll_write(cx)?;
         }
         Ok(has_worked)
@@ -152,10 +217,15 @@ impl<S: Service> Connection<S> {
         if self.events.is_empty() {
             self.link.take(&mut self.events);
         }
-        let mut has_worked = false;
+        let mut has_worked = self.link.take_signal();
+        if has_worked {
+            guarded(|| self.thread.service.signalled(&mut self.session, &mut self.outbox))?;
+        }
         while !self.is_congested()
-            && let Some(event) = self.events.pop_front()
+            && let Some(Posted { event, room }) = self.events.pop_front()
         {
+            // What it leads to may need room in turn.
+            drop(room);
             guarded(|| self.thread.service.event(&mut self.session, event, &mut self.outbox))?;
             budget.frames = budget.frames.saturating_sub(1);
             has_worked = true;
@@ -211,7 +281,7 @@ impl<S: Service> Connection<S> {
                 }
             }
         }
-        self.count_pending(self.outbox.pending_bytes());
+        self.count_pending(self.pending_bytes());
         Ok(())
     }
 
@@ -221,14 +291,27 @@ impl<S: Service> Connection<S> {
             Some(IdleAction::Close(why)) => return Err(why),
             Some(IdleAction::Shrink) => {
                 self.inbox.settle();
-                if self.tracker.is_calm(self.thread.tick()) {
-                    self.outbox.shrink();
-                    self.events.shrink_to_fit();
+                // One that goes on with less keeps little of what it once needed.
+                if self.tracker.is_calm(self.thread.tick()) || self.kept_bytes() > KEPT_BYTES_MAX {
+                    self.shrink();
                 }
             }
+            Some(IdleAction::Refuse) => self.refuse()?,
             None => {}
         }
         if self.link.is_closed() { Err(Close::Requested) } else { Ok(()) }
+    }
+
+    /// Answers the frame for which there was no memory in time, and forgets it.
+    fn refuse(&mut self) -> Result<(), Close> {
+        if self.inbox.needs() == Needs::Room {
+            // Where not even its header fits, nobody knows what to answer.
+            let head = self.inbox.head().ok_or(Close::Slow)?;
+            guarded(|| self.thread.service.refuse(&mut self.session, &head, &mut self.outbox))?;
+            self.inbox.skip();
+            self.thread.shared.count_refused_frame();
+        }
+        Ok(())
     }
 
     /// Whether the server stops and this peer has everything it was owed.
@@ -253,6 +336,21 @@ impl<S: Service> Connection<S> {
     fn is_congested(&self) -> bool {
         let pending = self.outbox.pending_bytes();
         pending > 0 && self.thread.is_congested(pending)
+    }
+
+    /// Whether more requests would only pile up replies: their peer does not take them, or they wait for the disk.
+    fn is_full(&self) -> bool {
+        let pending = self.pending_bytes();
+        pending > 0 && self.thread.is_congested(pending)
+    }
+
+    /// Whether the service takes more requests of this peer.
+    fn is_ready(&self) -> bool {
+        self.thread.service.is_ready(&self.session)
+    }
+
+    fn pending_bytes(&self) -> usize {
+        self.outbox.pending_bytes() + self.thread.service.held_bytes(&self.session)
     }
 
     fn count_pending(&mut self, pending: usize) {

@@ -113,6 +113,15 @@ pub fn split<'a>(bytes: &'a [u8], limits: &FrameLimits) -> Result<Option<(Frame<
     Ok(Some((Frame { encoding, header, body }, frame_bytes)))
 }
 
+/// The frame at the front of `bytes` without its body, once its header is there. `split` has seen these bytes, and asked
+/// for more.
+pub(super) fn head(bytes: &[u8]) -> Option<Frame<'_>> {
+    let &[_, _, _, _, encoding, h0, h1, h2] = bytes.first_chunk::<PREFIX_BYTES>()?;
+    let header_bytes = u32::from_be_bytes([0, h0, h1, h2]) as usize;
+    let header = bytes.get(PREFIX_BYTES..PREFIX_BYTES + header_bytes)?;
+    Some(Frame { encoding: Encoding::from_byte(encoding)?, header, body: &[] })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +152,15 @@ mod tests {
         let frame = [0, 0, 0, 8, 1, 0, 0, 2, b'{', b'}', b'x', b'y'];
         for end in 0..frame.len() {
             check(&frame[..end], Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_head_is_there_as_soon_as_the_header_is() {
+        let frame = [0, 0, 0, 8, 1, 0, 0, 2, b'{', b'}', b'x', b'y'];
+        for end in 0..frame.len() {
+            let header = (end >= 10).then_some(b"{}".as_slice());
+            assert_eq!(head(&frame[..end]).map(|head| head.header), header, "{end}");
         }
     }
 

@@ -9,6 +9,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use super::inbox::Needs;
 use super::limits::{OPEN_FRAME_BYTES_MIN, ServerOptions};
 use super::service::Close;
 
@@ -17,7 +18,19 @@ use super::service::Close;
 pub(super) enum IdleAction {
     /// Give back memory you did not use since the last time.
     Shrink,
+    /// Refuse the frame that waited too long for memory.
+    Refuse,
     Close(Close),
+}
+
+/// Memory that a connection does not need while it is idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Surplus {
+    Nothing,
+    /// Worth keeping while there is traffic.
+    Little,
+    /// Worth asking, in every sweep, whether it was used since the one before.
+    Much,
 }
 
 /// Timeouts in ticks.
@@ -26,6 +39,9 @@ pub(super) struct Timeouts {
     idle: u32,
     first_frame: u32,
     open_frame: u32,
+    large_frame_delay: u32,
+    large_frame_bytes: u64,
+    large_frame_wait: u32,
 }
 
 impl Timeouts {
@@ -35,10 +51,15 @@ impl Timeouts {
         let ticks = |of: Duration| {
             u32::try_from(of.as_millis() / interval.as_millis().max(1)).unwrap_or(u32::MAX - 1) + 1
         };
+        let large_frame_bytes = options.large_frame_bytes_per_second * interval.as_millis() as u64 / 1000;
         Self {
             idle: ticks(options.idle),
             first_frame: ticks(options.first_frame),
             open_frame: ticks(options.open_frame),
+            large_frame_delay: ticks(options.large_frame_delay),
+            large_frame_bytes,
+            // Its end is promised to the peer, so that it is never late; its begin is seen a tick late.
+            large_frame_wait: ticks(options.large_frame_wait) - 2,
         }
     }
 }
@@ -52,11 +73,10 @@ pub(super) struct IdleTracker {
     received_bytes: Cell<u64>,
     /// At least one frame came.
     has_received_frame: Cell<bool>,
-    /// Nothing can go on here until the peer sends the rest of a frame.
-    is_open: Cell<bool>,
-    /// It holds more memory than an idle connection needs.
-    is_oversized: Cell<bool>,
-    /// The tick since which the present frame is measured, and how much had come by then.
+    /// What the open frame needs.
+    needs: Cell<Needs>,
+    surplus: Cell<Surplus>,
+    /// The tick since which the present need is measured, and how much had come by then.
     measured_since: Cell<Option<(u32, u64)>>,
     action: Cell<Option<IdleAction>>,
 }
@@ -68,8 +88,8 @@ impl IdleTracker {
             moved: Cell::new(tick),
             received_bytes: Cell::new(0),
             has_received_frame: Cell::new(false),
-            is_open: Cell::new(false),
-            is_oversized: Cell::new(false),
+            needs: Cell::new(Needs::Nothing),
+            surplus: Cell::new(Surplus::Nothing),
             measured_since: Cell::new(None),
             action: Cell::new(None),
         }
@@ -89,10 +109,12 @@ impl IdleTracker {
         self.measured_since.set(None);
     }
 
-    /// The connection goes to sleep in this state.
-    pub(super) fn sleeps(&self, is_open: bool, is_oversized: bool) {
-        self.is_open.set(is_open);
-        self.is_oversized.set(is_oversized);
+    /// The connection ends a turn in this state.
+    pub(super) fn rests(&self, needs: Needs, surplus: Surplus) {
+        if self.needs.replace(needs) != needs {
+            self.measured_since.set(None);
+        }
+        self.surplus.set(surplus);
     }
 
     /// Whether nothing moved since the sweep before.
@@ -119,26 +141,36 @@ impl IdleTracker {
         if !self.has_received_frame.get() && since(self.opened) > timeouts.first_frame {
             return Some(IdleAction::Close(Close::Slow));
         }
-        if self.is_too_slow(tick, timeouts) {
-            return Some(IdleAction::Close(Close::Slow));
-        }
-        self.is_oversized.get().then_some(IdleAction::Shrink)
+        let shrinks = match self.surplus.get() {
+            Surplus::Nothing => false,
+            Surplus::Little => self.is_calm(tick),
+            Surplus::Much => true,
+        };
+        self.check_frame(tick, timeouts).or_else(|| shrinks.then_some(IdleAction::Shrink))
     }
 
-    fn is_too_slow(&self, tick: u32, timeouts: &Timeouts) -> bool {
+    /// What is to be done about the open frame.
+    fn check_frame(&self, tick: u32, timeouts: &Timeouts) -> Option<IdleAction> {
         let received = self.received_bytes.get();
-        match self.measured_since.get() {
-            _ if !self.is_open.get() => self.measured_since.set(None),
-            None => self.measured_since.set(Some((tick, received))),
-            Some((since, before)) if tick.saturating_sub(since) > timeouts.open_frame => {
-                if received - before < OPEN_FRAME_BYTES_MIN {
-                    return true;
-                }
-                self.measured_since.set(Some((tick, received)));
+        let Some((since, before)) = self.measured_since.get() else {
+            self.measured_since.set(Some((tick, received)));
+            return None;
+        };
+        let (lasts, came) = (tick.saturating_sub(since), received - before);
+        let is_slow = match self.needs.get() {
+            Needs::Nothing => false,
+            Needs::Room => return (lasts >= timeouts.large_frame_wait).then_some(IdleAction::Refuse),
+            Needs::LargeRest => {
+                let late = lasts.saturating_sub(timeouts.large_frame_delay);
+                came < u64::from(late) * timeouts.large_frame_bytes
             }
-            Some(_) => {}
-        }
-        false
+            Needs::Rest if lasts > timeouts.open_frame => {
+                self.measured_since.set(Some((tick, received)));
+                came < OPEN_FRAME_BYTES_MIN
+            }
+            Needs::Rest => false,
+        };
+        is_slow.then_some(IdleAction::Close(Close::Slow))
     }
 }
 
@@ -146,7 +178,14 @@ impl IdleTracker {
 mod tests {
     use super::*;
 
-    const TIMEOUTS: Timeouts = Timeouts { idle: 12, first_frame: 3, open_frame: 2 };
+    const TIMEOUTS: Timeouts = Timeouts {
+        idle: 12,
+        first_frame: 3,
+        open_frame: 2,
+        large_frame_delay: 5,
+        large_frame_bytes: 1 << 20,
+        large_frame_wait: 8,
+    };
 
     fn first_action(
         tracker: &IdleTracker,
@@ -185,7 +224,7 @@ mod tests {
         for (bytes_per_tick, expected) in [(100, Some((4, IdleAction::Close(Close::Slow)))), (400, None)] {
             let tracker = IdleTracker::new(0);
             tracker.frames_received();
-            tracker.sleeps(true, false);
+            tracker.rests(Needs::Rest, Surplus::Nothing);
             assert_eq!(
                 first_action(&tracker, |tracker, tick| tracker.received(bytes_per_tick, tick)),
                 expected
@@ -199,16 +238,59 @@ mod tests {
         let action = first_action(&tracker, |tracker, tick| {
             tracker.received(30, tick);
             tracker.frames_received();
-            tracker.sleeps(true, false);
+            tracker.rests(Needs::Rest, Surplus::Nothing);
         });
         assert_eq!(action, None);
     }
 
     #[test]
-    fn an_oversized_connection_has_to_shrink() {
+    fn a_large_frame_has_to_come_on_at_its_rate_after_the_first_seconds() {
+        // Bytes of each tick; when and whether it is closed.
+        type Bytes = fn(u32) -> usize;
+        let closed = |tick| Some((tick, IdleAction::Close(Close::Slow)));
+        let cases: [(Bytes, _); 4] = [
+            (|_| 2_000, closed(7)),
+            (|_| 900_000, closed(37)),
+            (|_| 1 << 20, None),
+            // It stands still for as long as it may, and goes on.
+            (|tick| if tick < 7 { 0 } else { 1 << 20 }, None),
+        ];
+        for (bytes, expected) in cases {
+            let tracker = IdleTracker::new(0);
+            tracker.frames_received();
+            tracker.rests(Needs::LargeRest, Surplus::Nothing);
+            let action = first_action(&tracker, |tracker, tick| tracker.received(bytes(tick), tick));
+            assert_eq!(action, expected);
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_large_frame_begins_when_it_has_its_memory() {
         let tracker = IdleTracker::new(0);
         tracker.frames_received();
-        tracker.sleeps(false, true);
-        assert_eq!(first_action(&tracker, |_, _| {}), Some((1, IdleAction::Shrink)));
+        let action = first_action(&tracker, |tracker, tick| {
+            tracker.rests(if tick < 6 { Needs::Room } else { Needs::LargeRest }, Surplus::Nothing);
+            tracker.received(1, tick);
+        });
+        assert_eq!(action, Some((12, IdleAction::Close(Close::Slow))));
+    }
+
+    #[test]
+    fn a_frame_that_waits_too_long_for_memory_is_refused() {
+        let tracker = IdleTracker::new(0);
+        tracker.frames_received();
+        tracker.rests(Needs::Room, Surplus::Much);
+        let refused = (1..100).find(|tick| tracker.check(*tick, &TIMEOUTS) == Some(IdleAction::Refuse));
+        assert_eq!(refused, Some(9));
+    }
+
+    #[test]
+    fn a_connection_that_keeps_much_has_to_shrink_and_one_that_keeps_little_once_it_is_idle() {
+        for (kept, expected) in [(Surplus::Much, 1), (Surplus::Little, 2)] {
+            let tracker = IdleTracker::new(0);
+            tracker.frames_received();
+            tracker.rests(Needs::Nothing, kept);
+            assert_eq!(first_action(&tracker, |_, _| {}), Some((expected, IdleAction::Shrink)));
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Inbox: what a connection has read and not yet handled.
 //!
 //! Owns one buffer: frames are parsed where they were read, what is left of the last one moves to the front. It is
-//! small while idle, grows with the traffic to a size every connection may have, and beyond that only for one large
-//! frame, after the whole of it was reserved on a budget all connections share.
+//! small while idle, grows with the traffic to a size every connection may have while buffers are within their budget,
+//! and beyond that only for one large frame, after the whole of it was reserved on a budget all connections share. A
+//! frame that waited too long for that is skipped: its bytes are read and forgotten.
 //!
 //! Invariant: `start <= end <= buffer.len()`; a frame that announces much and sends little costs what it sent.
 //! Threads: the connection's I/O thread.
@@ -17,22 +18,28 @@ use memmap2::MmapMut;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::buffer_budget::BufferBudget;
 use super::error::FrameError;
 use super::frame::{self, Frame, FrameLimits};
 use super::large_frames::{LargeFrames, PAGE_BYTES, Reservation};
-use super::limits::{BURST_FRAMES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, READ_BYTES_MAX};
+use super::limits::{BURST_FRAMES_MAX, INBOX_BYTES_HOT, INBOX_BYTES_IDLE, INBOX_BYTES_SPENT, READ_BYTES_MAX};
 
-/// Zeroed memory. That of a large frame is pages of its own: those not reached yet cost nothing, and all go back to the
-/// system at once. The allocator would keep them, having seen that such sizes come again.
+/// By how much a buffer grows that a read has filled.
+const GROWTH: usize = 4;
+/// Buffers of this size and larger are pages of their own.
+const PAGES_BYTES_MIN: usize = 64 << 10;
+
+/// Zeroed memory. More than an idle connection has is pages of its own: those not reached yet cost nothing, and all go
+/// back to the system at once. The allocator would keep them, having seen that such sizes come again.
 enum Buffer {
     Usual(Vec<u8>),
-    Large(MmapMut),
+    Pages(MmapMut),
 }
 
 impl Buffer {
     fn new(size: usize) -> Self {
-        let pages = if size > INBOX_BYTES_HOT { MmapMut::map_anon(size).ok() } else { None };
-        pages.map_or_else(|| Self::Usual(vec![0; size]), Self::Large)
+        let pages = if size >= PAGES_BYTES_MIN { MmapMut::map_anon(size).ok() } else { None };
+        pages.map_or_else(|| Self::Usual(vec![0; size]), Self::Pages)
     }
 }
 
@@ -42,7 +49,7 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Usual(bytes) => bytes,
-            Self::Large(pages) => pages,
+            Self::Pages(pages) => pages,
         }
     }
 }
@@ -51,9 +58,22 @@ impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Usual(bytes) => bytes,
-            Self::Large(pages) => pages,
+            Self::Pages(pages) => pages,
         }
     }
+}
+
+/// What it takes for the open frame of a connection to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// No frame is open, or it is not its sender who keeps it.
+    Nothing,
+    /// The rest of it.
+    Rest,
+    /// The same, of one for which memory is reserved that others may need.
+    LargeRest,
+    /// Memory.
+    Room,
 }
 
 pub(super) struct Inbox {
@@ -62,10 +82,15 @@ pub(super) struct Inbox {
     end: usize,
     limits: FrameLimits,
     large: LargeFrames,
+    budget: BufferBudget,
     waiting: Option<Reservation>,
     reserved: Option<OwnedSemaphorePermit>,
+    /// The frame that begins at `start` is the one for which it was reserved.
+    is_claimed: bool,
     /// Size of the frame that begins at `start`, once its length is known.
     open_bytes: usize,
+    /// What is still to come of a frame that will not be kept.
+    skipped_bytes: usize,
     /// The last read filled the buffer: there was probably more.
     was_full: bool,
     /// The most that was in the buffer since `settle`.
@@ -73,34 +98,58 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub(super) fn new(limits: FrameLimits, large: LargeFrames) -> Self {
+    pub(super) fn new(limits: FrameLimits, large: LargeFrames, budget: BufferBudget) -> Self {
         Self {
             buffer: Buffer::new(INBOX_BYTES_IDLE),
             start: 0,
             end: 0,
             limits,
             large,
+            budget,
             waiting: None,
             reserved: None,
+            is_claimed: false,
             open_bytes: 0,
+            skipped_bytes: 0,
             was_full: false,
             peak: 0,
         }
     }
 
-    /// Whether the first bytes of a frame wait for the rest.
-    pub(super) fn is_open(&self) -> bool {
-        self.start < self.end
+    /// What it takes for the open frame to go on.
+    pub(super) fn needs(&self) -> Needs {
+        if self.waiting.is_some() {
+            Needs::Room
+        } else if self.start == self.end && self.skipped_bytes == 0 {
+            Needs::Nothing
+        } else if self.holds_reservation() {
+            Needs::LargeRest
+        } else {
+            Needs::Rest
+        }
     }
 
-    /// Whether the open frame waits for memory, not for its sender.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.waiting.is_some()
+    /// Memory, filled or not.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.buffer.len()
     }
 
-    /// Whether `settle` could give something back.
-    pub(super) fn is_oversized(&self) -> bool {
-        self.buffer.len() > INBOX_BYTES_IDLE
+    /// What was read and not handled yet.
+    pub(super) fn unhandled(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// The open frame without its body, if its header has come.
+    pub(super) fn head(&self) -> Option<Frame<'_>> {
+        frame::head(self.unhandled())
+    }
+
+    /// Forgets the open frame: what is still to come of it will be read and not kept.
+    pub(super) fn skip(&mut self) {
+        self.skipped_bytes = self.open_bytes.saturating_sub(self.end - self.start);
+        (self.start, self.end, self.open_bytes) = (0, 0, 0);
+        self.waiting = None;
+        self.release();
     }
 
     /// Reads once, as much as there is and fits; 0 is the end of the stream.
@@ -118,6 +167,9 @@ impl Inbox {
         ready!(Pin::new(from).poll_read(cx, &mut read))?;
         let count = read.filled().len();
         self.end += count;
+        let skipped = count.min(self.skipped_bytes);
+        self.skipped_bytes -= skipped;
+        self.start += skipped;
         self.was_full = self.end == self.buffer.len();
         self.peak = self.peak.max(self.end);
         Poll::Ready(Ok(count))
@@ -152,30 +204,59 @@ impl Inbox {
 
     pub(super) fn handled(&mut self, extent: Extent) {
         self.start += extent.bytes;
+        self.is_claimed &= extent.bytes == 0;
         self.open_bytes = extent.open_bytes;
         debug_assert!(self.start <= self.end, "handled what was not read");
         if self.start == self.end {
             self.start = 0;
             self.end = 0;
-            // The next large frame finds its buffer here, unless others need the memory more.
-            if self.reserved.is_some() && self.large.is_scarce() {
-                self.resize(INBOX_BYTES_HOT);
-                self.reserved = None;
-            }
+        }
+        // The next large frame finds its buffer here, unless others need the memory more.
+        if self.reserved.is_some() && self.large.is_scarce() {
+            self.shrink_to(self.usual_bytes_max());
         }
     }
 
-    /// Gives back what was not used since the last call, all but the size of an idle buffer.
+    /// Gives back what was not used since the last call, all but the size of an idle buffer. One that is busy keeps its
+    /// size: it would soon grow to it again, and take a page fault on each page.
     pub(super) fn settle(&mut self) {
-        let held = self.end - self.start;
-        let used = std::mem::replace(&mut self.peak, held).max(held);
-        let wanted = used.next_power_of_two().clamp(INBOX_BYTES_IDLE, self.buffer.len());
+        let used = std::mem::replace(&mut self.peak, self.end - self.start);
+        let usual = self.buffer.len().min(INBOX_BYTES_HOT);
+        self.shrink_to(if used >= usual / GROWTH { used.max(usual) } else { used });
+    }
+
+    /// Gives back what is not needed now, but for a small buffer.
+    pub(super) fn release(&mut self) {
+        self.peak = self.end - self.start;
+        self.shrink_to(INBOX_BYTES_SPENT);
+    }
+
+    /// Shrinks to `used` bytes, but not below what the open frame holds, and has reserved.
+    fn shrink_to(&mut self, used: usize) {
+        let is_held = self.holds_reservation();
+        let reserved = if is_held { self.open_bytes } else { 0 };
+        let used = used.max(self.end - self.start).next_power_of_two();
+        let wanted = used.max(reserved).clamp(INBOX_BYTES_IDLE, self.buffer.len());
         if wanted < self.buffer.len() {
             self.resize(wanted);
-            if wanted <= INBOX_BYTES_HOT {
-                self.reserved = None;
-            }
         }
+        if let Some(pages) = &mut self.reserved {
+            let is_needed = is_held || self.buffer.len() > INBOX_BYTES_HOT;
+            let needed = if is_needed { self.buffer.len().div_ceil(PAGE_BYTES) } else { 0 };
+            drop(pages.split(pages.num_permits().saturating_sub(needed)));
+        }
+        self.reserved.take_if(|pages| pages.num_permits() == 0);
+    }
+
+    /// The size to which any buffer may grow.
+    fn usual_bytes_max(&self) -> usize {
+        if self.budget.is_spent() { INBOX_BYTES_SPENT } else { INBOX_BYTES_HOT }
+    }
+
+    /// Whether the memory reserved is for the frame that is open, not left from one before.
+    fn holds_reservation(&self) -> bool {
+        let is_large = self.is_claimed || self.open_bytes > INBOX_BYTES_HOT;
+        self.reserved.is_some() && self.start < self.end && is_large
     }
 
     /// Reads and forgets, until the end of the stream.
@@ -195,8 +276,8 @@ impl Inbox {
 
     /// Makes room for the next read: more where the last one filled the buffer, a lot where a large frame is open.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.was_full && self.buffer.len() < INBOX_BYTES_HOT {
-            self.resize((self.buffer.len() * 4).min(INBOX_BYTES_HOT));
+        if self.was_full && self.buffer.len() < self.usual_bytes_max() {
+            self.resize((self.buffer.len() * GROWTH).min(INBOX_BYTES_HOT));
             self.was_full = false;
         } else if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -214,6 +295,7 @@ impl Inbox {
             self.waiting = None;
             // The budget is never closed; were it, there would be nothing to wait for.
             self.reserved = granted.ok();
+            self.is_claimed = true;
         }
         // At least one byte, whatever was announced: a read into nothing would look like the end of the stream.
         self.resize(self.open_bytes.max(self.end + 1));
@@ -258,130 +340,4 @@ fn open_bytes(bytes: &[u8], limits: &FrameLimits) -> Result<usize, FrameError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::task::Waker;
-
-    use super::*;
-
-    const LIMITS: FrameLimits = FrameLimits { frame_bytes_max: 4 << 20, header_bytes_max: 256 << 10 };
-
-    fn inbox(budget_bytes: usize) -> Inbox {
-        Inbox::new(LIMITS, LargeFrames::new(budget_bytes, &LIMITS))
-    }
-
-    fn frame(bytes: usize) -> Vec<u8> {
-        let mut frame = vec![b' '; bytes];
-        frame[..4].copy_from_slice(&(bytes as u32 - 4).to_be_bytes());
-        frame[4..8].copy_from_slice(&[0; 4]);
-        frame
-    }
-
-    /// Reads from `bytes` until there is nothing left, or memory must be waited for; the sizes of the frames.
-    fn feed(inbox: &mut Inbox, bytes: &mut &[u8]) -> Vec<usize> {
-        let mut sizes = Vec::new();
-        let mut cx = Context::from_waker(Waker::noop());
-        while !bytes.is_empty() && inbox.poll_read(&mut cx, bytes).is_ready() {
-            loop {
-                let mut frames = ArrayVec::new();
-                let extent = inbox.frames(&mut frames);
-                assert_eq!(extent.error, None);
-                sizes.extend(frames.iter().map(|frame: &Frame<'_>| frame.body.len() + 8));
-                let is_full = frames.is_full();
-                drop(frames);
-                inbox.handled(extent);
-                if !is_full {
-                    break;
-                }
-            }
-        }
-        sizes
-    }
-
-    #[test]
-    fn frames_of_all_sizes_come_out_as_they_went_in() {
-        let sizes = [8, 9, 4095, 4096, 4097, 300_000, 20, 8, 262_144, 4 << 20, 1 << 20, 8, 8, 8];
-        let stream: Vec<u8> = sizes.iter().flat_map(|size| frame(*size)).collect();
-        let mut inbox = inbox(0);
-        assert_eq!(feed(&mut inbox, &mut stream.as_slice()), sizes);
-        assert!(!inbox.is_open());
-    }
-
-    #[test]
-    fn a_busy_inbox_grows_to_one_size_and_an_idle_one_shrinks_again() {
-        let stream: Vec<u8> = (0..100_000).flat_map(|_| frame(100)).collect();
-        let mut inbox = inbox(0);
-        assert_eq!(feed(&mut inbox, &mut stream.as_slice()).len(), 100_000);
-        assert_eq!(inbox.buffer.len(), INBOX_BYTES_HOT);
-        inbox.settle();
-        assert_eq!(inbox.buffer.len(), INBOX_BYTES_HOT, "it was needed since the last time");
-        inbox.settle();
-        assert_eq!(inbox.buffer.len(), INBOX_BYTES_IDLE);
-        assert!(!inbox.is_oversized());
-    }
-
-    #[test]
-    fn shrinking_keeps_the_frame_that_is_open() {
-        let mut inbox = inbox(0);
-        let mut stream: Vec<u8> = (0..10_000).flat_map(|_| frame(100)).collect();
-        let last = frame(50_000);
-        stream.extend(&last[..20_000]);
-        feed(&mut inbox, &mut stream.as_slice());
-        inbox.settle();
-        inbox.settle();
-        assert!(inbox.buffer.len() < INBOX_BYTES_HOT);
-        assert_eq!(feed(&mut inbox, &mut &last[20_000..]), [50_000]);
-    }
-
-    #[test]
-    fn a_large_frame_is_reserved_whole_once_it_outgrows_the_usual_buffer() {
-        let mut inbox = inbox(4 << 20);
-        let whole = frame(4 << 20);
-        feed(&mut inbox, &mut &whole[..INBOX_BYTES_HOT]);
-        assert_eq!(inbox.large.pages.available_permits() * PAGE_BYTES, 4 << 20);
-        feed(&mut inbox, &mut &whole[INBOX_BYTES_HOT..INBOX_BYTES_HOT + 1]);
-        assert_eq!(inbox.large.pages.available_permits(), 0);
-    }
-
-    #[test]
-    fn large_frames_wait_for_each_other() {
-        let whole = frame(3 << 20);
-        let mut first = inbox(4 << 20);
-        let mut second = Inbox::new(LIMITS, first.large.clone());
-        feed(&mut first, &mut &whole[..1 << 20]);
-        let mut rest = whole.as_slice();
-        assert!(feed(&mut second, &mut rest).is_empty());
-        assert!(second.is_waiting());
-        assert_eq!(whole.len() - rest.len(), INBOX_BYTES_HOT, "it read no more than any connection may");
-        // Memory is scarce, so the first one gives it back as soon as its frame was handled.
-        assert_eq!(feed(&mut first, &mut &whole[1 << 20..]), [3 << 20]);
-        assert_eq!(feed(&mut second, &mut rest), [3 << 20]);
-        assert_eq!(first.large.pages.available_permits() * PAGE_BYTES, 4 << 20);
-    }
-
-    #[test]
-    fn while_there_is_memory_the_buffer_of_a_large_frame_waits_for_the_next_one() {
-        let mut inbox = inbox(64 << 20);
-        let whole = frame(3 << 20);
-        assert_eq!(feed(&mut inbox, &mut whole.as_slice()), [3 << 20]);
-        assert!(inbox.buffer.len() >= 3 << 20);
-        assert_eq!(feed(&mut inbox, &mut whole.as_slice()), [3 << 20]);
-        inbox.settle();
-        inbox.settle();
-        assert_eq!(inbox.buffer.len(), INBOX_BYTES_IDLE);
-        assert_eq!(inbox.large.pages.available_permits() * PAGE_BYTES, 64 << 20);
-    }
-
-    #[test]
-    fn one_byte_is_enough_to_refuse_what_can_be_no_frame() {
-        for first in [0x16, b'G', b'P', 0x80, 0xFF, 0x01] {
-            let mut inbox = inbox(0);
-            let mut cx = Context::from_waker(Waker::noop());
-            assert!(inbox.poll_read(&mut cx, &mut [first].as_slice()).is_ready());
-            let mut frames = ArrayVec::new();
-            assert!(
-                matches!(inbox.frames(&mut frames).error, Some(FrameError::TooLong { .. })),
-                "{first:#x}"
-            );
-        }
-    }
-}
+mod tests;

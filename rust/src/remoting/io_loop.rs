@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::os::fd::AsRawFd as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{LocalSet, spawn_local, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::connection::Connection;
@@ -22,6 +23,7 @@ use super::limits::{ACCEPT_PAUSE, ServerOptions};
 use super::link::LinkId;
 use super::service::{Close, Service};
 use super::shared::{Permit, Shared};
+use super::turnstile::{PASSES_MAX, Turnstile};
 
 /// Runs the thread until it is told to stop.
 pub(super) fn run<S: Service>(
@@ -39,19 +41,29 @@ pub(super) fn run<S: Service>(
         threads,
         connections: RefCell::new(HashMap::new()),
         acceptors: RefCell::new(Vec::new()),
+        turnstile: Turnstile::new(),
         tick: Cell::new(0),
         deadline: Cell::new(None),
         emptied: Notify::new(),
     });
     let tasks = LocalSet::new();
     tasks.spawn_local(sweep(Rc::clone(&thread)));
+    let turning = Rc::clone(&thread);
+    tasks.spawn_local(async move { turning.turnstile.turn().await });
     tasks.block_on(runtime, apply(thread, commands));
 }
 
 async fn apply<S: Service>(thread: Rc<IoThread<S>>, mut commands: UnboundedReceiver<ThreadCommand>) {
+    let mut adopted = 0_usize;
     let deadline = loop {
         match commands.recv().await {
-            Some(ThreadCommand::Adopt(arrival)) => adopt(&thread, arrival),
+            Some(ThreadCommand::Adopt(arrival)) => {
+                adopt(&thread, arrival);
+                adopted += 1;
+                if adopted.is_multiple_of(PASSES_MAX) {
+                    yield_now().await;
+                }
+            }
             Some(ThreadCommand::Listen { listener, is_vip }) => listen(&thread, listener, is_vip),
             Some(ThreadCommand::Stop { deadline }) => break deadline,
             None => break Instant::now(),
@@ -99,16 +111,20 @@ fn listen<S: Service>(thread: &Rc<IoThread<S>>, listener: std::net::TcpListener,
     thread.acceptors.borrow_mut().push(task.abort_handle());
 }
 
-/// Accepts for ever; the task is aborted to stop it.
+/// Accepts for ever, a few at a time; the task is aborted to stop it.
 async fn accept<S: Service>(thread: Rc<IoThread<S>>, listener: TcpListener, is_vip: bool) {
     let mut turns = (0..thread.threads.len()).cycle();
-    loop {
+    for number in 0_usize.. {
+        if number.is_multiple_of(PASSES_MAX) {
+            yield_now().await;
+        }
         let Ok((stream, peer)) = listener.accept().await else {
             // Out of descriptors, mostly. Trying at once again would only burn the processor.
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Some(permit) = thread.shared.admit(peer.ip()) else { continue };
+        let descriptor = usize::try_from(stream.as_raw_fd()).unwrap_or(0);
+        let Some(permit) = thread.shared.admit(peer.ip(), descriptor) else { continue };
         let (Ok(local), Ok(())) = (stream.local_addr(), stream.set_nodelay(true)) else { continue };
         let Ok(stream) = stream.into_std() else { continue };
         let to = turns.next().and_then(|turn| thread.threads.get(turn));

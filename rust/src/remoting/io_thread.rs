@@ -21,6 +21,7 @@ use super::limits::ServerOptions;
 use super::link::{Link, LinkId};
 use super::service::Service;
 use super::shared::{Permit, Shared};
+use super::turnstile::Turnstile;
 
 /// Commands of the rest of the server to an I/O thread.
 pub(super) enum ThreadCommand {
@@ -54,6 +55,8 @@ pub(super) struct IoThread<S: Service> {
     pub(super) threads: Vec<UnboundedSender<ThreadCommand>>,
     pub(super) connections: RefCell<HashMap<LinkId, ConnectionEntry<S::Event>>>,
     pub(super) acceptors: RefCell<Vec<AbortHandle>>,
+    /// For connections that end.
+    pub(super) turnstile: Turnstile,
     pub(super) tick: Cell<u32>,
     pub(super) deadline: Cell<Option<Instant>>,
     pub(super) emptied: Notify,

@@ -9,11 +9,15 @@ pub const BURST_FRAMES_MAX: usize = 64;
 /// Bytes of one read, and so of one turn of a connection before the others of its thread have theirs.
 pub(super) const READ_BYTES_MAX: usize = 256 << 10;
 /// Frames of one turn.
-pub(super) const TURN_FRAMES_MAX: usize = 512;
+pub(super) const TURN_FRAMES_MAX: usize = 64;
 /// Read buffer of an idle connection: 10,000 of them cost 40 MiB.
 pub(super) const INBOX_BYTES_IDLE: usize = 4 << 10;
 /// Read buffer of a busy connection. Only a frame larger than this makes it grow further, on the shared budget.
 pub(super) const INBOX_BYTES_HOT: usize = 256 << 10;
+/// The same while all buffers together have more than `ServerOptions::buffers_bytes_max`: the usual requests fit.
+pub(super) const INBOX_BYTES_SPENT: usize = 16 << 10;
+/// What the session of a connection may keep from one burst to the next; all goes when the connection is idle.
+pub(super) const KEPT_BYTES_MAX: usize = 64 << 10;
 /// Replies of a turn that are worth a write before the turn ends.
 pub(super) const WRITE_BYTES_EAGER: usize = 64 << 10;
 /// What must come of an open frame in every `ServerOptions::open_frame`: a byte now and then must not hold a buffer
@@ -39,10 +43,20 @@ pub struct ServerOptions {
     pub first_frame: Duration,
     /// While a frame is open, 1 KiB of it must come in every interval of this length.
     pub open_frame: Duration,
+    /// What the sender of a large frame may be late with: a network may need as long to find out what it lost.
+    pub large_frame_delay: Duration,
+    /// What must come of a large frame in every second after that.
+    pub large_frame_bytes_per_second: u64,
+    /// How long a frame waits for memory; then it is refused.
+    pub large_frame_wait: Duration,
     /// Connections beyond are closed as they are accepted.
     pub connections_max: usize,
-    /// Connections of one address beyond are closed as they are accepted.
+    /// Connections of one address beyond are closed as they are accepted; loopback has no such limit, for a proxy on
+    /// this machine speaks for everybody.
     pub connections_per_address_max: usize,
+    /// Open descriptors of the process above which connections are closed as they are accepted: the rest of what the
+    /// system allows is left to files.
+    pub descriptors_max: usize,
     /// What one frame may be.
     pub frame: FrameLimits,
     /// Bytes waiting for one peer above which nothing more is read from it.
@@ -51,8 +65,16 @@ pub struct ServerOptions {
     pub outboxes_bytes_max: usize,
     /// Memory of all frames too large for a busy read buffer; the next such frame waits, unread, for its turn.
     pub large_frames_bytes_max: usize,
-    /// Events that may wait for one connection.
-    pub events_max: usize,
+    /// Memory of the buffers of all connections, filled or not, above which none keeps what it does not need.
+    pub buffers_bytes_max: usize,
+    /// Replies of one connection that may come later than the burst of their requests.
+    pub owed_max: usize,
+    /// Notices that may wait for one connection.
+    pub notices_max: usize,
+    /// Bytes that may wait in one connection's mailbox, requests included whose replies will come there.
+    pub mailbox_bytes_max: usize,
+    /// The same for all of them together.
+    pub mailboxes_bytes_max: usize,
 }
 
 impl Default for ServerOptions {
@@ -63,15 +85,29 @@ impl Default for ServerOptions {
             idle: Duration::from_secs(120),
             first_frame: Duration::from_secs(30),
             open_frame: Duration::from_secs(10),
+            // A frame of 16 MiB has 21 s, one of 1 MiB has 6 s; one that does not come on is noticed after 5 s.
+            large_frame_delay: Duration::from_secs(5),
+            large_frame_bytes_per_second: 1 << 20,
+            // Longer than a frame that does not come on can keep others waiting.
+            large_frame_wait: Duration::from_secs(9),
             connections_max: 10_000,
-            // No bound of its own: behind a translated address may be a whole company.
-            connections_per_address_max: usize::MAX,
+            // Behind a translated address may be a whole company, and one that is broken must not lock all others out.
+            connections_per_address_max: 5_000,
+            descriptors_max: usize::MAX,
             frame: FrameLimits::default(),
             outbox_bytes_max: 1 << 20,
             outboxes_bytes_max: 64 << 20,
             // Two of the largest, or eight of the largest messages; a frame holds it only while it is read.
             large_frames_bytes_max: 32 << 20,
-            events_max: 4096,
+            // Read buffers of 512 busy connections, or all small ones of 8,000; those beyond make do with less.
+            buffers_bytes_max: 128 << 20,
+            // All that the bounds on parked pulls, cold reads and requests for Python let one connection have.
+            owed_max: 16_384,
+            // More than there are groups a client is a member of.
+            notices_max: 1_024,
+            // The largest reply there is.
+            mailbox_bytes_max: 16 << 20,
+            mailboxes_bytes_max: 64 << 20,
         }
     }
 }
@@ -87,8 +123,9 @@ impl ServerOptions {
 
     /// How often connections are looked at: often enough that a timeout is late by an eighth at most.
     pub(super) fn sweep_interval(&self) -> Duration {
-        (self.idle.min(self.first_frame).min(self.open_frame) / 8)
-            .clamp(Duration::from_millis(5), Duration::from_secs(1))
+        let timeouts = [self.idle, self.first_frame, self.open_frame, self.large_frame_delay];
+        let shortest = timeouts.into_iter().fold(self.large_frame_wait, Duration::min);
+        (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 }
 

@@ -4,8 +4,10 @@
 //! the numbers. None of the three does I/O, keeps a clock or knows what a request means. `limits` has every bound.
 //!
 //! `server` accepts connections and gives their frames to a `service`: an `io_loop` for each `io_thread` adopts
-//! `connection`s, each with an `inbox` and an `outbox`; `link` reaches one of them from any thread. `client` is the
-//! calling end: a `peer` for each address, whose `peer_task` writes requests and ends `call`s.
+//! `connection`s, each with an `inbox` and an `outbox`; `link` reaches one of them from any thread, through a bounded
+//! `mailbox`. `buffer_budget` and `large_frames` bound the memory of all together; its `idle_tracker` tells a connection
+//! to give memory back, and what has not come in time. `client` is the calling end: a `peer` for each address, whose
+//! `peer_task` writes requests and ends `call`s.
 //!
 //! *Architecture invariant*: a frame is read, handled and answered on one thread, and steady traffic allocates nothing.
 
@@ -14,10 +16,12 @@ pub mod error;
 pub mod frame;
 pub mod header;
 
+mod buffer_budget;
 mod call;
 mod client;
 mod client_thread;
 mod connection;
+mod foreign;
 mod idle_tracker;
 mod inbox;
 mod io_loop;
@@ -25,12 +29,14 @@ mod io_thread;
 mod large_frames;
 mod limits;
 mod link;
+mod mailbox;
 mod outbox;
 mod peer;
 mod peer_task;
 mod server;
 mod service;
 mod shared;
+mod turnstile;
 
 pub use call::{CallError, Done, Linger, Reply};
 pub use client::Client;
@@ -38,7 +44,7 @@ pub use client_thread::Requests;
 pub use error::{FrameError, HeaderError};
 pub use frame::{Encoding, Frame, FrameLimits};
 pub use limits::{BURST_FRAMES_MAX, ClientOptions, ServerOptions};
-pub use link::{Link, LinkId};
+pub use link::{Link, LinkId, Owed};
 pub use outbox::Outbox;
 pub use peer::Peer;
 pub use server::Server;

@@ -18,8 +18,10 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
+use super::buffer_budget::BufferBudget;
 use super::call::{CallError, Reply, run};
 use super::client_thread::ClientThread;
+use super::foreign::ForeignProtocol;
 use super::header::Header;
 use super::inbox::Inbox;
 use super::limits::{BURST_FRAMES_MAX, READ_BYTES_MAX};
@@ -83,7 +85,9 @@ impl PeerTask {
 
     /// Writes and reads until the connection ends, and says why it did.
     async fn drive(&mut self, mut stream: TcpStream) -> CallError {
-        let mut inbox = Inbox::new(self.thread.options.frame, self.thread.large_frames.clone());
+        // A client has few connections, and its own limits to what they wait for.
+        let budget = BufferBudget::new(usize::MAX);
+        let mut inbox = Inbox::new(self.thread.options.frame, self.thread.large_frames.clone(), budget);
         self.moved_at = Instant::now();
         loop {
             match poll_fn(|cx| self.poll_turn(cx, &mut stream, &mut inbox)).await {
@@ -107,7 +111,7 @@ impl PeerTask {
             }
             let has_written = self.poll_write(cx, stream)?;
             match inbox.poll_read(cx, stream) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(self.lost("closed by the peer"))),
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(self.lost_at(inbox, "closed by the peer"))),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.lost(error))),
                 Poll::Ready(Ok(count)) => {
                     read_bytes += count;
@@ -198,14 +202,14 @@ impl PeerTask {
             let mut frames = ArrayVec::<_, BURST_FRAMES_MAX>::new();
             let extent = inbox.frames(&mut frames);
             for frame in &frames {
-                self.header.decode(frame).map_err(|error| self.lost(error))?;
+                self.header.decode(frame).map_err(|error| self.lost_at(inbox, error))?;
                 self.dispatch(frame.body);
             }
             let has_more = frames.is_full();
             drop(frames);
             inbox.handled(extent);
             if let Some(error) = extent.error {
-                return Err(self.lost(error));
+                return Err(self.lost_at(inbox, error));
             }
             if !has_more {
                 return Ok(());
@@ -220,6 +224,14 @@ impl PeerTask {
             drop(catch_unwind(AssertUnwindSafe(|| requests.request(&self.peer, &self.header, body))));
         } else if let Some(done) = self.peer.answered(self.header.opaque) {
             run(done, Ok(Reply { header: &self.header, body }));
+        }
+    }
+
+    /// As `lost`, where what came may not be RocketMQ's at all.
+    fn lost_at(&self, inbox: &Inbox, reason: impl ToString) -> CallError {
+        match ForeignProtocol::of(inbox.unhandled()) {
+            Some(foreign) => self.lost(foreign),
+            None => self.lost(reason),
         }
     }
 

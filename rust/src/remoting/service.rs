@@ -34,6 +34,44 @@ pub trait Service: Send + Sync + 'static {
     /// As `burst`.
     fn event(&self, session: &mut Self::Session, event: Self::Event, out: &mut Outbox) -> Result<(), Close>;
 
+    /// The frame of `head` was not read, because there was no memory for it in time. Its body is not in `head`.
+    ///
+    /// # Errors
+    /// As `burst`.
+    fn refuse(&self, session: &mut Self::Session, head: &Frame<'_>, out: &mut Outbox) -> Result<(), Close>;
+
+    /// Another thread has called `Link::signal`.
+    ///
+    /// # Errors
+    /// As `burst`.
+    fn signalled(&self, session: &mut Self::Session, out: &mut Outbox) -> Result<(), Close> {
+        let _ = (session, out);
+        Ok(())
+    }
+
+    /// Whether more frames may be handed over. Where not, they stay with their sender until `Link::signal` was called.
+    fn is_ready(&self, session: &Self::Session) -> bool {
+        let _ = session;
+        true
+    }
+
+    /// Bytes of replies that are held back. While they are many, no more frames are read.
+    fn held_bytes(&self, session: &Self::Session) -> usize {
+        let _ = session;
+        0
+    }
+
+    /// Memory that the session keeps for what comes next.
+    fn kept_bytes(&self, session: &Self::Session) -> usize {
+        let _ = session;
+        0
+    }
+
+    /// Gives that memory back.
+    fn shrink(&self, session: &mut Self::Session) {
+        let _ = session;
+    }
+
     /// Whether nothing is owed to this peer. A stopping server waits, within its grace, until this is so.
     fn is_settled(&self, session: &Self::Session) -> bool {
         let _ = session;

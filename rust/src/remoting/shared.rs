@@ -4,33 +4,46 @@
 //! Threads: any. The map is locked to open, find and close a connection, never for a frame.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::buffer_budget::BufferBudget;
 use super::large_frames::LargeFrames;
 use super::limits::ServerOptions;
 use super::link::{Link, LinkId};
+use super::mailbox::Mailboxes;
 use super::service::Close;
 
 pub(super) struct Shared<E> {
     links: RwLock<HashMap<LinkId, Arc<Link<E>>>>,
     last_id: AtomicU64,
-    events_max: usize,
+    pub(super) mailboxes: Arc<Mailboxes>,
     limits: Arc<AdmissionLimits>,
     pending_bytes: AtomicUsize,
     pub(super) large_frames: LargeFrames,
+    pub(super) buffers: BufferBudget,
+    refused_frames: AtomicU64,
     ended: Ended,
 }
 
 struct AdmissionLimits {
     connections_max: usize,
     connections_per_address_max: usize,
+    descriptors_max: usize,
     connected: Mutex<ConnectionCount>,
     accepted: AtomicU64,
-    refused: AtomicU64,
+    refused: Refused,
+}
+
+/// Connections that were closed as they came.
+#[derive(Default)]
+struct Refused {
+    too_many: AtomicU64,
+    of_address: AtomicU64,
+    descriptors: AtomicU64,
 }
 
 #[derive(Default)]
@@ -62,6 +75,10 @@ pub struct ServerStatistics {
     pub accepted: u64,
     /// Connections closed as they came, because there were too many.
     pub refused: u64,
+    /// The same, because there were too many of their address.
+    pub refused_of_address: u64,
+    /// The same, because the process had too many descriptors open.
+    pub refused_for_descriptors: u64,
     /// Connections closed because what came was no frame, or no header, or broke another rule.
     pub closed_broken: u64,
     /// Connections closed after silence.
@@ -70,8 +87,16 @@ pub struct ServerStatistics {
     pub closed_slow: u64,
     /// Connections lost to a panic of the service.
     pub panics: u64,
-    /// Bytes that wait for peers which do not take them.
+    /// Frames refused because there was no memory for them in time.
+    pub refused_frames: u64,
+    /// Bytes of replies that wait for peers which do not take them, or for the disk.
     pub pending_bytes: usize,
+    /// Memory of the buffers of all connections, filled or not.
+    pub buffers_bytes: usize,
+    /// Bytes in mailboxes, and of requests whose replies will come there.
+    pub mailbox_bytes: usize,
+    /// Notices that were dropped because their peers do not read.
+    pub dropped_notices: u64,
 }
 
 impl<E: Send + 'static> Shared<E> {
@@ -79,28 +104,44 @@ impl<E: Send + 'static> Shared<E> {
         let limits = AdmissionLimits {
             connections_max: options.connections_max,
             connections_per_address_max: options.connections_per_address_max,
+            descriptors_max: options.descriptors_max,
             connected: Mutex::default(),
             accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            refused: Refused::default(),
         };
         Self {
             links: RwLock::default(),
             last_id: AtomicU64::new(0),
-            events_max: options.events_max,
+            mailboxes: Arc::new(Mailboxes::new(options)),
             limits: Arc::new(limits),
             pending_bytes: AtomicUsize::new(0),
             large_frames: LargeFrames::new(options.large_frames_bytes_max, &options.frame),
+            buffers: BufferBudget::new(options.buffers_bytes_max),
+            refused_frames: AtomicU64::new(0),
             ended: Ended::default(),
         }
     }
 
     /// A place for a connection from this address, if there is one.
-    pub(super) fn admit(&self, address: IpAddr) -> Option<Permit> {
+    ///
+    /// `descriptor` is its number. The system gives the lowest that is free, so that it tells how many are open in
+    /// the whole process, whoever opened them.
+    pub(super) fn admit(&self, address: IpAddr, descriptor: usize) -> Option<Permit> {
         let limits = &self.limits;
+        let (is_loopback, address) = (address.to_canonical().is_loopback(), site_of(address));
         let mut connected = limits.connected.lock();
         let from_address = connected.by_address.get(&address).copied().unwrap_or(0);
-        if connected.count >= limits.connections_max || from_address >= limits.connections_per_address_max {
-            limits.refused.fetch_add(1, Ordering::Relaxed);
+        let refused = if connected.count >= limits.connections_max {
+            Some(&limits.refused.too_many)
+        } else if from_address >= limits.connections_per_address_max && !is_loopback {
+            Some(&limits.refused.of_address)
+        } else if descriptor >= limits.descriptors_max {
+            Some(&limits.refused.descriptors)
+        } else {
+            None
+        };
+        if let Some(counter) = refused {
+            counter.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         connected.count += 1;
@@ -112,7 +153,7 @@ impl<E: Send + 'static> Shared<E> {
     /// A new connection's handle, to be found from now on.
     pub(super) fn link(&self, peer: SocketAddr, local: SocketAddr, is_vip: bool) -> Arc<Link<E>> {
         let id = LinkId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
-        let link = Arc::new(Link::new(id, peer, local, is_vip, self.events_max));
+        let link = Arc::new(Link::new(id, peer, local, is_vip, &self.mailboxes));
         self.links.write().insert(id, Arc::clone(&link));
         link
     }
@@ -151,17 +192,27 @@ impl<E: Send + 'static> Shared<E> {
         }
     }
 
+    pub(super) fn count_refused_frame(&self) {
+        self.refused_frames.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn statistics(&self) -> ServerStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ServerStatistics {
             connections: self.limits.connected.lock().count,
             accepted: read(&self.limits.accepted),
-            refused: read(&self.limits.refused),
+            refused: read(&self.limits.refused.too_many),
+            refused_of_address: read(&self.limits.refused.of_address),
+            refused_for_descriptors: read(&self.limits.refused.descriptors),
             closed_broken: read(&self.ended.broken),
             closed_idle: read(&self.ended.idle),
             closed_slow: read(&self.ended.slow),
             panics: read(&self.ended.panicked),
+            refused_frames: read(&self.refused_frames),
             pending_bytes: self.pending_bytes(),
+            buffers_bytes: self.buffers.bytes(),
+            mailbox_bytes: self.mailboxes.bytes(),
+            dropped_notices: self.mailboxes.dropped(),
         }
     }
 }
@@ -176,5 +227,67 @@ impl Drop for Permit {
                 connected.by_address.remove(&self.address);
             }
         }
+    }
+}
+
+/// Whose connections are counted together: an IPv6 machine has as many addresses as it likes, of one network of 64
+/// bits, and an IPv4 one that comes in over an IPv6 socket is the same machine.
+fn site_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn shared(connections_per_address_max: usize, descriptors_max: usize) -> Shared<()> {
+        let options = ServerOptions { connections_max: 10, ..ServerOptions::default() };
+        Shared::new(&ServerOptions { connections_per_address_max, descriptors_max, ..options })
+    }
+
+    /// How many connections of `address` are admitted at once, of 20.
+    fn admitted(shared: &Shared<()>, address: impl Into<IpAddr>) -> usize {
+        let address = address.into();
+        let permits: Vec<Permit> = (0..20).filter_map(|number| shared.admit(address, number)).collect();
+        permits.len()
+    }
+
+    #[test]
+    fn one_address_has_its_share_of_all_connections_and_loopback_has_all() {
+        let shared = shared(5, usize::MAX);
+        let (near, far) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        let permits: Vec<Permit> = (0..20).filter_map(|number| shared.admit(near.into(), number)).collect();
+        assert_eq!(permits.len(), 5);
+        assert!(shared.admit(near.to_ipv6_mapped().into(), 0).is_none(), "the same machine");
+        assert_eq!(admitted(&shared, far), 5);
+        drop(permits);
+        assert_eq!(admitted(&shared, near), 5, "what was given back can be had again");
+        assert_eq!(admitted(&shared, Ipv4Addr::LOCALHOST), 10);
+        assert_eq!(admitted(&shared, Ipv6Addr::LOCALHOST), 10);
+        assert_eq!(admitted(&shared, Ipv4Addr::LOCALHOST.to_ipv6_mapped()), 10);
+        let statistics = shared.statistics();
+        assert_eq!((statistics.connections, statistics.refused, statistics.refused_of_address), (0, 45, 31));
+    }
+
+    #[test]
+    fn an_ipv6_machine_has_one_share_whatever_addresses_of_its_network_it_takes() {
+        let shared = shared(5, usize::MAX);
+        let address = |network: u16, machine: u16| Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, machine);
+        let permits: Vec<Permit> =
+            (0..20).filter_map(|number| shared.admit(address(1, number).into(), 0)).collect();
+        assert_eq!(permits.len(), 5);
+        assert_eq!(admitted(&shared, address(2, 1)), 5);
+    }
+
+    #[test]
+    fn connections_leave_the_last_descriptors_to_files() {
+        let shared = shared(10, 7);
+        assert_eq!(admitted(&shared, Ipv4Addr::LOCALHOST), 7);
+        assert_eq!(shared.statistics().refused_for_descriptors, 13);
     }
 }

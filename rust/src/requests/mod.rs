@@ -6,6 +6,7 @@
 //!
 //! Invariant: what one side writes is what the other reads, in either encoding. Pure; any thread.
 
+pub(crate) mod end_transaction;
 pub(crate) mod pull;
 pub(crate) mod send;
 pub(crate) mod send_back;

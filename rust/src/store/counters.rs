@@ -19,8 +19,12 @@ pub(super) struct Counters {
     pub(crate) gets: AtomicU64,
     /// Those that found none.
     pub(crate) gets_missed: AtomicU64,
+    /// Reads of a queue that ended with an error; they are not among the others.
+    pub(crate) gets_failed: AtomicU64,
     /// Messages the others returned.
     pub(crate) got_messages: AtomicU64,
+    /// Delayed messages whose time has come and that cannot be read any more.
+    pub(crate) undelivered: AtomicU64,
 }
 
 impl Counters {

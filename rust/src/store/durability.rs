@@ -10,6 +10,8 @@ pub enum Durability {
     /// A kill of the process: it is in the page cache. A power loss takes what the last periodic flush has not covered.
     #[default]
     PageCache,
+    /// The same, written through a spool.
+    PageCacheSpooled,
     /// A kill and a power loss: it is on the disk, written through a write buffer.
     Disk,
     /// A kill and a power loss: it is on the disk, written through a mapping of the file, which takes three times as long.
@@ -17,13 +19,15 @@ pub enum Durability {
 }
 
 impl Durability {
-    pub const ALL: [Self; 4] = [Self::DiskMapped, Self::Disk, Self::PageCache, Self::Memory];
+    pub const ALL: [Self; 5] =
+        [Self::DiskMapped, Self::Disk, Self::PageCache, Self::PageCacheSpooled, Self::Memory];
 
     /// The name that Python's side gives it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::PageCache => "page_cache",
+            Self::PageCacheSpooled => "page_cache_spooled",
             Self::Disk => "disk",
             Self::DiskMapped => "disk_mapped",
         }
@@ -38,13 +42,14 @@ impl Durability {
     /// Whether consumers see a message only when it is on the disk.
     #[must_use]
     pub const fn is_shown_when_durable(self) -> bool {
-        !matches!(self, Self::PageCache)
+        !matches!(self, Self::PageCache | Self::PageCacheSpooled)
     }
 
     /// Where the end of the log lives until it is on the disk.
     pub(crate) const fn write_path(self) -> WritePathKind {
         match self {
             Self::PageCache | Self::DiskMapped => WritePathKind::Mapping,
+            Self::PageCacheSpooled => WritePathKind::Spool,
             Self::Memory | Self::Disk => WritePathKind::WriteBuffer,
         }
     }

@@ -23,16 +23,39 @@ pub enum StoreError {
     /// The store has refused writes since an earlier failure; open it again.
     #[error("the store refuses writes: {reason}")]
     ReadOnly { reason: String },
+    /// The disk has too little room for a file, so that it was not begun.
+    #[error("{path}: {} MiB are free: with a file of {} MiB messages would be refused", free >> 20, needed >> 20)]
+    NoSpace { path: PathBuf, needed: u64, free: u64 },
+    /// There are no more checkpoints since a sync failed, which may have lost what it was to bring to the disk.
+    #[error("not before the store is opened again, since {reason}")]
+    InDoubt { reason: String },
     /// A topic that cannot be the name of a directory.
     #[error("{topic:?} cannot be the name of a topic")]
     Topic { topic: String },
+    /// A message was still on its way to a topic when that was deleted.
+    #[error("topic {topic} was deleted")]
+    TopicDeleted { topic: String },
 }
 
 impl StoreError {
     /// Wraps an I/O error with the file and the attempt it belongs to.
-    pub(super) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { path, action, source }
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        // The path is copied where there is an error, and nowhere else.
+        move |source| Self::Io { path: path.to_owned(), action, source }
+    }
+
+    /// What kind of I/O error it is, if it is one.
+    pub(super) fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { source, .. } => Some(source.kind()),
+            Self::NoSpace { .. } => Some(io::ErrorKind::StorageFull),
+            _ => None,
+        }
+    }
+
+    /// Whether it is over as soon as there is room on the disk.
+    pub(super) fn is_lack_of_space(&self) -> bool {
+        matches!(self.kind(), Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
     }
 }
 

@@ -7,10 +7,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use crate::positions::QueueOffset;
 use crate::store::disk::Space;
 
 /// Events that wait to be taken, at most; the oldest make room, and are counted.
@@ -39,18 +40,94 @@ pub enum Event {
     },
     /// So much of the disk is in use that expired files are deleted at any hour.
     DiskShort {
+        path: PathBuf,
         space: Space,
     },
     DiskFull {
+        path: PathBuf,
         space: Space,
     },
     DiskHasRoom {
+        path: PathBuf,
         space: Space,
+    },
+    /// A step of maintenance has failed and is tried again; told when that begins, not each time.
+    StepFailed {
+        step: Step,
+        error: String,
+    },
+    /// A step of maintenance that had failed has not for some seconds.
+    StepRecovered {
+        step: Step,
+    },
+    /// The clock is further behind the newest message than store times may run ahead, and they went back with it.
+    ClockSetBack {
+        by_ms: u64,
+    },
+    /// Delayed messages whose time has come cannot be read any more, and will not be delivered.
+    Undelivered {
+        level: usize,
+        /// Of the first of them, in the queue of the level.
+        offset: QueueOffset,
+        count: u64,
+    },
+    /// Timed messages cannot be read any more, and will not be delivered.
+    LostTimers {
+        count: u64,
+    },
+    /// Half messages without a decision cannot be read any more.
+    LostTransactions {
+        count: u64,
+    },
+    /// Messages from this position of the log on are not all in the index.
+    IndexIncomplete {
+        from: u64,
+        reason: String,
+    },
+    /// All of them are.
+    IndexComplete,
+    /// What a killed process had left in the spool is in the log.
+    SpoolDrained {
+        bytes: u64,
+    },
+    /// What is in the spool does not continue the log, or cannot be trusted to.
+    SpoolDropped {
+        path: PathBuf,
+        reason: &'static str,
+    },
+    /// There is no spool, and the log is written through a mapping.
+    NoSpool {
+        reason: String,
     },
     /// So many events were not taken in time.
     Missed {
         count: u64,
     },
+}
+
+/// What maintenance does in a round, each on its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Expire,
+    Trim,
+    NextFile,
+    Queues,
+    Index,
+    Checkpoint,
+}
+
+impl Step {
+    /// What does not happen while it fails.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Expire => "expired files of the log are not deleted",
+            Self::Trim => "files of queues and index that lead to deleted messages are not deleted",
+            Self::NextFile => "the next file of the log is not made",
+            Self::Queues => "queues are not written",
+            Self::Index => "the index is not written",
+            Self::Checkpoint => "no checkpoint is made",
+        }
+    }
 }
 
 impl Event {
@@ -61,9 +138,21 @@ impl Event {
             | Self::Damaged { .. }
             | Self::DiskShort { .. }
             | Self::DiskFull { .. }
+            | Self::StepFailed { .. }
+            | Self::ClockSetBack { .. }
+            | Self::Undelivered { .. }
+            | Self::LostTimers { .. }
+            | Self::LostTransactions { .. }
+            | Self::IndexIncomplete { .. }
+            | Self::SpoolDropped { .. }
+            | Self::NoSpool { .. }
             | Self::Missed { .. }
             | Self::Deleted { is_expired: false, .. } => true,
-            Self::DiskHasRoom { .. } | Self::Deleted { is_expired: true, .. } => false,
+            Self::DiskHasRoom { .. }
+            | Self::StepRecovered { .. }
+            | Self::IndexComplete
+            | Self::SpoolDrained { .. }
+            | Self::Deleted { is_expired: true, .. } => false,
         }
     }
 }
@@ -85,23 +174,61 @@ impl fmt::Display for Event {
                 let why = if *is_expired { "it has expired" } else { "the disk is full; it has not expired" };
                 write!(out, "{}: deleted, {why}: the log begins at position {end}", path.display())
             }
-            Self::DiskShort { space } => {
-                write!(out, "{}: expired files are deleted at any hour", DiskUsage(*space))
+            Self::DiskShort { path, space } => {
+                write!(out, "{}: expired files are deleted at any hour", DiskUsage(path, *space))
             }
-            Self::DiskFull { space } => write!(out, "{}: messages are refused", DiskUsage(*space)),
-            Self::DiskHasRoom { space } => write!(out, "{}: messages are taken again", DiskUsage(*space)),
+            Self::DiskFull { path, space } => {
+                write!(out, "{}: messages are refused", DiskUsage(path, *space))
+            }
+            Self::DiskHasRoom { path, space } => {
+                write!(out, "{}: messages are taken again", DiskUsage(path, *space))
+            }
+            Self::StepFailed { step, error } => write!(out, "{}, which is tried again: {error}", step.name()),
+            Self::StepRecovered { step } => write!(out, "no longer: {}", step.name()),
+            Self::ClockSetBack { by_ms } => write!(
+                out,
+                "the clock was set back: messages are stored with a time {} s before that of earlier ones",
+                by_ms / 1_000
+            ),
+            Self::Undelivered { level, offset, count } => write!(
+                out,
+                "{count} delayed messages of level {level}, the first at offset {offset}, cannot be read and are not delivered"
+            ),
+            Self::LostTimers { count } => {
+                write!(out, "{count} timed messages cannot be read and are not delivered")
+            }
+            Self::LostTransactions { count } => {
+                write!(out, "{count} half messages that nobody had decided about cannot be read any more")
+            }
+            Self::IndexIncomplete { from, reason } => {
+                write!(out, "messages from position {from} of the log on are not all found by key: {reason}")
+            }
+            Self::IndexComplete => out.write_str("all messages are found by key again"),
+            Self::SpoolDrained { bytes } => {
+                write!(
+                    out,
+                    "{bytes} bytes of messages, left in the spool by a killed process, are in the log now"
+                )
+            }
+            Self::SpoolDropped { path, reason } => {
+                write!(out, "{}: left out of the log: {reason}", path.display())
+            }
+            Self::NoSpool { reason } => {
+                write!(out, "the commit log is written through a memory mapping, not a spool: {reason}")
+            }
             Self::Missed { count } => write!(out, "{count} earlier events of the store were not logged"),
         }
     }
 }
 
 /// How full a disk is.
-struct DiskUsage(Space);
+struct DiskUsage<'a>(&'a Path, Space);
 
-impl fmt::Display for DiskUsage {
+impl fmt::Display for DiskUsage<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(space) = self;
-        write!(out, "{} % of the disk is in use, {} MiB are free", space.used_percent(), space.free >> 20)
+        let Self(path, space) = self;
+        let (used, free) = (space.used_percent(), space.free >> 20);
+        write!(out, "{}: {used} % of its disk is in use, {free} MiB are free", path.display())
     }
 }
 

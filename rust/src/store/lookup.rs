@@ -1,22 +1,22 @@
 //! Lookup: a range of a queue, a record by position, records by key, offsets by time.
 //!
 //! Follows what Java's broker answers, offset by offset, because clients decide by it: which status, and where to go on.
-//! Records come back as slices of the mapping, neighbours as one, and nothing is copied.
+//! Records come back as slices of the mapping, neighbours as one, and nothing is copied but what is still in a spool.
 //!
 //! Invariant: nothing at or behind a queue's max is returned.
 //! Threads: any. What is not near the end of the log may wait for the disk: `Store::get_hot` leaves it alone, and
 //! `Store::read_later` has a thread for it.
 
 use std::mem;
-use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::ops::{Range, RangeInclusive};
 
 use bytes::Bytes;
 
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::{ConsumeQueue, DerivedFiles, QueueFileCache, Unit};
 use crate::store::error::StoreError;
-use crate::store::log::{CommitLog, Segment, is_entry_of, record_at};
+use crate::store::io_range::IoRange;
+use crate::store::log::{CommitLog, STORE_TIME_AHEAD_MS_MAX, record_at};
 
 /// Units examined by one read at least, however few messages are asked for: a filter may refuse most.
 const EXAMINED_UNITS_MIN: u64 = 800;
@@ -35,6 +35,15 @@ pub struct Get {
     pub messages_max: u32,
     /// Bytes at most; one message is returned anyway, however large.
     pub bytes_max: usize,
+}
+
+/// What a read lets through.
+pub(crate) enum ReadFilter<'f> {
+    /// Asked with the tags code of a message.
+    Codes(&'f mut dyn FnMut(i64) -> bool),
+    /// Asked with the properties of a message; where it does not say, the read ends before that message. It says of the
+    /// first one it is asked about.
+    Properties(&'f mut dyn FnMut(&[u8]) -> Option<bool>),
 }
 
 /// How a read went.
@@ -104,6 +113,16 @@ impl GetResult {
         self.slices.clear();
         (self.bytes, self.count) = (0, 0);
     }
+
+    /// Memory of the lists, filled or not.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.slices.capacity() * size_of::<Bytes>() + self.cache.kept_bytes()
+    }
+
+    /// Gives that memory back; what was found is gone.
+    pub(crate) fn shrink(&mut self) {
+        *self = Self::default();
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,16 +148,17 @@ pub(super) struct StoreReader<'a> {
 }
 
 impl StoreReader<'_> {
-    /// Reads a range of a queue; `accept` is asked with the tags code of every message before it is looked at. `false`,
-    /// and nothing read, when the first one lies further than `hot_bytes` from the end of the log.
+    /// Reads a range of a queue; `filter` is asked before a message is looked at. `false`, and nothing read, when the first
+    /// one lies further than `hot_bytes` from the end of the log. What was read before an error is a result; the error
+    /// comes when the next read begins there.
     pub(super) fn get(
         &self,
         queue: &ConsumeQueue,
         ask: &Get,
         hot_bytes: u64,
-        accept: &mut dyn FnMut(i64) -> bool,
+        filter: &mut ReadFilter<'_>,
         into: &mut GetResult,
-    ) -> bool {
+    ) -> Result<bool, StoreError> {
         let (min, max) = (queue.min(), queue.max());
         into.slices.clear();
         (into.min, into.max, into.bytes, into.count) = (min, max, 0, 0);
@@ -156,11 +176,11 @@ impl StoreReader<'_> {
         match outside {
             Some((status, next)) => {
                 (into.status, into.next_begin) = (status, next);
-                true
+                Ok(true)
             }
             None => {
                 let mut cache = mem::take(&mut into.cache);
-                let is_read = self.get_within(queue, ask, hot_bytes, accept, &mut cache, into);
+                let is_read = self.get_within(queue, ask, hot_bytes, filter, &mut cache, into);
                 into.cache = cache;
                 is_read
             }
@@ -172,10 +192,10 @@ impl StoreReader<'_> {
         queue: &ConsumeQueue,
         ask: &Get,
         hot_bytes: u64,
-        accept: &mut dyn FnMut(i64) -> bool,
+        filter: &mut ReadFilter<'_>,
         cache: &mut QueueFileCache,
         into: &mut GetResult,
-    ) -> bool {
+    ) -> Result<bool, StoreError> {
         let bytes_max = ask.bytes_max.clamp(*READ_BYTES.start(), *READ_BYTES.end());
         let examined_max = EXAMINED_UNITS_MIN.max(u64::from(ask.messages_max));
         let limit = into.max.0.min(ask.offset.0 + examined_max);
@@ -184,11 +204,13 @@ impl StoreReader<'_> {
         into.status = GetStatus::NoMatchedMessage;
         into.next_begin = ask.offset;
         'units: while into.next_begin.0 < limit {
-            let units = cache.units(&self.derived.queues, queue, into.next_begin.0..limit).iter();
-            let units = units.map(Unit::decode);
+            let units = match cache.units(&self.derived.queues, queue, into.next_begin.0..limit) {
+                Err(error) if into.next_begin == ask.offset => return Err(error),
+                units => units.unwrap_or_default().iter().map(Unit::decode),
+            };
             let Some(first) = units.clone().next() else { break };
             if into.next_begin == ask.offset && !self.is_near(first.physical, hot_bytes) {
-                return false;
+                return Ok(false);
             }
             for unit in units {
                 let is_full = into.count > 0
@@ -198,8 +220,20 @@ impl StoreReader<'_> {
                 }
                 let offset = into.next_begin.0;
                 into.next_begin = into.next_begin.advanced(1);
-                if unit.physical < removed_until || !accept(unit.tags_code) {
+                if unit.physical < removed_until {
                     continue;
+                }
+                let is_wanted = match filter {
+                    ReadFilter::Codes(accept) => Some(accept(unit.tags_code)),
+                    ReadFilter::Properties(select) => self.is_selected(&unit, *select),
+                };
+                match is_wanted {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => {
+                        into.next_begin = QueueOffset(offset);
+                        break 'units;
+                    }
                 }
                 if run.add(self.log, &unit, offset, &mut into.slices) {
                     into.status = GetStatus::Found;
@@ -223,7 +257,13 @@ impl StoreReader<'_> {
             into.status = GetStatus::OffsetFoundNull;
             into.next_begin = QueueOffset((ask.offset.0 / file_units + 1) * file_units).min(into.max);
         }
-        true
+        Ok(true)
+    }
+
+    /// What `select` says of a record. One that is not in the log is for the caller to find missing.
+    fn is_selected(&self, unit: &Unit, select: &mut dyn FnMut(&[u8]) -> Option<bool>) -> Option<bool> {
+        let selected = record_at(self.log.segments(), unit.physical, |record| select(record.properties()));
+        selected.unwrap_or(Some(true))
     }
 
     pub(super) fn record(&self, at: PhysicalOffset, visible: PhysicalOffset) -> Option<Bytes> {
@@ -231,46 +271,88 @@ impl StoreReader<'_> {
         if at.0 + size as u64 > visible.0 {
             return None;
         }
+        if let Some(part) = self.log.segments().spooled(at.0) {
+            return part.bytes_from(at.0).get(..size).map(Bytes::copy_from_slice);
+        }
         let segment = self.log.segments().find(at.0)?;
         let is_sound = self.log.checksums().is_sound(&segment, at.0..at.0 + size as u64);
         is_sound.then(|| self.log.segments().slice(at.0, size))?
     }
 
-    pub(super) fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Option<i64> {
+    pub(super) fn store_time(
+        &self,
+        queue: &ConsumeQueue,
+        offset: QueueOffset,
+    ) -> Result<Option<i64>, StoreError> {
         if offset < queue.min() || offset >= queue.max() {
-            return None;
+            return Ok(None);
         }
-        let unit = self.derived.queues.unit(queue, offset.0).ok()??;
-        record_at(self.log.segments(), unit.physical, |record| record.store_timestamp_ms())
+        let unit = self.derived.queues.unit(queue, offset.0)?;
+        Ok(unit.and_then(|unit| {
+            record_at(self.log.segments(), unit.physical, |record| record.store_timestamp_ms())
+        }))
     }
 
-    /// The offset for a time, always within the queue.
+    /// The offset for a time, always within the queue. Times that are still to come, and that are not asked for, say
+    /// nothing: see [`credible`](Self::credible).
     pub(super) fn offset_by_time(
         &self,
         queue: &ConsumeQueue,
         timestamp_ms: i64,
         boundary: Boundary,
-    ) -> QueueOffset {
+    ) -> Result<QueueOffset, StoreError> {
         let (min, max) = (queue.min().0, queue.max().0);
-        let is_before = |offset: u64| match self.store_time(queue, QueueOffset(offset)) {
+        let is_before = |stored: Option<i64>| match stored {
             Some(stored) if boundary == Boundary::Lower => stored < timestamp_ms,
             Some(stored) => stored <= timestamp_ms,
             // Not in the log any more, so older than everything that is.
             None => true,
         };
+        let now = self.log.clock().wall_ms() as i64;
+        let latest = timestamp_ms.max(now.saturating_add(STORE_TIME_AHEAD_MS_MAX));
         let (mut low, mut high) = (min, max);
         while low < high {
             let middle = low + (high - low) / 2;
-            if is_before(middle) {
-                low = middle + 1;
+            let (at, stored) = self.credible(queue, middle..high, latest)?;
+            if is_before(stored) {
+                low = at + 1;
             } else {
                 high = middle;
             }
         }
-        match boundary {
+        Ok(match boundary {
             Boundary::Lower => QueueOffset(low),
             Boundary::Upper => QueueOffset(low.saturating_sub(1).max(min)),
+        })
+    }
+
+    /// The first of these offsets with a store time up to `latest`, and that time: all before it are of a clock that was
+    /// ahead, which was set back there, and came before it. The last one when there is none.
+    fn credible(
+        &self,
+        queue: &ConsumeQueue,
+        offsets: Range<u64>,
+        latest: i64,
+    ) -> Result<(u64, Option<i64>), StoreError> {
+        let time = |offset: u64| self.store_time(queue, QueueOffset(offset));
+        let is_credible = |stored: Option<i64>| stored.is_none_or(|stored| stored <= latest);
+        let (mut at, mut stored) = (offsets.start, time(offsets.start)?);
+        let (mut ahead, mut step) = (at, 1);
+        while !is_credible(stored) && at + 1 < offsets.end {
+            ahead = at;
+            at = (at + step).min(offsets.end - 1);
+            stored = time(at)?;
+            step *= 2;
         }
+        // The end of the stretch lies in the last step.
+        while is_credible(stored) && at - ahead > 1 {
+            let middle = ahead + (at - ahead) / 2;
+            match time(middle)? {
+                found if is_credible(found) => (at, stored) = (middle, found),
+                _ => ahead = middle,
+            }
+        }
+        Ok((at, stored))
     }
 
     /// Records of `topic` with a key of this hash, stored within `begin_ms..=end_ms`, newest first.
@@ -313,59 +395,18 @@ impl StoreReader<'_> {
     }
 
     /// Whether a message is at `offset`, at most `bytes` from the end of the log.
-    pub(super) fn has_near(&self, queue: &ConsumeQueue, offset: QueueOffset, bytes: u64) -> bool {
-        let unit = self.derived.queues.unit(queue, offset.0.max(queue.min().0)).ok().flatten();
-        unit.is_some_and(|unit| self.is_near(unit.physical, bytes))
+    pub(super) fn has_near(
+        &self,
+        queue: &ConsumeQueue,
+        offset: QueueOffset,
+        bytes: u64,
+    ) -> Result<bool, StoreError> {
+        let unit = self.derived.queues.unit(queue, offset.0.max(queue.min().0))?;
+        Ok(unit.is_some_and(|unit| self.is_near(unit.physical, bytes)))
     }
 
     /// Whether a position of the log is at most `bytes` from its end.
     pub(super) fn is_near(&self, at: u64, bytes: u64) -> bool {
         self.log.published().0.saturating_sub(at) <= bytes
-    }
-}
-
-/// A run of neighbouring records.
-#[derive(Default)]
-struct IoRange {
-    /// The file of the last record, and what of it slices share.
-    segment: Option<(Arc<Segment>, Bytes)>,
-    start: u64,
-    size: usize,
-}
-
-impl IoRange {
-    /// Adds a record to the run, or begins a new one; `false` when it is not in the log.
-    fn add(&mut self, log: &CommitLog, unit: &Unit, offset: u64, slices: &mut Vec<Bytes>) -> bool {
-        let holds = |segment: &Segment| (segment.base()..segment.limit()).contains(&unit.physical);
-        let follows = self.size > 0 && unit.physical == self.start + self.size as u64;
-        let is_same_file = self.segment.as_ref().is_some_and(|(segment, _)| holds(segment));
-        if !(follows && is_same_file) {
-            self.finish(slices);
-            self.start = unit.physical;
-        }
-        if !is_same_file {
-            self.segment = log.segments().find(unit.physical).map(|segment| (segment, Bytes::new()));
-        }
-        let Some((segment, view)) = &mut self.segment else { return false };
-        if unit.end() > segment.base() + view.len() as u64 {
-            *view = segment.view(unit.end());
-        }
-        let is_there = unit.end() <= segment.base() + view.len() as u64
-            && is_entry_of(segment.bytes_from(unit.physical), unit.physical, unit, offset)
-            && log.checksums().is_sound(segment, unit.physical..unit.end());
-        if is_there {
-            self.size += unit.size as usize;
-        }
-        is_there
-    }
-
-    fn finish(&mut self, slices: &mut Vec<Bytes>) {
-        if let Some((segment, view)) = &self.segment
-            && self.size > 0
-        {
-            let start = (self.start - segment.base()) as usize;
-            slices.push(view.slice(start..start + self.size));
-        }
-        self.size = 0;
     }
 }

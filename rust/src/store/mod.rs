@@ -16,8 +16,8 @@
 //! (`derived`) are computed from the log, are never on the way of an acknowledgement, and can be deleted.
 //!
 //! Opening takes the lock, reads the log from where it is known to be good (`recovery`), cuts a torn end off, and starts
-//! the threads: `flush` brings the log to disk, `maintenance` does what can wait, `read` takes reads that may wait for the
-//! disk.
+//! the threads: `flush` brings the log to disk, `maintenance` does what can wait, `interim` what cannot wait for that, `ahead` makes ready what appends come to,
+//! `read` takes reads that may wait for the disk.
 //! The bytes are Apache's, so a folder can go to an Apache broker and come back (docs/store.md has the maps).
 //!
 //! After a failed flush, or a panic in one of its threads, the store refuses writes and goes on reading until it is
@@ -26,8 +26,9 @@
 //! Inner rooms, each of which uses those before it: `disk`, `derived`, `log`, `recovery`, `maintenance`; `inspect` works on
 //! a store that is not open.
 //!
-//! Locks, in this order: rounds of maintenance, `flush`, dispatch, put lock, next segment; then queue files, index files; a
-//! queue's tail last. No file call under the put lock.
+//! Locks, in this order: rounds of maintenance, interim steps, pages ahead, `flush`, dispatch, put lock, next segment; then
+//! queue files, index files; a queue's tail, the keys that wait for the index, or the list of the spool's parts, last. No
+//! file call under the put lock.
 
 #![allow(missing_docs, reason = "a name that says it all needs no sentence")]
 
@@ -38,6 +39,7 @@ mod durability;
 mod error;
 mod events;
 pub mod inspect;
+mod io_range;
 mod log;
 mod lookup;
 mod maintenance;
@@ -45,13 +47,16 @@ mod maintenance;
 mod models;
 mod opening;
 mod options;
+mod paths;
 mod reading;
 mod recovery;
 mod retention;
 mod statistics;
 mod sync;
+pub(crate) mod timers;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -60,32 +65,37 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::positions::PhysicalOffset;
+use crate::positions::{PhysicalOffset, QueueOffset};
 
 use counters::Counters;
-use disk::DiskFile;
+use disk::{Disk, FileLock};
 use events::Events;
-use log::{CommitLog, Dispatcher, Flush};
-use maintenance::Maintenance;
+use log::{CommitLog, Dispatcher, Flush, NoRoom};
+use maintenance::{Ahead, Maintenance};
 use recovery::DeletedTopics;
 
 pub use derived::{ConsumeQueue, KeyHashes, Unit};
 pub use durability::Durability;
 pub use error::{PutError, StoreError};
-pub use events::Event;
+pub use events::{Event, Step};
 pub use log::{Arrivals, Put};
 pub use lookup::{Boundary, Get, GetResult, GetStatus};
-pub use options::Options;
+pub use options::{Options, TimerOptions};
+pub use paths::StorePaths;
 pub use recovery::{RecoveryPhase, RecoveryProgress};
 pub use retention::Retention;
 
 #[cfg(feature = "python")]
 pub(crate) use counters::SIZE_BOUNDS;
+pub(crate) use log::STORE_TIME_AHEAD_MS_MAX;
+pub(crate) use lookup::ReadFilter;
 pub(crate) use options::Setting;
 pub(crate) use statistics::QueueArrivals;
 
 /// How long an append waits, in all, for a segment or for a flush that makes room.
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long one that others wait for waits for a flush: many times what it usually takes.
+const FLUSH_WAIT_MAX: Duration = Duration::from_millis(50);
 
 type ColdRead = Box<dyn FnOnce(&Store) + Send>;
 
@@ -94,8 +104,10 @@ pub struct Store {
     dispatcher: Arc<Dispatcher>,
     flush: Arc<Flush>,
     maintenance: Arc<Maintenance>,
+    ahead: Arc<Ahead>,
     deleted: DeletedTopics,
     options: Options,
+    disk: Arc<dyn Disk>,
     in_memory_bytes: u64,
     counters: Counters,
     events: Arc<Events>,
@@ -103,7 +115,9 @@ pub struct Store {
     cold_reads: Mutex<Option<SyncSender<ColdRead>>>,
     is_closed: AtomicBool,
     /// Held until the store is closed: no other broker may touch the folder meanwhile.
-    lock: Mutex<Option<Arc<dyn DiskFile>>>,
+    locks: Mutex<Vec<Arc<dyn FileLock>>>,
+    /// The process that opened it. A forked child has neither its threads nor its lock.
+    process: u32,
 }
 
 impl Store {
@@ -122,24 +136,73 @@ impl Store {
         self.dispatcher.derived().queues.get_or_create(topic, queue_id)
     }
 
+    /// Likewise, but makes none where `is_gone` says that the topic has been deleted.
+    pub(crate) fn queue_unless(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<Arc<ConsumeQueue>, StoreError> {
+        self.dispatcher.derived().queues.get_or_create_unless(topic, queue_id, is_gone)
+    }
+
+    /// The queue for a message that has waited at a position of the log, made where there is none; an error where its topic
+    /// has been deleted since it was sent.
+    pub(crate) fn queue_of_waiting(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        at: PhysicalOffset,
+    ) -> Result<Arc<ConsumeQueue>, StoreError> {
+        let is_gone = || self.deleted.covers(topic.as_bytes(), at.0);
+        if is_gone() {
+            // One of that name, made since, is another topic.
+            return Err(StoreError::TopicDeleted { topic: topic.to_owned() });
+        }
+        self.queue_unless(topic, queue_id, is_gone)
+    }
+
     /// Appends messages in order; each gets its outcome. Takes the put lock once, and allocates nothing.
     ///
     /// In async mode stored messages are visible when this returns; in sync mode when they are durable, which
     /// [`release_after`](Self::release_after) brings about. Blocks for at most 5 s, when the disk does not keep up.
     pub fn append(&self, puts: &mut [Put<'_>]) {
+        self.append_within(puts, |_| WAIT_MAX);
+    }
+
+    /// The same for a thread that serves others, too: it does not wait for a segment, and for a flush no longer than one
+    /// usually takes. Returns how many puts were decided about. The others found no room, in order; that there may be some
+    /// again is told by [`Arrivals::room_was_made`].
+    pub fn try_append(&self, puts: &mut [Put<'_>]) -> usize {
+        self.append_within(puts, |missing| match missing {
+            NoRoom::File => Duration::ZERO,
+            NoRoom::Flush => FLUSH_WAIT_MAX,
+        })
+    }
+
+    fn append_within(&self, puts: &mut [Put<'_>], wait_max: impl Fn(NoRoom) -> Duration) -> usize {
         let mut waited = Duration::ZERO;
-        self.log.append(puts, || {
+        let done = self.log.append(puts, |missing| {
+            let wait_max = wait_max(missing);
+            if wait_max.is_zero() && self.options.threads {
+                self.maintenance.wake();
+                return false;
+            }
             waited += self.make_room();
-            waited < WAIT_MAX
+            waited.is_zero() || waited < wait_max
         });
         if !self.options.durability.is_shown_when_durable() {
             self.make_visible();
+            if self.log.segments().spool().is_some_and(|spool| spool.take_due()) {
+                self.flush.release_after(self.log.published());
+            }
         } else if !self.options.durability.promises_disk() {
             // No sender waits for it, but consumers should not either.
             self.flush.release_after(self.log.published());
         }
         let stored = puts.iter().filter_map(|put| put.outcome.ok());
-        self.counters.put(puts.len(), stored.map(|put| put.end.bytes_since(put.physical)));
+        self.counters.put(done, stored.map(|put| put.end.bytes_since(put.physical)));
+        done
     }
 
     fn make_visible(&self) {
@@ -151,7 +214,7 @@ impl Store {
     fn make_room(&self) -> Duration {
         if !self.options.threads {
             // No thread would make room later.
-            let is_made = self.maintenance.run_round().is_ok() && self.flush().is_ok();
+            let is_made = self.maintain().is_ok() && self.flush().is_ok();
             return if is_made { Duration::ZERO } else { WAIT_MAX };
         }
         self.maintenance.wake();
@@ -159,6 +222,11 @@ impl Store {
             self.flush.release_after(self.log.published());
         } else {
             self.make_visible();
+            if let Some(spool) = self.log.segments().spool()
+                && !spool.recycle()
+            {
+                self.flush.release_after(self.log.published());
+            }
         }
         self.log.wait_for_room()
     }
@@ -198,7 +266,9 @@ impl Store {
 
     /// Does one round of maintenance in this thread.
     pub fn maintain(&self) -> Result<(), StoreError> {
-        self.maintenance.run_round()
+        let outcome = self.maintenance.run_round();
+        self.ahead.advance();
+        outcome
     }
 
     /// Makes a checkpoint now: what is visible will not be read again by the next recovery.
@@ -240,15 +310,31 @@ impl Store {
         &self.options.delay_levels_ms
     }
 
+    pub(crate) fn timer_options(&self) -> &TimerOptions {
+        &self.options.timers
+    }
+
+    /// The disk, and the folder of what is kept there beside the log.
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.options.paths.root
+    }
+
     /// Removes a topic's queues, durably. Their messages stay in the log until it forgets them; a topic made again under the
     /// same name begins at offset 0.
     pub fn delete_topic(&self, topic: &str) -> Result<(), StoreError> {
         let queues = &self.dispatcher.derived().queues;
-        let (removed, end) = self.dispatcher.remove_topic(&self.log, topic);
-        if removed.is_empty() && !queues.has_files(topic)? {
-            return Ok(());
-        }
-        self.deleted.begin(topic, end.0)?;
+        let removed = self.maintenance.between_checkpoints(|base| {
+            let position = base.map_or(0, |base| base.record.max(0) as u64);
+            let digest = queues.digest_before(topic, position)?;
+            let removed = self.dispatcher.remove_topic(&self.log, topic, |end| {
+                self.deleted.begin(topic, end.0, base.map(|base| (base, digest)));
+            });
+            self.deleted.save().map(|()| removed)
+        })?;
         queues.remove_files(topic, &removed)?;
         self.deleted.finish(topic)
     }
@@ -257,6 +343,23 @@ impl Store {
     #[must_use]
     pub fn topics(&self) -> Vec<(Arc<str>, Vec<u32>)> {
         self.dispatcher.derived().queues.topics()
+    }
+
+    /// Counts and tells delayed messages of a level, the first of them at `offset`, that will never be delivered.
+    pub(crate) fn report_undelivered(&self, level: usize, offset: QueueOffset, count: u64) {
+        self.counters.undelivered.fetch_add(count, Ordering::Relaxed);
+        self.events.add(Event::Undelivered { level, offset, count });
+    }
+
+    /// Likewise timed messages.
+    pub(crate) fn report_lost_timers(&self, count: u64) {
+        self.counters.undelivered.fetch_add(count, Ordering::Relaxed);
+        self.events.add(Event::LostTimers { count });
+    }
+
+    /// Tells of half messages that nobody can be asked about any more, and that will not be committed.
+    pub(crate) fn report_lost_transactions(&self, count: u64) {
+        self.events.add(Event::LostTransactions { count });
     }
 
     /// What has happened since the last call that an operator should read about, oldest first.
@@ -287,7 +390,7 @@ impl Store {
 
     /// Lets another process have the folder, though shares of this store may live on in what still reads from it.
     fn unlock(&self) {
-        self.lock.lock().take();
+        self.locks.lock().clear();
     }
 
     /// Ends appends and threads; `true` for the first call.
@@ -298,6 +401,7 @@ impl Store {
         self.log.close();
         self.flush.stop();
         self.maintenance.stop();
+        self.ahead.stop();
         self.cold_reads.lock().take();
         let me = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {
@@ -312,12 +416,14 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Store").field("root", &self.options.root).finish_non_exhaustive()
+        out.debug_struct("Store").field("root", &self.options.paths.root).finish_non_exhaustive()
     }
 }
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.abandon();
+        if self.process == std::process::id() {
+            self.abandon();
+        }
     }
 }

@@ -67,7 +67,7 @@ impl World {
     /// Appends a message; the position after it.
     fn append(&self) -> Result<PhysicalOffset, PutError> {
         let mut puts = [Put::sample(&self.queue, b"body")];
-        self.log.append(&mut puts, || false);
+        self.log.append(&mut puts, |_| false);
         let [put] = puts;
         put.outcome.map(|stored| stored.end)
     }

@@ -1,6 +1,6 @@
 //! Opening a store: the lock, recovery, the threads.
 //!
-//! Threads: the opening one; the three it starts are named in ARCHITECTURE.md.
+//! Threads: the opening one; the four it starts are named in ARCHITECTURE.md.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 
 use crate::clock::SharedClock;
 use crate::store::counters::Counters;
-use crate::store::disk::Disk;
+use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
 use crate::store::events::Events;
 use crate::store::log::{CommitLog, Dispatcher, Flush};
-use crate::store::maintenance::{Expiry, Maintenance};
+use crate::store::maintenance::{Ahead, Expiry, Maintenance, Volumes};
 use crate::store::options::Options;
 use crate::store::recovery::{CheckpointFiles, RecoveryPhase, RecoveryProgress};
 
@@ -49,17 +49,24 @@ impl Store {
     ) -> Result<Arc<Self>, StoreError> {
         options.check()?;
         progress.enter(RecoveryPhase::Locking, 0);
-        let root = &options.root;
+        let paths = &options.paths;
+        let root = &paths.root;
         disk.make_dir(root)?;
         let path = root.join("lock");
         let lock = disk.lock(&path).map_err(StoreError::io(&path, "lock"))?;
         let Some(lock) = lock else { return Err(StoreError::Locked { path }) };
-        lock.write_at(b"lock", 0).and_then(|()| lock.sync()).map_err(StoreError::io(&path, "write"))?;
+        let write =
+            || disk.open(&path, Open::Write).and_then(|file| file.write_at(b"lock", 0).and(file.sync()));
+        write().map_err(StoreError::io(&path, "write"))?;
 
+        let has_messages = CheckpointFiles::names_a_record(&*disk, root)?;
+        let mut locks = paths.prepare(&disk, has_messages)?;
+        locks.push(lock);
         let checkpoint_files = CheckpointFiles::open(Arc::clone(&disk), root)?;
         let events = Arc::new(Events::default());
         let recovered =
             recovery::recover(&options, &disk, &clock, &checkpoint_files, progress, &events, lost_bytes)?;
+        paths.remember(&disk)?;
         let store_timestamp_ms = recovered.last.map_or(0, |last| last.store_timestamp_ms);
         let log = CommitLog::new(
             recovered.segments,
@@ -78,7 +85,8 @@ impl Store {
             Duration::from_millis(options.flush_interval_ms),
             end,
         ));
-        let expiry = Expiry::new(Arc::clone(&log), Arc::clone(&events), options.retention.clone());
+        let volumes = Volumes::new(&disk, paths);
+        let expiry = Expiry::new(Arc::clone(&log), Arc::clone(&events), options.retention.clone(), volumes);
         let maintenance = Arc::new(Maintenance::new(
             Arc::clone(&log),
             Arc::clone(&dispatcher),
@@ -86,22 +94,27 @@ impl Store {
             expiry,
             checkpoint_files,
             recovered.checkpoint,
+            Arc::clone(&events),
         ));
+        let ahead = Arc::new(Ahead::new(Arc::clone(&log), Arc::clone(&flush)));
         let in_memory_bytes = memory_bytes() / 100 * options.in_memory_percent;
         let store = Arc::new(Self {
             log,
             dispatcher,
             flush,
             maintenance,
+            ahead,
             deleted: recovered.deleted,
             options,
+            disk,
             in_memory_bytes,
             counters: Counters::default(),
             events,
             threads: Mutex::default(),
             cold_reads: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            lock: Mutex::new(Some(lock)),
+            locks: Mutex::new(locks),
+            process: std::process::id(),
         });
         if store.options.threads {
             store.start_threads()?;
@@ -114,6 +127,10 @@ impl Store {
         let (flush, maintenance) = (Arc::clone(&self.flush), Arc::clone(&self.maintenance));
         self.spawn("flush", move || flush.run())?;
         self.spawn("maint", move || maintenance.run())?;
+        let maintenance = Arc::clone(&self.maintenance);
+        self.spawn("interim", move || maintenance.run_interim())?;
+        let ahead = Arc::clone(&self.ahead);
+        self.spawn("ahead", move || ahead.run())?;
         let (sender, receiver) = sync_channel::<ColdRead>(COLD_READS_MAX);
         *self.cold_reads.lock() = Some(sender);
         let store = Arc::downgrade(self);
@@ -133,7 +150,7 @@ impl Store {
                 flush.fail(format!("the {thread_name} thread of the store panicked"));
             }
         });
-        self.threads.lock().push(thread.map_err(StoreError::io(&self.options.root, "start a thread"))?);
+        self.threads.lock().push(thread.map_err(StoreError::io(&self.options.paths.root, "start a thread"))?);
         Ok(())
     }
 }

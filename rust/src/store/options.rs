@@ -10,7 +10,11 @@ use std::path::PathBuf;
 use crate::store::derived::UNIT_BYTES;
 use crate::store::durability::Durability;
 use crate::store::error::StoreError;
+use crate::store::paths::StorePaths;
 use crate::store::retention::Retention;
+
+/// The longest window of rolls: with a third more, what 31 bits can say.
+const ROLL_WINDOW_MS_MAX: u64 = 18 * 86_400_000;
 
 /// A number that an operator sets, and what it may be.
 pub(crate) struct Setting {
@@ -31,7 +35,8 @@ impl fmt::Display for Setting {
 /// Settings of a store; sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub root: PathBuf,
+    /// Where its files lie.
+    pub paths: StorePaths,
     /// Size of a CommitLog file. Files that are there decide; this is for the first one.
     pub segment_bytes: u64,
     /// Size of a ConsumeQueue file, rounded up to whole entries, as Apache does. Files that are there decide.
@@ -42,6 +47,8 @@ pub struct Options {
     pub index_enabled: bool,
     /// What an answered message survives.
     pub durability: Durability,
+    /// Size of the spool, where the durability has one.
+    pub spool_bytes: u64,
     /// Longest time that an appended byte waits for its flush, in milliseconds.
     pub flush_interval_ms: u64,
     /// How long messages are kept, and what a full disk means.
@@ -51,9 +58,45 @@ pub struct Options {
     /// Delivery times of the delay levels 1, 2, …, in milliseconds: they are part of the queue entries of
     /// `SCHEDULE_TOPIC_XXXX`.
     pub delay_levels_ms: Vec<u64>,
+    /// Timed messages.
+    pub timers: TimerOptions,
     /// Whether the store runs its threads. Tests that decide about every step turn them off and call
     /// [`Store::flush`](super::Store::flush) and [`Store::maintain`](super::Store::maintain) themselves.
     pub threads: bool,
+}
+
+/// Timed messages: whether there are any, how exactly the wheel is divided, and how far it reaches.
+#[derive(Clone, Debug)]
+pub struct TimerOptions {
+    pub is_enabled: bool,
+    /// Milliseconds of a slot of the wheel. Delivery is to the millisecond, whatever this is.
+    pub precision_ms: u64,
+    /// The longest wait that is accepted.
+    pub delay_sec_max: u64,
+    /// Slots after which a message that waits is stored again.
+    pub roll_window_slots: u64,
+    /// Size of a file of the timer log. Files that are there decide.
+    pub log_file_bytes: u64,
+}
+
+impl Default for TimerOptions {
+    fn default() -> Self {
+        Self {
+            is_enabled: true,
+            precision_ms: 1_000,
+            delay_sec_max: 259_200,
+            roll_window_slots: 172_800,
+            log_file_bytes: 100 << 20,
+        }
+    }
+}
+
+impl TimerOptions {
+    /// The window of rolls, no longer than a unit of the timer log can say.
+    pub(crate) fn roll_window_ms(&self) -> i64 {
+        let window_ms = self.roll_window_slots.saturating_mul(self.precision_ms);
+        i64::try_from(window_ms.min(ROLL_WINDOW_MS_MAX)).unwrap_or(i64::MAX)
+    }
 }
 
 impl Options {
@@ -61,23 +104,25 @@ impl Options {
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
-            root: root.into(),
+            paths: StorePaths::below(root),
             segment_bytes: 1 << 30,
             queue_file_bytes: 6_000_000,
             index_slots: 5_000_000,
             index_entries: 20_000_000,
             index_enabled: true,
             durability: Durability::default(),
+            spool_bytes: 64 << 20,
             flush_interval_ms: 50,
             retention: Retention::default(),
             in_memory_percent: 40,
             delay_levels_ms: vec![1000],
+            timers: TimerOptions::default(),
             threads: true,
         }
     }
 
     /// The numbers that an operator sets.
-    pub(crate) fn settings(&self) -> [Setting; 7] {
+    pub(crate) fn settings(&self) -> [Setting; 12] {
         let setting = |key, value, bounds, unit| Setting { key, value, bounds, unit };
         let unit_bytes = UNIT_BYTES as u64;
         let queue_file_bytes_max = (1 << 30) / unit_bytes * unit_bytes;
@@ -93,9 +138,16 @@ impl Options {
             setting("maxHashSlotNum", self.index_slots.into(), 1..=1 << 26, "slots"),
             setting("maxIndexNum", self.index_entries.into(), 2..=1 << 26, "entries"),
             setting("flushIntervalCommitLog", self.flush_interval_ms, 1..=60_000, "ms"),
+            // A quarter of it takes the largest batch, and its pages stay in memory. Small ones are for tests.
+            setting("commitLogSpoolBytes", self.spool_bytes, 1 << 18..=128 << 20, "bytes"),
             setting("accessMessageInMemoryMaxRatio", self.in_memory_percent, 0..=100, "percent"),
             // Each level is a queue.
             setting("messageDelayLevel", self.delay_levels_ms.len() as u64, 1..=128, "levels"),
+            setting("timerPrecisionMs", self.timers.precision_ms, 10..=10_000, "ms"),
+            setting("timerMaxDelaySec", self.timers.delay_sec_max, 1..=3_153_600_000, "s"),
+            // The original's wheel has two weeks, and a unit 31 bits for its wait.
+            setting("timerRollWindowSlot", self.timers.roll_window_slots, 2..=604_740, "slots"),
+            setting("mappedFileSizeTimerLog", self.timers.log_file_bytes, 4096..=1 << 30, "bytes"),
         ]
     }
 

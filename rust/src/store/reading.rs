@@ -11,7 +11,7 @@ use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::{ConsumeQueue, Unit};
 use crate::store::error::StoreError;
 use crate::store::log::record_at;
-use crate::store::lookup::{Boundary, Get, GetResult, QueryResult, StoreReader};
+use crate::store::lookup::{Boundary, Get, GetResult, QueryResult, ReadFilter, StoreReader};
 
 use super::Store;
 
@@ -30,25 +30,48 @@ impl Store {
         ask: &Get,
         accept: &mut dyn FnMut(i64) -> bool,
         into: &mut GetResult,
-    ) {
-        self.reader().get(queue, ask, u64::MAX, accept, into);
-        self.count(into);
+    ) -> Result<(), StoreError> {
+        self.get_near(queue, ask, u64::MAX, &mut ReadFilter::Codes(accept), into).map(drop)
     }
 
-    /// Reads a range of a queue as [`get`](Self::get) does, if that will not wait for the disk; `false`, and nothing
+    /// Likewise, whatever the filter asks for.
+    pub(crate) fn get_filtered(
+        &self,
+        queue: &ConsumeQueue,
+        ask: &Get,
+        filter: &mut ReadFilter<'_>,
+        into: &mut GetResult,
+    ) -> Result<(), StoreError> {
+        self.get_near(queue, ask, u64::MAX, filter, into).map(drop)
+    }
+
+    /// Reads a range of a queue as [`get_filtered`](Self::get_filtered) does, if that will not wait for the disk; `false`, and nothing
     /// read, when it might.
     pub(crate) fn get_hot(
         &self,
         queue: &ConsumeQueue,
         ask: &Get,
-        accept: &mut dyn FnMut(i64) -> bool,
+        filter: &mut ReadFilter<'_>,
         into: &mut GetResult,
-    ) -> bool {
-        let is_read = self.reader().get(queue, ask, self.hot_bytes(), accept, into);
-        if is_read {
-            self.count(into);
+    ) -> Result<bool, StoreError> {
+        self.get_near(queue, ask, self.hot_bytes(), filter, into)
+    }
+
+    fn get_near(
+        &self,
+        queue: &ConsumeQueue,
+        ask: &Get,
+        hot_bytes: u64,
+        filter: &mut ReadFilter<'_>,
+        into: &mut GetResult,
+    ) -> Result<bool, StoreError> {
+        let read = self.reader().get(queue, ask, hot_bytes, filter, into);
+        match read {
+            Ok(true) => self.count(into),
+            Ok(false) => {}
+            Err(_) => drop(self.counters.gets_failed.fetch_add(1, Ordering::Relaxed)),
         }
-        is_read
+        read
     }
 
     fn count(&self, got: &GetResult) {
@@ -65,20 +88,34 @@ impl Store {
     }
 
     /// Whether a message is at `offset`, and memory may hold everything from there to the end of the log.
-    pub(crate) fn may_be_in_memory(&self, queue: &ConsumeQueue, offset: QueueOffset) -> bool {
+    pub(crate) fn may_be_in_memory(
+        &self,
+        queue: &ConsumeQueue,
+        offset: QueueOffset,
+    ) -> Result<bool, StoreError> {
         self.reader().has_near(queue, offset, self.in_memory_bytes)
     }
 
     /// What is taken for granted is less than what memory may hold: others on the machine need some, too.
     fn hot_bytes(&self) -> u64 {
-        self.in_memory_bytes / 4
+        let bytes = self.in_memory_bytes / 4;
+        let segments = self.log.segments();
+        // What is written from a spool is in no page cache until it is read.
+        segments
+            .spool()
+            .map_or(bytes, |spool| bytes.min(self.log.published().0.saturating_sub(spool.begin())))
     }
 
     /// Units of a queue from `offset` on; fewer than `count` at its end, and at most `UNITS_MAX`.
-    pub(crate) fn units(&self, queue: &ConsumeQueue, offset: QueueOffset, count: usize) -> Vec<Unit> {
+    pub(crate) fn units(
+        &self,
+        queue: &ConsumeQueue,
+        offset: QueueOffset,
+        count: usize,
+    ) -> Result<Vec<Unit>, StoreError> {
         let queues = &self.dispatcher.derived().queues;
         let end = queue.max().0.min(offset.0.saturating_add(count.min(UNITS_MAX) as u64));
-        (offset.0..end).map_while(|at| queues.unit(queue, at).ok().flatten()).collect()
+        (offset.0..end).map_while(|at| queues.unit(queue, at).transpose()).collect()
     }
 
     /// Runs `read` on the thread for reads that may wait for the disk. `false`, and nothing done, when too many wait
@@ -109,20 +146,22 @@ impl Store {
     }
 
     /// The offset for a time, always within the queue.
-    #[must_use]
-    pub fn offset_by_time(&self, queue: &ConsumeQueue, timestamp_ms: i64, boundary: Boundary) -> QueueOffset {
+    pub fn offset_by_time(
+        &self,
+        queue: &ConsumeQueue,
+        timestamp_ms: i64,
+        boundary: Boundary,
+    ) -> Result<QueueOffset, StoreError> {
         self.reader().offset_by_time(queue, timestamp_ms, boundary)
     }
 
-    /// Store time of the message at an offset.
-    #[must_use]
-    pub fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Option<i64> {
+    /// Store time of the message at an offset, if there is one.
+    pub fn store_time(&self, queue: &ConsumeQueue, offset: QueueOffset) -> Result<Option<i64>, StoreError> {
         self.reader().store_time(queue, offset)
     }
 
     /// Store time of the oldest message of a queue.
-    #[must_use]
-    pub fn earliest_store_time(&self, queue: &ConsumeQueue) -> Option<i64> {
+    pub fn earliest_store_time(&self, queue: &ConsumeQueue) -> Result<Option<i64>, StoreError> {
         self.store_time(queue, queue.min())
     }
 

@@ -1,13 +1,19 @@
 //! Retention: when old files go, and when a disk is too full for new messages.
 //!
 //! Owns the rule and no file: given the time, the space on the disk and the age of a file, what may go, and whether
-//! messages are still taken. `expiry` asks it and does it.
+//! messages are still taken; and which times are to be believed. `expiry` asks it and does it.
 //!
 //! Threads: none of its own; pure.
 
+use std::time::Duration;
+
+use crate::clock::Clock;
 use crate::store::disk::Space;
 
 const HOUR_MS: u64 = 3_600_000;
+/// A clock that jumps ahead by this much may be wrong: nothing expires until it has stayed so for as long. A smaller jump
+/// deletes what is that much too young, at most.
+const JUMP: Duration = Duration::from_millis(HOUR_MS);
 
 /// How long messages are kept, and what happens when space runs out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,13 +87,86 @@ impl Retention {
 
     /// Whether messages have to be refused.
     pub(crate) fn is_full(&self, space: Space) -> bool {
-        space.total > 0 && (space.used_percent() >= self.full_percent || space.free < self.free_bytes_min)
+        self.is_out_of_bytes(space) || space.total > 0 && space.used_percent() >= self.full_percent
     }
+
+    /// Whether what is being written could not be finished.
+    pub(crate) fn is_out_of_bytes(&self, space: Space) -> bool {
+        space.total > 0 && space.free < self.free_bytes_min
+    }
+}
+
+/// When the newest message of a file was stored, at the latest; `None` when it cannot be told yet. `first` is the store
+/// time of the file's own first message, `later` are those of the files behind it, in order.
+///
+/// What stands behind it in the log came after it. Store times fall where a clock was set back, so one counts only if the
+/// clock has reached it: else the clock that made it was ahead. And only if it is not before `first`: else the clock was
+/// behind.
+pub(crate) fn newest_of(
+    first: Option<i64>,
+    mut later: impl Iterator<Item = i64>,
+    now_ms: u64,
+) -> Option<i64> {
+    let now = now_ms as i64;
+    let first = first.filter(|first| *first <= now).unwrap_or(i64::MIN);
+    later.find(|time| (first..=now).contains(time))
+}
+
+/// Whether the wall clock goes with monotonic time.
+pub(crate) struct ClockWatch {
+    /// Wall time when monotonic time was 0, as it looked last.
+    origin_ms: i64,
+    /// When the wall clock jumped ahead last.
+    jumped_at: Option<Duration>,
+}
+
+impl ClockWatch {
+    pub(crate) fn new(clock: &dyn Clock) -> Self {
+        Self { origin_ms: origin_ms(clock), jumped_at: None }
+    }
+
+    /// Looks at the clock, which is done every round.
+    pub(crate) fn check(&mut self, clock: &dyn Clock) {
+        let before = std::mem::replace(&mut self.origin_ms, origin_ms(clock));
+        if self.origin_ms.saturating_sub(before) >= JUMP.as_millis() as i64 {
+            self.jumped_at = Some(clock.elapsed());
+        }
+    }
+
+    /// Whether the clock has jumped ahead a short time ago.
+    pub(crate) fn has_jumped(&self, clock: &dyn Clock) -> bool {
+        self.jumped_at.is_some_and(|at| clock.elapsed().saturating_sub(at) < JUMP)
+    }
+}
+
+fn origin_ms(clock: &dyn Clock) -> i64 {
+    clock.wall_ms() as i64 - clock.elapsed().as_millis() as i64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_age_of_a_file_is_told_by_the_first_message_behind_it_whose_time_can_be_true() {
+        let now = 1_000;
+        for (first, later, expected) in [
+            (Some(100), &[200, 300][..], Some(200)),
+            (Some(100), &[100], Some(100)),
+            // The clock was ahead after it, or when it began, or still is.
+            (Some(100), &[5_000, 6_000, 300], Some(300)),
+            (Some(5_000), &[6_000, 300], Some(300)),
+            (Some(5_000), &[6_000], None),
+            // The clock was behind after it.
+            (Some(100), &[1, 2, 300, 3], Some(300)),
+            (Some(100), &[1, 2], None),
+            // Its first message is damaged; there is nothing behind it.
+            (None, &[200], Some(200)),
+            (Some(100), &[], None),
+        ] {
+            assert_eq!(newest_of(first, later.iter().copied(), now), expected, "{first:?}, {later:?}");
+        }
+    }
 
     const FOUR: u64 = 1_700_000_000_000 / (24 * HOUR_MS) * 24 * HOUR_MS + 4 * HOUR_MS;
 

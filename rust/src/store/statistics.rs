@@ -9,6 +9,7 @@ use crate::positions::QueueKey;
 
 use super::Store;
 use super::counters::Sizes;
+use super::derived::Index;
 
 /// Messages that became visible in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,7 @@ impl Store {
     #[must_use]
     pub fn statistics(&self) -> BTreeMap<&'static str, u64> {
         let (begin, end) = self.range();
+        let index = self.dispatcher.derived().index.as_ref();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         BTreeMap::from([
             ("min_physical", begin.0),
@@ -44,13 +46,16 @@ impl Store {
             ("durable", self.durable().0),
             ("visible", self.visible().0),
             ("damaged_blocks", self.log.checksums().damaged()),
+            ("unindexed_bytes", index.map_or(0, Index::skipped_bytes)),
             ("is_full", u64::from(self.log.is_full())),
             ("puts", count(&self.counters.puts)),
             ("put_bytes", count(&self.counters.put_bytes)),
             ("put_failures", count(&self.counters.put_failures)),
             ("gets", count(&self.counters.gets)),
             ("gets_missed", count(&self.counters.gets_missed)),
+            ("gets_failed", count(&self.counters.gets_failed)),
             ("got_messages", count(&self.counters.got_messages)),
+            ("undelivered", count(&self.counters.undelivered)),
         ])
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rmqpy::remoting::codes::flag;
 use rmqpy::remoting::frame::{self, Encoding, Frame, FrameLimits};
 use rmqpy::remoting::header::{Header, HeaderWriter};
-use rmqpy::remoting::{Close, Link, Outbox, Server, ServerOptions, Service};
+use rmqpy::remoting::{Close, Link, Outbox, Owed, Server, ServerOptions, Service};
 
 /// Answer the body as it is.
 pub const ECHO: i32 = 1;
@@ -22,23 +22,30 @@ pub const ECHO: i32 = 1;
 pub const BULK: i32 = 2;
 /// Answer the number of frames in this burst, as ext field `burst`.
 pub const BURST: i32 = 3;
-/// Keep the link and the opaque in `Echo::parked`; the test that posts to it answers.
+/// Keep what is owed and the opaque in `Echo::parked`; the test that posts it answers. Refused with code 2 where there
+/// is no room.
 pub const PARK: i32 = 4;
 /// Panic.
 pub const PANIC: i32 = 5;
 /// Close the connection.
 pub const QUIT: i32 = 6;
 
-/// Longest that anything here is waited for; nothing takes this long unless it is broken.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+/// An event that is counted and answers nothing.
+pub const NOTICE: i32 = i32::MIN;
+
+/// Longest that anything here is waited for; nothing takes this long unless it is broken, on a busy machine neither.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub struct Echo {
-    pub parked: Mutex<Vec<(Arc<Link<i32>>, i32)>>,
+    pub parked: Mutex<Vec<(Owed<i32>, i32)>>,
     pub opened: AtomicUsize,
     pub closed: AtomicUsize,
     pub handled: AtomicUsize,
     pub events: AtomicUsize,
+    pub signals: AtomicUsize,
+    /// What each session says that it holds back.
+    pub held_bytes: AtomicUsize,
 }
 
 pub struct Session {
@@ -74,10 +81,15 @@ impl Service for Echo {
                     writer.ext_u64("burst", frames.len() as u64);
                     writer.finish(0).unwrap();
                 }
-                PARK => {
-                    session.parked += 1;
-                    self.parked.lock().push((Arc::clone(&session.link), opaque));
-                }
+                PARK => match session.link.owe(frame.body.len()) {
+                    Some(owed) => {
+                        session.parked += 1;
+                        self.parked.lock().push((owed, opaque));
+                    }
+                    None => HeaderWriter::begin(out.bytes(), frame.encoding, 2, opaque, flag::RESPONSE, None)
+                        .finish(0)
+                        .unwrap(),
+                },
                 PANIC => panic!("asked to"),
                 QUIT => return Err(Close::Protocol("asked to")),
                 _ if session.header.is_response() || session.header.is_oneway() => {}
@@ -91,9 +103,29 @@ impl Service for Echo {
 
     fn event(&self, session: &mut Session, opaque: i32, out: &mut Outbox) -> Result<(), Close> {
         self.events.fetch_add(1, Ordering::SeqCst);
+        if opaque == NOTICE {
+            return Ok(());
+        }
         session.parked -= 1;
         reply(out, opaque, b"released");
         Ok(())
+    }
+
+    fn refuse(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<(), Close> {
+        session.header.decode(head)?;
+        HeaderWriter::begin(out.bytes(), head.encoding, 2, session.header.opaque, flag::RESPONSE, None)
+            .finish(0)
+            .unwrap();
+        Ok(())
+    }
+
+    fn signalled(&self, _: &mut Session, _: &mut Outbox) -> Result<(), Close> {
+        self.signals.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn held_bytes(&self, _: &Session) -> usize {
+        self.held_bytes.load(Ordering::SeqCst)
     }
 
     fn is_settled(&self, session: &Session) -> bool {
@@ -124,8 +156,17 @@ pub fn serve(options: ServerOptions) -> (Server<Echo>, Arc<Echo>, SocketAddr) {
 
 /// One whole request frame.
 pub fn request(code: i32, opaque: i32, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    flagged_request(0, code, opaque, ext, body)
+}
+
+/// The same of one that is not answered.
+pub fn oneway(code: i32, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    flagged_request(flag::ONEWAY, code, 0, ext, body)
+}
+
+fn flagged_request(flag: i32, code: i32, opaque: i32, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut writer = HeaderWriter::begin(&mut out, Encoding::Json, code, opaque, 0, None);
+    let mut writer = HeaderWriter::begin(&mut out, Encoding::Json, code, opaque, flag, None);
     for (name, value) in ext {
         writer.ext(name, value);
     }
@@ -152,7 +193,10 @@ pub struct Peer {
 
 impl Peer {
     pub fn connect(to: SocketAddr) -> Self {
-        let socket = TcpStream::connect(to).unwrap();
+        Self::over(TcpStream::connect(to).unwrap())
+    }
+
+    pub fn over(socket: TcpStream) -> Self {
         socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         socket.set_nodelay(true).unwrap();
         Self { socket, read: Vec::new() }
@@ -199,11 +243,12 @@ impl Peer {
 }
 
 /// Waits until a condition of another thread is true.
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < until, "never: {what}");
-        std::thread::yield_now();
+        // Off the processor, which the other thread may need.
+        std::thread::park_timeout(Duration::from_millis(1));
     }
 }
 

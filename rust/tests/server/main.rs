@@ -5,13 +5,15 @@
 mod bounds;
 #[path = "../echo/mod.rs"]
 mod echo;
+mod mailbox;
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use echo::{BULK, BURST, ECHO, PANIC, PARK, Peer, QUIT, TIMEOUT, eventually, request, serve};
+use echo::{BULK, BURST, ECHO, NOTICE, PANIC, PARK, Peer, QUIT, TIMEOUT, eventually, request, serve};
 use rmqpy::remoting::{FrameLimits, LinkId, ServerOptions};
 
 #[test]
@@ -119,7 +121,8 @@ fn a_request_that_panics_costs_its_own_connection_only() {
     assert_eq!(peer.answer(), None);
     bystander.echoes(2);
     eventually("the session is closed", || echo.closed.load(Ordering::SeqCst) == 1);
-    assert_eq!(server.statistics().panics, 1);
+    // The service hears of an end a moment before it is counted.
+    eventually("it is counted", || server.statistics().panics == 1);
 }
 
 #[test]
@@ -144,11 +147,12 @@ fn any_thread_may_answer_later_through_the_link() {
     }
     eventually("all are parked", || echo.parked.lock().len() == 100);
     let parked = std::mem::take(&mut *echo.parked.lock());
-    let id = parked[0].0.id();
-    assert_eq!(parked[0].0.peer(), peer.socket.local_addr().unwrap());
-    assert_eq!(parked[0].0.local(), address);
-    for (link, opaque) in parked.iter().rev() {
-        assert!(link.post(*opaque));
+    let link = Arc::clone(parked[0].0.link());
+    let id = link.id();
+    assert_eq!(link.peer(), peer.socket.local_addr().unwrap());
+    assert_eq!(link.local(), address);
+    for (owed, opaque) in parked.into_iter().rev() {
+        owed.post(opaque);
     }
     for opaque in (0..100).rev() {
         assert_eq!(peer.answer().unwrap().opaque, opaque, "events are handled in the order they were posted");
@@ -156,7 +160,7 @@ fn any_thread_may_answer_later_through_the_link() {
     assert!(server.link(id).is_some());
     drop(peer);
     eventually("the link is forgotten", || server.link(id).is_none());
-    assert!(!parked[0].0.post(1), "a closed connection takes no events");
+    assert!(!link.notify(NOTICE, 0), "a closed connection takes no events");
     assert!(server.link(LinkId(0)).is_none());
 }
 
@@ -166,10 +170,10 @@ fn a_link_can_be_closed_from_outside() {
     let mut peer = Peer::connect(address);
     peer.send(&request(PARK, 1, &[], b""));
     eventually("parked", || !echo.parked.lock().is_empty());
-    let (link, _) = echo.parked.lock().pop().unwrap();
-    link.close();
+    let (owed, _) = echo.parked.lock().pop().unwrap();
+    owed.link().close();
     assert_eq!(peer.answer(), None);
-    assert!(!link.post(1));
+    assert!(!owed.link().notify(NOTICE, 0));
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn the_two_ports_are_told_apart() {
     let mut peer = Peer::connect(vip);
     peer.send(&request(PARK, 1, &[], b""));
     eventually("parked", || !echo.parked.lock().is_empty());
-    assert!(echo.parked.lock()[0].0.is_vip());
+    assert!(echo.parked.lock()[0].0.link().is_vip());
 }
 
 #[test]
@@ -190,7 +194,8 @@ fn an_address_in_use_is_an_error() {
 
 #[test]
 fn a_stop_answers_what_it_owes_and_takes_nothing_more() {
-    let (server, echo, address) = serve(ServerOptions::default());
+    // One thread, so that nothing is accepted any more once one connection has noticed.
+    let (server, echo, address) = serve(ServerOptions { io_threads: 1, ..ServerOptions::default() });
     let mut idle = Peer::connect(address);
     idle.echoes(1);
     let mut parked = Peer::connect(address);
@@ -201,12 +206,14 @@ fn a_stop_answers_what_it_owes_and_takes_nothing_more() {
     std::thread::scope(|scope| {
         let stopping = scope.spawn(|| server.stop(TIMEOUT));
         assert_eq!(idle.answer(), None, "nothing is owed to it");
-        assert!(TcpStream::connect(address).is_err() || Peer::connect(address).answer().is_none());
+        // Refused, or left in the backlog of a listener that is closed by now.
+        let late = TcpStream::connect(address);
+        assert!(late.is_err() || late.is_ok_and(|socket| Peer::over(socket).answer().is_none()));
         assert!(!stopping.is_finished());
         // A new request is not taken, an old one is answered.
         parked.send(&request(ECHO, 4, &[], b"too late"));
-        let (link, opaque) = echo.parked.lock().pop().unwrap();
-        assert!(link.post(opaque));
+        let (owed, opaque) = echo.parked.lock().pop().unwrap();
+        owed.post(opaque);
         assert_eq!(parked.answer().unwrap().opaque, 2);
         assert_eq!(parked.answer(), None);
         drop(parked);

@@ -43,7 +43,7 @@ pub fn options_with(durability: Durability, root: impl AsRef<Path>) -> Options {
 
 /// Whether a killed process loses nothing that was appended, answered or not: it is in the page cache.
 pub fn outlives_a_kill(durability: Durability) -> bool {
-    matches!(durability, Durability::PageCache | Durability::DiskMapped)
+    matches!(durability, Durability::PageCache | Durability::PageCacheSpooled | Durability::DiskMapped)
 }
 
 /// A store with this durability, on a disk of its own.
@@ -110,37 +110,76 @@ pub fn put(
         *number += 1;
         parts.push((queue, body, properties));
     }
-    let host: SocketAddr = "127.0.0.1:10911".parse().expect("an address");
     let mut puts: Vec<Put<'_>> = samples
         .iter()
         .zip(&parts)
         .enumerate()
         .map(|(index, (sample, (queue, body, properties)))| Put {
-            queue: Arc::clone(queue),
-            record: RecordFields {
-                queue_id: sample.queue_id,
-                flag: 0,
-                sys_flag: 0,
-                born_timestamp_ms: 1_700_000_000_000,
-                born_host: host,
-                store_host: host,
-                reconsume_times: 0,
-                prepared_transaction_offset: 0,
-                body,
-                body_crc: RecordFields::body_crc(body),
-                topic: sample.topic.as_bytes(),
-                properties,
-            },
-            tags_code: tag::tags_code(properties),
-            keys: KeyHashes::of(sample.topic.as_bytes(), properties),
             joined: joined && index > 0,
-            outcome: Err(PutError::Pending),
+            ..put_of(queue, sample.topic, sample.queue_id, body, properties)
         })
         .collect();
     store.append(&mut puts);
     puts.iter()
         .map(|put| put.outcome.map(|stored| (stored.queue_offset, stored.physical, stored.end)))
         .collect()
+}
+
+/// Puts messages with so many keys each, `key-0`, `key-1`, …; returns how many keys those are.
+pub fn put_keys(store: &Store, topic: &str, messages: usize, keys_each: usize) -> usize {
+    let queue = store.queue_or_create(topic, 0).expect("a good name");
+    for message in 0..messages {
+        let first = message * keys_each;
+        let keys: Vec<String> = (first..first + keys_each).map(|number| format!("key-{number}")).collect();
+        let properties = format!("KEYS\u{1}{}\u{2}", keys.join(" ")).into_bytes();
+        let put = put_of(&queue, topic, 0, b"body", &properties);
+        let mut puts = [put];
+        store.append(&mut puts);
+        assert!(puts[0].outcome.is_ok());
+    }
+    messages * keys_each
+}
+
+fn put_of<'a>(
+    queue: &Arc<rmqpy::store::ConsumeQueue>,
+    topic: &'a str,
+    queue_id: u32,
+    body: &'a [u8],
+    properties: &'a [u8],
+) -> Put<'a> {
+    let host: SocketAddr = "127.0.0.1:10911".parse().expect("an address");
+    Put {
+        queue: Arc::clone(queue),
+        record: RecordFields {
+            queue_id,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: 1_700_000_000_000,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body,
+            body_crc: RecordFields::body_crc(body),
+            topic: topic.as_bytes(),
+            properties,
+        },
+        tags_code: tag::tags_code(properties),
+        keys: KeyHashes::of(topic.as_bytes(), properties),
+        joined: false,
+        outcome: Err(PutError::Pending),
+    }
+}
+
+/// Lets maintenance read again what the index lacks after a start that found it damaged or gone.
+pub fn index_everything(store: &Store) {
+    for _ in 0..1000 {
+        if store.statistics()["unindexed_bytes"] == 0 {
+            return;
+        }
+        store.maintain().expect("a working disk");
+    }
+    panic!("the index does not catch up");
 }
 
 /// All messages of a queue, by offset; checks that each is what was put there.
@@ -151,7 +190,7 @@ pub fn read_all(store: &Store, topic: &str, queue_id: u32) -> BTreeMap<u64, (Phy
     let mut offset = queue.min();
     while offset < queue.max() {
         let ask = Get { offset, messages_max: 7, bytes_max: 1 << 20 };
-        store.get(&queue, &ask, &mut |_| true, &mut result);
+        store.get(&queue, &ask, &mut |_| true, &mut result).expect("a working disk");
         assert_eq!(result.status, GetStatus::Found, "{topic}/{queue_id} at {offset} of {}", queue.max());
         for slice in &result.slices {
             for record in records(slice) {

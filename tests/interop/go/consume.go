@@ -102,5 +102,8 @@ func consumerOptions(asked *request) []consumer.Option {
 }
 
 func selector(asked *request) consumer.MessageSelector {
+	if asked.SQL != "" {
+		return consumer.MessageSelector{Type: consumer.SQL92, Expression: asked.SQL}
+	}
 	return consumer.MessageSelector{Type: consumer.TAG, Expression: asked.Filter}
 }

@@ -28,6 +28,7 @@ type request struct {
 	Listener    string    `json:"listener"`
 	Group       string    `json:"group"`
 	Filter      string    `json:"filter"`
+	SQL         string    `json:"sql"`
 	Ordered     bool      `json:"ordered"`
 	Broadcast   bool      `json:"broadcast"`
 	Failing     bool      `json:"failing"`

@@ -13,9 +13,9 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from rmqpy._native import __version__
+from rmqpy._native import Namespace, __version__
 from rmqpy.message import MessageQueue, ReceivedMessage
-from rmqpy.protocol import fastjson
+from rmqpy.protocol import fastjson, namespaces
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.clients import ConsumeType
@@ -64,9 +64,10 @@ def member_properties(
 class ClientQueryHandlers:
     """The handlers of one member."""
 
-    def __init__(self, group: str, member: QueryableMember) -> None:
+    def __init__(self, group: str, member: QueryableMember, namespace: Namespace | None) -> None:
         self._group = group
         self._member = member
+        self._namespace = namespace
 
     @handles(GetConsumerStatusFromClient)
     def status(self, ask: GetConsumerStatusFromClient) -> ConsumerStatus:
@@ -81,13 +82,15 @@ class ClientQueryHandlers:
         info = self._member.running_info()
         if ask.jstack_enable:
             info = dataclasses.replace(info, jstack=await asyncio.to_thread(_stacks))
-        return _answer(info)
+        # Brokers hand it on unread, so that it is no declared reply.
+        return _answer(info if self._namespace is None else namespaces.outward(self._namespace, info))
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, ask: ConsumeMessageDirectly) -> bytes:
         self._check(ask.consumer_group)
         queue = MessageQueue(ask.topic or "", ask.broker_name or "", int.from_bytes(ask.body[_QUEUE_ID]))
-        return _answer(await self._member.handle(ReceivedMessage(ask.body, None, queue)))
+        message = ReceivedMessage(ask.body, None, queue, self._namespace)
+        return _answer(await self._member.handle(message))
 
     def _check(self, group: str) -> None:
         if group != self._group:

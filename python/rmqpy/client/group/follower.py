@@ -1,24 +1,26 @@
 """A polling consumer's share of a group: what it owns changes between two polls, and its user is told.
 
 Owns the step from one share to the next. Invariant: a queue is revoked with its progress committed, or, when the
-consumer comes so late that another member has begun with it, is lost without a commit. For the thread or task of the
-consumer.
+consumer comes so late that another member has begun with it, is lost without a commit. One that another member may
+have had in between is lost as well, unless its progress is still what this consumer committed last. For the thread or
+task of the consumer.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from typing import Final, Protocol
 
 from rmqpy.client.group.rebalance import Rebalance
-from rmqpy.client.group.subscriber import Subscriber
-from rmqpy.message import MessageQueue
+from rmqpy.client.group.subscriber import GRACE_S, Dated, Subscriber
+from rmqpy.clock import running
+from rmqpy.message import Filter, MessageQueue
 
-#: Others wait for so long before they begin with a queue that had an owner.
-GRACE_S: Final = 1.0
 #: A poll looks at the group at least this often.
 LOOK_S: Final = 0.5
+#: After a change, or a pause of the process, the group is asked for so long before a commit is given up.
+CONFIRM_S: Final = 3.0
 
 Notify = Callable[[Rebalance], Awaitable[None]]
 
@@ -28,11 +30,21 @@ class Assignable(Protocol):
 
     def assignment(self) -> frozenset[MessageQueue]: ...
 
-    async def share(self, queues: Iterable[MessageQueue], tags: Mapping[str, str]) -> None: ...
+    async def take(
+        self, queues: Collection[MessageQueue], filters: Mapping[str, Filter]
+    ) -> frozenset[MessageQueue]: ...
 
-    async def commit_these(self, queues: frozenset[MessageQueue]) -> None: ...
+    def keep(self, queues: Collection[MessageQueue]) -> None: ...
+
+    async def commit_these(self, queues: frozenset[MessageQueue]) -> frozenset[MessageQueue]: ...
+
+    async def compare(
+        self, queues: Collection[MessageQueue]
+    ) -> tuple[frozenset[MessageQueue], frozenset[MessageQueue]]: ...
 
     async def sleep(self, seconds: float) -> None: ...
+
+    async def until(self, done: Future[None], seconds: float) -> bool: ...
 
 
 class Follower:
@@ -43,49 +55,102 @@ class Follower:
         self._reading = reading
         self._is_committing = is_committing
         self._notify: dict[str, Notify] = {}
+        #: Being given up, while their user is told.
         self._changing: frozenset[MessageQueue] | None = None
+        #: Queues that came back, in the state of which nothing was another's: when they did.
+        self._compared: dict[MessageQueue, float] = {}
 
-    def listen(self, topic: str, notify: Notify | None) -> None:
-        """Tell `notify` of changes that concern `topic`."""
+    def listen(self, topics: Iterable[str], notify: Notify | None) -> None:
+        """Tell `notify` of changes that concern one of `topics`."""
         if notify is not None:
-            self._notify[topic] = notify
+            self._notify |= dict.fromkeys(topics, notify)
 
-    def lost(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
-        """Those of `queues` that are not this member's, or not any more."""
-        newest = self.subscriber.newest
+    async def lost(self, queues: Collection[MessageQueue]) -> list[MessageQueue]:
+        """Those of `queues` that are not this member's, or not any more. While nobody can say, all of them."""
+        subscriber = self.subscriber
+        if not subscriber.is_fresh:
+            await self._reading.until(subscriber.confirmed(), CONFIRM_S)
+            if not subscriber.is_fresh:
+                return sorted(queues)
+        newest = subscriber.newest
         owned = set(self._reading.assignment())
-        if newest is not None and self._changing is None:
-            owned -= newest.view.given(owned)
+        if newest is not None:
+            handing_over = self._changing or frozenset()
+            owned -= {
+                queue
+                for queue in newest.view.given(owned)
+                if queue not in handing_over or newest.is_late(queue)
+            }
+            same, _ = await self._compare(newest, owned.intersection(queues))
+            owned = {queue for queue in owned if queue in same or not self._is_doubtful(newest, queue)}
         return sorted(set(queues) - owned)
+
+    async def announce(self) -> None:
+        """Tell brokers again of this member, as far as they listen."""
+        await self._reading.until(self.subscriber.confirmed(is_known=False), CONFIRM_S)
 
     async def follow(self) -> None:
         """Take over the newest share. Raises what ended the membership."""
         if self.subscriber.failure is not None:
             raise self.subscriber.failure
         newest = self.subscriber.newest
-        owned = self._reading.assignment()
         if newest is None or self._changing is not None:
             return
-        view, since = newest
-        tags = {topic: one.tags for topic, one in self.subscriber.subscriptions.table.items()}
-        given, taken = frozenset(view.given(owned)), frozenset(view.taken(owned))
-        if not given and not taken:
-            return
-        is_late = view.is_stranger or time.monotonic() > since + GRACE_S
-        change = Rebalance(taken, frozenset() if is_late else given, given if is_late else frozenset())
+        view, owned = newest.view, self._reading.assignment()
+        given = frozenset(view.given(owned))
+        _, moved = await self._compare(newest, owned - given)
+        if given or moved:
+            await self._give(newest, given, moved)
+        taken = frozenset(view.taken(owned)) | moved
+        if taken:
+            if not view.is_alone:
+                # The one before us commits when it hears of the change, as we do.
+                await self._reading.sleep(max(0.0, newest.seen_at + GRACE_S - running()))
+            await self._take(newest, taken)
+
+    # ---- pieces ----------------------------------------------------------------------------------------
+
+    async def _give(
+        self, newest: Dated, given: frozenset[MessageQueue], moved: frozenset[MessageQueue]
+    ) -> None:
+        revoked = frozenset(queue for queue in given if not newest.is_late(queue))
         self._changing = given
         try:
-            if taken:
-                if not view.is_alone:
-                    # The one before us commits when it hears of the change, as we do.
-                    await self._reading.sleep(max(0.0, since + GRACE_S - time.monotonic()))
-                await self._reading.share(sorted(owned | taken), tags)
-            if change.revoked and self._is_committing:
-                await self._reading.commit_these(change.revoked)
-            for topic, notify in self._notify.items():
-                concerned = Rebalance(*(frozenset(q for q in part if q.topic == topic) for part in change))
-                if concerned:
-                    await notify(concerned)
+            if revoked and self._is_committing:
+                revoked = await self._reading.commit_these(revoked)
+            await self._tell(Rebalance(revoked=revoked, lost=(given - revoked) | moved))
         finally:
             self._changing = None
-            await self._reading.share(sorted((owned | taken) - given), tags)
+            self._reading.keep(self._reading.assignment() - given - moved)
+
+    async def _take(self, newest: Dated, queues: frozenset[MessageQueue]) -> None:
+        filters = {topic: one.filter for topic, one in self.subscriber.subscriptions.table.items()}
+        # What cannot be had yet comes with a later change.
+        taken = await self._reading.take(queues, filters)
+        self._compared.update((queue, newest.returned[queue]) for queue in taken & newest.returned.keys())
+        await self._tell(Rebalance(assigned=taken))
+
+    async def _tell(self, change: Rebalance) -> None:
+        # Once each, also where topics share one.
+        for notify in dict.fromkeys(self._notify.values()):
+            concerned = Rebalance(
+                *(frozenset(q for q in part if self._notify.get(q.topic) is notify) for part in change)
+            )
+            if concerned:
+                await notify(concerned)
+
+    def _is_doubtful(self, newest: Dated, queue: MessageQueue) -> bool:
+        """Another member may have had it in between."""
+        returned_at = newest.returned.get(queue)
+        return returned_at is not None and self._compared.get(queue) != returned_at
+
+    async def _compare(
+        self, newest: Dated, queues: Collection[MessageQueue]
+    ) -> tuple[frozenset[MessageQueue], frozenset[MessageQueue]]:
+        """Of the doubtful ones of `queues`: those whose progress is still ours, and those where it is another's."""
+        doubtful = [queue for queue in queues if self._is_doubtful(newest, queue)]
+        if not doubtful:
+            return frozenset(), frozenset()
+        same, moved = await self._reading.compare(doubtful)
+        self._compared.update((queue, newest.returned[queue]) for queue in same)
+        return same, moved

@@ -10,6 +10,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urlsplit
+
+from rmqpy.config.addresses import parse
+from rmqpy.errors import ConfigError
 
 _numbers = itertools.count()
 
@@ -17,20 +21,28 @@ _numbers = itertools.count()
 STABLE_INSTANCE: Final = "DEFAULT"
 
 
-def client_id(namesrv: Sequence[str], instance: str | None) -> str:
-    """`ip@instance`, as every client of RocketMQ. Without an instance, one that no other consumer has."""
-    return f"{_own_address(namesrv)}@{instance or f'{os.getpid()}#{time.time_ns()}#{next(_numbers)}'}"
+def client_id(namesrv: Sequence[str], instance: str | None, unit: str = "") -> str:
+    """`ip@instance`, as every client of RocketMQ, and `@unit` behind it. Without an instance, one that no other
+    consumer has."""
+    instance = instance or f"{os.getpid()}#{time.time_ns()}#{next(_numbers)}"
+    return "@".join([_own_address(namesrv), instance, *([unit] if unit else [])])
 
 
 def _own_address(namesrv: Sequence[str]) -> str:
     """The address this machine has towards the first name server that can be resolved; nothing is sent."""
     for address in namesrv:
-        host, _, port = address.rpartition(":")
-        with suppress(OSError):
-            for family, kind, _, _, place in socket.getaddrinfo(
-                host.strip("[]"), int(port), type=socket.SOCK_DGRAM
-            ):
+        with suppress(OSError, ConfigError):
+            for family, kind, _, _, place in socket.getaddrinfo(*_place(address), type=socket.SOCK_DGRAM):
                 with socket.socket(family, kind) as probe:
                     probe.connect(place)
                     return str(probe.getsockname()[0])
     return "127.0.0.1"
+
+
+def _place(address: str) -> tuple[str, int]:
+    """Host and port of a name server, or of the address server that is asked for them."""
+    if "://" not in address:
+        host, port = parse(address)
+        return host, port
+    url = urlsplit(address)
+    return url.hostname or "", url.port or 80

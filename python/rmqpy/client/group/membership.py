@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 #: Brokers asked for the members of a group before that is put off to the next rebalance.
 ASKED_MAX = 3
+#: Time after which another broker is asked as well.
+ANSWER_S = 0.2
 
 
 class Member(NamedTuple):
@@ -50,6 +52,16 @@ class Member(NamedTuple):
     begins: ConsumeFromWhere
 
 
+class TopicRoutes(NamedTuple):
+    """Routes of subscribed topics."""
+
+    routes: dict[str, Route]
+    #: Topics that do not exist: not yet, or not any more.
+    absent: set[str]
+    #: Topics of which no route could be learned.
+    unknown: set[str]
+
+
 class Membership:
     """A member of its group."""
 
@@ -61,15 +73,25 @@ class Membership:
         #: Brokers that have been told, and must hear the goodbye.
         self._told: set[str] = set()
 
-    async def routes(self) -> dict[str, Route]:
-        """Routes of the subscribed topics that exist. Raises `NameServerUnreachable` when one is not known and
-        none can be had."""
-        found = {}
-        for topic in self.member.subscriptions.table:
-            try:
-                found[topic] = await self._cluster.routes.subscribe(topic, self._caller)
-            except errors.TopicNotFound:
-                log.debug("group %s: topic %s does not exist yet", self.group, topic)
+    async def routes(self) -> TopicRoutes:
+        """Routes of the subscribed topics. Raises, `NameServerUnreachable` for one, when none can be had."""
+        topics = list(self.member.subscriptions.table)
+        asks = (self._cluster.routes.subscribe(topic, self._caller) for topic in topics)
+        found = TopicRoutes({}, set(), set())
+        failure: errors.RocketMQError | None = None
+        for topic, outcome in zip(topics, await asyncio.gather(*asks, return_exceptions=True), strict=True):
+            if isinstance(outcome, Route):
+                found.routes[topic] = outcome
+            elif isinstance(outcome, errors.TopicNotFound):
+                found.absent.add(topic)
+            elif isinstance(outcome, errors.RocketMQError):
+                log.warning("group %s: the route of %s is not known: %s", self.group, topic, outcome)
+                found.unknown.add(topic)
+                failure = failure or outcome
+            else:
+                raise outcome
+        if failure is not None and not found.routes:
+            raise failure
         return found
 
     async def announce(self) -> None:
@@ -78,7 +100,7 @@ class Membership:
         Raises what a broker refuses the group with for good.
         """
         data = HeartbeatData(client_id=self.member.client_id, consumer_data_set=[self._data()])
-        addresses = _addresses(await self.routes())
+        addresses = _addresses((await self.routes()).routes)
         outcomes = await asyncio.gather(
             *(self._ask(address, HeartBeat(body=data)) for address in addresses), return_exceptions=True
         )
@@ -103,18 +125,39 @@ class Membership:
     async def members(self, route: Route) -> list[str] | None:
         """Ids of all members, sorted; empty when a broker has heard of none, `None` when no broker can tell."""
         addresses = _addresses({route.topic: route})
-        for address in random.sample(addresses, min(ASKED_MAX, len(addresses))):
-            ask = GetConsumerListByGroup(consumer_group=self.group)
-            try:
-                reply = await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
-            except errors.RocketMQError as error:
-                if error.code == ResponseCode.SYSTEM_ERROR:
-                    # The brokers' way of saying that there are none.
-                    return []
-                log.info("%s cannot tell the members of group %s: %s", address, self.group, error)
-                continue
-            return sorted(reply.consumer_id_list)
+        asked: set[asyncio.Task[list[str] | None]] = set()
+        try:
+            for left in range(min(ASKED_MAX, len(addresses)) - 1, -1, -1):
+                address = addresses.pop(random.randrange(len(addresses)))
+                asked.add(asyncio.create_task(self._members_at(address)))
+                # The one who asks decides with the answer what it may commit: it does not wait long for one broker.
+                until = asyncio.get_running_loop().time() + ANSWER_S if left else None
+                while asked:
+                    wait_s = None if until is None else until - asyncio.get_running_loop().time()
+                    done, asked = await asyncio.wait(
+                        asked, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    for one in done:
+                        if (members := one.result()) is not None:
+                            return members
+                    if not done:
+                        break
+        finally:
+            for one in asked:
+                one.cancel()
         return None
+
+    async def _members_at(self, address: str) -> list[str] | None:
+        ask = GetConsumerListByGroup(consumer_group=self.group)
+        try:
+            reply = await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
+        except errors.RocketMQError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:
+                # The brokers' way of saying that there are none.
+                return []
+            log.info("%s cannot tell the members of group %s: %s", address, self.group, error)
+            return None
+        return sorted(reply.consumer_id_list)
 
     async def check_group(self, route: Route) -> None:
         """Raise `GroupNotFound` when the group does not exist and is not made on first use: brokers accept the

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from rmqpy import errors
+from rmqpy._native import Namespace
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.message import MessageQueue
-from rmqpy.protocol import declare, fastjson, names
+from rmqpy.protocol import declare, fastjson, names, namespaces
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests import queues
 from rmqpy.protocol.requests.clients import ConsumeFromWhere
@@ -43,6 +45,9 @@ StartFrom = Literal["latest", "earliest"] | datetime
 
 class Offsets(ABC):
     """The progress of one group."""
+
+    async def open(self) -> None:  # noqa: B027 - most have nothing to do
+        """Make it ready, before anything else."""
 
     @abstractmethod
     async def load(self, queue: MessageQueue) -> int | None:
@@ -76,8 +81,8 @@ class Places:
         address = (await routes.subscribe(queue.topic, self._caller)).reader(queue.broker)
         try:
             return await self._caller.ask(address, ask, timeout=self._cluster.config.request_timeout)
-        except errors.ConnectError:
-            routes.doubt(queue.topic)
+        except (errors.ConnectError, errors.TopicNotFound) as error:
+            routes.doubt(queue.topic, is_gone=isinstance(error, errors.TopicNotFound))
             raise
 
 
@@ -107,6 +112,8 @@ class BrokerOffsets(Offsets):
     async def _is_saved(self, queue: MessageQueue, offset: int) -> bool:
         try:
             await self.commit(queue, offset)
+        except errors.TopicNotFound:
+            log.info("the progress in %s is forgotten: the topic is gone", queue)
         except errors.RocketMQError as error:
             log.warning("a commit of %s failed and is repeated: %s", queue, error)
             return False
@@ -114,11 +121,16 @@ class BrokerOffsets(Offsets):
 
 
 class LocalOffsets(Offsets):
-    """Progress in a file of this member: `<folder>/<client id>/<group>/offsets.json`, and the one before as `.bak`."""
+    """Progress in a file of this member: `<folder>/<client id>/<group>/offsets.json`, and the one before as `.bak`.
+    Groups and topics have the names that brokers know."""
 
-    def __init__(self, folder: Path, client_id: str, group: str) -> None:
+    def __init__(self, folder: Path, client_id: str, group: str, namespace: Namespace | None = None) -> None:
+        group = group if namespace is None else namespace.wrap(group)
         self._file = folder / client_id / group / "offsets.json"
-        self._table = _read(self._file)
+        self._namespace = namespace
+        self._table = _read(self._file, namespace)
+        #: Held by the thread that writes: it goes on when whoever waits for it was cancelled.
+        self._writing = threading.Lock()
 
     async def load(self, queue: MessageQueue) -> int | None:
         return self._table.get(queue)
@@ -126,11 +138,16 @@ class LocalOffsets(Offsets):
     async def save(self, offsets: Mapping[MessageQueue, int]) -> set[MessageQueue]:
         self._table.update(offsets)
         try:
-            await asyncio.to_thread(_write, self._file, dict(self._table))
+            await asyncio.to_thread(self._write)
         except OSError as error:
             log.warning("the progress could not be written to %s: %s", self._file, error)
             return set(offsets)
         return set()
+
+    def _write(self) -> None:
+        with self._writing:
+            # The newest, whoever came first.
+            _write(self._file, dict(self._table), self._namespace)
 
 
 def place_query(queue: MessageQueue, place: StartFrom) -> declare.Request[OffsetReply]:
@@ -171,10 +188,11 @@ def default_folder() -> Path:
     return Path.home() / ".rocketmq_offsets"
 
 
-def _read(file: Path) -> dict[MessageQueue, int]:
+def _read(file: Path, namespace: Namespace | None) -> dict[MessageQueue, int]:
     for candidate in (file, _backup(file)):
         try:
-            return declare.read_json(ResetOffsets, candidate.read_bytes()).by_queue()
+            found = declare.read_json(ResetOffsets, candidate.read_bytes())
+            return (found if namespace is None else namespaces.inward(namespace, found)).by_queue()
         except FileNotFoundError:
             continue
         except (OSError, errors.DecodeError) as error:
@@ -182,9 +200,13 @@ def _read(file: Path) -> dict[MessageQueue, int]:
     return {}
 
 
-def _write(file: Path, table: Mapping[MessageQueue, int]) -> None:
-    named = {queues.named(queue): offset for queue, offset in sorted(table.items())}
-    text = fastjson.dumps(declare.json_tree(ResetOffsets(offset_table=named)))
+def _write(file: Path, table: Mapping[MessageQueue, int], namespace: Namespace | None) -> None:
+    content = ResetOffsets(
+        offset_table={queues.named(queue): offset for queue, offset in sorted(table.items())}
+    )
+    if namespace is not None:
+        content = namespaces.outward(namespace, content)
+    text = fastjson.dumps(declare.json_tree(content))
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f"{file.name}.tmp")
     with fresh.open("w", encoding="utf-8") as out:

@@ -6,6 +6,7 @@ asked here is asked before every decision and never remembered. For the event lo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -19,8 +20,8 @@ from rmqpy.protocol.requests.clients import MessageModel
 class Rebalance(NamedTuple):
     """Queues that changed hands.
 
-    `revoked` were handed over in order: their progress is committed. `lost` were taken while this member was not
-    heard of: what it had not committed is being delivered to another member.
+    `assigned` are this member's from now on. `revoked` were handed over in order: their progress is committed. `lost`
+    were taken while this member was not heard of: what it had not committed is being delivered to another member.
     """
 
     assigned: frozenset[MessageQueue] = frozenset()
@@ -37,6 +38,8 @@ class View(NamedTuple):
     queues: frozenset[MessageQueue]
     #: Topics of which nothing could be learned: what is owned of them stays.
     unknown: frozenset[str]
+    #: Topics that do not exist: what is owned of them is given up.
+    absent: frozenset[str]
     #: Brokers do not know this member, so that others have its queues.
     is_stranger: bool
     #: No other member can have had the queues that are new.
@@ -68,22 +71,25 @@ class Shares:
             await self._membership.announce()
             view = await self._look()
             if view.is_stranger:
-                for route in (await self._membership.routes()).values():
-                    await self._membership.check_group(route)
+                await self.check_group()
         return view
+
+    async def check_group(self) -> None:
+        """Raise `GroupNotFound` when a broker that was told of this member knows no such group."""
+        for route in (await self._membership.routes()).routes.values():
+            await self._membership.check_group(route)
 
     async def _look(self) -> View:
         member = self._membership.member
-        routes = await self._membership.routes()
+        routes, absent, unknown = await self._membership.routes()
         queues: list[MessageQueue] = []
-        unknown = member.subscriptions.table.keys() - routes.keys()
         me = member.client_id
         is_stranger, is_alone = False, True
-        for topic, route in routes.items():
-            if member.model is MessageModel.BROADCASTING:
-                queues += route.readable
-                continue
-            members = await self._membership.members(route)
+        if member.model is MessageModel.BROADCASTING:
+            queues = [queue for route in routes.values() for queue in route.readable]
+            routes = {}
+        known = await asyncio.gather(*map(self._membership.members, routes.values()))
+        for (topic, route), members in zip(routes.items(), known, strict=True):
             is_stranger |= members is not None and me not in members
             if not members:
                 unknown.add(topic)
@@ -92,8 +98,9 @@ class Shares:
             queues += self._allocate(me, route.readable, members)
         return View(
             frozenset(queues),
-            # The group's own topic appears with its first heartbeat, a moment after the others are read.
             frozenset(unknown),
+            frozenset(absent),
             is_stranger,
-            is_alone and not any(topic.startswith(names.RETRY_PREFIX) for topic in unknown),
+            # The group's own topic appears with its first heartbeat, a moment after the others are read.
+            is_alone and not any(topic.startswith(names.RETRY_PREFIX) for topic in absent | unknown),
         )

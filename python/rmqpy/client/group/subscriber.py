@@ -10,20 +10,23 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
+from rmqpy import errors
 from rmqpy.client.allocation import averagely
-from rmqpy.client.group.client_queries import ClientQueryHandlers, member_properties
+from rmqpy.client.group.client_queries import member_properties
 from rmqpy.client.group.identity import client_id
 from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
 from rmqpy.client.group.offsets import StartFrom, begins
 from rmqpy.client.group.rebalance import View
 from rmqpy.client.group.subscription import Subscriptions
+from rmqpy.clock import running
 from rmqpy.config.client import ClientConfig
-from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.message import Filter, MessageQueue, ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
 from rmqpy.protocol.requests.introspection import ConsumerRunningInfo, DirectConsumption, ProcessQueueInfo
@@ -32,12 +35,24 @@ from rmqpy.remoting.server import Refused
 
 log = logging.getLogger(__name__)
 
+#: Others wait for so long before they begin with a queue that had an owner.
+GRACE_S: Final = 1.0
+
 
 class Dated(NamedTuple):
-    """A view, and when it was first seen, on the monotonic clock."""
+    """A view and its times, all on the running clock."""
 
     view: View
-    since: float
+    #: When it was first seen.
+    seen_at: float
+    #: Queues that were this member's: since when they may not be.
+    gone: Mapping[MessageQueue, float]
+    #: Queues that are this member's, and may have been another's in between: when they were this one's again.
+    returned: Mapping[MessageQueue, float]
+
+    def is_late(self, queue: MessageQueue) -> bool:
+        """Another member may have begun with a queue that this one has to give up."""
+        return self.view.is_stranger or running() > self.gone.get(queue, self.seen_at) + GRACE_S
 
 
 class Subscriber:
@@ -70,9 +85,25 @@ class Subscriber:
         """The newest view of what the member should own."""
         return self._newest
 
-    def put(self, topic: str, tags: str) -> None:
+    @property
+    def is_fresh(self) -> bool:
+        """The newest view is what the group agreed on, as far as anybody knows."""
+        return self._thread is not None and self._keeper.is_fresh
+
+    def confirmed(self, *, is_known: bool = True) -> Future[None]:
+        """Done when the newest view is fresh, or has failed to become so. `is_known`: no broker has forgotten us."""
+        if self._thread is None:
+            # It has not become a member.
+            nothing: Future[None] = Future()
+            nothing.set_result(None)
+            return nothing
+        work = self._keeper.confirm() if is_known else self._keeper.refresh()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def put(self, topics: Iterable[str], wanted: Filter) -> None:
         """Subscribe. Returns when the group has heard of it and the share is known."""
-        self.subscriptions.put(topic, tags)
+        for topic in topics:
+            self.subscriptions.put(topic, wanted)
         if self._thread is None:
             started: Future[None] = Future()
             self._thread = threading.Thread(
@@ -86,6 +117,17 @@ class Subscriber:
                 raise
         else:
             self._run(self._keeper.resubscribe())
+
+    def doubt(self, topic: str, error: errors.RocketMQError) -> None:
+        """A broker does not serve a topic: look at the group in a moment."""
+
+        def look() -> None:
+            self._keeper.cluster.routes.doubt(topic, is_gone=isinstance(error, errors.TopicNotFound))
+            self._keeper.look_again(error)
+
+        # Its thread may have ended.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(look)
 
     def close(self) -> None:
         """Leave the group. Idempotent."""
@@ -128,7 +170,7 @@ class Subscriber:
         self._end = asyncio.Event()
         member = Member(
             self._group,
-            client_id(self._config.namesrv, None),
+            client_id(self._config.namesrv, None, self._config.unit),
             self.subscriptions,
             ConsumeType.CONSUME_ACTIVELY,
             MessageModel.CLUSTERING,
@@ -142,7 +184,7 @@ class Subscriber:
             # A poll meets a reset by itself: the broker answers it with the new offset.
             reset=lambda moved: None,
             fail=self._fail,
-            queries=ClientQueryHandlers(self._group, self),
+            queried=self,
         )
         try:
             await self._keeper.start()
@@ -155,11 +197,26 @@ class Subscriber:
         finally:
             await self._keeper.close()
 
-    async def _apply(self, view: View) -> bool:
-        if self._newest is None or self._newest.view != view:
-            self._newest = Dated(view, time.monotonic())
+    async def _apply(self, view: View, since: float) -> bool:
+        self._newest = _dated(view, since, self._newest)
         return True
 
     def _fail(self, error: BaseException) -> None:
         log.error("group %s: %s", self._group, error)
         self.failure = error
+
+
+def _dated(view: View, since: float, before: Dated | None) -> Dated:
+    """A new view, of a group that may have changed at `since`, and what of the view before is still to be noted."""
+    now = running()
+    if before is None:
+        return Dated(view, now, {}, {})
+    had = before.view.queues
+    gone = {queue: at for queue, at in before.gone.items() if queue not in view.queues}
+    gone.update((queue, since) for queue in had - view.queues)
+    again = view.queues & before.gone.keys()
+    if now > since + GRACE_S:
+        again |= view.queues & had
+    returned = {queue: at for queue, at in before.returned.items() if queue in view.queues}
+    returned.update((queue, now) for queue in again)
+    return Dated(view, before.seen_at if before.view == view else now, gone, returned)

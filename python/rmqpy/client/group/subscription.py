@@ -1,4 +1,4 @@
-"""Subscriptions of a group: topics, each with a tag expression. They may change while its consumer runs.
+"""Subscriptions of a group: topics, each with tags or SQL. They may change while its consumer runs.
 
 Owns the table a consumer announces with each heartbeat. Invariant: a table once handed out does not change, and the
 version of a subscription grows with each change. Any thread: changes replace the whole table.
@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rmqpy.client.checks import check_filter
+from rmqpy.message import Filter, Sql
 from rmqpy.protocol.requests.clients import SubscriptionData
 
 
@@ -18,18 +20,25 @@ class Subscription:
     """One topic of a group."""
 
     topic: str
-    #: `*`, or tags that are wanted: `"paid || refunded"`.
-    tags: str
+    #: `*`, tags that are wanted, `"paid || refunded"`, or SQL.
+    filter: Filter
     #: Milliseconds, as Java has it.
     version: int
 
     def data(self) -> SubscriptionData:
         """As heartbeats say it."""
-        wanted = [] if self.tags.strip() in ("", "*") else [tag.strip() for tag in self.tags.split("||")]
+        if isinstance(self.filter, Sql):
+            return SubscriptionData(
+                topic=self.topic,
+                sub_string=self.filter.expression,
+                expression_type="SQL92",
+                sub_version=self.version,
+            )
+        wanted = [] if self.filter.strip() in ("", "*") else [tag.strip() for tag in self.filter.split("||")]
         tags = sorted({tag for tag in wanted if tag})
         return SubscriptionData(
             topic=self.topic,
-            sub_string=self.tags,
+            sub_string=self.filter,
             tags_set=tags,
             code_set=[java_hash(tag) for tag in tags],
             sub_version=self.version,
@@ -50,21 +59,22 @@ class Subscriptions:
         """By topic."""
         return self._table
 
-    def put(self, topic: str, tags: str) -> None:
-        """Read `topic` from now on, or with other tags."""
+    def put(self, topic: str, wanted: Filter) -> None:
+        """Read `topic` from now on, or with another filter. Raises `ConfigError` for an expression that is none."""
         known = self._table.get(topic)
-        if known is None or known.tags != tags:
+        check_filter(wanted)
+        if known is None or known.filter != wanted:
             version = max(time.time_ns() // 1_000_000, known.version + 1 if known else 0)
-            self._table = {**self._table, topic: Subscription(topic, tags, version)}
+            self._table = {**self._table, topic: Subscription(topic, wanted, version)}
 
     def remove(self, topic: str) -> None:
         """Read `topic` no longer."""
         self._table = {name: one for name, one in self._table.items() if name != topic}
 
-    def tags(self, topic: str) -> str:
-        """The expression of a topic; everything, for a topic that was given up a moment ago."""
+    def filter(self, topic: str) -> Filter:
+        """The filter of a topic; everything, for a topic that was given up a moment ago."""
         one = self._table.get(topic)
-        return one.tags if one else "*"
+        return one.filter if one else "*"
 
 
 def java_hash(text: str) -> int:

@@ -16,12 +16,12 @@ from typing import Final
 from rmqpy.client.push.consume_result import BY_POLICY, HandlerResult
 from rmqpy.client.push.handlers import Handlers
 from rmqpy.client.push.process_queue import Batch, ProcessQueue
-from rmqpy.client.push.worker_pool import Worker, WorkerPool
+from rmqpy.client.push.worker_pool import Fail, Worker, WorkerPool
 
 log = logging.getLogger(__name__)
 
-#: Send these messages of a queue back at a delay level; from any thread.
-Return = Callable[[ProcessQueue, Batch, int], None]
+#: Send these messages of a queue back at a delay level, with the reason in words; from any thread.
+Return = Callable[[ProcessQueue, Batch, int, str], None]
 
 #: The level of a message whose handler took too long, as Java's.
 LATE_LEVEL: Final = 3
@@ -38,9 +38,9 @@ class Concurrent:
         self._give_back = give_back
         self._is_broadcast = is_broadcast
 
-    def start(self) -> None:
-        """Start the workers."""
-        self._pool.start(self.work)
+    def start(self, fail: Fail) -> None:
+        """Start the workers. `fail` is called when one ends before its time."""
+        self._pool.start(self.work, fail)
 
     def put(self, process_queue: ProcessQueue) -> None:
         """Have messages handled that `process_queue` has."""
@@ -60,7 +60,12 @@ class Concurrent:
                     # Others may take from this queue at the same time.
                     self._pool.put_back(process_queue)
                 is_first = False
-                result = await handle(worker, topic or batch[0].topic, batch)
+                try:
+                    result = await handle(worker, topic or batch[0].topic, batch)
+                except BaseException:
+                    # This worker ends in the middle of it.
+                    process_queue.hold(batch)
+                    raise
                 if result.failed and worker.revoked is not batch:
                     self._fail(process_queue, batch, result)
         finally:
@@ -78,7 +83,8 @@ class Concurrent:
             log.warning(
                 "a handler has been at message %s for %.0f s: it is sent back", batch[0].message_id, timeout_s
             )
-            self._fail(process_queue, batch, HandlerResult(batch, LATE_LEVEL))
+            error = f"the handler did not return within {timeout_s:g} s"
+            self._fail(process_queue, batch, HandlerResult(batch, LATE_LEVEL, error=error))
 
     def _fail(self, process_queue: ProcessQueue, batch: Batch, result: HandlerResult) -> None:
         failed = result.failed
@@ -93,4 +99,4 @@ class Concurrent:
         elif not process_queue.is_dropped:
             # What was given up is the new owner's, whole.
             process_queue.hold(failed)
-            self._give_back(process_queue, failed, result.level or BY_POLICY)
+            self._give_back(process_queue, failed, result.level or BY_POLICY, result.error)

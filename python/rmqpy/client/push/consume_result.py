@@ -52,7 +52,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """Of a batch, deliver only these again."""
+    """Of a batch, deliver only those `failed` again."""
 
     failed: Sequence[ReceivedMessage]
 
@@ -65,6 +65,8 @@ class HandlerResult(NamedTuple):
     #: The handler's own wish, in seconds.
     after: float | None = None
     is_discarded: bool = False
+    #: Why it failed, in words.
+    error: str = ""
 
 
 #: Nothing is left to do.
@@ -73,17 +75,21 @@ _DISCARDED: Final = HandlerResult(is_discarded=True)
 
 
 def interpret(answer: Any, messages: Sequence[ReceivedMessage]) -> HandlerResult:
-    """The meaning of what a handler returned for `messages`. Raises `TypeError` for any other value."""
+    """The meaning of what a handler returned for `messages`. Raises `TypeError` for any other value, and `ValueError`
+    for a `BatchResult` with other messages."""
     if answer is None or answer is True or answer is ConsumeResult.SUCCESS:
         return DONE
     if answer is False or answer is ConsumeResult.RETRY:
-        return HandlerResult(messages)
+        return HandlerResult(messages, error=f"the handler returned {answer}")
     if answer is ConsumeResult.DISCARD:
         return _DISCARDED
     if isinstance(answer, Retry):
-        return HandlerResult(messages, answer.level, answer.after)
+        return HandlerResult(messages, answer.level, answer.after, error=f"the handler returned {answer}")
     if isinstance(answer, BatchResult):
-        return HandlerResult(tuple(answer.failed))
+        failed = tuple(answer.failed)
+        if any(one not in messages for one in failed):
+            raise ValueError("a BatchResult names a message that is not of its batch")
+        return HandlerResult(failed, error="the handler named it in a BatchResult")
     raise TypeError(
         f"a handler returned {answer!r}: return None when the message is done, a ConsumeResult, Retry or BatchResult"
     )

@@ -7,26 +7,30 @@ import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from rmqpy.client.allocation import Allocate, strategy
+from rmqpy.client.checks import check_group, check_start
+from rmqpy.client.group.offset_store import OffsetStore
 from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
+from rmqpy.client.interceptors import ConsumerInterceptor, around
 from rmqpy.client.lifetime import Lifetime
 from rmqpy.client.push.engine import Engine
-from rmqpy.client.push.handlers import ConsumerStats, Handler
+from rmqpy.client.push.handlers import ConsumerStats, MessageHandler, check_callback
 from rmqpy.client.push.options import PushOptions
 from rmqpy.client.push.worker_pool import ThreadWorkerPool, WorkerPool
+from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig, seconds
-from rmqpy.message import MessageQueue
+from rmqpy.message import Filter, MessageQueue
 
-HandlerT = TypeVar("HandlerT", bound=Handler)
+HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 R = TypeVar("R")
 
 #: Time that `close` gives handlers at work.
@@ -37,6 +41,8 @@ class PushConsumerBase(Lifetime, ABC):
     """Settings, handlers and statistics of both push consumers."""
 
     _NOUN = "consumer"
+    #: Whether callbacks may be coroutine functions.
+    _MAY_AWAIT: ClassVar[bool] = False
     _is_started = False
 
     def __init__(
@@ -56,20 +62,29 @@ class PushConsumerBase(Lifetime, ABC):
         allocate: str | Allocate = "average",
         suspend: float | timedelta = 1.0,
         on_rebalance: Callable[[Rebalance], Any] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         instance: str | None = None,
         offset_folder: str | os.PathLike[str] | None = None,
+        offset_store: OffsetStore | None = None,
     ) -> None:
         """Times are seconds.
 
         `ordered`: each queue's messages one after the other. `broadcast`: every member gets every message.
         `start_from`: where a group begins that has never committed. `workers`: handlers at work at a time.
         `batch_size`: more than 1 hands lists to the handler. `max_attempts`: deliveries before a message becomes a
-        dead letter; without it the group's setting, 16 retries, or in order none. `consume_timeout`: a handler at
+        dead letter; without it the group's setting, 16 retries, or in order none; a group with `retry_queues=0` has
+        neither retries nor dead letters. `consume_timeout`: a handler at
         work for longer has failed. `prefetch_messages`, `prefetch_bytes`: what may lie here of each queue.
         `allocate`: how members share queues, `average`, `circle`, `consistent-hash` or a function. `suspend`: pause
-        of an ordered queue after a failure. `instance`: name of this member; broadcast members of one machine
-        need one each, for `offset_folder` keeps their progress by it.
+        of an ordered queue after a failure. `interceptors` see each call of a handler. `instance`: name of this member;
+        broadcast members of one machine need one each, for `offset_folder` keeps their progress by it.
+        `offset_store` keeps progress instead of that folder, or of the brokers.
         """
+        check_types(group=(group, str), instance=(instance, str | None))
+        check_group(group)
+        check_start(start_from)
+        if on_rebalance is not None:
+            check_callback(on_rebalance, "the Rebalance", may_await=self._MAY_AWAIT)
         super().__init__(namesrv)
         self.group = group
         options = PushOptions(
@@ -81,15 +96,17 @@ class PushConsumerBase(Lifetime, ABC):
             workers=workers,
             batch_size=batch_size,
             max_attempts=max_attempts,
-            consume_timeout=seconds(consume_timeout),
+            consume_timeout=seconds(consume_timeout, "consume_timeout"),
             prefetch_messages=prefetch_messages,
             prefetch_bytes=prefetch_bytes,
             allocate=strategy(allocate),
-            suspend=seconds(suspend),
+            suspend=seconds(suspend, "suspend"),
             instance=instance,
             offset_folder=None if offset_folder is None else Path(offset_folder),
+            offset_store=offset_store,
         )
         self._on_rebalance = on_rebalance
+        self._interceptors = tuple(interceptors)
         self._pool = self._make_pool(workers)
         self._engine = Engine(options, self._pool, self._notify)
         self.is_closed = False
@@ -97,15 +114,22 @@ class PushConsumerBase(Lifetime, ABC):
     def on(
         self,
         topic: str,
-        tags: str = "*",
-        handler: Handler | None = None,
+        tags: Filter = "*",
+        handler: MessageHandler | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
         """Call `handler`, or the function this decorates, for messages of `topic` that have one of the tags:
-        `"paid || refunded"`. Works while the consumer runs, too; the last call for a topic wins."""
+        `"paid || refunded"`, or match `rmqpy.sql("price > 10")`. Works while the consumer runs, too; the last call for
+        a topic wins.
+
+        Raises `TypeError` for a handler that cannot work: it takes one argument, and is a coroutine function only where
+        something awaits it, in `AsyncPushConsumer`.
+        """
 
         def put(handler: HandlerT) -> HandlerT:
             self._check_open()
-            self._engine.put(topic, tags, handler)
+            check_types(topic=(topic, str), tags=(tags, Filter))
+            check_callback(handler, self._engine.handlers.argument, may_await=self._MAY_AWAIT)
+            self._engine.put(topic, tags, around(self._interceptors, handler))
             if self._is_started:
                 self._resubscribe(topic)
             return handler
@@ -172,11 +196,14 @@ class PushConsumer(PushConsumerBase):
 
     A handler that returns has done its message. Raising, or returning `False` or `ConsumeResult.RETRY`, has it
     delivered again, by default after 10 s, then ever later, and after 16 retries as a dead letter; `Retry(after=60)`
-    sets the delay; `ConsumeResult.DISCARD` drops it. A crash repeats messages and loses none: handlers must tolerate a
-    message twice.
+    sets the delay; `ConsumeResult.DISCARD` drops it. The error is logged, or written to stderr where logging is not
+    configured, and is the property `CONSUME_ERROR` of the dead letter. A crash repeats messages and loses none:
+    handlers must tolerate a message twice.
     """
 
     _loop: asyncio.AbstractEventLoop
+    #: The thread that is in `on_rebalance`.
+    _notified: threading.Thread | None = None
 
     def start(self) -> Self:
         """Join the group and begin, in the background. Raises when no name server answers, or a broker refuses."""
@@ -222,12 +249,12 @@ class PushConsumer(PushConsumerBase):
     def close(self, timeout: float | timedelta = CLOSE_S) -> None:
         """Begin nothing more, let handlers at work finish for `timeout` seconds, commit, leave the group. Idempotent.
 
-        A handler may call it: then it does not wait.
+        A handler, or `on_rebalance`, may call it: then it does not wait.
         """
         if self.is_closed or not self._is_started or self._is_forked:
             self.is_closed = True
             return
-        if self._pool.has_caller():
+        if self._pool.has_caller() or self._notified is threading.current_thread():
             self._loop.call_soon_threadsafe(self._begin_close, seconds(timeout))
             return
         self.is_closed = True
@@ -260,8 +287,18 @@ class PushConsumer(PushConsumerBase):
         return ThreadWorkerPool(workers, f"rmqpy-{self.group}-handler")
 
     async def _notify(self, change: Rebalance) -> None:
-        if self._on_rebalance is not None:
-            await asyncio.to_thread(self._on_rebalance, change)
+        on_rebalance = self._on_rebalance
+
+        def notify() -> None:
+            assert on_rebalance is not None
+            self._notified = threading.current_thread()
+            try:
+                on_rebalance(change)
+            finally:
+                self._notified = None
+
+        if on_rebalance is not None:
+            await asyncio.to_thread(notify)
 
     def _resubscribe(self, topic: str) -> None:
         self._submit(self._engine.resubscribe(topic)).result()

@@ -30,6 +30,10 @@ class AsyncPushConsumer(PushConsumerBase):
             await consumer.wait()
     """
 
+    _MAY_AWAIT = True
+    #: The task that is in `on_rebalance`.
+    _notified: asyncio.Task[Any] | None = None
+
     async def start(self) -> Self:
         """As `PushConsumer.start`."""
         self._check_startable()
@@ -66,8 +70,8 @@ class AsyncPushConsumer(PushConsumerBase):
             self.is_closed = True
             return
         self.is_closed = True
-        if self._pool.has_caller():
-            # A handler cannot wait for its own end.
+        if self._pool.has_caller() or self._notified is asyncio.current_task():
+            # What is called by the consumer cannot wait for its end.
             self._closing = asyncio.create_task(self._engine.close(seconds(timeout)))
         else:
             await self._engine.close(seconds(timeout))
@@ -83,9 +87,13 @@ class AsyncPushConsumer(PushConsumerBase):
 
     async def _notify(self, change: Rebalance) -> None:
         if self._on_rebalance is not None:
-            told = self._on_rebalance(change)
-            if inspect.isawaitable(told):
-                await told
+            self._notified = asyncio.current_task()
+            try:
+                told = self._on_rebalance(change)
+                if inspect.isawaitable(told):
+                    await told
+            finally:
+                self._notified = None
 
     def _resubscribe(self, topic: str) -> None:
         self._changing = self._loop.create_task(self._engine.resubscribe(topic))

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from typing import Any, Final
 
 from rmqpy import errors
-from rmqpy.client.group.client_queries import ClientQueryHandlers
 from rmqpy.client.group.identity import STABLE_INSTANCE, client_id
 from rmqpy.client.group.membership import Member
 from rmqpy.client.group.membership_keeper import MembershipKeeper
+from rmqpy.client.group.offset_store import StoredOffsets
 from rmqpy.client.group.offsets import (
     BrokerOffsets,
     LocalOffsets,
@@ -34,14 +34,15 @@ from rmqpy.client.push.handlers import ConsumerStats, Handler, Handlers
 from rmqpy.client.push.locks import RENEW_S, Locks
 from rmqpy.client.push.options import PushOptions
 from rmqpy.client.push.ordered import Ordered
-from rmqpy.client.push.owned_queues import OwnedQueues
+from rmqpy.client.push.owned_queues import TAKE_OVER_S, OwnedQueues
 from rmqpy.client.push.process_queue import Limits, ProcessQueue
 from rmqpy.client.push.queue_reader import QueueReader
 from rmqpy.client.push.running_info import PushRunningInfo
 from rmqpy.client.push.send_back import SendBack
 from rmqpy.client.push.statistics import SAMPLE_S
 from rmqpy.client.push.worker_pool import WorkerPool
-from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.clock import running
+from rmqpy.message import Filter, MessageQueue, ReceivedMessage
 from rmqpy.protocol import names
 from rmqpy.protocol.requests.clients import ConsumeType, MessageModel
 from rmqpy.remoting import pulls
@@ -49,6 +50,10 @@ from rmqpy.remoting import pulls
 log = logging.getLogger(__name__)
 
 COMMIT_S: Final = 5.0
+#: What is done by the clock looks at it so often.
+LOOK_S: Final = 1.0
+#: At its end a member looks for so long at what is still its own.
+CONFIRM_S: Final = 3.0
 #: Offsets from the oldest unfinished message to the newest, for each message that may wait.
 SPAN_FACTOR: Final = 2
 
@@ -77,10 +82,10 @@ class Engine:
 
     # ---- any thread ------------------------------------------------------------------------------------
 
-    def put(self, topic: str, tags: str, handler: Handler) -> None:
+    def put(self, topic: str, wanted: Filter, handler: Handler) -> None:
         """Handle messages of `topic` from now on."""
         self.handlers.put(topic, handler)
-        self.subscriptions.put(topic, tags)
+        self.subscriptions.put(topic, wanted)
 
     def remove(self, topic: str) -> None:
         """Handle no more messages of `topic`."""
@@ -110,14 +115,17 @@ class Engine:
         self._loop = asyncio.get_running_loop()
         self._build()
         try:
-            self._consumption.start()
+            await self._offsets.open()
+            self._consumption.start(self.fail)
             await self._keeper.start()
         except BaseException:
             await self.close(0.0)
             raise
+        if self._is_stopping:
+            return
         self._loops = [
-            asyncio.create_task(self._every(COMMIT_S, self._owned_queues.commit)),
-            asyncio.create_task(self._every(RENEW_S, self._owned_queues.renew)),
+            asyncio.create_task(self._every(COMMIT_S, self._commit)),
+            asyncio.create_task(self._every(RENEW_S, self._renew)),
             asyncio.create_task(self._every(options.consume_timeout / 10, self._expire)),
             asyncio.create_task(self._every(SAMPLE_S, self._sample)),
         ]
@@ -131,14 +139,14 @@ class Engine:
         if self._is_stopping:
             return
         self._is_stopping = True
-        self._keeper.stop()
+        await self._keeper.stop()
         for task in self._loops:
             task.cancel()
         try:
             await self._owned_queues.stop(timeout_s)
             if self._returns:
                 await asyncio.wait(self._returns, timeout=timeout_s)
-            await self._owned_queues.close()
+            await self._owned_queues.close(is_committing=await self._is_confirmed())
         finally:
             self._pool.dismiss()
             for task in self._returns:
@@ -168,33 +176,60 @@ class Engine:
 
     async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            due = running() + seconds
+            while (left := due - running()) > 0:  # noqa: ASYNC110 - nothing tells of the end of a suspension
+                # Timers stand still while the machine is suspended.
+                await asyncio.sleep(min(left, LOOK_S))
             try:
                 await work()
             except Exception as error:
                 self._keeper.tolerate(error)
 
-    async def _rebalance(self, view: View) -> bool:
+    async def _commit(self) -> None:
+        await self._keeper.confirm()
+        await self._moved(await self._owned_queues.commit())
+
+    async def _renew(self) -> None:
+        await self._moved(await self._owned_queues.renew())
+
+    async def _moved(self, queues: frozenset[MessageQueue]) -> None:
+        """Others had these queues, and moved their progress."""
+        if queues:
+            await self._report(Rebalance(queues, frozenset(), queues))
+
+    async def _is_confirmed(self) -> bool:
+        """What is owned is known at the end; when it is not, it is left to whoever takes it."""
+        try:
+            await asyncio.wait_for(self._keeper.confirm(), CONFIRM_S)
+        except Exception as error:
+            log.warning("group %s ends without a last commit: %s", self._options.group, error)
+            return False
+        return True
+
+    async def _rebalance(self, view: View, since: float) -> bool:
         """Take and give until what is owned is this member's share; False when something could not be had yet."""
         owned = self._owned_queues
         given, taken = view.given(owned.queues), view.taken(owned.queues)
-        await owned.give(given)
-        had = await owned.take(taken, is_alone=view.is_alone)
-        change = Rebalance(
-            had,
-            frozenset() if view.is_stranger else frozenset(given),
-            frozenset(given if view.is_stranger else ()),
-        )
+        until = since + TAKE_OVER_S
+        is_late = running() > until
+        revoked = await owned.give(given, until)
+        # What is owned may have been another member's in between.
+        moved = await owned.compare() if is_late else frozenset()
+        had = frozenset() if self._is_stopping else await owned.take(taken, is_alone=view.is_alone)
+        change = Rebalance(had | moved, revoked, (frozenset(given) - revoked) | moved)
         if change:
             log.info(
                 "group %s: %d queues taken, %d given, %d owned",
                 self._options.group, len(had), len(given), len(owned.queues),
             )  # fmt: skip
-            try:
-                await self._notify(change)
-            except Exception:
-                log.exception("on_rebalance of group %s failed", self._options.group)
+            await self._report(change)
         return len(had) == len(taken)
+
+    async def _report(self, change: Rebalance) -> None:
+        try:
+            await self._notify(change)
+        except Exception:
+            log.exception("on_rebalance of group %s failed", self._options.group)
 
     async def _expire(self) -> None:
         self._consumption.expire(self._options.consume_timeout)
@@ -209,20 +244,25 @@ class Engine:
     # ---- failed messages -----------------------------------------------------------------------------------
 
     def _give_back(
-        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], level: int
+        self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], level: int, error: str
     ) -> None:
         async def give_back() -> None:
             for message in messages:
-                await self._send_back.send_back(message, level)
+                await self._send_back.send_back(message, level, error)
                 process_queue.release(message)
 
         self._loop.call_soon_threadsafe(self._keep, give_back)
 
     def _bury(
-        self, process_queue: ProcessQueue, message: ReceivedMessage, then: Callable[[ProcessQueue], None]
+        self,
+        process_queue: ProcessQueue,
+        message: ReceivedMessage,
+        error: str,
+        then: Callable[[ProcessQueue], None],
     ) -> None:
         async def bury() -> None:
-            await self._send_back.bury(message)
+            # Handed out once, it has failed as often as its handler may.
+            await self._send_back.bury(message, (self._options.max_attempts or 1) - 1, error)
             then(process_queue)
 
         self._loop.call_soon_threadsafe(self._keep, bury)
@@ -242,7 +282,7 @@ class Engine:
     def _build(self) -> None:
         options, group = self._options, self._options.group
         instance = options.instance or (STABLE_INSTANCE if options.broadcast else None)
-        me = client_id(options.config.namesrv, instance)
+        me = client_id(options.config.namesrv, instance, options.config.unit)
         running_info = PushRunningInfo(
             options, self._pool, self.subscriptions, self.handlers, self._process_queues
         )
@@ -261,13 +301,17 @@ class Engine:
             apply=self._rebalance,
             reset=self._reset,
             fail=self.fail,
-            queries=ClientQueryHandlers(group, running_info),
+            queried=running_info,
         )
         cluster, caller = self._keeper.cluster, self._keeper.caller
         places = Places(cluster, caller)
-        offsets: Offsets = BrokerOffsets(places, group)
-        if options.broadcast:
-            offsets = LocalOffsets(options.offset_folder or default_folder(), me, group)
+        self._offsets: Offsets = BrokerOffsets(places, group)
+        if options.offset_store is not None:
+            self._offsets = StoredOffsets(options.offset_store)
+        elif options.broadcast:
+            self._offsets = LocalOffsets(
+                options.offset_folder or default_folder(), me, group, caller.namespace
+            )
         self._send_back = SendBack(cluster, caller, group, _retries(options.max_attempts))
         self._consumption: Concurrent | Ordered
         if options.ordered:
@@ -287,7 +331,7 @@ class Engine:
             options.prefetch_messages, options.prefetch_bytes, options.prefetch_messages * SPAN_FACTOR
         )
         self._owned_queues = OwnedQueues(
-            offsets,
+            self._offsets,
             places,
             Locks(cluster, caller, group, me) if options.is_locking else None,
             limits,
@@ -297,7 +341,7 @@ class Engine:
         )
         plan = PullPlan(group, messages_max=min(options.prefetch_messages, pulls.MESSAGES_MAX))
         self._owned_queues.reader = QueueReader(
-            Puller(caller, cluster.routes, plan, doubt=self._keeper.look_again),
+            Puller(caller, cluster.routes, plan, doubt=lambda topic, error: self._keeper.look_again(error)),
             self.subscriptions,
             self._consumption.put,
             self.handlers.statistics,

@@ -6,31 +6,67 @@ thread.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
-from rmqpy.client.push.consume_result import DONE, HandlerResult, interpret
+from rmqpy.client.push import failures
+from rmqpy.client.push.consume_result import (
+    DONE,
+    BatchResult,
+    ConsumeResult,
+    HandlerResult,
+    Retry,
+    interpret,
+)
 from rmqpy.client.push.statistics import ConsumeStatistics, TopicCounts
 from rmqpy.client.push.worker_pool import Worker, WorkerPool
 from rmqpy.message import ReceivedMessage
 
-log = logging.getLogger(__name__)
-
 #: Gets a message, or a list of them where `batch_size` is more than 1.
 Handler = Callable[[Any], Any]
+#: What a handler may answer; a coroutine function, where `AsyncPushConsumer` awaits it.
+HandlerAnswer = bool | ConsumeResult | Retry | BatchResult | None
+#: The same as users write it.
+MessageHandler = (
+    Callable[[ReceivedMessage], HandlerAnswer | Awaitable[HandlerAnswer]]
+    | Callable[[list[ReceivedMessage]], HandlerAnswer | Awaitable[HandlerAnswer]]
+)
+
+
+def check_callback(function: object, argument: str, *, may_await: bool) -> None:
+    """Raise `TypeError` for what cannot work as a callback that is given one argument. `may_await`: it may be a
+    coroutine function."""
+    if not callable(function):
+        raise TypeError(f"{function!r} cannot be called: give a function of one argument, {argument}")
+    called = (function, type(function).__call__)
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in called):
+        raise TypeError(f"{function!r} is a generator function, whose body would never run")
+    if not may_await and any(inspect.iscoroutinefunction(one) for one in called):
+        raise TypeError(
+            f"{function!r} is a coroutine function, which nothing would await: use AsyncPushConsumer"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # Of some built-in functions nothing is known.
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"{function!r} takes {signature}, but is called with one argument, {argument}: {error}"
+        ) from None
 
 
 class ConsumerStats(NamedTuple):
-    """Totals of a consumer since it began. Numbers of messages."""
+    """Totals of a consumer since it began: messages `consumed`, `failed` (each delivery counts) and `discarded`; those
+    `waiting`, fetched and not finished; and the number of `queues` it owns now."""
 
     consumed: int
     failed: int
     discarded: int
-    #: Fetched and not finished.
     waiting: int
-    #: Queues owned now.
     queues: int
 
 
@@ -43,6 +79,11 @@ class Handlers:
         self._pool = pool
         self._tables = {worker: self.statistics.table() for worker in pool.workers}
         self._table: dict[str, Handler] = {}
+
+    @property
+    def argument(self) -> str:
+        """What handlers are called with, in words."""
+        return "the message" if self.batch_size == 1 else "a list of messages"
 
     @property
     def topics(self) -> frozenset[str]:
@@ -61,20 +102,19 @@ class Handlers:
         self, worker: Worker[Any], topic: str, messages: Sequence[ReceivedMessage]
     ) -> HandlerResult:
         """Call the handler of `topic`; count what the worker has done since it began with these messages. Raises only
-        what no handler may raise, such as `KeyboardInterrupt`."""
+        what is meant for the worker: its messages are not finished then."""
         handler = self._table.get(topic)
         try:
             if handler is None:
                 # Given up a moment ago, or a retry of such a topic: for a member that still reads it.
-                result = HandlerResult(messages)
+                result = HandlerResult(messages, error="this member has no handler for the topic")
             else:
                 answer = handler(messages[0] if self.batch_size == 1 else list(messages))
                 result = DONE if answer is None else interpret(await self._pool.settle(answer), messages)
-        except (Exception, SystemExit):
-            log.exception(
-                "a handler failed with message %s of %s and will get it again", messages[0].message_id, topic
-            )
-            result = HandlerResult(messages)
+        except BaseException as error:
+            if self._pool.ends_worker(error):
+                raise
+            result = HandlerResult(messages, error=failures.failed(topic, messages, error))
         counts = self._tables[worker].get(topic) or self._open(worker, topic)
         counts.calls += 1
         counts.call_s += monotonic() - worker.began_at
@@ -85,11 +125,19 @@ class Handlers:
         return result
 
     async def try_out(self, message: ReceivedMessage) -> HandlerResult:
-        """Call the handler of a topic that has one, without counting. Raises what it raises."""
+        """Call the handler of a topic that has one, without counting. Raises what it raises, as an `Exception`."""
         messages = (message,)
         argument = message if self.batch_size == 1 else [message]
-        answer = self._table[message.topic](argument)
-        return interpret(await self._pool.settle(answer), messages)
+        try:
+            answer = self._table[message.topic](argument)
+            return interpret(await self._pool.settle(answer), messages)
+        except Exception:
+            raise
+        except BaseException as error:
+            if self._pool.ends_worker(error):
+                raise
+            # Whoever waits for the outcome is not to take it for the end of its own task.
+            raise RuntimeError(f"the handler raised {error!r}") from error
 
     def cut(self, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
         """As many from the beginning as have one topic."""

@@ -1,21 +1,21 @@
 """Queue locks, as a member of a group sees them: taken, renewed, given back.
 
 Owns the requests to brokers that decide which member may consume a queue in order. A lock that a broker confirms is
-believed for `BELIEVED_S`, half of what the broker keeps it for, so that this member stops before another one can begin.
-For the event loop its caller belongs to.
+believed for `BELIEVED_S`, half of what the broker keeps it for, so that this member stops before another one can begin,
+also where its machine was suspended meanwhile. For the event loop its caller belongs to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.clock import running
 from rmqpy.message import MessageQueue
 from rmqpy.protocol import declare
 from rmqpy.protocol.requests.locks import LockBatch, LockBatchMq, UnlockBatchMq
@@ -41,7 +41,7 @@ class Locks:
         self._client_id = client_id
 
     async def take(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, float]:
-        """Take or renew locks: the queues that were granted, and until when to believe it."""
+        """Take or renew locks: the queues that were granted, and until when, on the running clock, to believe it."""
         return dict(
             pair
             for granted in await asyncio.gather(
@@ -56,7 +56,7 @@ class Locks:
 
     async def _take(self, broker: str, queues: list[MessageQueue]) -> dict[MessageQueue, float]:
         # From before the question: the broker counts from a later moment than we do.
-        until = time.monotonic() + BELIEVED_S
+        until = running() + BELIEVED_S
         reply = await self._ask(broker, queues, LockBatchMq(body=self._batch(queues)))
         return {} if reply is None else {named.queue: until for named in reply.lock_ok_mq_set}
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqpy.client.allocation import Allocate
+from rmqpy.client.group.offset_store import OffsetStore
 from rmqpy.client.group.offsets import StartFrom
+from rmqpy.config.arguments import check_types
 from rmqpy.config.client import ClientConfig
 from rmqpy.errors import ConfigError
 
@@ -30,10 +32,12 @@ class PushOptions:
     suspend: float
     instance: str | None
     offset_folder: Path | None
+    offset_store: OffsetStore | None
 
     def __post_init__(self) -> None:
         for name in ("workers", "batch_size", "prefetch_messages", "prefetch_bytes", "max_attempts"):
             value = getattr(self, name)
+            check_types(**{name: (value, int | None if name == "max_attempts" else int)})
             if value is not None and not value > 0:
                 raise ConfigError(f"{name} must be at least 1, not {value!r}")
 

@@ -17,7 +17,7 @@ from typing import Final
 from rmqpy.client.push.consume_result import HandlerResult
 from rmqpy.client.push.handlers import Handlers
 from rmqpy.client.push.process_queue import Batch, ProcessQueue
-from rmqpy.client.push.worker_pool import Worker, WorkerPool
+from rmqpy.client.push.worker_pool import Fail, Worker, WorkerPool
 from rmqpy.message import ReceivedMessage
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,8 @@ TURN_S: Final = 60.0
 
 #: Call back on the event loop after so many seconds; from any thread.
 Later = Callable[[float, Callable[[ProcessQueue], None], ProcessQueue], None]
-#: Make a message a dead letter, then call back on the event loop; from any thread.
-Bury = Callable[[ProcessQueue, ReceivedMessage, Callable[[ProcessQueue], None]], None]
+#: Make a message a dead letter, with the reason in words, then call back on the event loop; from any thread.
+Bury = Callable[[ProcessQueue, ReceivedMessage, str, Callable[[ProcessQueue], None]], None]
 
 
 class Ordered:
@@ -52,9 +52,9 @@ class Ordered:
         self._suspend_s = suspend_s
         self._attempts_max = attempts_max
 
-    def start(self) -> None:
-        """Start the workers."""
-        self._pool.start(self.work)
+    def start(self, fail: Fail) -> None:
+        """Start the workers. `fail` is called when one ends before its time."""
+        self._pool.start(self.work, fail)
 
     def put(self, process_queue: ProcessQueue) -> None:
         """Have messages handled that `process_queue` has."""
@@ -101,7 +101,7 @@ class Ordered:
                 log.warning("message %s failed for good and is given up", batch[at].message_id)
                 process_queue.advance(batch[at : at + 1])
                 return False
-            self._bury(process_queue, batch[at], self._buried)
+            self._bury(process_queue, batch[at], result.error, self._buried)
             return True
         self._later(self._suspend_s if result.after is None else result.after, self._again, process_queue)
         return True

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 from rmqpy.client.push.worker_pool import Worker
+from rmqpy.clock import running
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol import names
 
@@ -52,23 +53,30 @@ class ProcessQueue:
     """Unfinished messages of one owned queue."""
 
     def __init__(
-        self, queue: MessageQueue, position: int, limits: Limits, wake: Callable[[ProcessQueue], None]
+        self,
+        queue: MessageQueue,
+        position: int,
+        limits: Limits,
+        wake: Callable[[ProcessQueue], None],
+        before: ProcessQueue | None = None,
     ) -> None:
         """`wake` is called, from any thread, when a reader that found no room may look again, and when the last
-        handler of a queue that was stopped has returned."""
+        handler of a queue that was stopped has returned. `before`: of the same queue, dropped a moment ago; a handler
+        may still be at work on it."""
         self.queue = queue
         #: Of all messages; `None` where each says its own, as messages that come again do.
         self.topic = None if queue.topic.startswith(names.RETRY_PREFIX) else queue.topic
         #: The offset to read on at.
         self.fetch_at = position
         self.is_paused = False
-        #: Until then, on the monotonic clock, the broker keeps the queue for this member.
+        #: Until then, on the running clock, the broker keeps the queue for this member.
         self.locked_until = float("inf")
         #: In seconds: on the wall clock, when a pull brought something; on the monotonic clock, when something was
         #: last given to a handler.
         self.pulled_at = self.begun_at = 0.0
         #: Failures in a row of the message at the front; only ordered consumption counts here.
         self.failures = 0
+        self._before = before
         self._limits = limits
         #: Reading goes on when no more messages than that are pending.
         self._low = limits.messages // 2
@@ -100,12 +108,21 @@ class ProcessQueue:
     @property
     def is_locked(self) -> bool:
         """The broker still keeps it for us."""
-        return monotonic() < self.locked_until
+        return running() < self.locked_until
 
     @property
     def is_busy(self) -> bool:
         """A handler is at work on it."""
-        return bool(self._at_hand)
+        return self.at_work is not None
+
+    @property
+    def at_work(self) -> ProcessQueue | None:
+        """This one while it is at hand, else the one before it that still is; the others before it are let go."""
+        if self._at_hand:
+            return self
+        if self._before is not None:
+            self._before = self._before.at_work
+        return self._before
 
     @property
     def count(self) -> int:
@@ -214,7 +231,7 @@ class ProcessQueue:
     def attend(self) -> bool:
         """True: a worker has to handle the pending messages in order, from now on."""
         with self._lock:
-            if self._is_attended or not self._pending:
+            if self._is_attended or not self._pending or (self._before is not None and self._before.is_busy):
                 return False
             self._is_attended = True
             return True

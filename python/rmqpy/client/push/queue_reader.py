@@ -15,7 +15,7 @@ from rmqpy.client.group.subscription import Subscriptions
 from rmqpy.client.puller import Puller, QueuePull
 from rmqpy.client.push.process_queue import ProcessQueue
 from rmqpy.client.push.statistics import ConsumeStatistics
-from rmqpy.message import ReceivedMessage
+from rmqpy.message import ReceivedMessage, tags_of
 from rmqpy.remoting import pulls
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class QueueReader:
             if process_queue.is_paused or not process_queue.is_locked or not process_queue.has_room():
                 await room.wait()
                 continue
-            pull.tags = self._subscriptions.tags(queue.topic)
+            pull.wanted = self._subscriptions.filter(queue.topic)
             began_at = time.monotonic()
             pulled = await self._puller.pull(pull)
             if pulled is None:
@@ -70,7 +70,9 @@ class QueueReader:
                 raise Moved(pulled.next_offset)
             messages: list[ReceivedMessage] = []
             if pulled.found is pulls.Found.MESSAGES:
-                messages = pulled.call.messages(queue, tags=pull.tags, begin=pull.offset)
+                messages = pulled.call.messages(
+                    queue, tags=tags_of(pull.wanted), begin=pull.offset, namespace=self._puller.namespace
+                )
                 self._statistics.pulled(queue.topic, time.monotonic() - began_at, len(messages))
             pull.advance(pulled)
             if process_queue.put(messages, pulled.next_offset, pulled.call.body_size) and messages:

@@ -17,6 +17,7 @@ from rmqpy.client.push.locks import BELIEVED_S
 from rmqpy.client.push.options import PushOptions
 from rmqpy.client.push.process_queue import ProcessQueue
 from rmqpy.client.push.worker_pool import WorkerPool
+from rmqpy.clock import running
 from rmqpy.message import MessageQueue, ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.clients import ConsumeType
@@ -90,7 +91,7 @@ def _state(process_queue: ProcessQueue, *, is_locking: bool) -> ProcessQueueInfo
     held = process_queue.held()
     # From the monotonic clock to the wall's.
     since_epoch_s = time.time() - time.monotonic()
-    locked_s = since_epoch_s + process_queue.locked_until - BELIEVED_S
+    locked_s = time.time() - running() + process_queue.locked_until - BELIEVED_S
     return ProcessQueueInfo(
         commit_offset=held.progress,
         cached_msg_min_offset=held.oldest,

@@ -1,7 +1,8 @@
 """Send-back: failed messages go back to the broker, to be delivered again later, or to the dead letters.
 
 Owns the three ways a failed message can take. Invariant: `send_back` returns when some broker has the message, so
-that a message is never finished here before it is safe there. For the event loop its caller belongs to.
+that a message is never finished here before it is safe there. A group that has no retry queues wants none of this: its
+broker would take the message and store nothing. For the event loop its caller belongs to.
 """
 
 from __future__ import annotations
@@ -9,29 +10,43 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from typing import Final
+from itertools import count
+from time import monotonic
+from typing import Final, NamedTuple
 
 from rmqpy import errors
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.push import failures
 from rmqpy.client.push.consume_result import BY_POLICY, DELAYS_S
 from rmqpy.message import ReceivedMessage
 from rmqpy.protocol import names
+from rmqpy.protocol.requests.groups import GetSubscriptionGroupConfig
 from rmqpy.protocol.requests.messages import ConsumerSendMessageBack, SendMessage
+from rmqpy.remoting.backoff import FAILING
 from rmqpy.remoting.client import Caller
 
 log = logging.getLogger(__name__)
 
 #: The level of the first retry: 10 s. Each further one waits a level longer.
 FIRST_RETRY_LEVEL: Final = 3
-#: Between attempts when no broker takes it.
-PAUSE_S: Final = 5.0
 TIMEOUT_S: Final = 5.0
+#: What a broker says of the group's limits is believed for so long.
+LIMIT_S: Final = 10.0
 PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 
 #: Properties of the copy a broker made of a message, which are wrong for another copy.
 _OF_THE_COPY: Final = frozenset(
     {"TRAN_MSG", "DELAY", "REAL_TOPIC", "REAL_QID", "MIN_OFFSET", "MAX_OFFSET", "WAIT"}
 )
+
+
+class _Limits(NamedTuple):
+    """The group's settings at a broker, and until when they are believed."""
+
+    #: `None` where the broker cannot tell.
+    retries_max: int | None
+    has_retries: bool
+    until: float
 
 
 class SendBack:
@@ -45,17 +60,31 @@ class SendBack:
         self._caller = caller
         self._group = group
         self._retries_max = retries_max
+        #: By broker.
+        self._limits: dict[str, _Limits] = {}
+        self._asking = asyncio.Lock()
 
-    async def send_back(self, message: ReceivedMessage, level: int = BY_POLICY) -> None:
-        """Until some broker has taken the message back, however long that takes."""
-        while True:
+    async def send_back(self, message: ReceivedMessage, level: int = BY_POLICY, error: str = "") -> None:
+        """Until some broker has taken the message back, however long that takes: after its last attempt as a dead
+        letter, with the error. Where the group has no retry queues the message is dropped."""
+        limits = await self._of_group(message)
+        if not limits.has_retries:
+            failures.dropped(message, self._group, message.delivery_attempt, error)
+            return
+        retries_max = limits.retries_max if self._retries_max is None else self._retries_max
+        if retries_max is not None and message.delivery_attempt > retries_max:
+            await self.bury(message, retries_max, error)
+            return
+        for failed in count(1):
             try:
-                await self._return(message, level)
+                await self._return(message, level, retries_max)
                 return
             except errors.RocketMQError as error:
                 log.info("message %s could not be sent back: %s", message.message_id, error)
             try:
-                await self._send_again(message, level or FIRST_RETRY_LEVEL + message.delivery_attempt - 1)
+                wanted = level or FIRST_RETRY_LEVEL + message.delivery_attempt - 1
+                delay = str(min(wanted, len(DELAYS_S)))
+                await self._send_again(message, message.delivery_attempt, retries_max, DELAY=delay)
                 return
             except errors.RocketMQError as error:
                 log.warning(
@@ -63,19 +92,48 @@ class SendBack:
                     message.message_id,
                     error,
                 )
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(FAILING.pause_s(failed))
 
-    async def bury(self, message: ReceivedMessage) -> None:
-        """To the dead letters, until some broker has it."""
-        while True:
+    async def bury(self, message: ReceivedMessage, retries_max: int, error: str) -> None:
+        """To the dead letters, with the error, until some broker has it; or as `send_back` without retry queues."""
+        attempts = max(message.delivery_attempt, retries_max + 1)
+        if not (await self._of_group(message)).has_retries:
+            failures.dropped(message, self._group, attempts, error)
+            return
+        for failed in count(1):
             try:
-                await self._return(message, -1)
-                return
-            except errors.RocketMQError as error:
-                log.warning("message %s is no dead letter yet: %s", message.message_id, error)
-            await asyncio.sleep(PAUSE_S)
+                # More attempts than allowed: the broker makes it a dead letter, as it is sent.
+                reason = failures.property_text(error)
+                await self._send_again(message, attempts, retries_max, **{names.CONSUME_ERROR: reason})
+                break
+            except errors.RocketMQError as refusal:
+                log.info("message %s is returned without its error: %s", message.message_id, refusal)
+            try:
+                await self._return(message, -1, retries_max)
+                break
+            except errors.RocketMQError as refusal:
+                log.warning("message %s is no dead letter yet: %s", message.message_id, refusal)
+            await asyncio.sleep(FAILING.pause_s(failed))
+        failures.buried(message, self._group, attempts, error)
 
-    async def _return(self, message: ReceivedMessage, level: int) -> None:
+    async def _of_group(self, message: ReceivedMessage) -> _Limits:
+        queue = message.queue
+        async with self._asking:
+            known = self._limits.get(queue.broker)
+            if known is not None and monotonic() < known.until:
+                return known
+            retries_max, has_retries = None, True
+            try:
+                route = await self._cluster.routes.subscribe(queue.topic, self._caller)
+                ask = GetSubscriptionGroupConfig(group=self._group)
+                told = await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)
+                retries_max, has_retries = told.retry_max_times, told.retry_queue_nums > 0
+            except errors.RocketMQError as error:
+                log.info("%s cannot tell the limits of group %s: %s", queue.broker, self._group, error)
+            known = self._limits[queue.broker] = _Limits(retries_max, has_retries, monotonic() + LIMIT_S)
+            return known
+
+    async def _return(self, message: ReceivedMessage, level: int, retries_max: int | None) -> None:
         """The broker that has the message makes the copy."""
         queue = message.queue
         ask = ConsumerSendMessageBack(
@@ -84,21 +142,23 @@ class SendBack:
             delay_level=level,
             origin_msg_id=message.message_id,
             origin_topic=message.topic,
-            max_reconsume_times=self._retries_max,
+            max_reconsume_times=retries_max,
             bname=queue.broker,
         )
         route = await self._cluster.routes.subscribe(queue.topic, self._caller)
         await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)
 
-    async def _send_again(self, message: ReceivedMessage, level: int) -> None:
-        """Any broker takes a copy as a new message of the group's retry topic."""
+    async def _send_again(
+        self, message: ReceivedMessage, attempts: int, retries_max: int | None, **properties: str
+    ) -> None:
+        """A copy after so many attempts, as a new message of the group's retry topic, at any broker."""
         topic = names.retry_topic(self._group)
         route = await self._cluster.routes.publish(topic, self._caller)
         queue = random.choice(route.writable)
         kept = {name: value for name, value in message.properties.items() if name not in _OF_THE_COPY}
-        kept["RETRY_TOPIC"] = message.topic
+        kept["RETRY_TOPIC"] = self._caller.wire_name(message.topic)
         kept.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
-        kept["DELAY"] = str(min(level, len(DELAYS_S)))
+        kept |= properties
         ask = SendMessage(
             producer_group=PRODUCER_GROUP,
             topic=topic,
@@ -106,8 +166,8 @@ class SendBack:
             born_timestamp=round(message.born_at.timestamp() * 1000),
             flag=message.flag,
             properties="".join(f"{name}\x01{value}\x02" for name, value in kept.items()),
-            reconsume_times=message.delivery_attempt,
-            max_reconsume_times=self._retries_max,
+            reconsume_times=attempts,
+            max_reconsume_times=retries_max,
             body=message.body,
         )
         await self._caller.ask(route.master(queue.broker), ask, timeout=TIMEOUT_S)

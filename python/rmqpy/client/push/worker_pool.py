@@ -33,6 +33,7 @@ BRISK_S: Final = 100e-6
 STUCK_S: Final = 1e-3
 
 Work = Callable[["Worker[T]", T], Coroutine[Any, Any, None]]
+Fail = Callable[[BaseException], None]
 
 
 class Worker(Generic[T]):
@@ -72,8 +73,9 @@ class WorkerPool(ABC, Generic[T]):
         self._items: dict[T, None] = {}
 
     @abstractmethod
-    def start(self, work: Work[T]) -> None:
-        """Begin; `work` must not raise. It is called with an item, and works on it for a turn at most."""
+    def start(self, work: Work[T], fail: Fail) -> None:
+        """Begin. `work` is called with an item, and works on it for a turn at most. `fail` is called, on the event
+        loop, with the reason when a worker ends before it is dismissed."""
 
     @abstractmethod
     def put(self, item: T) -> None:
@@ -90,6 +92,10 @@ class WorkerPool(ABC, Generic[T]):
     @abstractmethod
     async def settle(self, returned: Any) -> Any:
         """The final value of what a handler returned."""
+
+    @abstractmethod
+    def ends_worker(self, error: BaseException) -> bool:
+        """True for what a worker must let through: it is meant for the worker, and not the failure of a handler."""
 
     @abstractmethod
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
@@ -121,12 +127,12 @@ class ThreadWorkerPool(WorkerPool[T]):
         self._active: set[Worker[T]] = set(self.workers)
         self._stuck_check: asyncio.TimerHandle | None = None
 
-    def start(self, work: Work[T]) -> None:
+    def start(self, work: Work[T], fail: Fail) -> None:
         self._loop = asyncio.get_running_loop()
         for number, worker in enumerate(self.workers):
             # Daemons: a handler that never returns must not keep the process from ending.
             thread = threading.Thread(
-                target=self._serve, args=(worker, work), name=f"{self._name}-{number}", daemon=True
+                target=self._serve, args=(worker, work, fail), name=f"{self._name}-{number}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
@@ -157,13 +163,25 @@ class ThreadWorkerPool(WorkerPool[T]):
             raise TypeError("the handler is a coroutine function: use AsyncPushConsumer")
         return returned
 
+    def ends_worker(self, error: BaseException) -> bool:
+        # Nobody interrupts or cancels these threads.
+        return False
+
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
         return await asyncio.to_thread(run, work)
 
     def has_caller(self) -> bool:
         return threading.current_thread() in self._threads
 
-    def _serve(self, worker: Worker[T], work: Work[T]) -> None:
+    def _serve(self, worker: Worker[T], work: Work[T], fail: Fail) -> None:
+        try:
+            self._take_turns(worker, work)
+        except BaseException as error:
+            # The loop may have ended meanwhile.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(fail, error)
+
+    def _take_turns(self, worker: Worker[T], work: Work[T]) -> None:
         wakeup = threading.Lock()
         wakeup.acquire()
         while not self._is_dismissed:
@@ -237,11 +255,19 @@ class TaskWorkerPool(WorkerPool[T]):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
+        self._is_dismissed = False
         self._wakeups: deque[asyncio.Future[None]] = deque()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, work: Work[T]) -> None:
+    def start(self, work: Work[T], fail: Fail) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            if not self._is_dismissed:
+                reason = None if task.cancelled() else task.exception()
+                fail(reason or RuntimeError("a task that calls handlers was cancelled from outside"))
+
         self._tasks = [asyncio.create_task(self._serve(worker, work)) for worker in self.workers]
+        for task in self._tasks:
+            task.add_done_callback(ended)
 
     def put(self, item: T) -> None:
         self._items[item] = None
@@ -255,11 +281,19 @@ class TaskWorkerPool(WorkerPool[T]):
         self.put(item)
 
     def dismiss(self) -> None:
+        self._is_dismissed = True
         for task in self._tasks:
             task.cancel()
 
     async def settle(self, returned: Any) -> Any:
         return await returned if inspect.isawaitable(returned) else returned
+
+    def ends_worker(self, error: BaseException) -> bool:
+        if isinstance(error, asyncio.CancelledError):
+            # Else it comes out of something that the handler awaited.
+            task = asyncio.current_task()
+            return task is not None and task.cancelling() > 0
+        return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
         return await work

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -79,6 +79,10 @@ class ClientGroups(ABC):
         """The connection is gone, and with it its place in every group."""
         for group_name in sorted(self._groups_of.get(connection, ())):
             self.unregister(connection, group_name)
+
+    def groups_of(self, connection: int) -> Set[str]:
+        """The groups that a connection has a place in."""
+        return self._groups_of.get(connection, frozenset())
 
     def connections(self) -> list[int]:
         """Connections with a place in some group."""

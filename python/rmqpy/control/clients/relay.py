@@ -7,14 +7,18 @@ connection, or with its time. Threads: the event loop's.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final, TypeVar
 
 from rmqpy._native import Server
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import Request, decode_reply, encode
+from rmqpy.remoting.large_bodies import is_large, read_aside
 from rmqpy.remoting.server import ClientAnswered, ConnectionClosed, Refused, handles
 
 R = TypeVar("R")
+
+log = logging.getLogger(__name__)
 
 #: Time a client has to answer, as at the original.
 ANSWER_SECONDS: Final = 10.0
@@ -51,8 +55,11 @@ class Relay:
             del self._waiting[key]
             self._server.forget_answer(connection, token)
         if answer.code != ResponseCode.SUCCESS:
+            log.warning("%s was refused by the client that was asked: %s", ask.code.name, answer.remark)
             raise Refused(_code(answer.code), answer.remark)
-        return decode_reply(type(ask), dict(answer.ext), answer.body)
+        if is_large(answer.body):
+            return await read_aside(decode_reply, type(ask), answer.ext, answer.body)
+        return decode_reply(type(ask), answer.ext, answer.body)
 
     @handles(ClientAnswered)
     def answered(self, event: ClientAnswered) -> None:

@@ -15,8 +15,10 @@ from typing import Final
 from rmqpy._native import Metadata
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.tables.entries import Entries
 from rmqpy.control.tables.file import TableFile
 from rmqpy.control.tables.named import NamedTable
+from rmqpy.control.tables.unserved import unserved_of_group, warn
 from rmqpy.errors import DecodeError, StoreError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -32,6 +34,8 @@ GROUPS_MAX: Final = 50_000
 _FORBIDDEN_READ: Final = 1 << 2
 
 
+#: Topics that one group may be forbidden to read.
+FORBIDDEN_TOPICS_MAX: Final = 1_024
 _INT32: Final = range(-(1 << 31), 1 << 31)
 #: Queues of a group's retry topic.
 RETRY_QUEUES_MAX: Final = 1_024
@@ -55,26 +59,26 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
     member = "subscriptionGroupTable"
 
     def __init__(self, path: Path, metadata: Metadata, clock: Clock) -> None:
-        file = TableFile(path, GroupTable, self._snapshot, clock)
-        super().__init__(file, {name: SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS})
+        file = TableFile(path, GroupTable, self._snapshot, clock, self._ended)
+        super().__init__(file, (SubscriptionGroup(group_name=name) for name in names.SYSTEM_GROUPS))
         self._metadata = metadata
-        self._forbidden: dict[str, dict[str, int]] = {}
+        self._forbidden: Entries[Mapping[str, int]] = Entries({})
 
     def load(self) -> None:
         """Read the file and publish every group. Blocks; raises `ConfigError` naming the file."""
         found = self._file.load(_check)
         if found is not None:
-            self._table |= found.subscription_group_table
-            self._forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
-        for group in self._table.values():
+            self._entries.load(found.subscription_group_table)
+            self._forbidden.load(found.forbidden_table)
+        for group in self.table.values():
             self._publish(group)
-        for name, topics in self._forbidden.items():
-            for topic in topics:
-                self._metadata.forbid(name, topic, not self.is_readable(name, topic))
+        for name in self.forbidden:
+            self._publish_forbidden({}, name)
+        warn("group", self.table, unserved_of_group)
 
     def existing(self, name: str) -> SubscriptionGroup:
         """The group an administrator asks about. Raises `Refused` when there is none."""
-        group = self._table.get(name)
+        group = self.table.get(name)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {name} not exist")
         return group
@@ -82,17 +86,17 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
     @property
     def forbidden(self) -> Mapping[str, Mapping[str, int]]:
         """Group to topic to bits."""
-        return MappingProxyType(self._forbidden)
+        return MappingProxyType(self._forbidden.saved)
 
     def may_exist(self, name: str, config: BrokerConfig) -> bool:
         """Whether there is such a group, or its first use may create it."""
-        if name in self._table:
+        if name in self.next_table:
             return True
         is_system = config.creates_system_groups and name.startswith(names.SYSTEM_GROUP_PREFIX)
         return (
             (config.auto_create_groups or is_system)
             and names.group_fault(name) is None
-            and len(self._table) < GROUPS_MAX
+            and len(self.next_table) < GROUPS_MAX
         )
 
     async def ensure(self, name: str, config: BrokerConfig) -> SubscriptionGroup | None:
@@ -103,41 +107,68 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         """
         if not self.may_exist(name, config):
             return None
-        if name not in self._table:
+        if name not in self.next_table:
             log.info("group %s created on first use", name)
         made = SubscriptionGroup(group_name=name)
-        group = self._table.get(name, made)
+        group = self.next_table.get(name, made)
         try:
             await self.put(group)
         except StoreError as error:
             if group != made:
                 raise
             log.warning("group %s is in memory alone until the next change of a group: %s", name, error)
-            self._publish(self._table.setdefault(name, made))
-        return self._table.get(name)
+            if name not in self.table:
+                self._entries.load({name: made})
+                self._publish(made)
+        return self.table.get(name)
 
     def is_readable(self, group: str, topic: str) -> bool:
         """Whether the group may read the topic."""
-        return not self._forbidden.get(group, {}).get(topic, 0) & _FORBIDDEN_READ
+        return _is_readable(self.forbidden.get(group, {}), topic)
 
     async def set_readable(self, group: str, topic: str, is_readable: bool) -> None:
-        """Let a group read a topic, or no longer; other topics of the group stay as they are."""
-        topics = self._forbidden.setdefault(group, {})
-        bits = topics.get(topic, 0)
-        topics[topic] = bits & ~_FORBIDDEN_READ if is_readable else bits | _FORBIDDEN_READ
-        if not topics[topic]:
-            del topics[topic]
-        if not topics:
-            del self._forbidden[group]
-        self._metadata.forbid(group, topic, not is_readable)
+        """Let a group read a topic, or no longer; other topics of the group stay as they are. Raises `StoreError`, and
+        `Refused` where the group has its share of forbidden topics."""
+        topics = dict(self._forbidden.wanted.get(group, {}))
+        if topic not in topics and len(topics) >= FORBIDDEN_TOPICS_MAX:
+            remark = f"group {group} has {FORBIDDEN_TOPICS_MAX} forbidden topics, which is the most"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        bits = topics.pop(topic, 0)
+        if bits := bits & ~_FORBIDDEN_READ if is_readable else bits | _FORBIDDEN_READ:
+            topics[topic] = bits
+        if topics:
+            self._forbidden.put(group, topics)
+        else:
+            self._forbidden.remove(group)
         await self._file.save()
 
     def _snapshot(self) -> Callable[[DataVersion], GroupTable]:
-        groups = dict(self._table)
-        forbidden = {group: dict(topics) for group, topics in self._forbidden.items()}
+        groups = self._entries.snapshot()
+        forbidden = {group: dict(topics) for group, topics in self._forbidden.snapshot().items()}
         return lambda version: GroupTable(
             data_version=version, subscription_group_table=groups, forbidden_table=forbidden
         )
+
+    async def remove(self, *names: str) -> list[SubscriptionGroup]:
+        for name in names:
+            if name in self.next_table:
+                self._forbidden.remove(name)
+        return await super().remove(*names)
+
+    def _ended(self, is_saved: bool) -> None:
+        super()._ended(is_saved)
+        if not is_saved:
+            self._forbidden.take_back()
+            return
+        before = dict(self._forbidden.saved)
+        for name in self._forbidden.commit():
+            self._publish_forbidden(before.get(name, {}), name)
+
+    def _publish_forbidden(self, before: Mapping[str, int], group: str) -> None:
+        """Tell the data plane which topics the group may not read, and which it could not read before."""
+        topics = self.forbidden.get(group, {})
+        for topic in {*before, *topics}:
+            self._metadata.forbid(group, topic, not _is_readable(topics, topic))
 
     @staticmethod
     def _name(entry: SubscriptionGroup) -> str:
@@ -148,8 +179,10 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
 
     def _retract(self, name: str) -> None:
         self._metadata.remove_group(name)
-        for topic in self._forbidden.pop(name, {}):
-            self._metadata.forbid(name, topic, False)
+
+
+def _is_readable(topics: Mapping[str, int], topic: str) -> bool:
+    return not topics.get(topic, 0) & _FORBIDDEN_READ
 
 
 def _check(content: GroupTable) -> None:

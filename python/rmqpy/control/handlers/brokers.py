@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rmqpy._native import Store
 from rmqpy.config import properties
+from rmqpy.config.keys import ProtectedKey
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.runtime import Runtime
 from rmqpy.control.statistics.traffic import Statistics
@@ -54,13 +55,15 @@ class BrokerHandlers:
     @handles(UpdateBrokerConfig)
     async def update(self, ask: UpdateBrokerConfig) -> None:
         try:
-            given = properties.parse(ask.body)
+            given = properties.parse_request(ask.body)
         except properties.PropertiesError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
         try:
             await self._config.change(given)
-        except ConfigError as error:
+        except ProtectedKey as error:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
+        except ConfigError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
 
     @handles(DeleteExpiredCommitLog)
     async def delete_expired(self, ask: DeleteExpiredCommitLog) -> None:

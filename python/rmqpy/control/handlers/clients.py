@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rmqpy._native import Server
+from rmqpy._native import Server, sql_error
 from rmqpy.clock import Clock
-from rmqpy.control.clients.registry import ConnectedClient, Consumers, Producers
+from rmqpy.control.clients.registry import ClientGroups, ConnectedClient, Consumers, Producers
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics.table import Topics
@@ -29,13 +29,18 @@ from rmqpy.protocol.requests.clients import (
     ProducerConnections,
     ProducerInfo,
     ProducerTable,
+    SubscriptionData,
     UnregisterClient,
 )
 from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
 
-#: Groups one client may be in, and topics one group may subscribe to.
+#: Groups one connection may be in, and topics one group may subscribe to.
 GROUPS_PER_CLIENT_MAX: Final = 1_000
+#: Of the names of clients and of producer groups, which nobody creates: a registry keeps them as long as they connect.
+NAME_CHARS_MAX: Final = 1_024
 SUBSCRIPTIONS_MAX: Final = 1_000
+#: Of all that a group subscribes to: a thousand topics with long names and some tags each. A registry keeps it.
+SUBSCRIPTION_CHARS_MAX: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +70,7 @@ class ClientHandlers:
         is_version_2 = data.heartbeat_fingerprint != 0
         must_resend = not is_version_2
         for producer in data.producer_data_set:
+            self._expect_place(context.connection, self._producers, producer.group_name)
             self._producers.register(member, producer.group_name)
         for consumer in data.consumer_data_set:
             with_subscriptions = not (is_version_2 and data.without_sub)
@@ -83,6 +89,7 @@ class ClientHandlers:
         name = data.group_name
         if not self._groups.may_exist(name, self._config.now):
             return False
+        self._expect_place(member.connection, self._consumers, name)
         # The registry first: the connection may be gone before files are written, and then takes the member along.
         self._consumers.register(member, data, with_subscriptions=with_subscriptions)
         group = await self._groups.ensure(name, self._config.now)
@@ -98,6 +105,14 @@ class ClientHandlers:
             names.retry_topic(name), group.retry_queue_nums, is_ordered=is_ordered
         )
         return True
+
+    def _expect_place(self, connection: int, kind: ClientGroups, name: str) -> None:
+        """Refuse the group that is one too many: a heartbeat has a bound, but a connection may send many."""
+        known = kind.groups_of(connection)
+        count = len(self._producers.groups_of(connection)) + len(self._consumers.groups_of(connection))
+        if name not in known and count >= GROUPS_PER_CLIENT_MAX:
+            remark = f"a connection may be in {GROUPS_PER_CLIENT_MAX} groups, and {name} is one more"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
 
     @handles(UnregisterClient)
     def unregister(self, ask: UnregisterClient, context: RequestContext) -> None:
@@ -128,8 +143,13 @@ class ClientHandlers:
             case "TAG":
                 return
             case "SQL92":
-                remark = "The broker does not support consumer to filter message by SQL92"
-                raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+                config = self._config.now
+                if not config.serves_sql:
+                    remark = "The broker does not support consumer to filter message by SQL92"
+                    raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+                expression = (data.sub_string if data else None) or ""
+                if (wrong := sql_error(expression, strict=config.is_sql_strict)) is not None:
+                    raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, wrong)
             case other:
                 raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"unknown expression type {other}")
 
@@ -171,10 +191,28 @@ def _check_size(data: HeartbeatData) -> None:
     if groups > GROUPS_PER_CLIENT_MAX:
         remark = f"a client may be in {GROUPS_PER_CLIENT_MAX} groups, not in {groups}"
         raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+    for name in (data.client_id, *(producer.group_name for producer in data.producer_data_set)):
+        if len(name) > NAME_CHARS_MAX:
+            remark = f"a name may have {NAME_CHARS_MAX} characters, not {len(name)}: {name[:40]}..."
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
     for consumer in data.consumer_data_set:
         if len(consumer.subscription_data_set) > SUBSCRIPTIONS_MAX:
             remark = f"the group {consumer.group_name} may subscribe to {SUBSCRIPTIONS_MAX} topics"
             raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        chars = sum(_chars(subscription) for subscription in consumer.subscription_data_set)
+        if chars > SUBSCRIPTION_CHARS_MAX:
+            remark = (
+                f"the subscriptions of group {consumer.group_name} may have {SUBSCRIPTION_CHARS_MAX} characters, "
+                f"not {chars}: topics, expressions and tags together"
+            )
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def _chars(subscription: SubscriptionData) -> int:
+    """Characters that a subscription keeps; a hash counts as ten."""
+    tags = sum(map(len, subscription.tags_set)) + len(subscription.tags_set)
+    texts = (subscription.topic, subscription.sub_string, subscription.expression_type)
+    return tags + 10 * len(subscription.code_set) + sum(len(text) for text in texts if text)
 
 
 def _connection(member: ConnectedClient) -> Connection:

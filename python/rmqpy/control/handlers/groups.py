@@ -12,6 +12,7 @@ from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.tables import attributes
 from rmqpy.control.tables.pagination import page_of
+from rmqpy.control.tables.unserved import unserved_of_group
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.groups import (
@@ -52,11 +53,14 @@ class GroupHandlers:
         """The configuration to store; raises `Refused`."""
         if reason := names.group_fault(wanted.group_name) or fault(wanted):
             raise Refused(ResponseCode.INVALID_PARAMETER, reason)
-        known = self._groups.table.get(wanted.group_name)
+        known = self._groups.next_table.get(wanted.group_name)
         merged = attributes.apply(
             attributes.GROUP_ATTRIBUTES, None if known is None else known.attributes, wanted.attributes
         )
-        return dataclasses.replace(wanted, attributes=merged)
+        checked = dataclasses.replace(wanted, attributes=merged)
+        for reason in unserved_of_group(checked):
+            raise Refused(ResponseCode.SYSTEM_ERROR, reason)
+        return checked
 
     @handles(DeleteSubscriptionGroup)
     async def delete(self, ask: DeleteSubscriptionGroup) -> None:
@@ -94,6 +98,9 @@ class GroupHandlers:
     @handles(UpdateAndGetGroupForbidden)
     async def forbidden(self, ask: UpdateAndGetGroupForbidden) -> GroupForbidden:
         if ask.readable is not None:
+            self._groups.existing(ask.group)
+            if reason := names.topic_fault(ask.topic):
+                raise Refused(ResponseCode.INVALID_PARAMETER, reason)
             await self._groups.set_readable(ask.group, ask.topic, ask.readable)
         return GroupForbidden(
             group=ask.group,

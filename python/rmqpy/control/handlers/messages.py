@@ -19,6 +19,7 @@ from rmqpy.protocol.requests.messages import (
 )
 from rmqpy.remoting.server import Refused, handles
 
+_BY_TAG: Final = "T"
 #: Hits of a query by unique key, whatever it asks for: retries share the key of their message.
 _UNIQUE_HITS_MAX: Final = 32
 _HITS_MAX: Final = 64
@@ -35,9 +36,11 @@ class MessageHandlers:
 
     @handles(QueryMessage)
     async def query(self, ask: QueryMessage) -> QueriedMessages:
+        if ask.index_type == _BY_TAG:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "messages are not indexed by tag here: ask for a key")
         maximum = _UNIQUE_HITS_MAX if ask.is_unique_key else min(max(ask.max_num, 0), _HITS_MAX)
         records: list[bytes] = []
-        if maximum and ask.index_type != "T":
+        if maximum:
             records, timestamp, position = await asyncio.to_thread(
                 self._store.query, ask.topic, ask.key, maximum, ask.begin_timestamp, ask.end_timestamp
             )

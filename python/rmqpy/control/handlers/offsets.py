@@ -116,8 +116,9 @@ class OffsetHandlers:
 
     def _consume_stats(self, group: str, topics: Iterable[TopicConfig], tps: float) -> ConsumeStats:
         table: dict[MessageQueue, ConsumeOffset] = {}
+        given = self._progress.given()
         for topic in topics:
-            table |= self._progress.of(group, topic.topic_name, topic.read_queue_nums)
+            table |= self._progress.of(group, topic.topic_name, topic.read_queue_nums, given)
         return ConsumeStats(offset_table=table, consume_tps=tps)
 
     @handles(QueryTopicConsumeByWho)
@@ -137,11 +138,11 @@ class OffsetHandlers:
         if not self._config.now.resets_offsets_itself:
             return await self._reset_at_members(ask, topic)
         if ask.queue_id >= 0:
-            targets = {ask.queue_id: await self._target(ask, ask.queue_id)}
+            targets = {_queue_id(ask.queue_id): await self._target(ask, ask.queue_id)}
         else:
             targets = {
                 queue_id: await asyncio.to_thread(self._offset_at, ask.topic, queue_id, ask.timestamp)
-                for queue_id in range(topic.write_queue_nums)
+                for queue_id in range(topic.read_queue_nums)
             }
         for queue_id, offset in targets.items():
             self._progress.offsets.reset(ask.group, ask.topic, queue_id, offset)

@@ -108,11 +108,12 @@ class ProgressHandlers:
         is_order: bool,
     ) -> BrokerConsumeStats:
         found: list[dict[str, list[ConsumeStats]]] = []
-        behind = 0
+        behind = in_flight = 0
+        given = self._progress.given()
         for group, now in subscribed.items():
             topics = [self._topics.table.get(name) for name in self._progress.offsets.topics_of(group)]
             stats = [
-                self._stats(group, topic, rates.get((group, topic.topic_name), 0.0))
+                self._stats(group, topic, rates.get((group, topic.topic_name), 0.0), given)
                 for topic in topics
                 # A topic that the members no longer subscribe to would show a lag that never ends.
                 if topic and (topic.order or not is_order) and (not now or topic.topic_name in now)
@@ -121,12 +122,18 @@ class ProgressHandlers:
                 found.append({group: stats})
             queues = [queue for table in stats for queue in table.offset_table.values()]
             behind += sum(queue.broker_offset - queue.consumer_offset for queue in queues)
+            in_flight += sum(queue.pull_offset - queue.consumer_offset for queue in queues)
         return BrokerConsumeStats(
-            broker_addr=self._address, consume_stats_list=found, total_diff=behind, total_inflight_diff=0
+            broker_addr=self._address,
+            consume_stats_list=found,
+            total_diff=behind,
+            total_inflight_diff=in_flight,
         )
 
-    def _stats(self, group: str, topic: TopicConfig, rate: float) -> ConsumeStats:
-        table = self._progress.of(group, topic.topic_name, topic.write_queue_nums)
+    def _stats(
+        self, group: str, topic: TopicConfig, rate: float, given: Mapping[tuple[str, str, int], int]
+    ) -> ConsumeStats:
+        table = self._progress.of(group, topic.topic_name, topic.write_queue_nums, given)
         return ConsumeStats(offset_table=table, consume_tps=rate)
 
     @handles(QuerySubscriptionByConsumer)

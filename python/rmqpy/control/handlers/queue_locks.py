@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from rmqpy.control.groups.queue_locks import QueueLocks
+from rmqpy.control.groups.table import Groups
+from rmqpy.control.topics.table import Topics
 from rmqpy.protocol.requests.locks import LockBatchMq, LockedQueues, UnlockBatchMq
 from rmqpy.remoting.server import handles
 
@@ -10,13 +12,18 @@ from rmqpy.remoting.server import handles
 class QueueLockHandlers:
     """Lock and unlock."""
 
-    def __init__(self, locks: QueueLocks) -> None:
+    def __init__(self, locks: QueueLocks, topics: Topics, groups: Groups) -> None:
         self._locks = locks
+        self._topics = topics
+        self._groups = groups
 
     @handles(LockBatchMq)
     def lock(self, ask: LockBatchMq) -> LockedQueues:
         batch = ask.body
-        granted = self._locks.lock(batch.consumer_group, batch.client_id, batch.mq_set)
+        # Of groups and queues that are not there nobody can hold anything: a member makes its group before it asks.
+        is_group = batch.consumer_group in self._groups.table
+        queues = [queue for queue in batch.mq_set if self._topics.has_queue(queue.topic, queue.queue_id)]
+        granted = self._locks.lock(batch.consumer_group, batch.client_id, queues if is_group else ())
         return LockedQueues(lock_ok_mq_set=granted)
 
     @handles(UnlockBatchMq)

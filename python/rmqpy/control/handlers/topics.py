@@ -7,7 +7,6 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from rmqpy._native import Offsets, Store
 from rmqpy.control.groups.offset_file import OffsetFile
@@ -15,6 +14,7 @@ from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.tables import attributes
 from rmqpy.control.tables.pagination import page_of
+from rmqpy.control.tables.unserved import unserved_of_topic
 from rmqpy.control.topics.table import Topics, fault
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -33,14 +33,6 @@ from rmqpy.protocol.topics import TopicConfig, TopicTable
 from rmqpy.remoting.server import Refused, handles
 
 log = logging.getLogger(__name__)
-
-#: Kinds of topics that need more of a store than to append and read.
-_NOT_SERVED: Final = (
-    (attributes.MESSAGE_TYPE, "PRIORITY"),
-    (attributes.MESSAGE_TYPE, "LITE"),
-    ("queue.type", "BatchCQ"),
-    ("cleanup.policy", "COMPACTION"),
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,16 +72,16 @@ class TopicHandlers:
             raise Refused(ResponseCode.INVALID_PARAMETER, reason)
         if self._config.now.guards_system_topics and self._topics.is_system(name):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
-        known = self._topics.table.get(name)
+        known = self._topics.next_table.get(name)
         merged = attributes.apply(
             attributes.TOPIC_ATTRIBUTES, None if known is None else known.attributes, changes
         )
         if merged.get(attributes.MESSAGE_TYPE) == "MIXED" and not self._config.now.allows_mixed_topics:
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
-        for key, value in _NOT_SERVED:
-            if merged.get(key) == value:
-                raise Refused(ResponseCode.SYSTEM_ERROR, f"{key}={value} is not served yet")
-        return dataclasses.replace(wanted, attributes=merged)
+        checked = dataclasses.replace(wanted, attributes=merged)
+        for reason in unserved_of_topic(checked):
+            raise Refused(ResponseCode.SYSTEM_ERROR, reason)
+        return checked
 
     @handles(DeleteTopicInBroker)
     async def delete(self, ask: DeleteTopicInBroker) -> None:

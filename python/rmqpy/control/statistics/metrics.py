@@ -22,11 +22,13 @@ from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.groups.backlog import Backlog, backlogs
+from rmqpy.control.groups.progress import by_queue
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.statistics.traffic import Statistics, Totals
 from rmqpy.control.tables.attributes import MESSAGE_TYPE
 from rmqpy.control.topics.table import Topics
-from rmqpy.monitor import process
+from rmqpy.errors import StoreError
+from rmqpy.monitor import connections, process
 from rmqpy.monitor.exposition import Family, Labels, expose, histogram, plain
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode, ResponseCode
@@ -40,12 +42,20 @@ _GROWING: Final = {
     "upcalls": "Requests that Python answered.",
     "sends": "Send requests.",
     "pulls": "Pull requests.",
-    "overloads": "Requests refused because too many waited for Python.",
+    "overloads": "Requests refused because there was no room for them.",
+    "oneway_drops": "One-way requests among them, which were dropped.",
+    "refused_answers": "Answers of clients that were too large to be taken.",
+    "dropped_notices": "Notices that clients missed because they do not read.",
     "puts": "Messages stored.",
     "put_bytes": "Their bytes in the log.",
     "put_failures": "Messages that could not be stored.",
     "gets": "Reads of a queue.",
+    "gets_failed": "Reads of a queue that failed; their consumers try again.",
     "got_messages": "Messages read.",
+    "checked_transactions": "Producers asked about a half message.",
+    "discarded_transactions": "Half messages given up, because nobody has decided about them.",
+    "lost_transactions": "Half messages that could not be read any more before somebody decided.",
+    "undelivered": "Delayed messages that could not be read when their time came.",
 }
 
 
@@ -165,8 +175,18 @@ class Metrics:
             "Requests that wait for Python.",
             [({"processor": "admin"}, counters.get("waiting_upcalls", 0))],
         )
-        yield plain("rmqpy_connections", "gauge", "Open connections.", counters.get("connections", 0))
+        refused = "Commits of offsets outside the queues of their topic."
+        yield plain("rmqpy_refused_commits_total", "counter", refused, self._offsets.refused)
+        yield from connections.families(counters)
         yield plain("rmqpy_parked_pulls", "gauge", "Pulls that wait.", counters.get("parked_pulls", 0))
+        undecided = "Half messages without a decision."
+        yield plain("rmqpy_open_transactions", "gauge", undecided, counters.get("open_transactions", 0))
+        yield plain(
+            "rmqpy_mailbox_bytes",
+            "gauge",
+            "Bytes on their way to connections, and of requests that wait for them.",
+            counters.get("mailbox_bytes", 0),
+        )
 
     def _log(self, config: BrokerConfig) -> Iterator[Family]:
         store = self._store.statistics()
@@ -193,8 +213,11 @@ class Metrics:
             ),
         ):
             yield Family(name, "gauge", text, [(medium, value)])
-        free = shutil.disk_usage(config.store.folder).free
+        free = shutil.disk_usage(config.store.folders[0]).free
         yield plain("rmqpy_disk_free_bytes", "gauge", "Free where the log lies.", free)
+        unindexed = store.get("unindexed_bytes", 0)
+        text = "Bytes of the log whose messages are not found by key yet."
+        yield plain("rmqpy_unindexed_bytes", "gauge", text, unindexed)
         is_open = self._store.failure is None and not store.get("is_full", 0)
         yield plain("rmqpy_accepts_messages", "gauge", "1 while the store takes messages.", int(is_open))
 
@@ -279,18 +302,28 @@ class Metrics:
                 ends[topic] = self._ends(known) if known else None
             return ends[topic]
 
-        reached = {
-            (group, topic, queue_id): next_
-            for group, topic, queue_id, next_ in self._server.fetch_positions()
-        }
+        reached = by_queue(self._server.fetch_positions())
         found = [
             (self._consumer(each.topic, each.group), each)
             for each in backlogs(
-                self._offsets.snapshot()[1], reached, ends_of, self._store.store_time, self._clock.wall_ms()
+                self._offsets.snapshot()[1], reached, ends_of, self._store_time, self._clock.wall_ms()
             )
         ]
+        yield Family(
+            "rmqpy_offset_steps_back_total",
+            "counter",
+            "Commits below the one before.",
+            [({"consumer_group": group}, steps) for group, steps in self._offsets.steps_back().items()],
+        )
         for name, text, value in _BACKLOG:
             yield Family(name, "gauge", text, [(labels, value(each)) for labels, each in found])
+
+    def _store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """As the store has it; -1 also where it cannot be read now: the other figures are wanted all the more."""
+        try:
+            return self._store.store_time(topic, queue_id, offset)
+        except StoreError:
+            return -1
 
     def _consumer(self, topic: str, group: str) -> Labels:
         return {

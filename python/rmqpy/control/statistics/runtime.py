@@ -7,14 +7,13 @@ for what this broker does not have. Threads: the event loop's; one sample every 
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import time
 from typing import Final, NamedTuple
 
 from rmqpy._native import Server, Store
 from rmqpy.clock import Clock
-from rmqpy.config.store import DELAY_LEVELS_MAX
+from rmqpy.config.store import DELAY_LEVELS_MAX, StoreConfig
 from rmqpy.control.statistics.rates import Rates
 from rmqpy.protocol.codes import VERSION
 from rmqpy.protocol.names import SCHEDULE_TOPIC
@@ -36,6 +35,9 @@ _NOTHING: Final = (
     "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
 )  # fmt: skip
 
+#: The wall clock was set, and is not only told to run a little faster or slower, when it is this far off.
+_CLOCK_SET_MS: Final = 1_000
+
 
 class DayTotals(NamedTuple):
     """Messages in and out since the start, as they stood at the last midnights and now."""
@@ -48,11 +50,12 @@ class DayTotals(NamedTuple):
 class Runtime:
     """Counters of store and server, and what follows from them."""
 
-    def __init__(self, root: str, store: Store, server: Server, clock: Clock) -> None:
+    def __init__(self, config: StoreConfig, store: Store, server: Server, clock: Clock) -> None:
         self._clock = clock
-        self._root = root
+        self._log_folder, self._queue_folder, _ = config.folders
         self._store = store
         self._server = server
+        self._began = clock.elapsed()
         self._booted_ms = clock.wall_ms()
         self._totals = DayTotals(self._day())
         self.rates = Rates(self._counters, clock)
@@ -67,12 +70,13 @@ class Runtime:
         """Every key with its value as text."""
         # The oldest message may have to come from the disk.
         oldest_ms = await asyncio.to_thread(self._store.log_begin_time)
+        up_ms = self._up_ms()
         return {
             "brokerVersionDesc": _VERSION_TEXT,
             "brokerVersion": str(VERSION),
             "brokerActive": "true",
             "bootTimestamp": str(self._booted_ms),
-            "runtime": _duration((self._clock.wall_ms() - self._booted_ms) // 1_000),
+            "runtime": _duration(up_ms // 1_000),
             **self._messages(),
             "earliestMessageTimeStamp": str(oldest_ms),
             **self._log(),
@@ -83,6 +87,17 @@ class Runtime:
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
+
+    def _up_ms(self) -> int:
+        """How long the broker runs, whatever the wall clock says.
+
+        Tools take the sum of this and the start for the broker's clock, so where that was set the start moves with it.
+        """
+        up_ms = round((self._clock.elapsed() - self._began) * 1_000)
+        booted_ms = self._clock.wall_ms() - up_ms
+        if abs(booted_ms - self._booted_ms) >= _CLOCK_SET_MS:
+            self._booted_ms = booted_ms
+        return up_ms
 
     def _day(self) -> int:
         """Numbers the local days: it moves at midnight."""
@@ -148,13 +163,13 @@ class Runtime:
         }
 
     def _disk(self) -> dict[str, str]:
-        usage = shutil.disk_usage(self._root)
+        usage, queues = shutil.disk_usage(self._log_folder), shutil.disk_usage(self._queue_folder)
         ratio = f"{usage.used / usage.total:.4f}"
         return {
             "commitLogDirCapacity": f"Total : {_size(usage.total)}, Free : {_size(usage.free)}.",
             "commitLogDiskRatio": ratio,
-            f"commitLogDiskRatio_{os.path.join(self._root, 'commitlog')}": ratio,
-            "consumeQueueDiskRatio": ratio,
+            f"commitLogDiskRatio_{self._log_folder}": ratio,
+            "consumeQueueDiskRatio": f"{queues.used / queues.total:.4f}",
         }
 
 

@@ -32,12 +32,13 @@ class DelayFile:
     def __init__(self, path: Path, clock: Clock) -> None:
         self._file = TableFile(path, DelayContent, self._snapshot, clock)
         self._offsets: dict[int, int] = {}
+        self._saved = self._offsets
         self._read: Callable[[], dict[int, int]] = lambda: self._offsets
 
     @property
     def offsets(self) -> dict[int, int]:
         """The offsets in the file, by level."""
-        return dict(self._offsets)
+        return dict(self._saved)
 
     def load(self) -> None:
         """Read the file. Blocks; raises `ConfigError` naming it. The data plane moves offsets into their queues."""
@@ -46,6 +47,7 @@ class DelayFile:
             self._offsets = {
                 level: offset for level, offset in found.offset_table.items() if level > 0 and offset > 0
             }
+            self._saved = self._offsets
 
     def follow(self, server: Server) -> None:
         """Save the offsets of this server's delivery from now on."""
@@ -54,9 +56,10 @@ class DelayFile:
     async def save(self) -> None:
         """Write the file if something was delivered since the last time. Raises `StoreError`."""
         offsets = await asyncio.to_thread(self._read)
-        if offsets != self._offsets:
+        if offsets != self._saved:
             self._offsets = offsets
             await self._file.save()
+            self._saved = offsets
 
     def _snapshot(self) -> Callable[[DataVersion], DelayContent]:
         offsets = dict(self._offsets)

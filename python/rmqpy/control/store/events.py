@@ -1,4 +1,7 @@
-"""Store events: from the store to the server log. Threads: the event loop's; every second, and once after recovery."""
+"""Store events: from the store to the server log.
+
+Threads: the event loop's; every second, after recovery, and before the store closes.
+"""
 
 from __future__ import annotations
 

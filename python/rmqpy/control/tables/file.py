@@ -1,8 +1,9 @@
 """Table file: a table as JSON on the disk, written without stopping the event loop, and no more often than needed.
 
 Owns the order of writes of one file: one at a time, each with everything that had changed when it began. Callers that
-come while a write is under way share the next one: a hundred topics created at once cost two or three writes. Owns the
-version of the table, which moves with each change, and its unknown fields, which go back as they were.
+come while a write is under way share the next one: a hundred topics created at once cost two or three writes. Where a
+write fails, whoever waits for the next one hears so too, for what it would write may build on what the first did not.
+Owns the version of the table, which moves with each write, and its unknown fields, which go back as they were.
 
 Threads: the event loop's; encoding and writing happen in a worker.
 """
@@ -39,27 +40,35 @@ class TableFile(Generic[C]):
     """One file. `snapshot` is called on the event loop; what it returns makes the content in the worker."""
 
     def __init__(
-        self, path: Path, kind: type[C], snapshot: Callable[[], Callable[[DataVersion], C]], clock: Clock
+        self,
+        path: Path,
+        kind: type[C],
+        snapshot: Callable[[], Callable[[DataVersion], C]],
+        clock: Clock,
+        ended: Callable[[bool], None] = lambda is_saved: None,
     ) -> None:
+        """`ended` is called on the event loop when a snapshot is on the disk, or when it is not and will not be."""
         self._path = path
         self._kind = kind
         self._snapshot = snapshot
+        self._ended = ended
         self._clock = clock
         self._version = DataVersion(timestamp=clock.wall_ms())
-        self._unknown = UnknownFields()
-        self._running: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._unknown = self._unknown_saved = UnknownFields()
+        #: The outcome of the write that comes next; None while nobody has asked for one.
+        self._next: asyncio.Future[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
 
     @property
     def version(self) -> DataVersion:
-        """Moves with every change."""
+        """Moves when a change is on the disk."""
         return self._version
 
     def touch(self) -> None:
         """Move the version."""
         self._version = self._version.next(self._clock.wall_ms())
 
-    def load(self, check: Callable[[C], None] = lambda content: None) -> C | None:
+    def load(self, check: Callable[[C], object] = lambda content: None) -> C | None:
         """The content of the file; None where there is none. Blocks.
 
         Raises `ConfigError` naming the file when it cannot be read, or `check` raises `DecodeError`.
@@ -74,6 +83,7 @@ class TableFile(Generic[C]):
         if loaded is None:
             return None
         content, self._unknown = loaded
+        self._unknown_saved = self._unknown
         self._version = content.data_version
         return content
 
@@ -82,39 +92,60 @@ class TableFile(Generic[C]):
         self._unknown = self._unknown.without(member, *path)
 
     async def save(self) -> None:
-        """Move the version, and return when the table as it is now is on the disk. Cancelling leaves the write be.
+        """Return when the table as it is now is on the disk, and its version has moved. Cancelling leaves the write be.
 
-        Raises `StoreError` when the file cannot be written; the old one is then still there.
+        Raises `StoreError` when the file cannot be written, whatever the reason; the old one is then still there.
         """
-        self.touch()
-        await self.settle()
-
-    async def settle(self) -> None:
-        """The same where the table has not changed, but another caller's change may still be on its way."""
-        # The write under way may have taken its snapshot before the caller's change; the next one has not.
         if self._next is None:
-            self._next = asyncio.get_running_loop().create_task(self._write_after(self._running))
+            self._next = asyncio.get_running_loop().create_future()
+            # A caller that was cancelled does not ask what became of it.
+            self._next.add_done_callback(asyncio.Future.exception)
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.get_running_loop().create_task(self._write_all())
         await asyncio.shield(self._next)
 
     def save_now(self) -> None:
         """`save`, blocking: before the event loop runs."""
-        self.touch()
-        self._write(self._tree())
+        tree, version = self._content()
+        self._write(tree)
+        self._version = version
 
-    async def _write_after(self, previous: asyncio.Task[None] | None) -> None:
-        if previous is not None:
-            await asyncio.wait({previous})
-        self._running, self._next = self._next, None
-        await asyncio.to_thread(self._write, self._tree())
+    async def _write_all(self) -> None:
+        """Write until nobody waits."""
+        while (current := self._next) is not None:
+            self._next = None
+            try:
+                await self._write_next()
+            except Exception as error:
+                following, self._next = self._next, None
+                for waiting in (current, following):
+                    if waiting is not None:
+                        waiting.set_exception(error)
+            else:
+                current.set_result(None)
 
-    def _tree(self) -> Callable[[], object]:
-        version, unknown, content = self._version, self._unknown, self._snapshot()
-        return lambda: unknown.put_back(json_tree(content(version)))
+    async def _write_next(self) -> None:
+        before, unknown = self._version, self._unknown
+        tree, version = self._content()
+        try:
+            await asyncio.to_thread(self._write, tree)
+        except StoreError:
+            self._unknown = self._unknown_saved
+            self._ended(False)
+            raise
+        self._unknown_saved = unknown
+        self._version = version if self._version == before else self._version.next(self._clock.wall_ms())
+        self._ended(True)
+
+    def _content(self) -> tuple[Callable[[], object], DataVersion]:
+        """What makes the content, in any thread, and its version."""
+        version, unknown, content = self._version.next(self._clock.wall_ms()), self._unknown, self._snapshot()
+        return lambda: unknown.put_back(json_tree(content(version))), version
 
     def _write(self, tree: Callable[[], object]) -> None:
         try:
             files.save(self._path, fastjson.pretty(tree()))
-        except OSError as error:
+        except Exception as error:
             raise StoreError(
                 f"cannot write {self._path}: {error}", code=ResponseCode.SYSTEM_ERROR, path=str(self._path)
             ) from error

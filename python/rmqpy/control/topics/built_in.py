@@ -34,6 +34,8 @@ def built_in_topics(config: BrokerConfig) -> list[TopicConfig]:
         built_in.append(
             topic(names.AUTO_CREATE_TOPIC, config.default_queues, Permission.READ_WRITE | Permission.INHERIT)
         )
+    if config.store.has_timers:
+        built_in.append(topic(f"{names.SYSTEM_TOPIC_PREFIX}wheel_timer", 1))
     if config.has_trace_topic:
         built_in.append(topic(config.trace_topic, 1))
     return built_in

@@ -15,6 +15,7 @@ from rmqpy._native import Metadata
 from rmqpy.clock import Clock
 from rmqpy.control.tables.file import TableFile
 from rmqpy.control.tables.named import NamedTable
+from rmqpy.control.tables.unserved import unserved_of_topic, warn
 from rmqpy.errors import DecodeError
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -59,11 +60,10 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
     member = "topicConfigTable"
 
     def __init__(self, path: Path, metadata: Metadata, built_in: Iterable[TopicConfig], clock: Clock) -> None:
-        file = TableFile(path, TopicContent, self._snapshot, clock)
-        super().__init__(file, {topic.topic_name: topic for topic in built_in})
+        super().__init__(TableFile(path, TopicContent, self._snapshot, clock, self._ended), built_in)
         self._metadata = metadata
         #: Names the system keeps for itself.
-        self.system = names.SYSTEM_TOPICS | self._table.keys()
+        self.system = names.SYSTEM_TOPICS | self.table.keys()
         #: Called with the topics that are new or different, once they are durable.
         self.on_change: Callable[[list[TopicConfig]], None] = lambda changed: None
 
@@ -76,42 +76,47 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         if found is not None:
             # What was stored wins over what is built in: an administrator may have changed it. The template for new
             # topics goes with its setting, or clients would still be told that they may send to any topic.
-            has_template = names.AUTO_CREATE_TOPIC in self._table
-            self._table |= found.topic_config_table
-            if not has_template:
-                self._table.pop(names.AUTO_CREATE_TOPIC, None)
+            has_template = names.AUTO_CREATE_TOPIC in self.table
+            self._entries.load(
+                {
+                    name: topic
+                    for name, topic in found.topic_config_table.items()
+                    if name != names.AUTO_CREATE_TOPIC or has_template
+                }
+            )
         self._file.save_now()
-        for topic in self._table.values():
+        for topic in self.table.values():
             self._publish(topic)
+        warn("topic", self.table, unserved_of_topic)
 
     def existing(self, name: str) -> TopicConfig:
         """The topic an administrator asks about. Raises `Refused` when there is none."""
-        topic = self._table.get(name)
+        topic = self.table.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
+
+    def has_queue(self, name: str, queue_id: int) -> bool:
+        """Whether the topic has the queue, for reading or for writing."""
+        topic = self.table.get(name)
+        return topic is not None and 0 <= queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
 
     def is_system(self, name: str) -> bool:
         """Whether clients and administrators must leave the topic alone."""
         return name in self.system or names.is_system_topic(name)
 
-    async def put(self, *topics: TopicConfig) -> list[TopicConfig]:
-        changed = await super().put(*topics)
-        if changed:
-            self.on_change(changed)
-        return changed
-
     async def ensure_derived(self, name: str, queues: int, *, is_ordered: bool = False) -> None:
-        """The retry or DLQ topic of a group; with 0 queues the group has none. Raises `StoreError`."""
+        """A topic of the broker's own, such as the retry topic of a group; with 0 queues there is none. Raises
+        `StoreError`."""
         if queues > 0:
             made = TopicConfig(
                 topic_name=name, read_queue_nums=queues, write_queue_nums=queues, order=is_ordered
             )
-            await self.put(self._table.get(name, made))
+            await self.put(self.next_table.get(name, made))
 
     async def mark_ordered(self, names: Iterable[str]) -> None:
         """Make those that there are order topics; none ceases to be one by being left out. Raises `StoreError`."""
-        known = (self._table.get(name) for name in names)
+        known = (self.next_table.get(name) for name in names)
         await self.put(
             *(dataclasses.replace(topic, order=True) for topic in known if topic and not topic.order)
         )
@@ -124,12 +129,13 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         self, name: str, template_name: str, queues: int, sys_flag: int, *, auto_create: bool
     ) -> TopicConfig | None:
         """The topic a send asks for, made from a template; None when it may not be made. Raises `StoreError`."""
-        if name in self._table:
-            await self.put(self._table[name])
-            return self._table.get(name)
-        if names.topic_fault(name) or self.is_system(name) or len(self._table) >= TOPICS_MAX:
+        if name in self.next_table:
+            await self.put(self.next_table[name])
+            return self.table.get(name)
+        is_kept = self.is_system(name) and not names.is_trace_topic(name)
+        if names.topic_fault(name) or is_kept or len(self.next_table) >= TOPICS_MAX:
             return None
-        template = self._table.get(template_name)
+        template = self.table.get(template_name)
         if template is None or not template.perm & Permission.INHERIT:
             return None
         if template_name == names.AUTO_CREATE_TOPIC and not auto_create:
@@ -149,7 +155,7 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         return topic
 
     def _snapshot(self) -> Callable[[DataVersion], TopicContent]:
-        table = dict(self._table)
+        table = self._entries.snapshot()
         return lambda version: TopicContent(data_version=version, topic_config_table=table)
 
     @staticmethod
@@ -161,6 +167,10 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
 
     def _retract(self, name: str) -> None:
         self._metadata.remove_topic(name)
+
+    def _saved(self, entries: list[TopicConfig]) -> None:
+        if entries:
+            self.on_change(entries)
 
 
 def _check(content: TopicContent) -> None:

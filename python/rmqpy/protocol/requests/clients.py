@@ -4,7 +4,7 @@ from dataclasses import field
 from enum import Enum, auto
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request, wire
+from rmqpy.protocol.declare import Request, Resource, record, reply, request, wire
 
 
 class ConsumeType(Enum):
@@ -38,7 +38,7 @@ class ConsumeFromWhere(Enum):
 class SubscriptionData:
     """The subscription of a group to one topic. The version grows with each change; its unit is the client's."""
 
-    topic: str
+    topic: Resource
     sub_string: str | None = None
     expression_type: str | None = "TAG"
     tags_set: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class SubscriptionData:
 class ConsumerData:
     """One consumer group of a client."""
 
-    group_name: str
+    group_name: Resource
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -62,7 +62,7 @@ class ConsumerData:
 
 @record
 class ProducerData:
-    group_name: str
+    group_name: Resource
 
 
 @record
@@ -97,8 +97,8 @@ class UnregisterClient(Request[None]):
     """A client leaves a group; C++ clients send an empty name for the group they do not mean."""
 
     client_id: str = wire("clientID")
-    producer_group: str | None = None
-    consumer_group: str | None = None
+    producer_group: Resource | None = None
+    consumer_group: Resource | None = None
 
 
 @record
@@ -110,14 +110,14 @@ class ConsumerIds:
 class GetConsumerListByGroup(Request[ConsumerIds]):
     """The members of a group; none is an error, as Go takes an empty list for an order to release its queues."""
 
-    consumer_group: str
+    consumer_group: Resource
 
 
 @request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
 class NotifyConsumerIdsChanged(Request[None]):
     """Broker to client, one-way: rebalance now."""
 
-    consumer_group: str
+    consumer_group: Resource
 
 
 @record
@@ -125,7 +125,7 @@ class ClientConfig:
     """One subscription a client is about to use."""
 
     client_id: str = ""
-    group: str = ""
+    group: Resource = ""
     subscription_data: SubscriptionData | None = None
     namespace: str | None = None
 
@@ -153,14 +153,14 @@ class ConsumerConnections:
     consume_type: ConsumeType
     message_model: MessageModel
     consume_from_where: ConsumeFromWhere
-    subscription_table: dict[str, SubscriptionData]
+    subscription_table: dict[Resource, SubscriptionData]
 
 
 @request(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 class GetConsumerConnectionList(Request[ConsumerConnections]):
     """The members of a consumer group."""
 
-    consumer_group: str
+    consumer_group: Resource
 
 
 @record
@@ -172,7 +172,7 @@ class ProducerConnections:
 class GetProducerConnectionList(Request[ProducerConnections]):
     """The members of a producer group."""
 
-    producer_group: str
+    producer_group: Resource
 
 
 @record
@@ -186,7 +186,7 @@ class ProducerInfo:
 
 @record
 class ProducerTable:
-    data: dict[str, list[ProducerInfo]]
+    data: dict[Resource, list[ProducerInfo]]
 
 
 @request(RequestCode.GET_ALL_PRODUCER_INFO)

@@ -3,7 +3,7 @@
 from dataclasses import field
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.declare import Request, Resource, record, reply, request
 from rmqpy.protocol.topics import DataVersion
 
 
@@ -34,7 +34,7 @@ class GroupRetryPolicy:
 
 @record
 class SimpleSubscription:
-    topic: str
+    topic: Resource
     expression_type: str = "TAG"
     expression: str = "*"
     version: int = 0
@@ -44,7 +44,7 @@ class SimpleSubscription:
 class SubscriptionGroup:
     """The configuration of one consumer group, with the names and defaults of `subscriptionGroup.json`."""
 
-    group_name: str
+    group_name: Resource
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
@@ -67,9 +67,9 @@ class GroupTable:
     """All groups: the body of an answer and the content of `subscriptionGroup.json`."""
 
     data_version: DataVersion
-    subscription_group_table: dict[str, SubscriptionGroup]
+    subscription_group_table: dict[Resource, SubscriptionGroup]
     #: Group to topic to bits; bit 2 forbids reading.
-    forbidden_table: dict[str, dict[str, int]] = field(default_factory=dict)
+    forbidden_table: dict[Resource, dict[Resource, int]] = field(default_factory=dict)
 
 
 @request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
@@ -84,7 +84,7 @@ class SubscriptionGroupList:
     group_config_list: list[SubscriptionGroup]
 
 
-@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
+@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body_bytes_max=4 << 20)
 class UpdateAndCreateSubscriptionGroupList(Request[None]):
     """The same for several."""
 
@@ -95,7 +95,7 @@ class UpdateAndCreateSubscriptionGroupList(Request[None]):
 class DeleteSubscriptionGroup(Request[None]):
     """Forget a group, and its offsets when asked to; its retry and DLQ topics stay."""
 
-    group_name: str
+    group_name: Resource
     clean_offset: bool = False
 
 
@@ -118,15 +118,15 @@ class GetAllSubscriptionGroupConfig(Request[AllSubscriptionGroups]):
 class GetSubscriptionGroupConfig(Request[SubscriptionGroup]):
     """One group, created when groups are created on first use."""
 
-    group: str
+    group: Resource
 
 
 @record
 class GroupForbidden:
     """Whether a group may read a topic."""
 
-    group: str
-    topic: str
+    group: Resource
+    topic: Resource
     readable: bool
 
 
@@ -134,6 +134,6 @@ class GroupForbidden:
 class UpdateAndGetGroupForbidden(Request[GroupForbidden]):
     """Set, or only ask, whether a group may read a topic."""
 
-    group: str
-    topic: str
+    group: Resource
+    topic: Resource
     readable: bool | None = None

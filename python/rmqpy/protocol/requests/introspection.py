@@ -4,7 +4,7 @@ from dataclasses import field
 from enum import Enum, auto
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, request, wire
+from rmqpy.protocol.declare import Request, Resource, record, request, wire
 from rmqpy.protocol.requests.clients import SubscriptionData
 from rmqpy.protocol.requests.offsets import ResetOffsets
 from rmqpy.protocol.requests.queues import MessageQueue
@@ -14,7 +14,7 @@ from rmqpy.protocol.requests.queues import MessageQueue
 class GetConsumerRunningInfo(Request[bytes]):
     """The running information of a member, which a broker hands on unread; to a broker, and from it to the member."""
 
-    consumer_group: str
+    consumer_group: Resource
     client_id: str
     jstack_enable: bool | None = None
 
@@ -60,7 +60,7 @@ class ConsumerRunningInfo:
     properties: dict[str, str]
     subscription_set: list[SubscriptionData]
     mq_table: dict[MessageQueue, ProcessQueueInfo]
-    status_table: dict[str, TopicRates]
+    status_table: dict[Resource, TopicRates]
     #: Queues that are popped, and what a user added: nothing of ours. Tools expect them.
     mq_pop_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
     user_consumer_info: dict[str, str] = field(default_factory=dict)
@@ -72,10 +72,10 @@ class ConsumerRunningInfo:
 class ConsumeMessageDirectly(Request[bytes]):
     """Let one member consume one message now, whether it was consumed before or not. The broker adds the message."""
 
-    consumer_group: str
+    consumer_group: Resource
     client_id: str | None = None
     msg_id: str | None = None
-    topic: str | None = None
+    topic: Resource | None = None
     broker_name: str | None = None
     topic_sys_flag: int | None = None
     group_sys_flag: int | None = None
@@ -116,16 +116,16 @@ class ConsumerStatus:
 class GetConsumerStatusFromClient(Request[ConsumerStatus]):
     """Broker to member: your positions in this topic."""
 
-    topic: str
-    group: str
+    topic: Resource
+    group: Resource
 
 
 @request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
 class InvokeBrokerToGetConsumerStatus(Request[ConsumerStatus]):
     """The positions of each member of a group in a topic; `client_addr` is a client id, empty for all."""
 
-    topic: str
-    group: str
+    topic: Resource
+    group: Resource
     client_addr: str | None = None
 
 
@@ -133,8 +133,8 @@ class InvokeBrokerToGetConsumerStatus(Request[ConsumerStatus]):
 class ResetConsumerClientOffset(Request[None]):
     """Broker to member, one-way: stop, go on from here."""
 
-    topic: str
-    group: str
+    topic: Resource
+    group: Resource
     timestamp: int
     is_force: bool
     body: ResetOffsets

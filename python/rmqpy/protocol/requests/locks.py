@@ -1,7 +1,7 @@
 """Queue locks: at most one member of a group consumes a queue in order."""
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, request, wire
+from rmqpy.protocol.declare import Request, Resource, record, request, wire
 from rmqpy.protocol.requests.queues import MessageQueue
 
 
@@ -10,7 +10,7 @@ class LockBatch:
     """Queues a client wants to hold or to give up."""
 
     client_id: str
-    consumer_group: str
+    consumer_group: Resource
     mq_set: list[MessageQueue]
     only_this_broker: bool = False
 

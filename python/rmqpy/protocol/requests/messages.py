@@ -2,7 +2,7 @@
 
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request, wire
+from rmqpy.protocol.declare import Request, Resource, record, reply, request, wire
 from rmqpy.protocol.requests.clients import SubscriptionData
 
 
@@ -19,7 +19,7 @@ class QueriedMessages:
 class QueryMessage(Request[QueriedMessages]):
     """Messages whose key hash matches; the caller compares the keys."""
 
-    topic: str
+    topic: Resource
     key: str
     max_num: int
     begin_timestamp: int
@@ -33,7 +33,7 @@ class ViewMessageById(Request[bytes]):
     """The message at a position of the log; an offset message id is address and position."""
 
     offset: int
-    topic: str | None = None
+    topic: Resource | None = None
 
 
 @request(RequestCode.CONSUMER_SEND_MSG_BACK)
@@ -42,10 +42,10 @@ class ConsumerSendMessageBack(Request[None]):
 
     #: Position in the log of the broker that is asked.
     offset: int
-    group: str
+    group: Resource
     delay_level: int
     origin_msg_id: str | None = None
-    origin_topic: str | None = None
+    origin_topic: Resource | None = None
     unit_mode: bool = False
     max_reconsume_times: int | None = None
     bname: str | None = None
@@ -67,8 +67,8 @@ class StoredMessage:
 class SendMessage(Request[StoredMessage]):
     """One message, the long way; producers send it natively, with short names."""
 
-    producer_group: str
-    topic: str
+    producer_group: Resource
+    topic: Resource
     default_topic: str = names.AUTO_CREATE_TOPIC
     default_topic_queue_nums: int = 4
     queue_id: int
@@ -109,8 +109,8 @@ class QueueUnits:
 class QueryConsumeQueue(Request[QueueUnits]):
     """Entries of one queue as they are, from an offset on."""
 
-    topic: str
+    topic: Resource
     queue_id: int
     index: int
     count: int
-    consumer_group: str | None = None
+    consumer_group: Resource | None = None

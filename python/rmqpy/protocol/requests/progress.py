@@ -1,7 +1,7 @@
 """Consumer progress: in time, over all of a broker, copied to another group."""
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, request
+from rmqpy.protocol.declare import Request, Resource, record, request
 from rmqpy.protocol.requests.clients import SubscriptionData
 from rmqpy.protocol.requests.offsets import ConsumeStats
 from rmqpy.protocol.requests.queues import MessageQueue
@@ -28,8 +28,8 @@ class TimeSpans:
 class QueryConsumeTimeSpan(Request[TimeSpans]):
     """The lag of a group in a topic, in time."""
 
-    topic: str
-    group: str
+    topic: Resource
+    group: Resource
 
 
 @record
@@ -41,8 +41,8 @@ class CorrectionOffsets:
 class QueryCorrectionOffset(Request[CorrectionOffsets]):
     """The least offset of each queue over all groups but some, no further than that of one group."""
 
-    topic: str
-    compare_group: str | None = None
+    topic: Resource
+    compare_group: Resource | None = None
     filter_groups: str | None = None
 
 
@@ -50,9 +50,9 @@ class QueryCorrectionOffset(Request[CorrectionOffsets]):
 class CloneGroupOffset(Request[None]):
     """Let one group go on where another stands, in one topic or in all."""
 
-    src_group: str
-    dest_group: str
-    topic: str | None = None
+    src_group: Resource
+    dest_group: Resource
+    topic: Resource | None = None
     offline: bool | None = None
 
 
@@ -61,7 +61,7 @@ class BrokerConsumeStats:
     """The progress of every group at a broker, and the sum of what they are behind."""
 
     broker_addr: str
-    consume_stats_list: list[dict[str, list[ConsumeStats]]]
+    consume_stats_list: list[dict[Resource, list[ConsumeStats]]]
     total_diff: int
     total_inflight_diff: int
 
@@ -75,8 +75,8 @@ class GetBrokerConsumeStats(Request[BrokerConsumeStats]):
 
 @record
 class GroupSubscription:
-    group: str
-    topic: str
+    group: Resource
+    topic: Resource
     subscription_data: SubscriptionData | None
 
 
@@ -84,5 +84,5 @@ class GroupSubscription:
 class QuerySubscriptionByConsumer(Request[GroupSubscription]):
     """The subscription of a group to a topic."""
 
-    group: str
-    topic: str
+    group: Resource
+    topic: Resource

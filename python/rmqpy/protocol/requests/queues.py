@@ -1,7 +1,7 @@
 """One queue as bodies name it."""
 
 from rmqpy import message
-from rmqpy.protocol.declare import record
+from rmqpy.protocol.declare import Resource, record
 
 
 @record
@@ -10,7 +10,7 @@ class MessageQueue:
 
     broker_name: str
     queue_id: int
-    topic: str
+    topic: Resource
 
     @property
     def queue(self) -> message.MessageQueue:

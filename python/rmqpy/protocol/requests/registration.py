@@ -1,6 +1,5 @@
 """Between brokers and name servers: registering, leaving, signs of life."""
 
-import json
 import zlib
 from typing import Final, NamedTuple
 
@@ -10,8 +9,17 @@ from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import Request, json_tree, read_json, record, reply, request, wire
 from rmqpy.protocol.topics import DataVersion, TopicConfig, TopicFilterType, TopicTable
 
-#: A compressed registration may not unfold to more; 50,000 topics take about 10 MiB.
-UNPACKED_BYTES_MAX: Final = 64 << 20
+#: A registration, which is a frame at most, and what a compressed one unfolds to; 50,000 topics take about 10 MiB.
+BODY_BYTES_MAX: Final = 16 << 20
+#: Nor to more than so many times its size, beyond the first 64 KiB; tables of topics shrink to a tenth.
+UNPACKED_RATIO_MAX: Final = 100
+UNPACKED_BYTES_MIN: Final = 64 << 10
+#: Topics of one broker.
+TOPICS_MAX: Final = 100_000
+#: Values in the text of a table, of which each takes some 60 bytes when it is read, however short: twelve a topic.
+_VALUES_MAX: Final = 12 * TOPICS_MAX
+#: Largest number of a topic that a Java client can read.
+TOPIC_NUMBER_MAX: Final = (1 << 31) - 1
 #: Brokers before 3.0.11 send the topic table alone.
 _VERSION_WITH_FILTER_SERVERS: Final = 37
 
@@ -30,7 +38,7 @@ class Registered:
     body: KvTable | None = None
 
 
-@request(RequestCode.REGISTER_BROKER)
+@request(RequestCode.REGISTER_BROKER, body_bytes_max=BODY_BYTES_MAX)
 class RegisterBroker(Request[Registered]):
     """A broker's whole table, or after that also a single changed topic. `Registration` is what the body holds."""
 
@@ -132,10 +140,33 @@ def unpack(ask: RegisterBroker, version: int) -> Registration:
     if not ask.body:
         return Registration(topic_config_serialize_wrapper=TopicTable())
     if ask.compressed:
-        return _unfold(ask.body)
-    if version < _VERSION_WITH_FILTER_SERVERS:
-        return Registration(topic_config_serialize_wrapper=read_json(TopicTable, ask.body))
-    return read_json(Registration, ask.body)
+        found = _unfold(ask.body)
+    elif (values := sum(map(ask.body.count, (b",", b"{", b"[")))) > _VALUES_MAX:
+        raise DecodeError(f"the registration has {values} values", code=ResponseCode.INVALID_PARAMETER)
+    elif version < _VERSION_WITH_FILTER_SERVERS:
+        found = Registration(topic_config_serialize_wrapper=read_json(TopicTable, ask.body))
+    else:
+        found = read_json(Registration, ask.body)
+    _check_count(len(found.topic_config_serialize_wrapper.topic_config_table))
+    for name, topic in found.topic_config_serialize_wrapper.topic_config_table.items():
+        if fault := _number_fault(topic):
+            raise DecodeError(f"topic {name[:80]}: {fault}", code=ResponseCode.INVALID_PARAMETER)
+    return found
+
+
+def _check_count(topics: int) -> None:
+    if topics > TOPICS_MAX:
+        raise DecodeError(
+            f"the broker has {topics} topics, more than {TOPICS_MAX}", code=ResponseCode.INVALID_PARAMETER
+        )
+
+
+def _number_fault(topic: TopicConfig) -> str | None:
+    """A number that would make clients fail on the route; None when there is none."""
+    for number in (topic.read_queue_nums, topic.write_queue_nums, topic.perm):
+        if not (0 <= number <= TOPIC_NUMBER_MAX):
+            return f"a number is not from 0 to {TOPIC_NUMBER_MAX}"
+    return None
 
 
 # ---- compressed bodies -------------------------------------------------------------------------------------
@@ -146,7 +177,8 @@ def unpack(ask: RegisterBroker, version: int) -> Registration:
 def _unfold(body: bytes) -> Registration:
     parts = _Parts(_inflate(body))
     version = read_json(DataVersion, parts.text())
-    topics = [_topic(parts.text()) for _ in range(parts.count())]
+    _check_count(count := parts.count())
+    topics = [_topic(parts.text()) for _ in range(count)]
     filter_servers = read_json(list[str], parts.text())
     table = TopicTable(data_version=version, topic_config_table={topic.topic_name: topic for topic in topics})
     return Registration(topic_config_serialize_wrapper=table, filter_server_list=filter_servers)
@@ -154,8 +186,9 @@ def _unfold(body: bytes) -> Registration:
 
 def _inflate(body: bytes) -> bytes:
     inflate = zlib.decompressobj()
+    limit = min(BODY_BYTES_MAX, UNPACKED_BYTES_MIN + UNPACKED_RATIO_MAX * len(body))
     try:
-        unpacked = inflate.decompress(body, UNPACKED_BYTES_MAX)
+        unpacked = inflate.decompress(body, limit)
     except zlib.error as error:
         raise _malformed(str(error)) from None
     if not inflate.eof:
@@ -196,9 +229,9 @@ def _topic(line: str) -> TopicConfig:
             write_queue_nums=int(writes),
             perm=int(perm),
             topic_filter_type=TopicFilterType[filter_type],
-            attributes=json.loads(attributes[0]) if attributes else {},
+            attributes=read_json(dict[str, str], attributes[0]) if attributes else {},
         )
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, DecodeError):
         raise _malformed(f"no topic in {line[:80]!r}") from None
 
 

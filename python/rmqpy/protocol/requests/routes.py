@@ -4,7 +4,7 @@ from dataclasses import field
 from typing import Final
 
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, off_wire, record, reply, request, wire
+from rmqpy.protocol.declare import Request, Resource, off_wire, record, reply, request, wire
 
 #: The id of a master among the brokers of one name; all others are slaves.
 MASTER_ID: Final = 0
@@ -55,7 +55,7 @@ class RouteFound:
 class GetRoute(Request[RouteFound]):
     """The route of a topic; 17 when there is none."""
 
-    topic: str
+    topic: Resource
     accept_standard_json_only: bool | None = None
     zone_mode: bool | None = wire("__ZONE_MODE", default=None)
     zone_name: str | None = wire("__ZONE_NAME", default=None)
@@ -67,6 +67,8 @@ class ClusterInfo:
 
     broker_addr_table: dict[str, BrokerData]
     cluster_addr_table: dict[str, list[str]]
+    #: Name to addresses, where brokers of one name and id take each other's place. Apache's name server tells no such.
+    duplicate_broker_addrs: dict[str, list[str]] | None = None
 
 
 @request(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -101,7 +103,7 @@ class GetBrokerMembers(Request[BrokerMemberGroup]):
 
 @record
 class TopicList:
-    topic_list: list[str]
+    topic_list: list[Resource]
     broker_addr: str | None = None
 
 
@@ -141,7 +143,7 @@ class GetUnitSubscribedCommonTopics(Request[TopicList]):
 class RegisterTopic(Request[None]):
     """Add the queues of one topic at brokers that are registered."""
 
-    topic: str
+    topic: Resource
     body: TopicRoute
 
 
@@ -149,7 +151,7 @@ class RegisterTopic(Request[None]):
 class DeleteTopic(Request[None]):
     """Forget a topic, everywhere or in one cluster. A broker that still has it brings it back."""
 
-    topic: str
+    topic: Resource
     cluster_name: str | None = None
 
 

@@ -2,7 +2,7 @@
 
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, record, reply, request
+from rmqpy.protocol.declare import Request, Resource, record, reply, request
 from rmqpy.protocol.requests.routes import TopicList
 from rmqpy.protocol.topics import TopicConfig, TopicFilterType, TopicTable
 
@@ -11,7 +11,7 @@ from rmqpy.protocol.topics import TopicConfig, TopicFilterType, TopicTable
 class UpdateAndCreateTopic(Request[None]):
     """Create a topic, or give it this configuration; `attributes` are changes: `+key=value,-key`."""
 
-    topic: str
+    topic: Resource
     default_topic: str = names.AUTO_CREATE_TOPIC
     read_queue_nums: int = 16
     write_queue_nums: int = 16
@@ -30,7 +30,7 @@ class TopicConfigList:
     topic_config_list: list[TopicConfig]
 
 
-@request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
+@request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body_bytes_max=4 << 20)
 class UpdateAndCreateTopicList(Request[None]):
     """The same for several."""
 
@@ -41,7 +41,7 @@ class UpdateAndCreateTopicList(Request[None]):
 class DeleteTopicInBroker(Request[None]):
     """Delete a topic with its queues and offsets."""
 
-    topic: str
+    topic: Resource
 
 
 @request(RequestCode.CLEAN_UNUSED_TOPIC)
@@ -53,7 +53,7 @@ class CleanUnusedTopic(Request[None]):
 class GetTopicConfig(Request[TopicConfig]):
     """One topic."""
 
-    topic: str
+    topic: Resource
     lo: bool | None = None
 
 

@@ -1,24 +1,35 @@
 //! Delivery, step by step, on a disk in memory and a clock moved by hand.
 
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
+use crate::dataplane::stored_record::{fields, store_record};
+use crate::message::record::records;
 use crate::store::disk::simulated::{SimDisk, Survival};
+use crate::store::disk::{Disk, OsDisk};
 use crate::store::{Options, RecoveryProgress};
 
 const START_MS: u64 = 1_700_000_000_000;
+const YEAR_MS: u64 = 365 * 86_400_000;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Arc<Store> {
+    open_in(Path::new("/store"), disk.shared(), clock)
+}
+
+fn open_in(root: &Path, disk: Arc<dyn Disk>, clock: &Arc<ManualClock>) -> Arc<Store> {
     let options = Options {
         segment_bytes: 1 << 20,
         index_enabled: false,
         threads: false,
         delay_levels_ms: vec![1_000, 5_000],
-        ..Options::new("/store")
+        ..Options::new(root)
     };
-    Store::open(options, disk.shared(), clock.clone(), &RecoveryProgress::default()).expect("the store opens")
+    Store::open(options, disk, clock.clone(), &RecoveryProgress::default()).expect("the store opens")
 }
 
 /// Stores a message that waits for queue 1 of `orders`.
@@ -30,26 +41,8 @@ fn delay(store: &Store, level: u32, body: &[u8]) {
 
 /// Stores a message with these properties in the queue of a level.
 fn wait(store: &Store, level: u32, properties: &[u8], body: &[u8]) {
-    let queue = store.queue_or_create(SCHEDULE_TOPIC, level - 1).expect("a queue");
-    let host = "127.0.0.1:10911".parse().expect("an address");
-    let record = RecordFields {
-        queue_id: level - 1,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp_ms: 7,
-        born_host: host,
-        store_host: host,
-        reconsume_times: 2,
-        prepared_transaction_offset: 0,
-        body,
-        body_crc: RecordFields::body_crc(body),
-        topic: SCHEDULE_TOPIC.as_bytes(),
-        properties,
-    };
-    let (tags_code, keys) = (0, KeyHashes::default());
-    let mut puts = [Put { queue, record, tags_code, keys, joined: false, outcome: Err(PutError::Pending) }];
-    store.append(&mut puts);
-    assert!(puts[0].outcome.is_ok(), "{:?}", puts[0].outcome);
+    let record = fields(SCHEDULE_TOPIC, level - 1, properties, body);
+    store_record(store, RecordFields { reconsume_times: 2, ..record });
 }
 
 /// Bodies and tags codes of what arrived.
@@ -58,15 +51,11 @@ fn arrived(store: &Store) -> Vec<(Vec<u8>, i64)> {
     let mut found = GetResult::default();
     let mut codes = Vec::new();
     let ask = Get { offset: QueueOffset(0), messages_max: 1_000, bytes_max: 1 << 20 };
-    store.get(
-        &queue,
-        &ask,
-        &mut |code| {
-            codes.push(code);
-            true
-        },
-        &mut found,
-    );
+    let mut accept = |code| {
+        codes.push(code);
+        true
+    };
+    store.get(&queue, &ask, &mut accept, &mut found).expect("a working disk");
     let bodies = found.slices.iter().flat_map(|slice| records(slice).flatten());
     bodies.map(|record| record.body().to_vec()).zip(codes).collect()
 }
@@ -81,7 +70,7 @@ struct Fixture {
 fn fixture(store: &Arc<Store>, clock: &Arc<ManualClock>, offset: u64) -> Fixture {
     let offsets: Offsets = Arc::new([AtomicU64::new(offset), AtomicU64::new(0)]);
     let delivery = Delivery { store: Arc::clone(store), clock: clock.clone(), offsets };
-    let level = Level { index: 0, delay: SECOND, front: None, found: GetResult::default() };
+    let level = Level { index: 0, delay: SECOND, found: GetResult::default() };
     Fixture { store: Arc::clone(store), delivery, level }
 }
 
@@ -135,7 +124,7 @@ fn the_copy_is_the_message_as_it_was_sent() {
     let queue = store.queue("orders", 1).expect("made by the delivery");
     let mut found = GetResult::default();
     let ask = Get { offset: QueueOffset(0), messages_max: 1, bytes_max: 1 << 20 };
-    store.get(&queue, &ask, &mut |_| true, &mut found);
+    store.get(&queue, &ask, &mut |_| true, &mut found).expect("a working disk");
     let record = records(&found.slices[0]).next().expect("one").expect("whole");
     assert_eq!((record.topic(), record.queue_id(), record.body()), (&b"orders"[..], 1, &b"body"[..]));
     assert_eq!((record.born_timestamp_ms(), record.reconsume_times()), (7, 2));
@@ -158,22 +147,56 @@ fn a_long_stop_is_caught_up_with_in_order_without_a_pause() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_delays_nothing_by_more_than_its_level() {
+fn messages_of_a_clock_that_was_ahead_come_at_once_and_those_that_follow_after_their_delay() {
+    let (_, clock, store) = fresh();
+    clock.set_wall(START_MS + YEAR_MS);
+    for number in 0..200_u32 {
+        delay(&store, 1, &number.to_be_bytes());
+    }
+    clock.set_wall(START_MS);
+    let mut fixture = fixture(&store, &clock, 0);
+    while fixture.deliver() == Duration::ZERO {}
+    assert_eq!((fixture.count(), fixture.offset()), (200, 200), "all of them, in one go");
+    for number in 200..220_u32 {
+        delay(&store, 1, &number.to_be_bytes());
+    }
+    assert_eq!(fixture.deliver(), SECOND);
+    assert_eq!(fixture.count(), 200, "stored by the clock as it is, so not due yet");
+    clock.advance(SECOND);
+    fixture.deliver();
+    assert_eq!(fixture.count(), 220);
+}
+
+#[test]
+fn messages_of_a_store_that_was_written_by_a_clock_ahead_come_at_once() {
     let (disk, ahead, store) = fresh();
-    ahead.advance(Duration::from_secs(3_600));
-    delay(&store, 1, b"from the future");
+    ahead.set_wall(START_MS + YEAR_MS);
+    for number in 0..20_u32 {
+        delay(&store, 1, &number.to_be_bytes());
+    }
     store.abandon();
     drop(store);
     let clock = ManualClock::at(START_MS);
     let store = open(&disk, &clock);
     let mut fixture = fixture(&store, &clock, 0);
-    assert_eq!(fixture.deliver(), SECOND);
-    clock.advance(Duration::from_millis(999));
+    fixture.deliver();
+    assert_eq!((fixture.count(), fixture.offset()), (20, 20));
+}
+
+#[test]
+fn a_clock_set_back_by_seconds_makes_no_message_early_and_none_later_by_more() {
+    let (_, clock, store) = fresh();
+    clock.advance(Duration::from_secs(60));
+    let mut fixture = fixture(&store, &clock, 0);
+    delay(&store, 1, b"before");
+    clock.set_wall(clock.wall_ms() - 5_000);
+    delay(&store, 1, b"after");
+    clock.advance(SECOND - Duration::from_millis(1));
     fixture.deliver();
     assert_eq!(fixture.count(), 0);
-    clock.advance(Duration::from_millis(1));
+    clock.advance(Duration::from_millis(5_001));
     fixture.deliver();
-    assert_eq!((fixture.count(), fixture.offset()), (1, 1));
+    assert_eq!(fixture.count(), 2);
 }
 
 #[test]
@@ -227,4 +250,66 @@ fn a_message_with_nowhere_to_go_holds_up_no_other() {
     let mut fixture = fixture(&store, &clock, 0);
     fixture.deliver();
     assert_eq!((fixture.count(), fixture.offset()), (1, 3));
+}
+
+#[test]
+fn a_damaged_message_is_told_once_and_holds_up_no_other() {
+    // What is damaged of the third of five: the length of its body, its body, its queue offset, which leads nowhere.
+    for (at, name) in [(84, "length"), (88, "body"), (20, "offset")] {
+        // Real files: what is written to one shows in the store that has it mapped, as damage does.
+        let root = std::env::temp_dir().join(format!("rmqpy-{}-damaged-{name}", std::process::id()));
+        let clock = ManualClock::at(START_MS);
+        let store = open_in(&root, OsDisk::shared(), &clock);
+        for body in [b"a", b"b", b"c", b"d", b"e"] {
+            delay(&store, 1, body);
+        }
+        let queue = store.queue(SCHEDULE_TOPIC, 0).expect("a queue");
+        let [unit] = store.units(&queue, QueueOffset(2), 1).expect("a working disk")[..] else {
+            panic!("one")
+        };
+        let log = root.join("commitlog/00000000000000000000");
+        let log = OpenOptions::new().write(true).open(log).expect("a file");
+        log.write_all_at(&[0x7F], unit.physical + at).expect("written");
+        clock.advance(SECOND);
+        let mut fixture = fixture(&store, &clock, 0);
+        for _ in 0..3 {
+            fixture.deliver();
+        }
+        let bodies: Vec<Vec<u8>> = arrived(&store).into_iter().map(|(body, _)| body).collect();
+        assert_eq!(bodies, [b"a", b"b", b"d", b"e"], "{name}");
+        assert_eq!(fixture.offset(), 5, "{name}");
+        assert_eq!(store.statistics().get("undelivered"), Some(&1), "{name}");
+        let told: Vec<String> = store.events().iter().map(ToString::to_string).collect();
+        assert_eq!(told.len(), 1, "{name}: {told:?}");
+        assert!(told[0].contains("level 1") && told[0].contains("offset 2"), "{told:?}");
+        store.abandon();
+        fs::remove_dir_all(&root).expect("removed");
+    }
+}
+
+#[test]
+fn a_delayed_message_does_not_bring_back_the_topic_that_was_deleted_while_it_waited() {
+    let disk = SimDisk::new();
+    let clock = ManualClock::at(START_MS);
+    let store = open(&disk, &clock);
+    delay(&store, 1, b"sent before");
+    store.delete_topic("orders").expect("a working disk");
+    delay(&store, 1, b"sent after");
+    store.flush().expect("a working disk");
+    // The note of the deletion outlives a crash.
+    drop(store);
+    let store = open(&disk, &clock);
+    let delays = Delays::start(&store, clock.clone(), &BTreeMap::new()).expect("a thread");
+    clock.advance(SECOND);
+    while delays.offsets().get(&1) != Some(&2) {
+        std::thread::yield_now();
+    }
+    delays.stop();
+    let bodies: Vec<_> = arrived(&store).into_iter().map(|(body, _)| body).collect();
+    assert_eq!(bodies, [b"sent after"]);
+    let store = {
+        store.delete_topic("orders").expect("a working disk");
+        store
+    };
+    assert!(store.queue("orders", 1).is_none());
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::fields::{Header, range};
+use super::fields::{Field, Header, range};
 use super::{binary, json};
 use crate::remoting::codes::language;
 use crate::remoting::error::HeaderError;
@@ -33,6 +33,17 @@ impl Header {
             Err(broken) => self.mend(broken.as_bytes()),
         }
         Ok(())
+    }
+
+    /// Memory kept for the next header.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.text.capacity() + self.fields.capacity() * size_of::<Field>()
+    }
+
+    /// Gives it back, and the fields with it.
+    pub(crate) fn shrink(&mut self) {
+        (self.text, self.fields) = (String::new(), Vec::new());
+        self.remark = None;
     }
 
     fn clear(&mut self) {

@@ -50,7 +50,7 @@ impl DispatchRequest {
 
     /// Whether it can be looked up by key: rolled back messages cannot.
     pub(crate) fn is_indexed(&self) -> bool {
-        self.sys_flag & sysflag::TRANSACTION_MASK != sysflag::ROLLBACK
+        sysflag::is_indexed(self.sys_flag)
     }
 }
 

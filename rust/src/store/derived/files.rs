@@ -22,12 +22,20 @@ impl DerivedFiles {
         self.each().for_each(|part| part.take(records));
     }
 
+    /// An error of the index stops nothing else: it knows how far it goes, and maintenance tells what the next write says.
     pub(crate) fn write(&self) -> Result<(), StoreError> {
-        self.each().try_for_each(Derived::write)
+        let _ = self.index.as_ref().map(Derived::write);
+        self.queues.write()
     }
 
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.each().try_for_each(Derived::sync)
+        let _ = self.index.as_ref().map(Derived::sync);
+        self.queues.sync()
+    }
+
+    /// Notes, durably, what is missing. Before a checkpoint.
+    pub(crate) fn note(&self) -> Result<(), StoreError> {
+        self.index.as_ref().map_or(Ok(()), Index::note)
     }
 
     /// Trims every part, a piece at a time; `true` when there is nothing left to do.

@@ -9,7 +9,9 @@
 //!
 //! Threads: any; a file may be read, written and synced by several at once.
 
+mod descriptors;
 mod file_name;
+mod lock;
 mod os;
 mod region;
 #[cfg(feature = "simulation")]
@@ -17,7 +19,7 @@ pub mod simulated;
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::store::error::StoreError;
@@ -25,7 +27,9 @@ use crate::store::error::StoreError;
 pub use os::OsDisk;
 
 pub(crate) use file_name::{name_of, position_of};
-pub(crate) use region::{Appender, Cells, Region, RegionReader};
+#[cfg(feature = "python")]
+pub(crate) use lock::forget_inherited;
+pub(crate) use region::{Appender, MARKS_BYTES, Region, RegionReader, SpoolAppender, SpoolReader};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -53,6 +57,9 @@ impl Space {
     }
 }
 
+/// What direct writes are aligned to: no disk in use wants more.
+pub(crate) const DIRECT_BYTES: usize = 4096;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Open {
     Read,
@@ -60,6 +67,9 @@ pub enum Open {
     Write,
     /// For reading and writing; made, empty, where there is none.
     Create,
+    /// An existing file, for writes that pass the page cache by: memory, position and size are multiples of
+    /// [`DIRECT_BYTES`].
+    Direct,
 }
 
 pub trait Disk: Send + Sync {
@@ -77,12 +87,29 @@ pub trait Disk: Send + Sync {
     /// Makes creations, renames and removals in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     fn space(&self, path: &Path) -> io::Result<Space>;
-    /// Takes an exclusive lock on the first byte of the file, held until the file is dropped. `None` when another holds
-    /// it, be it another process, an Apache broker, or another store of this process.
-    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
+    /// Names the time since the machine was started: what was in the page cache of another one is not to be trusted.
+    fn boot(&self) -> io::Result<u128> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Whether the process can have hardly any more descriptors: files that are open for convenience should be closed.
+    fn is_short_of_descriptors(&self) -> bool {
+        false
+    }
+    /// Takes an exclusive lock on the first byte of the file, which is made where there is none; held until it is dropped.
+    /// `None` when another holds it, be it another process, an Apache broker, or another store of this process.
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>>;
     /// Likewise takes a shared lock on a file that is there: it keeps an exclusive one out.
-    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>>;
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>>;
+    /// Likewise takes an exclusive lock on a directory itself, for those in which a file of ours would be in the way.
+    fn lock_dir(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>>;
+    /// The path without symbolic links; as it is where nothing is there.
+    fn resolve(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
 }
+
+/// A lock that is held, by this process alone: its forked children do not have it.
+pub trait FileLock: Send + Sync {}
 
 /// Operations with an error that names the path.
 impl dyn Disk + '_ {

@@ -6,24 +6,32 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
+use super::descriptors::DescriptorReserve;
+use super::lock::OsLock;
 use super::region::Region;
-use super::{Disk, DiskFile, Entry, Open, Space};
+use super::{Disk, DiskFile, Entry, FileLock, Open, Space};
 
 /// The disks of this machine.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct OsDisk;
+#[derive(Debug)]
+pub struct OsDisk {
+    descriptors: Arc<DescriptorReserve>,
+}
 
 impl OsDisk {
     #[must_use]
     pub fn shared() -> Arc<dyn Disk> {
-        Arc::new(Self)
+        Arc::new(Self { descriptors: Arc::new(DescriptorReserve::new()) })
+    }
+
+    fn open_file(&self, path: &Path, how: Open) -> io::Result<OsFile> {
+        let file = self.descriptors.lend(|| open_file(path, how))?;
+        Ok(OsFile { file: Some(file), descriptors: Arc::clone(&self.descriptors) })
     }
 }
 
@@ -43,7 +51,7 @@ impl Disk for OsDisk {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
-        let found = match fs::read_dir(path) {
+        let found = match self.descriptors.lend(|| fs::read_dir(path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             found => found?,
         };
@@ -58,11 +66,12 @@ impl Disk for OsDisk {
             }
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
+        self.descriptors.fill();
         Ok(entries)
     }
 
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(OsFile { file: open_file(path, how)? }))
+        Ok(Arc::new(self.open_file(path, how)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -80,7 +89,7 @@ impl Disk for OsDisk {
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         // A relative path of one component has the empty path as its parent.
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        File::open(path)?.sync_all()
+        self.open_file(path, Open::Read)?.file()?.sync_all()
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
@@ -91,35 +100,39 @@ impl Disk for OsDisk {
         Ok(Space { free, total: used.saturating_add(free) })
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        lock_first_byte(open_file(path, Open::Create)?, libc::F_WRLCK)
+    fn boot(&self) -> io::Result<u128> {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let digits = text.trim().replace('-', "");
+        u128::from_str_radix(&digits, 16).map_err(|_| io::ErrorKind::InvalidData.into())
     }
 
-    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
-        lock_first_byte(open_file(path, Open::Read)?, libc::F_RDLCK)
+    fn is_short_of_descriptors(&self) -> bool {
+        self.descriptors.is_short()
     }
-}
 
-fn lock_first_byte(file: File, kind: libc::c_int) -> io::Result<Option<Arc<dyn DiskFile>>> {
-    // An open-file-description lock meets the process locks of a Java broker, and unlike them it also keeps a second
-    // store of this very process out.
-    let first_byte = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 1,
-        l_pid: 0,
-    };
-    match fcntl(&file, FcntlArg::F_OFD_SETLK(&first_byte)) {
-        Ok(_) => Ok(Some(Arc::new(OsFile { file }))),
-        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Ok(None),
-        Err(error) => Err(error.into()),
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>> {
+        OsLock::hold(self.descriptors.lend(|| open_file(path, Open::Create))?, libc::F_WRLCK)
+    }
+
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>> {
+        OsLock::hold(self.descriptors.lend(|| open_file(path, Open::Read))?, libc::F_RDLCK)
+    }
+
+    fn lock_dir(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>> {
+        OsLock::hold_dir(self.descriptors.lend(|| open_file(path, Open::Read))?)
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
     }
 }
 
 fn open_file(path: &Path, how: Open) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(how != Open::Read).create(how == Open::Create).mode(0o600);
+    if how == Open::Direct {
+        options.custom_flags(libc::O_DIRECT);
+    }
     options.open(path)
 }
 
@@ -131,22 +144,41 @@ fn found(removed: io::Result<()>) -> io::Result<()> {
 }
 
 struct OsFile {
-    file: File,
+    /// There until it is dropped.
+    file: Option<File>,
+    descriptors: Arc<DescriptorReserve>,
+}
+
+impl OsFile {
+    fn file(&self) -> io::Result<&File> {
+        self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Drop for OsFile {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.descriptors.take_back(file);
+        }
+    }
 }
 
 impl DiskFile for OsFile {
     fn size(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(self.file()?.metadata()?.len())
     }
 
     fn resize(&self, size: u64) -> io::Result<()> {
-        self.file.set_len(size)
+        self.file()?.set_len(size)
     }
 
     fn allocate(&self, size: u64) -> io::Result<()> {
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, size) {
-            // Some file systems cannot promise space; there a full disk is met later, by the writer.
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.file.set_len(size),
+        match rustix::fs::fallocate(self.file()?, FallocateFlags::empty(), 0, size) {
+            // Some file systems take space by being written to alone. To miss it there later, through a mapping, would kill
+            // the process.
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                write_zeros(self.file()?, self.size()?..size)
+            }
             allocated => Ok(allocated?),
         }
     }
@@ -154,7 +186,7 @@ impl DiskFile for OsFile {
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
         let mut filled = 0;
         while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.file.read_at(rest, at + filled as u64) {
+            match self.file()?.read_at(rest, at + filled as u64) {
                 Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -165,7 +197,7 @@ impl DiskFile for OsFile {
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, at)
+        self.file()?.write_all_at(bytes, at)
     }
 
     fn zero(&self, range: Range<u64>) -> io::Result<()> {
@@ -173,32 +205,32 @@ impl DiskFile for OsFile {
             return Ok(());
         }
         let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start) {
+        match rustix::fs::fallocate(self.file()?, flags, range.start, range.end - range.start) {
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => {
-                write_zeros(&self.file, range)
+                write_zeros(self.file()?, range)
             }
             zeroed => Ok(zeroed?),
         }
     }
 
     fn clear(&self, range: Range<u64>) -> io::Result<bool> {
-        if is_zero(&self.file, &range)? {
+        if is_zero(self.file()?, &range)? {
             return Ok(false);
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start) {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => write_zeros(&self.file, range)?,
+        match rustix::fs::fallocate(self.file()?, flags, range.start, range.end - range.start) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => write_zeros(self.file()?, range)?,
             cleared => cleared?,
         }
         Ok(true)
     }
 
     fn write_zeros(&self, range: Range<u64>) -> io::Result<()> {
-        write_zeros(&self.file, range)
+        write_zeros(self.file()?, range)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file()?.sync_data()
     }
 
     fn map(&self, size: usize, is_writable: bool) -> io::Result<Region> {
@@ -206,7 +238,7 @@ impl DiskFile for OsFile {
         if self.size()? < size as u64 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if is_writable { Region::writable(&self.file, size) } else { Region::read_only(&self.file, size) }
+        if is_writable { Region::writable(self.file()?, size) } else { Region::read_only(self.file()?, size) }
     }
 
     fn sync_map(&self, region: &Region, range: Range<usize>) -> io::Result<()> {

@@ -8,9 +8,12 @@
 //!   byte is written before it is published and never after, so a shared reference never meets a write;
 //! - **as a file** ([`Region::claim_file`]): the region is read-only, and what is written goes to the file.
 //!   [`RegionReader::reveal`] moves the length forward over bytes that are in the file;
-//! - **as cells** ([`Region::claim_cells`]): every access is an atomic 32-bit load or store, from any thread.
+//! - **as a spool** ([`Region::claim_spool`]): a log that may begin anew. There is one [`SpoolReader`], which cannot be cloned
+//!   and lends bytes only as long as it is borrowed: who has it for himself knows that nobody reads. Its first page holds
+//!   marks, numbers that are accessed as atomics alone and never as bytes.
 //!
-//! Invariants: the published length only grows; the mapping lives as long as anything that can see into it.
+//! Invariants: the published length only grows, but for a spool that begins anew; the mapping lives as long as anything that
+//! can see into it.
 //! Threads: all, as the types allow.
 #![allow(unsafe_code)]
 
@@ -19,9 +22,14 @@ use std::io;
 use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
+
+/// Bytes that are made present in one step.
+const POPULATE_BYTES: usize = 64 << 10;
+/// Bytes at the front of a spool that are for its marks: a page, so that what follows lies as direct writes want it.
+pub(crate) const MARKS_BYTES: usize = 4096;
 
 /// A mapping of the first `len` bytes of a file, or of plain memory.
 #[derive(Clone, Debug)]
@@ -85,16 +93,21 @@ impl Region {
         Some(RegionReader { map: Arc::clone(&self.map) })
     }
 
-    pub(crate) fn is_writable(&self) -> bool {
-        self.map.is_writable
-    }
-
-    /// Claims the region as cells. `None` when it was claimed before or is read-only.
-    pub(crate) fn claim_cells(&self) -> Option<Cells> {
-        if !self.map.is_writable || self.map.is_claimed.swap(true, Ordering::AcqRel) {
+    /// Claims a writable region as a spool, empty.
+    ///
+    /// `None` when the region was claimed before, is read-only or has no room behind the marks.
+    pub(crate) fn claim_spool(&self) -> Option<(SpoolAppender, SpoolReader)> {
+        let fits = self.len() > MARKS_BYTES && self.map.is_writable;
+        if !fits || self.map.is_claimed.swap(true, Ordering::AcqRel) {
             return None;
         }
-        Some(Cells { map: Arc::clone(&self.map) })
+        self.map.published.store(MARKS_BYTES, Ordering::Release);
+        let appender = Appender { map: Arc::clone(&self.map), end: MARKS_BYTES };
+        Some((SpoolAppender { appender }, SpoolReader { map: Arc::clone(&self.map) }))
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.map.is_writable
     }
 
     /// Writes the pages of `range` to the disk and waits for them (`msync`, of whole pages).
@@ -102,9 +115,13 @@ impl Region {
         self.map.memory.flush_range(range.start, range.len())
     }
 
-    /// Makes the pages of `range` present and writable, so that the appender takes no fault on them.
+    /// Makes the pages of `range` present and writable, so that the appender takes no fault on them. In small steps:
+    /// each holds the lock of the address space, which a thread that allocates memory may wait for.
     pub(crate) fn populate(&self, range: Range<usize>) -> io::Result<()> {
-        self.map.memory.advise_range(Advice::PopulateWrite, range.start, range.len())
+        range.clone().step_by(POPULATE_BYTES).try_for_each(|at| {
+            let size = POPULATE_BYTES.min(range.end - at);
+            self.map.memory.advise_range(Advice::PopulateWrite, at, size)
+        })
     }
 }
 
@@ -170,7 +187,8 @@ impl Map {
             return None;
         }
         // SAFETY: the range lies below the published length, which is at most the length of the mapping. Bytes below
-        // it are never written again: the appender owns those above it alone, and the length never shrinks.
+        // it are not written again while the slice lives: the appender owns those above it alone, and the length only
+        // shrinks in `SpoolAppender::restart`, which has the only reader of the map for itself.
         Some(unsafe { slice::from_raw_parts(self.start().add(range.start), range.len()) })
     }
 }
@@ -202,6 +220,68 @@ impl Appender {
     /// Lets readers see everything appended so far.
     pub(crate) fn publish(&mut self) {
         self.map.published.store(self.end, Ordering::Release);
+    }
+}
+
+/// The right to write a spool, and to begin anew in it.
+#[derive(Debug)]
+pub(crate) struct SpoolAppender {
+    appender: Appender,
+}
+
+impl SpoolAppender {
+    pub(crate) fn room(&self) -> usize {
+        self.appender.room()
+    }
+
+    /// The next `size` bytes, to be filled before they are published; `None` when they do not fit.
+    pub(crate) fn append(&mut self, size: usize) -> Option<&mut [u8]> {
+        self.appender.append(size)
+    }
+
+    /// Lets the reader see everything appended so far.
+    pub(crate) fn publish(&mut self) {
+        self.appender.publish();
+    }
+
+    /// Sets a mark, after everything that was written before. A killed process leaves them in the order they were set.
+    pub(crate) fn mark(&self, index: usize, value: u64) {
+        if index >= MARKS_BYTES / size_of::<u64>() {
+            return;
+        }
+        // SAFETY: the word lies in the first page of the mapping, which is longer than that page and aligned to one. That
+        // page is never handed out as bytes, since appender and reader begin behind it, so that it is accessed as atomics
+        // alone; it lives as long as `self` has its share of the map.
+        let word = unsafe { AtomicU64::from_ptr(self.appender.map.start().cast::<u64>().add(index)) };
+        word.store(value, Ordering::Release);
+    }
+
+    /// Makes the spool empty. `false`, and nothing done, when the reader is that of another.
+    pub(crate) fn restart(&mut self, reader: &mut SpoolReader) -> bool {
+        let is_ours = Arc::ptr_eq(&self.appender.map, &reader.map);
+        if is_ours {
+            self.appender.end = MARKS_BYTES;
+            reader.map.published.store(MARKS_BYTES, Ordering::Release);
+        }
+        is_ours
+    }
+}
+
+/// The one reader of a spool. Positions are counted from behind the marks.
+#[derive(Debug)]
+pub(crate) struct SpoolReader {
+    map: Arc<Map>,
+}
+
+impl SpoolReader {
+    pub(crate) fn published(&self) -> usize {
+        self.map.published.load(Ordering::Acquire) - MARKS_BYTES
+    }
+
+    /// Borrows published bytes; `None` when part of the range is not published.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+        let end = range.end.checked_add(MARKS_BYTES)?;
+        self.map.published_bytes(&(range.start + MARKS_BYTES..end))
     }
 }
 
@@ -249,46 +329,6 @@ impl AsRef<[u8]> for Slice {
     }
 }
 
-/// A region used as big-endian 32-bit cells that may be rewritten while others read them.
-#[derive(Debug)]
-pub(crate) struct Cells {
-    map: Arc<Map>,
-}
-
-impl Cells {
-    pub(crate) fn len(&self) -> usize {
-        self.map.memory.len()
-    }
-
-    fn cell(&self, at: usize) -> &AtomicU32 {
-        assert!(at.is_multiple_of(4) && at + 4 <= self.len(), "cell {at} of {} bytes", self.len());
-        // SAFETY: in bounds and aligned (mappings begin at a page). Once claimed as cells the region is accessed
-        // through these atomics only.
-        unsafe { AtomicU32::from_ptr(self.map.start().add(at).cast()) }
-    }
-
-    /// The big-endian number at byte `at`, a multiple of four within the region.
-    pub(crate) fn load(&self, at: usize) -> u32 {
-        u32::from_be(self.cell(at).load(Ordering::Relaxed))
-    }
-
-    /// Writes the big-endian number at byte `at`, a multiple of four within the region.
-    pub(crate) fn store(&self, at: usize, value: u32) {
-        self.cell(at).store(value.to_be(), Ordering::Relaxed);
-    }
-
-    /// Two neighbouring cells as one number. Not atomic as a whole: writer and reader agree on a lock.
-    pub(crate) fn load_long(&self, at: usize) -> i64 {
-        ((u64::from(self.load(at)) << 32) | u64::from(self.load(at + 4))) as i64
-    }
-
-    /// Writes two neighbouring cells as one number. Not atomic as a whole.
-    pub(crate) fn store_long(&self, at: usize, value: i64) {
-        self.store(at, (value as u64 >> 32) as u32);
-        self.store(at + 4, value as u32);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,7 +348,7 @@ mod tests {
     fn a_region_is_claimed_once() {
         let region = Region::anonymous(4096).expect("memory");
         assert!(region.claim_log(4097).is_none());
-        assert!(region.claim_cells().is_some());
+        assert!(region.claim_log(0).is_some());
         assert!(region.claim_log(0).is_none());
         assert!(!region.fill(b"late"));
     }
@@ -325,20 +365,29 @@ mod tests {
     }
 
     #[test]
+    fn a_spool_begins_anew_when_nobody_reads_it_and_keeps_its_marks() {
+        let region = Region::anonymous(2 * MARKS_BYTES).expect("memory");
+        let (mut appender, mut reader) = region.claim_spool().expect("first claim");
+        assert!(region.claim_spool().is_none() && region.claim_log(0).is_none());
+        appender.append(5).expect("room").copy_from_slice(b"hello");
+        appender.mark(1, u64::MAX);
+        assert!(reader.bytes(0..5).is_none());
+        appender.publish();
+        assert_eq!(reader.bytes(0..5), Some(&b"hello"[..]));
+        assert!(reader.bytes(0..6).is_none() && reader.bytes(0..usize::MAX).is_none());
+        assert!(appender.restart(&mut reader));
+        assert_eq!((reader.published(), appender.room()), (0, MARKS_BYTES));
+        assert_eq!(region.snapshot()[8..16], [0xFF; 8]);
+        let other = Region::anonymous(2 * MARKS_BYTES).expect("memory");
+        let (_, mut other) = other.claim_spool().expect("first claim");
+        assert!(!appender.restart(&mut other));
+    }
+
+    #[test]
     fn an_append_that_does_not_fit_changes_nothing() {
         let region = Region::anonymous(4096).expect("memory");
         let (mut appender, _reader) = region.claim_log(4090).expect("first claim");
         assert!(appender.append(7).is_none());
         assert_eq!(appender.room(), 6);
-    }
-
-    #[test]
-    fn cells_are_big_endian() {
-        let region = Region::anonymous(4096).expect("memory");
-        let cells = region.claim_cells().expect("first claim");
-        cells.store_long(8, -2);
-        assert_eq!(cells.load_long(8), -2);
-        cells.store(0, 0x0102_0304);
-        assert_eq!(region.snapshot()[..4], [1, 2, 3, 4]);
     }
 }

@@ -42,7 +42,7 @@ pub struct Copied {
 }
 
 impl StoppedStore {
-    /// Copies whole records, of `topics` or of all, to a store in `options.root`, which must be empty or not there.
+    /// Copies whole records, of `topics` or of all, to a store in `options.paths`, which must be empty or not there.
     /// The folder `config` is copied as it is.
     pub fn copy(
         &self,
@@ -50,17 +50,17 @@ impl StoppedStore {
         topics: Option<&HashSet<String>>,
         clock: SharedClock,
     ) -> Result<Copied, StoreError> {
-        let (disk, root) = (&self.disk, options.root.clone());
+        let (disk, root) = (&self.disk, options.paths.root.clone());
         if !disk.entries(&root)?.is_empty() {
             let expected = "expected an empty folder, or none, to copy to".to_owned();
             return Err(StoreError::Layout { path: root, expected });
         }
-        let files = log_files(&**disk, &self.root)?;
+        let files = log_files(&**disk, &self.paths.log)?;
         if let Some(first) = files.first() {
             options.segment_bytes = first.size;
         }
-        let deleted = DeletedTopics::load(disk, &self.root, files.first().map_or(0, |file| file.base))?;
-        let dir = root.join("commitlog");
+        let deleted = DeletedTopics::load(disk, &self.paths.root, files.first().map_or(0, |file| file.base))?;
+        let dir = options.paths.log.clone();
         disk.make_dir(&dir)?;
         let mut log = LogWriter::new(Arc::clone(disk), dir, options.segment_bytes);
         let mut copied = Copied::default();
@@ -99,7 +99,7 @@ impl StoppedStore {
                 self.copy_folder(&name, target)?;
                 continue;
             }
-            let bytes = self.disk.read_front(&self.root.join(&name), entry.size as usize)?;
+            let bytes = self.disk.read_front(&self.paths.root.join(&name), entry.size as usize)?;
             let path = target.join(&name);
             if let Some(dir) = path.parent() {
                 self.disk.make_dir(dir)?;

@@ -29,6 +29,8 @@ pub enum FindingKind {
     Checkpoint,
     /// What rmqpy noted at an orderly stop is not what is there.
     Manifest,
+    /// Messages of a killed process that are not in the log yet.
+    Spool,
 }
 
 impl fmt::Display for FindingKind {
@@ -42,6 +44,7 @@ impl fmt::Display for FindingKind {
             Self::Key => "key",
             Self::Checkpoint => "checkpoint",
             Self::Manifest => "manifest",
+            Self::Spool => "spool",
         })
     }
 }

@@ -8,7 +8,7 @@
 //! Threads: the verification.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::message::properties::{self, name};
@@ -28,6 +28,7 @@ const CHUNK_SLOTS: usize = 1 << 16;
 /// The comparison, at the entry that comes next.
 pub(super) struct IndexCheck<'a> {
     disk: &'a dyn Disk,
+    dir: &'a Path,
     shape: Shape,
     /// Files still to be read, newest first.
     paths: Vec<PathBuf>,
@@ -81,16 +82,15 @@ struct Entry {
 }
 
 impl<'a> IndexCheck<'a> {
-    /// A comparison with the index in `root`, whose files look like `shape`.
+    /// A comparison with the index in `dir`, whose files look like `shape`.
     pub(super) fn new(
         disk: &'a dyn Disk,
-        root: &std::path::Path,
+        dir: &'a Path,
         shape: Shape,
         findings: &mut Findings,
     ) -> Result<Self, StoreError> {
-        let dir = root.join("index");
         let mut paths = Vec::new();
-        for entry in disk.entries(&dir)?.into_iter().rev() {
+        for entry in disk.entries(dir)?.into_iter().rev() {
             let is_index = entry.name.len() == 17 && entry.name.bytes().all(|byte| byte.is_ascii_digit());
             let path = dir.join(&entry.name);
             match entry.size == shape.file_bytes() as u64 {
@@ -107,6 +107,7 @@ impl<'a> IndexCheck<'a> {
         }
         let mut check = Self {
             disk,
+            dir,
             shape,
             paths,
             file: None,
@@ -131,7 +132,7 @@ impl<'a> IndexCheck<'a> {
     ) -> Result<(), StoreError> {
         let physical = record.physical_offset().0;
         self.skip_to(physical, findings)?;
-        if record.sys_flag() & sysflag::TRANSACTION_MASK == sysflag::ROLLBACK {
+        if !sysflag::is_indexed(record.sys_flag()) {
             return Ok(());
         }
         self.hashes.clear();
@@ -174,13 +175,9 @@ impl<'a> IndexCheck<'a> {
     }
 
     /// Reads what is left, and tells what is missing. Returns how many entries there are.
-    pub(super) fn finish(
-        mut self,
-        root: &std::path::Path,
-        findings: &mut Findings,
-    ) -> Result<u64, StoreError> {
+    pub(super) fn finish(mut self, findings: &mut Findings) -> Result<u64, StoreError> {
         self.skip_to(u64::MAX, findings)?;
-        let dir = root.join("index");
+        let dir = self.dir;
         for (run, what) in [
             (&self.missing, "records cannot be found by all their keys"),
             (&self.stray, "entries lead to where no record is"),
@@ -188,7 +185,7 @@ impl<'a> IndexCheck<'a> {
         ] {
             if run.count > 0 {
                 let text = format!("{} {what}, the first at {}", run.count, run.first);
-                findings.add(FindingKind::Key, &dir, run.first, text);
+                findings.add(FindingKind::Key, dir, run.first, text);
             }
         }
         if self.older > 0 {
@@ -198,7 +195,7 @@ impl<'a> IndexCheck<'a> {
                 "{} records cannot be found by key, because {since}; index-rebuild makes it anew",
                 self.older
             );
-            findings.note(FindingKind::Key, &dir, text);
+            findings.note(FindingKind::Key, dir, text);
         }
         Ok(self.keys)
     }

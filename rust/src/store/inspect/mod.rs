@@ -2,7 +2,7 @@
 //!
 //! Works on the folders of Apache's broker and of ours. An inspection holds the store's lock, shared, so that no broker starts
 //! meanwhile and one that runs is told from one that does not; it opens files for reading and nothing else. What writes
-//! says so: `copy` to another folder, `rebuild_index` to the index.
+//! says so: `copy` to another folder, `rebuild_index` to the index, `drain` to the log.
 //!
 //! Reads the files as they are. What the next start would mend by itself after a crash is a note, what it would not is
 //! damage: see [`Severity`].
@@ -19,11 +19,14 @@ mod verify;
 mod walk;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::store::disk::{Disk, DiskFile, Entry};
+use crate::store::disk::{Disk, Entry, FileLock};
 use crate::store::error::StoreError;
+use crate::store::events::Event;
+use crate::store::paths::StorePaths;
+use crate::store::recovery::{drain, spooled_bytes};
 
 pub use crate::store::derived::Shape;
 pub use findings::{FindingKind, Report, Severity};
@@ -35,18 +38,18 @@ pub(crate) use walk::{Extent, Found, WalkProgress};
 /// A store that no broker has open, and that none can open while this exists.
 pub struct StoppedStore {
     disk: Arc<dyn Disk>,
-    root: PathBuf,
+    paths: StorePaths,
     progress: WalkProgress,
     /// `None` for a folder without a lock file, which no broker has ever opened.
-    lock: Option<Arc<dyn DiskFile>>,
+    lock: Option<Arc<dyn FileLock>>,
 }
 
 impl StoppedStore {
-    /// Holds the store in `root` for reading, as others may, too. Fails when a broker has it open, and when there is no
+    /// Holds a store for reading, as others may, too. Fails when a broker has it open, and when there is no
     /// store.
-    pub fn hold(root: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let mut store = Self::find(root, disk)?;
-        let path = root.join("lock");
+    pub fn hold(paths: StorePaths, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let mut store = Self::find(paths, disk)?;
+        let path = store.paths.root.join("lock");
         store.lock = match store.disk.lock_shared(&path) {
             Ok(None) => return Err(StoreError::Locked { path }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -55,21 +58,24 @@ impl StoppedStore {
         Ok(store)
     }
 
-    /// Holds the store in `root` for writing, alone.
-    pub fn hold_exclusively(root: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let mut store = Self::find(root, disk)?;
-        let path = root.join("lock");
+    /// Holds a store for writing, alone.
+    pub fn hold_exclusively(paths: StorePaths, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let mut store = Self::find(paths, disk)?;
+        let path = store.paths.root.join("lock");
         store.lock = store.disk.lock(&path).map_err(StoreError::io(&path, "lock"))?;
         if store.lock.is_none() { Err(StoreError::Locked { path }) } else { Ok(store) }
     }
 
-    fn find(root: &Path, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
-        let store = Self { disk, root: root.to_owned(), progress: WalkProgress::default(), lock: None };
-        if !store.list("")?.iter().any(|entry| entry.is_dir && entry.name == "commitlog") {
-            let expected = "expected a store: a folder with a folder commitlog in it".to_owned();
-            return Err(StoreError::Layout { path: root.to_owned(), expected });
+    fn find(paths: StorePaths, disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        if !paths.has_log(&*disk)? {
+            let is_below = paths.log.parent() == Some(&paths.root);
+            let expected = match is_below {
+                true => "expected a store: a folder with a folder commitlog in it".to_owned(),
+                false => format!("expected a store with its commit log in {}", paths.log.display()),
+            };
+            return Err(StoreError::Layout { path: paths.root, expected });
         }
-        Ok(store)
+        Ok(Self { disk, paths, progress: WalkProgress::default(), lock: None })
     }
 
     /// How far the work is that another thread does.
@@ -80,6 +86,17 @@ impl StoppedStore {
     /// Lets brokers open the store again.
     pub fn release(self) {
         drop(self.lock);
+    }
+
+    /// Bytes of records in the spool, which may not be in the log yet; 0 after an orderly stop.
+    pub fn spooled_bytes(&self) -> Result<u64, StoreError> {
+        spooled_bytes(&*self.disk, &self.paths)
+    }
+
+    /// Brings what a killed process has left in the spool into the log, as the next start would; tells what came of it, if
+    /// there was something. For one that holds the store exclusively.
+    pub fn drain(&self) -> Result<Option<Event>, StoreError> {
+        drain(&self.disk, &self.paths, u64::from(u32::MAX))
     }
 
     /// Calls `visit` with every record and every corrupt range of the log, in order.
@@ -96,7 +113,7 @@ impl StoppedStore {
         from: u64,
         mut visit: impl FnMut(Found<'_>) -> Result<bool, StoreError>,
     ) -> Result<Extent, StoreError> {
-        let mut files = walk::log_files(&*self.disk, &self.root)?;
+        let mut files = walk::log_files(&*self.disk, &self.paths.log)?;
         files.retain(|file| file.limit() > from);
         walk::walk(&*self.disk, &files, from, &self.progress, |found| match &found {
             Found::Record(record) if record.physical_offset().0 < from => Ok(true),
@@ -107,7 +124,7 @@ impl StoppedStore {
 
     /// What is in a folder below the root; nothing where there is none.
     fn list(&self, dir: impl AsRef<Path>) -> Result<Vec<Entry>, StoreError> {
-        let dir = self.root.join(dir);
+        let dir = self.paths.root.join(dir);
         self.disk.entries(&dir)
     }
 }

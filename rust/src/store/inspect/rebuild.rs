@@ -1,7 +1,7 @@
 //! Index rebuild: made anew from the log.
 //!
-//! The new files are complete and durable in a folder of their own before the old ones go. A crash in between leaves
-//! an index with too little in it, which a second run puts right.
+//! The new files are complete and durable in a folder of their own before the old ones go. After a crash in between the next
+//! start finds noted that the index is not to be believed, and makes it anew.
 //!
 //! Threads: the rebuilding one.
 
@@ -9,54 +9,57 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::SharedClock;
-use crate::positions::QueueKey;
-use crate::store::derived::{ConsumeQueue, Derived, DispatchRequest, Index, digest_with_index};
+use crate::store::derived::{Derived, EVERYTHING, Index, IndexedNote, Key, digest_with_index};
 use crate::store::error::StoreError;
+use crate::store::events::Events;
 use crate::store::recovery::{CheckpointFiles, CleanStop};
 
 use super::walk::Found;
 use super::{Shape, StoppedStore};
 
-/// Records between two writes of their keys, which bounds the memory that those take.
-const RECORDS_BETWEEN_WRITES: u64 = 1 << 16;
+/// Keys between two writes, which bounds the memory that they take.
+const KEYS_BETWEEN_WRITES: usize = 1 << 16;
 
 impl StoppedStore {
     /// Replaces the index by one that has every key of the log. Returns how many records it leads to.
     ///
     /// The store must be held [exclusively](Self::hold_exclusively).
     pub fn rebuild_index(&self, shape: Shape, clock: &SharedClock) -> Result<u64, StoreError> {
-        let (disk, dir, scratch) = (&self.disk, self.root.join("index"), self.root.join("index.new"));
+        let (disk, root, dir) = (&self.disk, &self.paths.root, self.paths.index.clone());
+        let scratch = self.paths.index_scratch();
         let index = |dir: &Path| {
-            Index::new(
-                Arc::clone(disk),
-                dir.to_owned(),
-                Arc::clone(clock),
-                shape.slots as u32,
-                shape.entries as u32,
-            )
+            let events = Arc::new(Events::default());
+            Index::new(disk, root, dir.to_owned(), Arc::clone(clock), events, shape)
         };
         disk.remove_dir(&scratch).map_err(StoreError::io(&scratch, "remove"))?;
         disk.make_dir(&scratch)?;
         let made = index(&scratch);
-        // An index asks nothing of the queue of a record.
-        let queue = Arc::new(ConsumeQueue::new(QueueKey::new("", 0), 0, 0, 0));
-        let mut records = 0_u64;
+        let (mut records, mut keys) = (0_u64, Vec::new());
+        let write = |keys: &mut Vec<Key>| {
+            made.take_skipped(keys, 0);
+            keys.clear();
+            made.write()
+        };
         self.walk(|found| {
             let Found::Record(record) = found else { return Ok(()) };
-            made.take(&[DispatchRequest::of(record, Arc::clone(&queue))]);
+            keys.extend(Key::of(record));
             records += 1;
-            if records.is_multiple_of(RECORDS_BETWEEN_WRITES) { made.write() } else { Ok(()) }
+            if keys.len() >= KEYS_BETWEEN_WRITES { write(&mut keys) } else { Ok(()) }
         })?;
-        made.write()?;
+        write(&mut keys)?;
         made.sync()?;
         let digest = made.digest();
         drop(made);
 
         disk.make_dir(&dir)?;
         let old = index(&dir);
-        old.load()?;
+        old.load();
         let old_digest = old.digest();
         drop(old);
+        // Only a store that was open has a place for it.
+        let note = self.list("")?.iter().any(|entry| entry.name == "rmqpy");
+        let note = note.then(|| IndexedNote::of(disk, root));
+        note.as_ref().map_or(Ok(()), |note| note.save(0))?;
         for entry in disk.entries(&dir)?.iter().filter(|entry| !entry.is_dir) {
             let path = dir.join(&entry.name);
             disk.remove_file(&path)?;
@@ -69,6 +72,7 @@ impl StoppedStore {
         disk.sync_entries(&dir)?;
         disk.remove_dir(&scratch).map_err(StoreError::io(&scratch, "remove"))?;
         self.vouch_for_index(old_digest, digest)?;
+        note.map_or(Ok(()), |note| note.save(EVERYTHING))?;
         Ok(records)
     }
 
@@ -77,7 +81,7 @@ impl StoppedStore {
         if !self.list("rmqpy")?.iter().any(|entry| entry.name == "manifest") {
             return Ok(());
         }
-        let checkpoint_files = CheckpointFiles::open(Arc::clone(&self.disk), &self.root)?;
+        let checkpoint_files = CheckpointFiles::open(Arc::clone(&self.disk), &self.paths.root)?;
         let (checkpoint, Some(manifest)) = checkpoint_files.load()? else { return Ok(()) };
         let Some(stop) = manifest.clean_stop else { return Ok(()) };
         let stop = CleanStop { derived: digest_with_index(stop.derived, old, new), ..stop };

@@ -23,18 +23,26 @@ impl StoppedStore {
     /// `topics` are the topics that exist: records of others are left over from deleted ones. `None` takes all to exist.
     pub fn verify(&self, topics: Option<&HashSet<String>>, shape: Shape) -> Result<Report, StoreError> {
         let checkpoint =
-            Checkpoint::decode(&self.disk.read_front(&self.root.join("checkpoint"), CHECKPOINT_BYTES)?);
+            Checkpoint::decode(&self.disk.read_front(&self.paths.root.join("checkpoint"), CHECKPOINT_BYTES)?);
         let is_aborted = self.list("")?.iter().any(|entry| entry.name == "abort");
         let named = checkpoint.record.max(0) as u64;
-        let files = log_files(&*self.disk, &self.root)?;
+        let files = log_files(&*self.disk, &self.paths.log)?;
         let begin = files.first().map_or(0, |file| file.base);
         let unsettled = is_aborted.then_some(named);
         let mut findings = Findings { list: Vec::new(), damage: 0, notes: 0, log_begin: begin, unsettled };
         self.check_layout(&mut findings)?;
+        let spooled = self.spooled_bytes()?;
+        if spooled > 0 {
+            let text = format!(
+                "{spooled} bytes of records that a killed process left may not be in the log yet; the next start, or \
+                 `rmqpy store drain`, brings them there, and another broker would not see them"
+            );
+            findings.note(FindingKind::Spool, &self.paths.spool(), text);
+        }
 
-        let deleted = DeletedTopics::load(&self.disk, &self.root, begin)?;
-        let mut queues = QueueCheck::new(&*self.disk, self.root.join("consumequeue"));
-        let mut index = IndexCheck::new(&*self.disk, &self.root, shape, &mut findings)?;
+        let deleted = DeletedTopics::load(&self.disk, &self.paths.root, begin)?;
+        let mut queues = QueueCheck::new(&*self.disk, self.paths.queues.clone());
+        let mut index = IndexCheck::new(&*self.disk, &self.paths.index, shape, &mut findings)?;
         let (mut records, mut is_named_there) = (0, false);
         let mut last: (u64, Vec<u8>) = (0, Vec::new());
         let extent = self.walk(|found| {
@@ -66,10 +74,10 @@ impl StoppedStore {
             findings.add(FindingKind::Tail, &range.path, range.at, text);
         }
         let queues = queues.finish(extent.begin..extent.end, topics, &mut findings)?;
-        let keys = index.finish(&self.root, &mut findings)?;
+        let keys = index.finish(&mut findings)?;
         if named != 0 && named >= begin && !is_named_there {
             let text = format!("it names a record at {named}, where none begins");
-            findings.add(FindingKind::Checkpoint, &self.root.join("checkpoint"), u64::MAX, text);
+            findings.add(FindingKind::Checkpoint, &self.paths.root.join("checkpoint"), u64::MAX, text);
         }
         if !is_aborted {
             let last = (records > 0).then(|| (last.0, crc32fast::hash(&last.1)));
@@ -81,7 +89,7 @@ impl StoppedStore {
 
     /// Whether the files of the log are neighbours of one size.
     fn check_layout(&self, findings: &mut Findings) -> Result<(), StoreError> {
-        let files = log_files(&*self.disk, &self.root)?;
+        let files = log_files(&*self.disk, &self.paths.log)?;
         let size = files.first().map_or(0, |file| file.size);
         for (index, file) in files.iter().enumerate() {
             let before = index.checked_sub(1).and_then(|before| files.get(before));
@@ -112,7 +120,7 @@ impl StoppedStore {
         last: Option<(u64, u32)>,
         findings: &mut Findings,
     ) -> Result<(), StoreError> {
-        let path = self.root.join("rmqpy").join("manifest");
+        let path = self.paths.own().join("manifest");
         let bytes = self.disk.read_front(&path, MANIFEST_BYTES)?;
         let Some(manifest) = Manifest::decode(&bytes) else {
             if !bytes.is_empty() {

@@ -55,10 +55,9 @@ impl LogFile {
     }
 }
 
-/// The files of the log in `root`, oldest first, whatever their sizes.
-pub(super) fn log_files(disk: &dyn Disk, root: &Path) -> Result<Vec<LogFile>, StoreError> {
-    let dir = root.join("commitlog");
-    let entries = disk.entries(&dir)?;
+/// The files of the log in `dir`, oldest first, whatever their sizes.
+pub(super) fn log_files(disk: &dyn Disk, dir: &Path) -> Result<Vec<LogFile>, StoreError> {
+    let entries = disk.entries(dir)?;
     let files = entries.into_iter().filter(|entry| !entry.is_dir).filter_map(|entry| {
         let base = position_of(&entry.name)?;
         Some(LogFile { base, size: entry.size, path: dir.join(&entry.name) })

@@ -9,7 +9,7 @@
 //! stays the same until the store is closed.
 //! Threads: `is_sound` from any; `write`, `remove` from maintenance, or recovery.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,8 @@ use super::segments::Segments;
 /// Bytes of a block: a page, which is also what a disk loses at least.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 const ENTRY_BYTES: usize = 8;
+/// Checksums that wait for their entries, at most: those of 1 GiB. Others are computed from the file.
+const NOTED_MAX: usize = 1 << 18;
 /// Entries written in one piece.
 const CHUNK_ENTRIES: usize = 1 << 12;
 
@@ -41,6 +43,8 @@ pub(crate) struct Checksums {
     files: HashMap<u64, OnceLock<Option<Checked>>>,
     /// Where the next entry goes.
     written: Mutex<u64>,
+    /// Checksums of blocks that were told when they were written, for they may be in no memory when their entries are.
+    noted: Mutex<VecDeque<(u64, u32)>>,
     damaged: AtomicU64,
 }
 
@@ -91,6 +95,7 @@ impl Checksums {
             known_from,
             files,
             written: Mutex::new(known_from),
+            noted: Mutex::default(),
             damaged: AtomicU64::new(0),
         })
     }
@@ -146,6 +151,24 @@ impl Checksums {
         self.damaged.load(Ordering::Relaxed)
     }
 
+    /// Keeps the checksum of the whole block at `at` until its entry is written. Blocks come in the order of the log.
+    pub(crate) fn note(&self, at: u64, block: &[u8]) {
+        let crc = crc32fast::hash(block);
+        let mut noted = self.noted.lock();
+        if noted.len() >= NOTED_MAX {
+            noted.pop_front();
+        }
+        noted.push_back((at, crc));
+    }
+
+    fn take_noted(&self, at: u64) -> Option<u32> {
+        let mut noted = self.noted.lock();
+        while noted.front().is_some_and(|(before, _)| *before < at) {
+            noted.pop_front();
+        }
+        noted.pop_front_if(|(found, _)| *found == at).map(|(_, crc)| crc)
+    }
+
     /// Notes the checksums of all whole blocks before `durable`, durably.
     pub(crate) fn write(&self, segments: &Segments, durable: u64) -> Result<(), StoreError> {
         let mut written = self.written.lock();
@@ -172,7 +195,8 @@ impl Checksums {
             let place = (at - segment.base()) / BLOCK_BYTES * ENTRY_BYTES as u64;
             chunk.clear();
             while at < range.end && chunk.len() < CHUNK_ENTRIES * ENTRY_BYTES {
-                chunk.extend_from_slice(&entry_of(crc_of(segment, at), at));
+                let crc = self.take_noted(at).unwrap_or_else(|| crc_of(segment, at));
+                chunk.extend_from_slice(&entry_of(crc, at));
                 at += BLOCK_BYTES;
             }
             file.write_at(&chunk, place).map_err(StoreError::io(&path, "write"))?;

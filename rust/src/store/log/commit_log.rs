@@ -5,8 +5,9 @@
 //! before; inside there is no system call, no allocation and no waiting. What the derived files need to know of
 //! each record goes into a ring beside it, so that nothing is parsed twice.
 //!
-//! Invariants: positions, store times and every queue's offsets only grow; a record never spans two files; the ring
-//! holds exactly the records between *visible* and *published*, in log order.
+//! Invariants: positions and every queue's offsets only grow, and so do store times unless the clock is set back further
+//! than they may run ahead of it; a record never spans two files; the ring holds exactly the records between *visible*
+//! and *published*, in log order.
 //! Threads: `append` from any connection; `take_ring` from the thread that advances *visible*.
 
 use std::sync::atomic::Ordering;
@@ -22,15 +23,25 @@ use crate::store::error::PutError;
 use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 
 use super::checksums::Checksums;
-use super::put::{Put, Stored, next_group};
+use super::put::{Put, Stored, next_group, store_time};
 use super::segment::Segment;
 use super::segments::{Active, Segments};
+use super::spool::SpoolWriter;
 use super::write_path::{BLANK_BYTES_MIN, Unwritten, WriteBuffer, WritePath};
 
 /// Records that may be published and not yet visible. A burst beyond waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;
 /// How long an append waits for room before it asks again.
 const WAIT_STEP: Duration = Duration::from_millis(5);
+
+/// Why an append cannot go on now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoRoom {
+    /// The next file is not there yet.
+    File,
+    /// Too much waits for its flush.
+    Flush,
+}
 
 /// The log and the right to append to it.
 pub(crate) struct CommitLog {
@@ -47,10 +58,18 @@ pub(crate) struct CommitLog {
     published: AtomicU64,
     is_closed: AtomicBool,
     is_full: AtomicBool,
-    /// An append has waited in vain: until one succeeds no other waits, for a sender that is told at once can go
+    /// The next file cannot be made: the disk has no room for it.
+    lacks_space: AtomicBool,
+    /// An append has waited in vain: until there is room no other waits, for a sender that is told at once can go
     /// elsewhere, and a thread that waits serves no other.
     is_stalled: AtomicBool,
+    /// By how much store times went back last, until somebody asks; else 0.
+    set_back_ms: AtomicU64,
+    /// An append has gone without a flush that would have made room.
+    lacks_flush: AtomicBool,
     failure: OnceLock<String>,
+    /// Bytes of joined records at most.
+    group_bytes_max: u64,
 }
 
 struct Writer {
@@ -72,12 +91,19 @@ impl CommitLog {
         store_timestamp_ms: i64,
     ) -> Self {
         let end = segment.published();
+        let write_path: Box<dyn WritePath> = match (appender, segments.spool()) {
+            (Some(appender), _) => Box::new(appender),
+            (None, Some(spool)) => {
+                let base = segment.base();
+                let block = SpoolWriter::block_begin(base, end);
+                Box::new(SpoolWriter::new(Arc::clone(spool), base, end, segment.bytes_from(block)))
+            }
+            (None, None) => Box::new(WriteBuffer::new(end)),
+        };
+        let group_bytes_max = segments.spool().map_or(u64::MAX, |spool| spool.group_bytes());
         let writer = Writer {
             segment,
-            write_path: match appender {
-                Some(appender) => Box::new(appender),
-                None => Box::new(WriteBuffer::new(end)),
-            },
+            write_path,
             end,
             store_timestamp_ms,
             ring: Vec::with_capacity(RING_RECORDS_MAX),
@@ -94,8 +120,12 @@ impl CommitLog {
             published: AtomicU64::new(end),
             is_closed: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            lacks_space: AtomicBool::new(false),
             is_stalled: AtomicBool::new(false),
+            set_back_ms: AtomicU64::new(0),
+            lacks_flush: AtomicBool::new(false),
             failure: OnceLock::new(),
+            group_bytes_max,
         }
     }
 
@@ -116,6 +146,11 @@ impl CommitLog {
         PhysicalOffset(self.published.load(Ordering::Acquire))
     }
 
+    /// The newest store time; none of the log is later.
+    pub(crate) fn store_timestamp_ms(&self) -> i64 {
+        self.writer.lock().store_timestamp_ms
+    }
+
     /// Why writes are refused; `None` while they are accepted.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
@@ -128,14 +163,19 @@ impl CommitLog {
         self.failure.set(reason).is_ok()
     }
 
-    /// Whether messages are refused for lack of space.
+    /// Whether messages are refused for lack of space: all, or those that do not fit into the file that is there.
     pub(crate) fn is_full(&self) -> bool {
-        self.is_full.load(Ordering::Acquire)
+        self.is_full.load(Ordering::Acquire) || self.lacks_space.load(Ordering::Acquire)
     }
 
-    /// Refuses messages while the disk is full, and takes them again.
-    pub(crate) fn set_full(&self, is_full: bool) {
-        self.is_full.store(is_full, Ordering::Release);
+    /// Refuses messages while the disk is full, and takes them again. Returns whether it was so before.
+    pub(crate) fn set_full(&self, is_full: bool) -> bool {
+        self.is_full.swap(is_full, Ordering::AcqRel)
+    }
+
+    /// By how much store times went back with the clock since the last call, in milliseconds.
+    pub(crate) fn take_set_back(&self) -> Option<u64> {
+        Some(self.set_back_ms.swap(0, Ordering::Relaxed)).filter(|by_ms| *by_ms > 0)
     }
 
     /// Takes no more messages. When this returns no append is under way.
@@ -144,29 +184,27 @@ impl CommitLog {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    /// Appends `puts` in order and leaves each one's outcome in it. Joined puts succeed or fail together.
+    /// Appends `puts` in order and leaves each one's outcome in it. Joined puts succeed or fail together. Returns how many
+    /// were decided about: the others found no room.
     ///
-    /// `make_room` is called, with no lock held, when the next file is not ready or too much waits for its flush; `false`
-    /// ends the append.
-    pub(crate) fn append(&self, puts: &mut [Put<'_>], mut make_room: impl FnMut() -> bool) {
+    /// `make_room` is called, with no lock held, when there is none, and told why; `false` ends the append.
+    pub(crate) fn append(&self, puts: &mut [Put<'_>], mut make_room: impl FnMut(NoRoom) -> bool) -> usize {
         let mut done = 0;
         while done < puts.len() {
             let (_, rest) = puts.split_at_mut(done);
-            done += self.append_while_there_is_room(rest);
-            if done == puts.len() {
-                if self.is_stalled.load(Ordering::Relaxed) {
-                    self.is_stalled.store(false, Ordering::Relaxed);
-                }
-                return;
-            }
-            let has_waited_long_enough = !make_room();
+            let (count, missing) = self.append_while_there_is_room(rest);
+            done += count;
+            let Some(missing) = missing else { break };
+            let has_waited_long_enough = !make_room(missing);
             if has_waited_long_enough || self.is_stalled.load(Ordering::Relaxed) {
                 self.is_stalled.store(true, Ordering::Relaxed);
+                self.lacks_flush.fetch_or(missing == NoRoom::Flush, Ordering::AcqRel);
                 let (_, rest) = puts.split_at_mut(done);
                 rest.iter_mut().for_each(|put| put.outcome = Err(PutError::Busy));
-                return;
+                break;
             }
         }
+        done
     }
 
     /// Waits a moment for [`room_was_made`](Self::room_was_made); returns how long at most.
@@ -178,44 +216,66 @@ impl CommitLog {
 
     /// Wakes appends that wait for a file or for room in the ring.
     pub(crate) fn room_was_made(&self) {
+        self.is_stalled.store(false, Ordering::Relaxed);
         let _waiting = self.waiting.lock();
         self.room.notify_all();
     }
 
-    fn append_while_there_is_room(&self, puts: &mut [Put<'_>]) -> usize {
+    /// Whether appends have gone without a flush since the last call.
+    pub(crate) fn take_lacked_flush(&self) -> bool {
+        self.lacks_flush.load(Ordering::Acquire) && self.lacks_flush.swap(false, Ordering::AcqRel)
+    }
+
+    fn append_while_there_is_room(&self, puts: &mut [Put<'_>]) -> (usize, Option<NoRoom>) {
         let mut writer = self.writer.lock();
         let now = self.clock.wall_ms() as i64;
-        // Searches by time rely on it: store times never fall along the log, whatever the clock does.
-        writer.store_timestamp_ms = writer.store_timestamp_ms.max(now);
-        let mut done = 0;
+        let store_time = store_time(writer.store_timestamp_ms, now);
+        if store_time < writer.store_timestamp_ms {
+            self.set_back_ms.store((writer.store_timestamp_ms - store_time) as u64, Ordering::Relaxed);
+        }
+        writer.store_timestamp_ms = store_time;
+        let (mut done, mut missing) = (0, None);
         while let Some(group) = next_group(puts, done) {
             let size = group.iter().map(|put| put.record.encoded_len() as u64).sum::<u64>();
             match self.check(group, size) {
                 Err(error) => group.iter_mut().for_each(|put| put.outcome = Err(error)),
-                Ok(()) => {
-                    let fits = writer.ring.len() + group.len() <= writer.ring.capacity()
-                        && (size + BLANK_BYTES_MIN as u64 <= writer.file_room() || self.roll(&mut writer));
-                    if !fits || !writer.write_path.has_room(size as usize) {
+                Ok(()) => match self.find_room(&mut writer, group.len(), size) {
+                    None => group.iter_mut().for_each(|put| writer.place(put)),
+                    Some(NoRoom::File) if self.lacks_space.load(Ordering::Acquire) => {
+                        group.iter_mut().for_each(|put| put.outcome = Err(PutError::DiskFull));
+                    }
+                    found => {
+                        missing = found;
                         break;
                     }
-                    group.iter_mut().for_each(|put| writer.place(put));
-                }
+                },
             }
             done += group.len();
         }
         self.publish(&mut writer);
-        done
+        (done, missing)
+    }
+
+    /// Goes on in the next file where so many records do not fit; what they lack then.
+    fn find_room(&self, writer: &mut MutexGuard<'_, Writer>, count: usize, size: u64) -> Option<NoRoom> {
+        if writer.ring.len() + count > writer.ring.capacity() {
+            return Some(NoRoom::Flush);
+        }
+        if size + BLANK_BYTES_MIN as u64 > writer.file_room() && !self.roll(writer) {
+            return Some(NoRoom::File);
+        }
+        if writer.write_path.has_room(size as usize) { None } else { Some(NoRoom::Flush) }
     }
 
     fn check(&self, group: &[Put<'_>], size: u64) -> Result<(), PutError> {
         if self.is_closed.load(Ordering::Acquire) || self.failure.get().is_some() {
             return Err(PutError::ReadOnly);
         }
-        if self.is_full() {
+        if self.is_full.load(Ordering::Acquire) {
             return Err(PutError::DiskFull);
         }
         // Java would blank a whole file for such a record, store nothing and say that all is well.
-        if size + BLANK_BYTES_MIN as u64 > self.segments.size() {
+        if size + BLANK_BYTES_MIN as u64 > self.segments.size() || size > self.group_bytes_max {
             return Err(PutError::TooLarge);
         }
         if group.iter().any(|put| put.queue.is_deleted()) {
@@ -280,7 +340,18 @@ impl CommitLog {
     pub(crate) fn set_next(&self, next: Active) {
         *self.next.lock() = Some(next);
         self.wants_next.store(false, Ordering::Release);
+        self.lacks_space.store(false, Ordering::Release);
         self.room_was_made();
+    }
+
+    /// Refuses what does not fit into the active file until the next one is in place: there is no room for it on the disk.
+    /// `true` for the call that began it.
+    pub(crate) fn set_lacking_space(&self) -> bool {
+        let has_begun = !self.lacks_space.swap(true, Ordering::AcqRel);
+        if has_begun {
+            self.room_was_made();
+        }
+        has_begun
     }
 
     /// Gives the right to write the early file back, as at an orderly stop.

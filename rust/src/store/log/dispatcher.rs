@@ -33,6 +33,8 @@ pub trait Arrivals: Send + Sync {
     fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64);
     /// Everything before `position` is on disk.
     fn durable(&self, position: PhysicalOffset);
+    /// There may be room again for appends that found none: see [`Store::try_append`](crate::store::Store::try_append).
+    fn room_was_made(&self) {}
     /// The store has stopped taking writes: nothing that still waits for the disk will get there.
     fn latched(&self);
 }
@@ -89,22 +91,26 @@ impl Dispatcher {
         (moving.last, self.derived.queues.digest().wrapping_sub(weight))
     }
 
-    /// Takes a topic's queues out of the table, while nothing is appended and nothing dispatched. Returns them, and the
-    /// end of the log at that moment.
+    /// Takes a topic's queues out of the table, while nothing is appended and nothing dispatched, and returns them. `note` is
+    /// told the end of the log at that moment, before they go.
     pub(crate) fn remove_topic(
         &self,
         log: &CommitLog,
         topic: &str,
-    ) -> (Vec<Arc<ConsumeQueue>>, PhysicalOffset) {
+        note: impl FnOnce(PhysicalOffset),
+    ) -> Vec<Arc<ConsumeQueue>> {
         let mut moving = self.moving.lock();
-        let (removed, end) = log.between_appends(|| (self.derived.queues.remove(topic), log.published()));
+        let removed = log.between_appends(|| {
+            note(log.published());
+            self.derived.queues.remove(topic)
+        });
         if let Some(last) =
             moving.last.as_mut().filter(|last| removed.iter().any(|queue| queue.weight() == last.weight))
         {
             // The newest record belongs to no queue any more.
             last.weight = 0;
         }
-        (removed, end)
+        removed
     }
 
     /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after

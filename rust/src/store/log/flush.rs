@@ -7,9 +7,13 @@
 //! A flush that failed is never tried again: the kernel may have dropped the pages and would say yes the next time. The
 //! log refuses writes from then on, waiters are told, and reads go on.
 //!
+//! The kernel takes the right to write from pages that it brings to the disk, and the next append to such a page waits for
+//! the file system. So a flush that need not reach the end leaves out the pages that appends are in (`flush_until`).
+//!
 //! Invariant: durable <= published, and both only grow.
 //! Threads: `release_after` from any connection, without blocking it; never while holding the put lock.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,6 +25,9 @@ use crate::store::sync::{AtomicU64, Condvar, Mutex};
 use super::commit_log::CommitLog;
 use super::dispatcher::{Arrivals, Dispatcher};
 use super::write_path::Unwritten;
+
+/// Sizes, as powers of two, that the kernel's pages of a file may have.
+const PAGE_SIZES: RangeInclusive<u32> = 12..=21;
 
 pub(crate) struct Flush {
     log: Arc<CommitLog>,
@@ -74,17 +81,29 @@ impl Flush {
 
     /// Flushes everything published so far, and in sync mode makes it visible.
     pub(crate) fn flush(&self) -> Result<PhysicalOffset, StoreError> {
+        self.flush_until(PhysicalOffset(u64::MAX))
+    }
+
+    /// Flushes what is published up to `wanted` at least; more where that needs no page which appends may be in.
+    pub(crate) fn flush_until(&self, wanted: PhysicalOffset) -> Result<PhysicalOffset, StoreError> {
         let _one = self.flushing.lock();
         let flushed = if self.is_sync {
             self.dispatcher.advance(&self.log, |position, unwritten| self.reach(position, unwritten))
         } else {
-            let position = self.log.published();
+            let (segments, position) = (self.log.segments(), self.log.published());
+            let base = segments.find(position.0).map_or(position.0, |segment| segment.base());
+            // What is written from a spool leaves its pages as they are.
+            let wanted = if segments.spool().is_some() { position } else { wanted };
+            let position = whole_pages(base, position, wanted).max(self.durable());
             self.reach(position, &Unwritten::default()).map(|()| position)
         };
         match &flushed {
             Ok(position) => {
                 self.log.room_was_made();
                 self.tell(|arrivals| arrivals.durable(*position));
+                if self.log.take_lacked_flush() {
+                    self.tell(|arrivals| arrivals.room_was_made());
+                }
             }
             Err(error) => self.fail(error.to_string()),
         }
@@ -116,8 +135,13 @@ impl Flush {
         }
         let durable = self.durable();
         if durable < position {
-            self.log.segments().write(unwritten)?;
-            self.log.segments().sync(durable.0..position.0)?;
+            let (segments, checksums) = (self.log.segments(), self.log.checksums());
+            segments.write(unwritten)?;
+            segments.write_spooled(|at, block| checksums.note(at, block))?;
+            segments.sync(durable.0..position.0)?;
+            if let Some(spool) = segments.spool() {
+                spool.synced();
+            }
             self.durable.store(position.0, Ordering::Release);
         }
         Ok(())
@@ -125,16 +149,24 @@ impl Flush {
 
     /// The flush thread: runs until it is stopped.
     pub(crate) fn run(&self) {
+        let mut seen = self.durable();
         loop {
             let is_stopped = self.wait();
             if is_stopped {
                 return;
             }
-            if self.log.failure().is_none() && self.durable() < self.log.published() {
-                // An error has latched the log; all waiters have been told.
-                let _ = self.flush();
+            let published = self.log.published();
+            if self.log.failure().is_none() && self.durable() < published {
+                // What was there the last time, and what is asked for. An error has latched the log; all waiters have been
+                // told.
+                let wanted = std::mem::replace(&mut seen, published).max(self.requested_until());
+                let _ = self.flush_until(wanted);
             }
         }
+    }
+
+    fn requested_until(&self) -> PhysicalOffset {
+        PhysicalOffset(self.request.lock().until)
     }
 
     /// Waits until a flush is requested, or for the interval; `true` when the thread is to end.
@@ -150,5 +182,37 @@ impl Flush {
     pub(crate) fn stop(&self) {
         self.request.lock().is_stopped = true;
         self.requested.notify_all();
+    }
+}
+
+/// The last position in the file at `base`, up to `end`, where a page ends, the larger the better, that is not before `wanted`;
+/// else `end`.
+fn whole_pages(base: u64, end: PhysicalOffset, wanted: PhysicalOffset) -> PhysicalOffset {
+    let begin_of_page = |bits: u32| PhysicalOffset(end.0 - ((end.0 - base) & ((1 << bits) - 1)));
+    PAGE_SIZES.rev().map(begin_of_page).find(|begin| *begin >= wanted).unwrap_or(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn until(base: u64, end: u64, wanted: u64) -> u64 {
+        whole_pages(base, PhysicalOffset(end), PhysicalOffset(wanted)).0
+    }
+
+    #[test]
+    fn a_flush_leaves_out_the_largest_page_that_holds_nothing_it_is_to_reach() {
+        assert_eq!(until(0, (5 << 20) + 777, 1 << 20), 4 << 20);
+        assert_eq!(until(0, (5 << 20) + 777, (4 << 20) + 1), 5 << 20);
+        assert_eq!(until(0, 3 * 4096 + 777, 4096 + 1), 8192, "a smaller page would do, too");
+        assert_eq!(until(0, 3 * 4096 + 777, 8192 + 1), 3 * 4096);
+        assert_eq!(until(0, 3 * 4096 + 777, 3 * 4096 + 1), 3 * 4096 + 777);
+        assert_eq!(until(0, 3 * 4096 + 777, u64::MAX), 3 * 4096 + 777);
+    }
+
+    #[test]
+    fn pages_are_counted_from_the_begin_of_the_file() {
+        assert_eq!(until(1000, 1000 + 4096 + 5, 1001), 1000 + 4096);
+        assert_eq!(until(1000, 1000, 900), 1000);
     }
 }

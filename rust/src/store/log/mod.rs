@@ -1,7 +1,7 @@
 //! Log: the CommitLog, from its files up to what consumers may see of it.
 //!
 //! From the bottom up: `segment` and `segments` are the files, `checksums` says whether they are still what was written,
-//! `scan` walks their records, `write_path` is where new bytes live until they are in a file. `commit_log` appends and moves
+//! `scan` walks their records, `write_path` is where new bytes live until they are in a file, one of them `spool`. `commit_log` appends and moves
 //! *reserved* and *published*, `dispatcher` moves *visible*, `flush` moves *durable*.
 
 mod checksums;
@@ -12,16 +12,19 @@ mod put;
 mod scan;
 mod segment;
 mod segments;
+mod spool;
 mod write_path;
 
 pub use dispatcher::Arrivals;
 pub use put::Put;
 
 pub(crate) use checksums::Checksums;
-pub(crate) use commit_log::CommitLog;
+pub(crate) use commit_log::{CommitLog, NoRoom};
 pub(crate) use dispatcher::{Dispatcher, LastRecord};
 pub(crate) use flush::Flush;
+pub(crate) use put::STORE_TIME_AHEAD_MS_MAX;
 pub(crate) use scan::{Found, TrustBoundary, WalkEnd, is_entry_of, is_whole, record_at, walk};
 pub(crate) use segment::Segment;
 pub(crate) use segments::{Active, Segments};
+pub(crate) use spool::{MARKED_BYTES, Marks, Part, Spool, remove_parts};
 pub(crate) use write_path::WritePathKind;

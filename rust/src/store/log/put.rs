@@ -1,4 +1,4 @@
-//! Put: a message to append, and where it was stored.
+//! Put: a message to append, where it was stored, and when.
 
 use std::sync::Arc;
 
@@ -31,6 +31,16 @@ pub struct Stored {
     pub(crate) store_timestamp_ms: i64,
     /// Position after the record: durable when `durable` has reached it.
     pub end: PhysicalOffset,
+}
+
+/// How far store times may run ahead of the clock, in milliseconds. They stand still while the clock makes up for a step
+/// back, as time servers take it, so that searches find them in order. After a larger one they go back with the clock: a
+/// message that a clock far ahead has stamped must not give its time to all that follow it.
+pub(crate) const STORE_TIME_AHEAD_MS_MAX: i64 = 10_000;
+
+/// The store time of a message that follows one stored at `last`.
+pub(super) fn store_time(last: i64, now: i64) -> i64 {
+    if last.saturating_sub(now) > STORE_TIME_AHEAD_MS_MAX { now } else { last.max(now) }
 }
 
 /// The put at `from` and those joined to it; `None` at the end.

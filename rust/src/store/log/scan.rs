@@ -140,7 +140,17 @@ pub(crate) fn record_at<T>(
     at: u64,
     read: impl FnOnce(&RecordView<'_>) -> T,
 ) -> Option<T> {
-    let segment = segments.find(at)?;
-    let record = RecordView::parse(segment.bytes_from(at)).ok()?;
+    let (part, segment);
+    let bytes = match segments.spooled(at) {
+        Some(found) => {
+            part = found;
+            part.bytes_from(at)
+        }
+        None => {
+            segment = segments.find(at)?;
+            segment.bytes_from(at)
+        }
+    };
+    let record = RecordView::parse(bytes).ok()?;
     (record.physical_offset().0 == at).then(|| read(&record))
 }

@@ -114,6 +114,11 @@ impl Segment {
         Ok(())
     }
 
+    /// Makes everything before position `end` readable, which has been written to the file and will not be again.
+    pub(crate) fn reveal(&self, end: u64) {
+        self.reader.reveal(end.saturating_sub(self.base) as usize);
+    }
+
     /// Makes the bytes of `range` that are not written yet quick to write: present in memory, or known to the file
     /// system as written, once it is synced, so that a later sync changes no metadata. Only while nothing is written
     /// to the file.

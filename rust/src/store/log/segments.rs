@@ -18,6 +18,7 @@ use crate::store::disk::{Appender, Disk, DiskFile, Open, Space, name_of, positio
 use crate::store::error::StoreError;
 
 use super::segment::Segment;
+use super::spool::{Part, Spool};
 use super::write_path::{Unwritten, WritePathKind};
 
 /// Smallest file that is believed to be a CommitLog file at all.
@@ -32,6 +33,8 @@ pub(crate) struct Segments {
     scratch: PathBuf,
     size: u64,
     write_path: WritePathKind,
+    /// Where the end of the log is read from, if that is the write path.
+    spool: Option<Arc<Spool>>,
     list: ArcSwap<Vec<Arc<Segment>>>,
 }
 
@@ -69,6 +72,7 @@ impl Segments {
             scratch,
             size,
             write_path,
+            spool: None,
             list: ArcSwap::from_pointee(Vec::with_capacity(files.len())),
         };
         let last = files.len().saturating_sub(1);
@@ -121,12 +125,29 @@ impl Segments {
         self.size
     }
 
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub(crate) fn space(&self) -> Result<Space, StoreError> {
         self.disk.space(&self.dir).map_err(StoreError::io(&self.dir, "measure the free space of"))
     }
 
     pub(crate) fn write_path(&self) -> WritePathKind {
         self.write_path
+    }
+
+    pub(crate) fn set_spool(&mut self, spool: Spool) {
+        self.spool = Some(Arc::new(spool));
+    }
+
+    pub(crate) fn spool(&self) -> Option<&Arc<Spool>> {
+        self.spool.as_ref()
+    }
+
+    /// The part of the spool that holds position `at`.
+    pub(crate) fn spooled(&self, at: u64) -> Option<Arc<Part>> {
+        self.spool.as_ref()?.find(at)
     }
 
     pub(crate) fn all(&self) -> Arc<Vec<Arc<Segment>>> {
@@ -147,6 +168,9 @@ impl Segments {
 
     /// `size` readable bytes at `at`; `None` unless all of them are in one file and published.
     pub(crate) fn slice(&self, at: u64, size: usize) -> Option<Bytes> {
+        if let Some(part) = self.spooled(at) {
+            return part.bytes_from(at).get(..size).map(Bytes::copy_from_slice);
+        }
         let segment = self.find(at)?;
         let view = segment.view(at.checked_add(size as u64)?);
         let start = (at - segment.base()) as usize;
@@ -163,6 +187,11 @@ impl Segments {
             return Err(StoreError::Layout { path: self.dir.clone(), expected });
         };
         segment.write(unwritten).map_err(StoreError::io(segment.path(), "write"))
+    }
+
+    /// Writes what the spool holds to its files; `note` is told each whole block, with its position.
+    pub(crate) fn write_spooled(&self, note: impl FnMut(u64, &[u8])) -> Result<(), StoreError> {
+        self.spool.as_ref().map_or(Ok(()), |spool| spool.write(|base| self.find(base), note))
     }
 
     /// Makes everything in `range` durable, oldest first.
@@ -199,17 +228,17 @@ impl Segments {
         })
     }
 
-    /// Makes the file after the last one: allocated whole, durable, empty, and already in the list.
+    /// Makes the file after the last one: allocated whole, durable, empty, and already in the list. What was allocated is
+    /// given back where that fails.
     pub(crate) fn create(&self) -> Result<Active, StoreError> {
         let list = self.all();
         let base = list.last().map_or(0, |last| last.limit());
         let path = self.dir.join(name_of(base));
-        let scratch = &self.scratch;
-        self.disk.remove_file(scratch)?;
-        let file = self.disk.open(scratch, Open::Create).map_err(StoreError::io(scratch, "create"))?;
-        file.allocate(self.size).map_err(StoreError::io(scratch, "allocate"))?;
-        file.sync().map_err(StoreError::io(scratch, "sync"))?;
-        self.disk.rename(scratch, &path).map_err(StoreError::io(&path, "rename into place"))?;
+        let file = self.make_file(&path).inspect_err(|_| {
+            // A file system may keep what it could get of an allocation that failed: the rest of the disk. Nothing of it
+            // is tried to be kept, and the next attempt begins with another removal.
+            let _ = self.disk.remove(&self.scratch);
+        })?;
         self.disk.sync_entries(&self.dir)?;
         let (segment, appender) = self.map(file, base, path, 0)?;
         let segment = Arc::new(segment);
@@ -218,6 +247,16 @@ impl Segments {
         longer.push(Arc::clone(&segment));
         self.list.store(Arc::new(longer));
         Ok((segment, appender))
+    }
+
+    fn make_file(&self, path: &Path) -> Result<Arc<dyn DiskFile>, StoreError> {
+        let scratch = &self.scratch;
+        self.disk.remove_file(scratch)?;
+        let file = self.disk.open(scratch, Open::Create).map_err(StoreError::io(scratch, "create"))?;
+        file.allocate(self.size).map_err(StoreError::io(scratch, "allocate"))?;
+        file.sync().map_err(StoreError::io(scratch, "sync"))?;
+        self.disk.rename(scratch, path).map_err(StoreError::io(path, "rename into place"))?;
+        Ok(file)
     }
 
     /// Ends the log at `end`: removes the files after it, zeroes what follows it in its own file, durably, and returns
@@ -246,13 +285,15 @@ impl Segments {
         Ok(Some((segment, appender)))
     }
 
-    /// Continues the log at `end` without touching the disk: the caller knows that only zeros follow.
+    /// Continues the log at `end` without changing what it holds: the caller knows that only zeros follow.
     pub(crate) fn resume(&self, end: u64) -> Result<Option<Active>, StoreError> {
         let mut list = Vec::clone(&self.all());
         let Some(last) = list.pop().filter(|last| (last.base()..last.limit()).contains(&end)) else {
             return Ok(None);
         };
         let used = end - last.base();
+        // It may have been copied without its space, which a write through a mapping must not be the first to miss.
+        last.file().allocate(self.size).map_err(StoreError::io(last.path(), "allocate"))?;
         let (segment, appender) =
             self.map(Arc::clone(last.file()), last.base(), last.path().to_owned(), used)?;
         let segment = Arc::new(segment);

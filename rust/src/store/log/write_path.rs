@@ -1,11 +1,13 @@
 //! Write path: where the bytes at the end of the log live between append and disk.
 //!
-//! A write path is the writing half of the log and belongs to the holder of the put lock. There are two:
+//! A write path is the writing half of the log and belongs to the holder of the put lock. There are three:
 //!
 //! - the **mapping** of the file itself: a message is copied once, into the page cache. It can be read at once and a killed
 //!   process loses nothing, but a flush has to find the pages it changed, which makes it slow: for `ASYNC_FLUSH`;
 //! - the **write buffer**, memory of this process, which the flush takes, writes to the file and syncs. A full or broken disk
-//!   answers with an error, and a flush costs a third: for `SYNC_FLUSH`, where nothing may be read before it anyway.
+//!   answers with an error, and a flush costs a third: for `SYNC_FLUSH`, where nothing may be read before it anyway;
+//! - the **spool** (`spool`), mapped files of the store's own, from which the flush writes to the file without the page cache.
+//!   A killed process loses nothing, and no message waits for the kernel to find and clear a page: for `ASYNC_FLUSH`.
 //!
 //! Invariant: bytes become readable in the order they were appended, and only whole.
 
@@ -23,6 +25,8 @@ pub(crate) enum WritePathKind {
     Mapping,
     /// Memory of the process, written and synced by the flush.
     WriteBuffer,
+    /// Mapped files of the store's own, written to the log and synced by the flush.
+    Spool,
 }
 
 /// Bytes on their way from a write buffer to their file, and their position in the log. They lie in one file.

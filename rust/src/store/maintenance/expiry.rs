@@ -10,6 +10,7 @@
 //! Threads: that of maintenance, or one that asks for a deletion, one at a time under the lock of its rounds; never on the
 //! way of an append. `set` from any.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,36 +21,62 @@ use crate::store::disk::Space;
 use crate::store::error::StoreError;
 use crate::store::events::{Event, Events};
 use crate::store::log::{CommitLog, Segment, record_at};
-use crate::store::retention::{Deletable, Retention};
+use crate::store::retention::{ClockWatch, Deletable, Retention, newest_of};
 
-/// How often the space of the disk is measured.
+use super::volumes::{Usage, Volumes};
+
+/// How often the space of the disks is measured.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Expiry {
     log: Arc<CommitLog>,
     events: Arc<Events>,
     retention: Mutex<Retention>,
+    volumes: Volumes,
     state: Mutex<ExpiryState>,
 }
 
-#[derive(Default)]
 struct ExpiryState {
+    clock_watch: ClockWatch,
     /// When the space was last looked at, and what was seen.
     measured_at: Option<Duration>,
     space: Space,
     is_short: bool,
+    /// When a file was deleted last.
+    deleted_at: Option<Duration>,
     /// Begin of the log to which queues and index were trimmed last.
     trimmed: Option<u64>,
 }
 
 impl Expiry {
-    pub(crate) fn new(log: Arc<CommitLog>, events: Arc<Events>, retention: Retention) -> Self {
-        Self { log, events, retention: Mutex::new(retention), state: Mutex::default() }
+    pub(crate) fn new(
+        log: Arc<CommitLog>,
+        events: Arc<Events>,
+        retention: Retention,
+        volumes: Volumes,
+    ) -> Self {
+        let state = ExpiryState {
+            clock_watch: ClockWatch::new(&**log.clock()),
+            measured_at: None,
+            space: Space::default(),
+            is_short: false,
+            deleted_at: None,
+            trimmed: None,
+        };
+        Self { log, events, retention: Mutex::new(retention), volumes, state: Mutex::new(state) }
     }
 
     pub(crate) fn set(&self, retention: Retention) {
         *self.retention.lock() = retention;
         self.state.lock().measured_at = None;
+    }
+
+    /// Sees when the clock is set, and tells where store times went back with it.
+    pub(crate) fn check_clock(&self) {
+        self.state.lock().clock_watch.check(&**self.log.clock());
+        if let Some(by_ms) = self.log.take_set_back() {
+            self.events.add(Event::ClockSetBack { by_ms });
+        }
     }
 
     /// Refuses messages before the disk is full to the last byte, and takes them again by itself.
@@ -61,39 +88,69 @@ impl Expiry {
             return;
         }
         state.measured_at = Some(now);
-        // A disk that does not say how much is free is not taken to be full.
-        let Ok(space) = self.log.segments().space() else { return };
+        let Some(Usage { growing: (path, space), full }) = self.volumes.measure(&retention) else { return };
         state.space = space;
-        let (is_full, was_full) = (retention.is_full(space), self.log.is_full());
-        self.log.set_full(is_full);
-        if is_full != was_full {
-            self.events.add(if is_full { Event::DiskFull { space } } else { Event::DiskHasRoom { space } });
+        let was_full = self.log.set_full(full.is_some());
+        match full {
+            Some((path, space)) if !was_full => self.events.add(Event::DiskFull { path, space }),
+            None if was_full => self.events.add(Event::DiskHasRoom { path: path.clone(), space }),
+            _ => {}
         }
         let is_short = retention.is_short(space);
         if is_short && !state.is_short {
-            self.events.add(Event::DiskShort { space });
+            self.events.add(Event::DiskShort { path, space });
         }
         state.is_short = is_short;
+    }
+
+    /// Whether a file of so many bytes may be made: messages are taken with it, too.
+    pub(crate) fn check_room(&self, needed: u64) -> Result<(), StoreError> {
+        let segments = self.log.segments();
+        let Ok(Space { free, total }) = segments.space() else { return Ok(()) };
+        let left = Space { free: free.saturating_sub(needed), total };
+        if total > 0 && (free < needed || self.retention.lock().is_full(left)) {
+            return Err(StoreError::NoSpace { path: segments.dir().to_owned(), needed, free });
+        }
+        Ok(())
     }
 
     /// The oldest file, if the rule lets it go now; at any hour, if it has expired and that is `asked` for.
     pub(crate) fn due(&self, is_asked: bool) -> Option<Due> {
         let retention = self.retention.lock();
         let now_ms = self.log.clock().wall_ms();
-        let deletable = retention.deletable(now_ms, self.state.lock().space);
+        let (deletable, is_clock_in_doubt) = {
+            let state = self.state.lock();
+            (retention.deletable(now_ms, state.space), state.clock_watch.has_jumped(&**self.log.clock()))
+        };
         let before = match deletable {
             Deletable::Oldest => None,
+            Deletable::StoredBefore(_) if is_clock_in_doubt && !is_asked => return None,
             Deletable::StoredBefore(before) => Some(before),
             Deletable::Nothing if is_asked => Some(retention.expired_before(now_ms)),
             Deletable::Nothing => return None,
         };
-        let list = self.log.segments().all();
-        let [oldest, next, ..] = list.as_slice() else { return None };
-        // Store times never fall along the log, so whatever the file holds is no younger than what follows it.
-        let follows = record_at(self.log.segments(), next.base(), |record| record.store_timestamp_ms())?;
-        let is_expired = follows < retention.expired_before(now_ms);
-        let may_go = before.is_none_or(|before| follows < before);
-        may_go.then(|| Due { segment: Arc::clone(oldest), is_expired })
+        let segments = self.log.segments();
+        let list = segments.all();
+        let [oldest, later @ ..] = list.as_slice() else { return None };
+        // The file that is written stays, and so does the one made early behind it.
+        later.first().filter(|next| next.base() < self.log.published().0)?;
+        let first_of =
+            |file: &Arc<Segment>| record_at(segments, file.base(), |record| record.store_timestamp_ms());
+        // Where no first record can be read, the newest of all is no older.
+        let behind =
+            later.iter().filter_map(first_of).chain(iter::once_with(|| self.log.store_timestamp_ms()));
+        let newest = newest_of(first_of(oldest), behind, now_ms);
+        let is_before = |time: i64| newest.is_some_and(|newest| newest < time);
+        let may_go = before.is_none_or(is_before);
+        let is_expired = is_before(retention.expired_before(now_ms));
+        // What the one before it has freed is known by now, or its reader still keeps the space.
+        let is_premature = !is_expired && self.has_just_deleted();
+        (may_go && !is_premature).then(|| Due { segment: Arc::clone(oldest), is_expired })
+    }
+
+    fn has_just_deleted(&self) -> bool {
+        let now = self.log.clock().elapsed();
+        self.state.lock().deleted_at.is_some_and(|at| now.saturating_sub(at) < SPACE_INTERVAL)
     }
 
     /// Deletes the oldest file. The caller knows that no recovery will want it.
@@ -106,9 +163,10 @@ impl Expiry {
         });
         // A file of checksums that stays is removed by the next start.
         let _ = self.log.checksums().remove(due.segment.base());
-        // How much room there is now decides about the next one, and is seen when the interval is over: a reader may
-        // still read from the file and so keep its space.
-        self.state.lock().space = Space::default();
+        // How much room there is now decides about the next one.
+        let mut state = self.state.lock();
+        state.measured_at = None;
+        state.deleted_at = Some(self.log.clock().elapsed());
         Ok(())
     }
 

@@ -1,38 +1,62 @@
 //! Maintenance: what has to be done in time, and on the way of no message.
 //!
-//! Makes the next segment before it is needed and the pages ahead of the appender present; writes queue units and index
-//! entries from memory to files; and every few seconds makes a checkpoint: flush the log, sync the derived files, and
-//! only then write down how far they reach.
+//! Makes the next segment before it is needed; writes queue units and index entries from memory to files; and every few
+//! seconds makes a checkpoint: sync the derived files, flush the log, and only then write down how far they reach. The
+//! pages ahead of the appender have a thread of their own (`ahead`).
+//!
+//! A round is a list of steps ([`STEPS`]). Each may fail alone: the others are done all the same, what failed is told
+//! once (`failures`) and tried again in the next round; a full disk may have room by then. A checkpoint takes long where
+//! much is to be synced: the steps that sends wait for are done beside it, then (`interim`).
 //!
 //! Invariant: a checkpoint names a record that was durable everywhere before it was written.
-//! Threads: its own; `wake` from any.
+//! Threads: two of its own; `wake` from any.
 
+mod ahead;
 mod expiry;
+mod failures;
+mod indexing;
+mod interim;
+mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::positions::PhysicalOffset;
 use crate::store::derived::Index;
 use crate::store::error::StoreError;
-use crate::store::log::{CommitLog, Dispatcher, Flush, LastRecord, WritePathKind, record_at};
-use crate::store::recovery::{Checkpoint, CheckpointFiles, CleanStop};
+use crate::store::events::{Events, Step};
+use crate::store::log::{CommitLog, Dispatcher, Flush, LastRecord, record_at};
+use crate::store::recovery::{Checkpoint, CheckpointFiles, CleanStop, DigestBase};
 
+pub(crate) use ahead::Ahead;
 pub(crate) use expiry::Expiry;
+pub(crate) use volumes::Volumes;
+
+use failures::Failures;
+use interim::Interim;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(50);
 /// Pause between checkpoints: what a crash makes recovery read again.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
-/// Bytes that are made present ahead of the appender: four rounds' worth, within these bounds.
-const AHEAD_BYTES_MIN: u64 = 4 << 20;
-const AHEAD_BYTES_MAX: u64 = 64 << 20;
-/// Bytes that are prepared in one go, while a flush has to wait.
-const AHEAD_STEP_BYTES: u64 = 1 << 20;
+/// Pause between checkpoints that only a file waits for that is to be deleted.
+const EARLY_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 /// Rounds after which idle queues give their memory back.
 const COOL_DOWN_ROUNDS: u64 = 200;
+
+type Work = fn(&Maintenance, &mut RoundState) -> Result<(), StoreError>;
+
+/// What is done in a round, in this order. What gives room comes first, and what appends wait for before what nothing does.
+const STEPS: [(Step, Work); 6] = [
+    (Step::Expire, |this, state| this.expire(state, false).map(drop)),
+    // At once: until then queues begin with messages that are gone.
+    (Step::Trim, |this, _| this.expiry.trim(this.dispatcher.derived()).map(drop)),
+    (Step::NextFile, |this, _| this.prepare_next()),
+    (Step::Queues, |this, _| this.write_queues()),
+    (Step::Index, |this, _| this.interim.during(|| this.write_index())),
+    (Step::Checkpoint, Maintenance::checkpoint_in_time),
+];
 
 pub(super) struct Maintenance {
     log: Arc<CommitLog>,
@@ -41,19 +65,19 @@ pub(super) struct Maintenance {
     expiry: Expiry,
     checkpoint_files: CheckpointFiles,
     state: Mutex<RoundState>,
+    failures: Mutex<Failures>,
+    queues_written_at: Mutex<Duration>,
+    interim: Interim,
     request: Mutex<MaintenanceRequest>,
     requested: Condvar,
 }
 
 struct RoundState {
     checkpoint: Checkpoint,
-    /// Whether a sync of the derived files has failed. The next one might succeed without having written anything, so
-    /// there are no more checkpoints: the next start reads the log from the last one, and writes those files again.
-    is_in_doubt: bool,
+    /// How a sync of the derived files has failed. The next one might succeed without having written anything, so there
+    /// are no more checkpoints: the next start reads the log from the last one, and writes those files again.
+    doubt: Option<String>,
     checkpoint_at: Duration,
-    /// Position of the appender a round ago, and to where bytes are prepared.
-    seen: u64,
-    populated: u64,
     rounds: u64,
 }
 
@@ -71,17 +95,10 @@ impl Maintenance {
         expiry: Expiry,
         checkpoint_files: CheckpointFiles,
         checkpoint: Checkpoint,
+        events: Arc<Events>,
     ) -> Self {
-        let end = log.published().0;
-        let checkpoint_at = log.clock().elapsed();
-        let state = RoundState {
-            checkpoint,
-            is_in_doubt: false,
-            checkpoint_at,
-            seen: end,
-            populated: end,
-            rounds: 0,
-        };
+        let now = log.clock().elapsed();
+        let state = RoundState { checkpoint, doubt: None, checkpoint_at: now, rounds: 0 };
         Self {
             log,
             dispatcher,
@@ -89,6 +106,9 @@ impl Maintenance {
             expiry,
             checkpoint_files,
             state: Mutex::new(state),
+            failures: Mutex::new(Failures::new(events)),
+            queues_written_at: Mutex::new(now),
+            interim: Interim::new(),
             request: Mutex::default(),
             requested: Condvar::new(),
         }
@@ -100,28 +120,51 @@ impl Maintenance {
         self.requested.notify_one();
     }
 
-    /// One round. An error leaves everything as it was, to be tried again: nothing was promised.
+    /// One round. Returns the first failure; all steps are done all the same.
     pub(super) fn run_round(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
+        self.expiry.check_clock();
         self.expiry.check_space();
-        self.prepare_next()?;
-        self.prepare_ahead(&mut state);
-        self.dispatcher.derived().write()?;
+        let mut first_failure = Ok(());
+        for (step, work) in STEPS {
+            let outcome = work(self, &mut state);
+            self.note_outcome(step, &outcome);
+            first_failure = first_failure.and(outcome);
+        }
         state.rounds += 1;
         if state.rounds.is_multiple_of(COOL_DOWN_ROUNDS) {
             self.dispatcher.derived().queues.cool_down();
         }
-        if self.log.clock().elapsed().saturating_sub(state.checkpoint_at) >= CHECKPOINT_INTERVAL {
-            self.checkpoint(&mut state)?;
-        }
-        // Last, and one file at most: nothing waits for it.
-        self.expire(&mut state, false)?;
-        self.expiry.trim(self.dispatcher.derived())?;
-        Ok(())
+        first_failure
+    }
+
+    fn note_outcome(&self, step: Step, outcome: &Result<(), StoreError>) {
+        self.failures.lock().note(step, self.log.clock().elapsed(), outcome);
+    }
+
+    fn write_queues(&self) -> Result<(), StoreError> {
+        let now = self.log.clock().elapsed();
+        let since = now.saturating_sub(std::mem::replace(&mut *self.queues_written_at.lock(), now));
+        self.dispatcher.derived().queues.write_and_make_room(since)
+    }
+
+    fn checkpoint_in_time(&self, state: &mut RoundState) -> Result<(), StoreError> {
+        let is_due = self.since_checkpoint(state) >= CHECKPOINT_INTERVAL;
+        if is_due { self.checkpoint(state) } else { Ok(()) }
+    }
+
+    fn since_checkpoint(&self, state: &RoundState) -> Duration {
+        self.log.clock().elapsed().saturating_sub(state.checkpoint_at)
     }
 
     pub(super) fn checkpoint_now(&self) -> Result<(), StoreError> {
         self.checkpoint(&mut self.state.lock())
+    }
+
+    /// Does `work` while no checkpoint is made, with what the manifest on the disk says.
+    pub(super) fn between_checkpoints<T>(&self, work: impl FnOnce(Option<DigestBase>) -> T) -> T {
+        let _state = self.state.lock();
+        work(self.checkpoint_files.base())
     }
 
     pub(super) fn expiry(&self) -> &Expiry {
@@ -154,7 +197,7 @@ impl Maintenance {
     fn expire(&self, state: &mut RoundState, is_asked: bool) -> Result<bool, StoreError> {
         let Some(due) = self.expiry.due(is_asked) else { return Ok(false) };
         let is_behind = |state: &RoundState| state.checkpoint.record.max(0) as u64 >= due.end();
-        if !is_behind(state) {
+        if !is_behind(state) && (is_asked || self.since_checkpoint(state) >= EARLY_CHECKPOINT_INTERVAL) {
             self.checkpoint(state)?;
         }
         // Without a checkpoint behind it recovery may begin in the file.
@@ -166,50 +209,43 @@ impl Maintenance {
     }
 
     fn prepare_next(&self) -> Result<(), StoreError> {
-        if self.log.failure().is_none() && self.log.needs_next() {
-            let next = self.log.segments().create()?;
-            self.log.set_next(next);
+        if self.log.failure().is_some() || !self.log.needs_next() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Prepares what the appender will come to next: it would take a fault on each page, or every flush would have to
-    /// tell the file system about new blocks.
-    fn prepare_ahead(&self, state: &mut RoundState) {
-        let end = self.log.published().0;
-        let ahead = ((end - state.seen) * 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
-        state.seen = end;
-        // In large steps: each may cost a sync.
-        if state.populated >= end + ahead / 2 {
-            return;
-        }
-        let until = end + ahead;
-        let mut at = state.populated.max(end);
         let segments = self.log.segments();
-        while at < until {
-            let Some(segment) = segments.find(at) else { break };
-            let step = (at + AHEAD_STEP_BYTES).min(until).min(segment.limit());
-            let prepare = || segment.prepare(at..step);
-            // Where it cannot be done appends are a little slower.
-            let _ = match segments.write_path() {
-                WritePathKind::Mapping => prepare(),
-                WritePathKind::WriteBuffer => {
-                    self.flush.between_flushes(prepare).and_then(|()| segment.sync(at..step))
-                }
-            };
-            at = step;
+        let next = self.expiry.check_room(segments.size()).and_then(|()| segments.create());
+        let is_news = match &next {
+            Ok(_) => true,
+            // Those that wait for the file are told that there will be none.
+            Err(error) => error.is_lack_of_space() && self.log.set_lacking_space(),
+        };
+        let outcome = next.map(|next| {
+            ahead::begin(&next);
+            self.log.set_next(next);
+        });
+        if let Some(arrivals) = self.dispatcher.arrivals().filter(|_| is_news) {
+            arrivals.room_was_made();
         }
-        state.populated = at;
+        outcome
     }
 
     fn checkpoint(&self, state: &mut RoundState) -> Result<(), StoreError> {
         state.checkpoint_at = self.log.clock().elapsed();
+        if let Some(reason) = &state.doubt {
+            return Err(StoreError::InDoubt { reason: reason.clone() });
+        }
         let (last, queues) = self.dispatcher.last();
         let is_new = |last: &LastRecord| last.physical as i64 != state.checkpoint.record;
-        let Some(last) = last.filter(|last| !state.is_in_doubt && is_new(last)) else { return Ok(()) };
-        let durable = self.flush.flush()?;
-        self.sync_derived(state, durable)?;
         let derived = self.dispatcher.derived();
+        let has_caught_up = || derived.index.as_ref().is_some_and(Index::has_caught_up);
+        let Some(last) = last.filter(|last| is_new(last) || has_caught_up()) else { return Ok(()) };
+        // All of that, and no more: what is appended meanwhile keeps its pages.
+        let end = self.log.published();
+        self.interim.during(|| {
+            self.sync_derived(state)?;
+            let durable = self.flush.flush_until(end)?;
+            self.note(durable.0)
+        })?;
         let checkpoint = Checkpoint {
             log_timestamp_ms: last.store_timestamp_ms,
             queue_timestamp_ms: last.store_timestamp_ms,
@@ -222,14 +258,18 @@ impl Maintenance {
         Ok(())
     }
 
-    fn sync_derived(&self, state: &mut RoundState, durable: PhysicalOffset) -> Result<(), StoreError> {
+    fn sync_derived(&self, state: &mut RoundState) -> Result<(), StoreError> {
         let derived = self.dispatcher.derived();
         derived.write()?;
-        // Checksums before the checkpoint: those of everything it vouches for are to be believed.
-        let checksums = || self.log.checksums().write(self.log.segments(), durable.0);
-        let synced = derived.sync().and_then(|()| checksums());
-        state.is_in_doubt |= synced.is_err();
-        synced
+        derived.sync().inspect_err(|error| state.doubt = Some(error.to_string()))
+    }
+
+    /// Notes what a checkpoint vouches for, of a log that is durable up to a position.
+    fn note(&self, durable: u64) -> Result<(), StoreError> {
+        // Checksums before the checkpoint: those of everything it vouches for are to be believed. What of them could not be
+        // written or synced is no doubt: it counts as not written, and is written again.
+        self.log.checksums().write(self.log.segments(), durable)?;
+        self.dispatcher.derived().note()
     }
 
     /// Brings everything to disk and says so: the next start reads nothing again. Only when nothing writes any more.
@@ -237,14 +277,19 @@ impl Maintenance {
     pub(super) fn finish(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         let durable = self.flush.flush()?;
-        if state.is_in_doubt {
+        if state.doubt.is_some() {
             return Ok(());
         }
-        self.sync_derived(&mut state, durable)?;
-        let derived = self.dispatcher.derived();
+        // First: on a disk that is full it makes room for what follows.
         let log_end = self.log.published().0;
         self.log.drop_next();
         self.log.segments().remove_unused(log_end)?;
+        if let Some(spool) = self.log.segments().spool() {
+            spool.remove()?;
+        }
+        self.sync_derived(&mut state)?;
+        self.note(durable.0)?;
+        let derived = self.dispatcher.derived();
         let (last, queues) = self.dispatcher.last();
         let (last_record, last_record_crc) = match last {
             Some(LastRecord { physical, .. }) => {
@@ -264,6 +309,17 @@ impl Maintenance {
         self.checkpoint_files.end()
     }
 
+    /// The thread for the time of checkpoints: what sends come to next goes on meanwhile.
+    pub(super) fn run_interim(&self) {
+        self.interim.run(|| {
+            for (step, outcome) in
+                [(Step::NextFile, self.prepare_next()), (Step::Queues, self.write_queues())]
+            {
+                self.note_outcome(step, &outcome);
+            }
+        });
+    }
+
     /// The maintenance thread: runs until it is stopped.
     pub(super) fn run(&self) {
         loop {
@@ -277,7 +333,7 @@ impl Maintenance {
                 }
                 request.is_awake = false;
             }
-            // What failed is tried again in the next round; a full disk may have room by then.
+            // What failed is an event already.
             let _ = self.run_round();
         }
     }
@@ -285,5 +341,6 @@ impl Maintenance {
     pub(super) fn stop(&self) {
         self.request.lock().is_stopped = true;
         self.requested.notify_all();
+        self.interim.stop();
     }
 }

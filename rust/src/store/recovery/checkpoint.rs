@@ -12,8 +12,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
+
+use super::deleted_topics::DigestBase;
 
 /// The six numbers of the checkpoint file that mean something, of its 4096 bytes.
 pub(crate) const CHECKPOINT_BYTES: usize = 48;
@@ -89,6 +93,10 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
+    pub(crate) fn base(&self) -> DigestBase {
+        DigestBase { record: self.checkpoint.record, queues: self.queues }
+    }
+
     fn encode(&self) -> [u8; MANIFEST_BYTES] {
         let stop = self.clean_stop.unwrap_or(CleanStop {
             log_end: 0,
@@ -142,9 +150,17 @@ pub(crate) struct CheckpointFiles {
     checkpoint: PathBuf,
     abort: PathBuf,
     manifest: PathBuf,
+    /// Of the manifest on the disk, where it belongs to the checkpoint.
+    base: Mutex<Option<DigestBase>>,
 }
 
 impl CheckpointFiles {
+    /// Whether the checkpoint in `root` speaks of messages, which are in the log then.
+    pub(crate) fn names_a_record(disk: &dyn Disk, root: &Path) -> Result<bool, StoreError> {
+        let checkpoint = Checkpoint::decode(&disk.read_front(&root.join("checkpoint"), CHECKPOINT_BYTES)?);
+        Ok(checkpoint.log_timestamp_ms > 0)
+    }
+
     /// The files of the store in `root`; our own directory is made if need be.
     pub(crate) fn open(disk: Arc<dyn Disk>, root: &Path) -> Result<Self, StoreError> {
         let own = root.join("rmqpy");
@@ -155,6 +171,7 @@ impl CheckpointFiles {
             checkpoint: root.join("checkpoint"),
             abort: root.join("abort"),
             manifest: own.join("manifest"),
+            base: Mutex::default(),
         })
     }
 
@@ -163,7 +180,14 @@ impl CheckpointFiles {
         let checkpoint = self.disk.read_front(&self.checkpoint, CHECKPOINT_BYTES)?;
         let checkpoint = Checkpoint::decode(&checkpoint);
         let manifest = Manifest::decode(&self.disk.read_front(&self.manifest, MANIFEST_BYTES)?);
-        Ok((checkpoint, manifest.filter(|manifest| manifest.checkpoint == checkpoint)))
+        let manifest = manifest.filter(|manifest| manifest.checkpoint == checkpoint);
+        *self.base.lock() = manifest.map(|manifest| manifest.base());
+        Ok((checkpoint, manifest))
+    }
+
+    /// Which manifest the next start finds; `None` where it finds none that is worth anything.
+    pub(crate) fn base(&self) -> Option<DigestBase> {
+        *self.base.lock()
     }
 
     /// Writes both, durably.
@@ -173,10 +197,13 @@ impl CheckpointFiles {
         queues: u64,
         clean_stop: Option<CleanStop>,
     ) -> Result<(), StoreError> {
+        *self.base.lock() = None;
         // The checkpoint first: between the two the manifest matches nothing, and recovery reads a little more.
         self.write(&self.checkpoint, &checkpoint.encode(), CHECKPOINT_FILE_BYTES)?;
         let manifest = Manifest { checkpoint: *checkpoint, queues, clean_stop };
-        self.write(&self.manifest, &manifest.encode(), MANIFEST_BYTES as u64)
+        self.write(&self.manifest, &manifest.encode(), MANIFEST_BYTES as u64)?;
+        *self.base.lock() = Some(manifest.base());
+        Ok(())
     }
 
     /// Whether the store was not closed in order.

@@ -4,10 +4,11 @@
 //! a note they would be there again after a crash. The note, `rmqpy/deleted`, is ours and durable before the topic's
 //! files are touched. It names for each topic the end of the log at that moment; what was stored later belongs to a topic
 //! made again under the same name. It says, too, whether the files are gone, so that the next start can finish a deletion.
-//! Apache does not know the note.
+//! And it says what went out of the digest that the last manifest has of the queues: without that a crash would make them all
+//! look changed, and recovery read the whole log. Apache does not know the note.
 //!
 //! Invariant: a line stays until the log begins at its position or behind it.
-//! Threads: recovery, then the thread that deletes a topic.
+//! Threads: recovery, then those that delete topics, one at a time; `covers` from any.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use crate::store::error::StoreError;
 
 const BEGUN: &str = "begun";
 const DONE: &str = "done";
+const DIGEST: &str = "digest";
 
 /// A deletion.
 #[derive(Clone, Copy)]
@@ -30,14 +32,28 @@ struct Deletion {
     is_done: bool,
 }
 
-type Deletions = HashMap<String, Deletion>;
+/// What is in a manifest, as far as a deletion concerns it: its record, and its digest of the queues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DigestBase {
+    pub(crate) record: i64,
+    pub(crate) queues: u64,
+}
+
+#[derive(Clone, Default)]
+struct Note {
+    topics: HashMap<String, Deletion>,
+    /// Part of the digest of this manifest that belongs to queues which have been deleted since.
+    removed: Option<(DigestBase, u64)>,
+}
 
 /// Topics that were deleted while their messages are still in the log.
 pub(crate) struct DeletedTopics {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     scratch: PathBuf,
-    topics: Mutex<Deletions>,
+    note: Mutex<Note>,
+    /// Held while the file is written.
+    saving: Mutex<()>,
 }
 
 impl DeletedTopics {
@@ -48,51 +64,65 @@ impl DeletedTopics {
         let path = own.join("deleted");
         let text = String::from_utf8(disk.read_front(&path, usize::MAX)?).unwrap_or_default();
         let topics = text.lines().filter_map(deletion_of).filter(|(_, deletion)| deletion.end > log_begin);
-        let topics = Mutex::new(topics.collect());
-        Ok(Self { disk: Arc::clone(disk), path, scratch: own.join("deleted.new"), topics })
+        let note = Note { topics: topics.collect(), removed: text.lines().find_map(removed_of) };
+        Ok(Self {
+            disk: Arc::clone(disk),
+            path,
+            scratch: own.join("deleted.new"),
+            note: Mutex::new(note),
+            saving: Mutex::default(),
+        })
     }
 
     /// Whether a record at `physical` was in a topic that has been deleted since.
     pub(crate) fn covers(&self, topic: &[u8], physical: u64) -> bool {
-        let topics = self.topics.lock();
-        let deletion = std::str::from_utf8(topic).ok().and_then(|topic| topics.get(topic));
+        let note = self.note.lock();
+        let deletion = std::str::from_utf8(topic).ok().and_then(|topic| note.topics.get(topic));
         deletion.is_some_and(|deletion| physical < deletion.end)
     }
 
     /// Topics whose files may be there still.
     pub(crate) fn unfinished(&self) -> Vec<String> {
-        let topics = self.topics.lock();
-        topics.iter().filter(|(_, deletion)| !deletion.is_done).map(|(topic, _)| topic.clone()).collect()
+        let note = self.note.lock();
+        note.topics.iter().filter(|(_, deletion)| !deletion.is_done).map(|(topic, _)| topic.clone()).collect()
     }
 
-    /// Notes, durably, that everything of `topic` before `end` is gone.
-    pub(crate) fn begin(&self, topic: &str, end: u64) -> Result<(), StoreError> {
-        self.change(|topics| {
-            topics.insert(topic.to_owned(), Deletion { end, is_done: false });
-        })
+    /// What the digest of a manifest would be without the queues that have been deleted since it was written.
+    pub(crate) fn digest_now(&self, base: DigestBase) -> u64 {
+        let removed = self.note.lock().removed.filter(|(of, _)| *of == base);
+        base.queues.wrapping_sub(removed.map_or(0, |(_, digest)| digest))
     }
 
-    /// Notes that the topic's files are gone.
+    /// Notes that everything of `topic` before `end` is gone, in memory alone until it is saved. `removed` is what its queues
+    /// have been in the digest of the last manifest.
+    pub(crate) fn begin(&self, topic: &str, end: u64, removed: Option<(DigestBase, u64)>) {
+        let mut note = self.note.lock();
+        note.topics.insert(topic.to_owned(), Deletion { end, is_done: false });
+        if let Some((base, digest)) = removed {
+            let before = note.removed.filter(|(of, _)| *of == base).map_or(0, |(_, digest)| digest);
+            note.removed = Some((base, before.wrapping_add(digest)));
+        }
+    }
+
+    /// Notes, durably, that the topic's files are gone.
     pub(crate) fn finish(&self, topic: &str) -> Result<(), StoreError> {
-        self.change(|topics| {
-            topics.entry(topic.to_owned()).and_modify(|deletion| deletion.is_done = true);
-        })
+        let done = |deletion: &mut Deletion| deletion.is_done = true;
+        self.note.lock().topics.entry(topic.to_owned()).and_modify(done);
+        self.save()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Deletions)) -> Result<(), StoreError> {
-        let mut topics = self.topics.lock();
-        let mut changed = topics.clone();
-        change(&mut changed);
-        self.save(&changed)?;
-        *topics = changed;
-        Ok(())
-    }
-
-    fn save(&self, topics: &Deletions) -> Result<(), StoreError> {
+    /// Writes the note as it is now, durably.
+    pub(crate) fn save(&self) -> Result<(), StoreError> {
+        let _saving = self.saving.lock();
+        // Looked up by every message that was delayed: not held while the disk works.
+        let Note { topics, removed } = self.note.lock().clone();
         let line = |(topic, deletion): (&String, &Deletion)| {
             format!("{} {} {topic}\n", deletion.end, if deletion.is_done { DONE } else { BEGUN })
         };
-        let text: String = topics.iter().map(line).collect();
+        let mut text: String = topics.iter().map(line).collect();
+        if let Some((DigestBase { record, queues }, digest)) = removed {
+            text += &format!("{DIGEST} {record} {queues} {digest}\n");
+        }
         let scratch = &self.scratch;
         self.disk.remove_file(scratch)?;
         let file = self.disk.open(scratch, Open::Create).map_err(StoreError::io(scratch, "create"))?;
@@ -111,4 +141,11 @@ fn deletion_of(line: &str) -> Option<(String, Deletion)> {
     let end = words.next()?.parse().ok()?;
     let is_done = words.next()? == DONE;
     Some((words.next()?.to_owned(), Deletion { end, is_done }))
+}
+
+/// Reads `digest RECORD QUEUES REMOVED`.
+fn removed_of(line: &str) -> Option<(DigestBase, u64)> {
+    let mut words = line.strip_prefix(DIGEST)?.split_whitespace();
+    let base = DigestBase { record: words.next()?.parse().ok()?, queues: words.next()?.parse().ok()? };
+    Some((base, words.next()?.parse().ok()?))
 }

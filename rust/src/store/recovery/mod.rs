@@ -12,22 +12,25 @@
 
 mod checkpoint;
 mod deleted_topics;
+mod drain;
 mod progress;
 mod queue_load;
 mod replay;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::clock::SharedClock;
 use crate::positions::QueueKey;
-use crate::store::derived::{Derived, DerivedFiles, Index};
-use crate::store::disk::Disk;
+use crate::store::derived::{Derived, DerivedFiles, Index, Shape};
+use crate::store::disk::{DIRECT_BYTES, Disk, Open};
 use crate::store::error::StoreError;
 use crate::store::events::{Event, Events};
 use crate::store::log::{
-    Active, Checksums, LastRecord, Segments, TrustBoundary, WalkEnd, is_whole, record_at, walk,
+    Active, Checksums, LastRecord, Segments, Spool, TrustBoundary, WalkEnd, WritePathKind, is_whole,
+    record_at, remove_parts, walk,
 };
 use crate::store::options::Options;
 
@@ -39,7 +42,8 @@ pub use progress::{RecoveryPhase, RecoveryProgress};
 pub(crate) use checkpoint::{
     CHECKPOINT_BYTES, Checkpoint, CheckpointFiles, CleanStop, MANIFEST_BYTES, Manifest,
 };
-pub(crate) use deleted_topics::DeletedTopics;
+pub(crate) use deleted_topics::{DeletedTopics, DigestBase};
+pub(crate) use drain::{drain, spooled_bytes};
 
 /// The original distrusts its checkpoint's times by this much.
 const TIMESTAMP_SLACK_MS: i64 = 3000;
@@ -58,7 +62,7 @@ pub(super) struct Recovered {
     pub(crate) checkpoint: Checkpoint,
 }
 
-/// Opens log, queues and index of the store in `options.root`, which this process has locked. Of its log `lost_bytes` were
+/// Opens log, queues and index of the store in `options.paths`, which this process has locked. Of its log `lost_bytes` were
 /// left out when it was copied.
 pub(super) fn recover(
     options: &Options,
@@ -70,26 +74,18 @@ pub(super) fn recover(
     lost_bytes: u64,
 ) -> Result<Recovered, StoreError> {
     progress.enter(RecoveryPhase::Loading, 0);
-    for name in ["commitlog", "consumequeue", "index"] {
-        let dir = options.root.join(name);
-        disk.make_dir(&dir)?;
+    let paths = &options.paths;
+    if let Some(event) = drain(disk, paths, options.segment_bytes)? {
+        events.add(event);
     }
-    let log_dir = options.root.join("commitlog");
-    let scratch = options.root.join("rmqpy").join("segment");
-    let segments = Segments::load(
-        Arc::clone(disk),
-        log_dir,
-        scratch,
-        options.segment_bytes,
-        options.durability.write_path(),
-    )?;
+    let segments = load(options, disk, events)?;
     let (checkpoint, manifest) = checkpoint_files.load()?;
     let was_aborted = checkpoint_files.is_aborted()?;
     checkpoint_files.begin()?;
-    let deleted = DeletedTopics::load(disk, &options.root, segments.begin())?;
+    let deleted = DeletedTopics::load(disk, &paths.root, segments.begin())?;
     let stop = manifest.and_then(|manifest| manifest.clean_stop).filter(|_| !was_aborted);
     let durable = stop.map_or(checkpoint.record.max(0) as u64, |stop| stop.log_end);
-    let checksums = Checksums::load(disk, &options.root, &segments, durable, manifest.is_some(), events)?;
+    let checksums = Checksums::load(disk, &paths.root, &segments, durable, manifest.is_some(), events)?;
     let recovery = Recovery {
         options,
         disk,
@@ -100,14 +96,57 @@ pub(super) fn recover(
         segments,
         checksums,
         durable,
+        synced: if manifest.is_some() { durable } else { 0 },
         deleted,
         checkpoint,
         lost_bytes,
     };
     match (stop, manifest) {
         (Some(stop), _) => recovery.after_clean_stop(stop),
-        (None, manifest) => recovery.after_crash(manifest.map(|manifest| manifest.queues)),
+        (None, manifest) => {
+            let queues = manifest.map(|manifest| recovery.deleted.digest_now(manifest.base()));
+            recovery.after_crash(queues)
+        }
     }
+}
+
+/// Loads the files of the log, with a spool where that is wanted and can be had.
+fn load(options: &Options, disk: &Arc<dyn Disk>, events: &Arc<Events>) -> Result<Segments, StoreError> {
+    let paths = &options.paths;
+    let load = |write_path| {
+        let scratch = paths.segment_scratch();
+        Segments::load(Arc::clone(disk), paths.log.clone(), scratch, options.segment_bytes, write_path)
+    };
+    let mut segments = load(options.durability.write_path())?;
+    if segments.write_path() != WritePathKind::Spool {
+        return Ok(segments);
+    }
+    let spool = try_direct(&**disk, &paths.direct_scratch())
+        .and_then(|()| Spool::make(disk, paths.spool(), options.spool_bytes, segments.size()));
+    match spool {
+        Ok(spool) => segments.set_spool(spool),
+        Err(error) => {
+            events.add(Event::NoSpool { reason: error.to_string() });
+            remove_parts(&**disk, &paths.spool())?;
+            segments = load(WritePathKind::Mapping)?;
+        }
+    }
+    Ok(segments)
+}
+
+/// Whether the file system of the log takes direct writes; some refuse the first one alone.
+fn try_direct(disk: &dyn Disk, scratch: &Path) -> Result<(), StoreError> {
+    disk.remove_file(scratch)?;
+    let zeros = vec![0; 2 * DIRECT_BYTES];
+    let start = zeros.as_ptr().align_offset(DIRECT_BYTES).min(DIRECT_BYTES);
+    let block = zeros.get(start..start + DIRECT_BYTES).unwrap_or_default();
+    let write = || {
+        disk.open(scratch, Open::Create)?.allocate(DIRECT_BYTES as u64)?;
+        disk.open(scratch, Open::Direct)?.write_at(block, 0)
+    };
+    let written = write();
+    disk.remove_file(scratch)?;
+    written.map_err(StoreError::io(scratch, "write directly"))
 }
 
 struct Recovery<'a> {
@@ -121,6 +160,8 @@ struct Recovery<'a> {
     checksums: Checksums,
     /// Everything of the log before was durable when the store was last open.
     durable: u64,
+    /// Up to there that was seen to by us, and need not be written again.
+    synced: u64,
     deleted: DeletedTopics,
     checkpoint: Checkpoint,
     lost_bytes: u64,
@@ -130,11 +171,12 @@ impl Recovery<'_> {
     fn derived(&self) -> Result<(DerivedFiles, Folders), StoreError> {
         let options = self.options;
         let index = Index::new(
-            Arc::clone(self.disk),
-            options.root.join("index"),
+            self.disk,
+            &options.paths.root,
+            options.paths.index.clone(),
             Arc::clone(self.clock),
-            options.index_slots,
-            options.index_entries,
+            Arc::clone(self.events),
+            Shape { slots: options.index_slots as usize, entries: options.index_entries as usize },
         );
         let deleted = self.deleted.unfinished();
         let (queues, folders) = queue_load::open(self.disk, options, &deleted)?;
@@ -152,7 +194,7 @@ impl Recovery<'_> {
         let loaded = queue_load::load(&derived.queues, &**self.disk, &self.segments, folders, None)?;
         derived.queues.recount();
         if let Some(index) = &derived.index {
-            index.load()?;
+            index.load();
         }
         let begin = self.segments.begin();
         if !loaded.damaged.is_empty() || derived.digest() != stop.derived {
@@ -160,6 +202,9 @@ impl Recovery<'_> {
             return self.from(begin, None, loaded.damaged);
         }
         loaded.in_doubt.iter().try_for_each(|queue| derived.queues.correct_min(queue, begin))?;
+        if let Some(index) = &derived.index {
+            index.resume(begin, stop.log_end);
+        }
         let active = match self.segments.resume(stop.log_end)? {
             Some(active) => active,
             None => self.segments.create()?,
@@ -215,7 +260,7 @@ impl Recovery<'_> {
                 is_whole(first, base)
                     && match self.checkpoint.record {
                         // Brokers before 5.4 know times only.
-                        0 => first.store_timestamp_ms() <= times - TIMESTAMP_SLACK_MS,
+                        0 => first.store_timestamp_ms() <= times.saturating_sub(TIMESTAMP_SLACK_MS),
                         record => first.physical_offset().0 <= record.max(0) as u64,
                     }
             }) == Some(true)
@@ -244,10 +289,9 @@ impl Recovery<'_> {
         }
         let mut skips: HashSet<QueueKey> = damaged.keys().cloned().collect();
         ends.extend(damaged);
-        let is_index_lost = match &derived.index {
-            Some(index) => index.load_cut(from)? && from > begin,
-            None => false,
-        };
+        if let Some(index) = &derived.index {
+            index.load_cut(from, begin, from);
+        }
         let limit = self.segments.all().last().map_or(0, |segment| segment.limit());
         self.progress.enter(RecoveryPhase::Scanning, limit - from.min(limit));
         let base = match queues {
@@ -261,7 +305,6 @@ impl Recovery<'_> {
         }
         let mut replay = Replay::new(&derived, self.progress, &self.deleted, begin, (from, base));
         replay.lost_bytes = self.lost_bytes;
-        replay.fills_index = !is_index_lost;
         replay.skips = skips;
         let (end, ending) =
             walk(&self.segments, from, limit, self.trust(), |at, found| replay.take(at, found))?;
@@ -272,8 +315,8 @@ impl Recovery<'_> {
             self.report_torn_tail(end);
         }
         let (mut last, mut damage, damaged) = (replay.last(&self.segments), replay.damage, replay.skips);
-        if !damaged.is_empty() || is_index_lost {
-            let rebuilt = self.rebuild(&derived, damaged, &ends, is_index_lost, begin..end)?;
+        if !damaged.is_empty() {
+            let rebuilt = self.rebuild(&derived, damaged, &ends, begin..end)?;
             (last, damage) = (rebuilt.0.or(last), rebuilt.1);
         }
         self.report_damage(&damage);
@@ -281,13 +324,12 @@ impl Recovery<'_> {
         self.settle(derived, last, from, end)
     }
 
-    /// Feeds what is missing from the whole log.
+    /// Feeds damaged queues from the whole log.
     fn rebuild(
         &self,
         derived: &DerivedFiles,
         damaged: HashSet<QueueKey>,
         ends: &HashMap<QueueKey, u64>,
-        is_index_lost: bool,
         range: Range<u64>,
     ) -> Result<(Option<LastRecord>, Vec<Range<u64>>), StoreError> {
         empty(&derived.queues, damaged.iter().cloned())?;
@@ -296,7 +338,7 @@ impl Recovery<'_> {
         let mut replay = Replay::new(derived, self.progress, &self.deleted, range.start, from);
         replay.only = Some(damaged);
         replay.lost_bytes = self.lost_bytes;
-        replay.fills_index = is_index_lost;
+        replay.fills_index = false;
         walk(&self.segments, range.start, range.end, self.trust(), |at, found| replay.take(at, found))?;
         replay.finish(ends)?;
         Ok((replay.last(&self.segments), replay.damage))
@@ -311,7 +353,7 @@ impl Recovery<'_> {
         end: u64,
     ) -> Result<Recovered, StoreError> {
         self.progress.enter(RecoveryPhase::Syncing, 0);
-        self.segments.rewrite(from..end)?;
+        self.segments.rewrite(from.max(self.synced).min(end)..end)?;
         let active = match self.segments.cut(end)? {
             Some(active) => active,
             None => self.segments.create()?,
@@ -319,6 +361,7 @@ impl Recovery<'_> {
         self.checksums.cut(&self.segments, end);
         derived.write()?;
         derived.sync()?;
+        derived.note()?;
         let before = record_at(&self.segments, self.checkpoint.record.max(0) as u64, |record| {
             LastRecord::of(record, &self.deleted)
         });

@@ -262,7 +262,7 @@ pub(crate) fn open(
     options: &Options,
     deleted: &[String],
 ) -> Result<(Queues, Folders), StoreError> {
-    let root = options.root.join("consumequeue");
+    let root = options.paths.queues.clone();
     let folders = Folders::list(&**disk, &root, deleted)?;
     let files = QueueFiles::new(
         Arc::clone(disk),

@@ -228,7 +228,7 @@ impl<'a> Replay<'a> {
         if max == queue.min().0 {
             return Ok(None);
         }
-        let newest = queues.unit(queue, max - 1).map_err(StoreError::io(queues.files().root(), "read"))?;
+        let newest = queues.unit(queue, max - 1)?;
         Ok(newest.filter(|unit| *unit != Unit::FILLER && unit.physical >= self.log_begin))
     }
 

@@ -1,5 +1,9 @@
 //! Index file: a header, hash slots, and entries that are chained by slot.
 //!
+//! Entries are written in their order, some thousands at a time; slots and header follow when the file is synced. Nothing
+//! is written through a mapping: most of a file is a hole, and where the disk has no room for it that would kill the
+//! process.
+//!
 //! Invariants: entries are in log order; a slot names the newest entry of its chain, or one beyond the count, which
 //! means none; the numbers of a chain fall. What a damaged file says beside that is never followed out of bounds.
 //! Threads: any, one at a time under the lock of the index.
@@ -9,116 +13,163 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::store::disk::{Cells, Disk, DiskFile, Open, Region};
+use crate::message::record::RecordView;
+use crate::message::sysflag;
+use crate::store::disk::{Disk, DiskFile, Open};
 use crate::store::error::StoreError;
 
-pub(crate) const HEADER_BYTES: usize = 40;
-pub(crate) const SLOT_BYTES: usize = 4;
-pub(crate) const ENTRY_BYTES: usize = 20;
-
-/// Places of the header's fields.
-const BEGIN_TIMESTAMP: usize = 0;
-const END_TIMESTAMP: usize = 8;
-const BEGIN_PHYSICAL: usize = 16;
-const END_PHYSICAL: usize = 24;
-const SLOTS_USED: usize = 32;
-const COUNT: usize = 36;
+use super::key_hashes::KeyHashes;
+use super::layout::{ENTRY_BYTES, Entry, HEADER_BYTES, Header, Shape};
+use super::slot_pages::SlotPages;
 
 /// Keys whose slots are fetched together before they are inserted.
 pub(crate) const KEYS_AHEAD: usize = 32;
+/// Bytes of entries that are written in one piece.
+const WRITE_BYTES: usize = 4096 * ENTRY_BYTES;
+/// Entries read in one piece.
+const CHUNK_ENTRIES: usize = 1 << 12;
 
-/// How many slots and entries the files of an index have.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    pub slots: usize,
-    /// Entries, the unused first one included.
-    pub entries: usize,
-}
-
-impl Shape {
-    pub(crate) fn file_bytes(self) -> usize {
-        self.entry_at(self.entries)
-    }
-
-    fn slot_at(self, hash: i32) -> usize {
-        HEADER_BYTES + (hash.unsigned_abs() as usize % self.slots) * SLOT_BYTES
-    }
-
-    pub(crate) fn entry_at(self, number: usize) -> usize {
-        HEADER_BYTES + self.slots * SLOT_BYTES + number * ENTRY_BYTES
-    }
-}
-
-#[derive(Clone, Copy)]
 pub(crate) struct Key {
     pub(crate) hash: i32,
     pub(crate) physical: u64,
     pub(crate) store_timestamp_ms: i64,
 }
 
+impl Key {
+    /// The keys of a record that is read again, if it is one that is indexed.
+    pub(crate) fn of(record: &RecordView<'_>) -> impl Iterator<Item = Self> + use<> {
+        let sys_flag = record.sys_flag();
+        let is_indexed = sysflag::is_indexed(sys_flag) && sys_flag & sysflag::INNER_BATCH == 0;
+        let hashes = is_indexed.then(|| KeyHashes::of(record.topic(), record.properties()));
+        let (physical, store_timestamp_ms) = (record.physical_offset().0, record.store_timestamp_ms());
+        hashes.into_iter().flat_map(KeyHashes::into_iter).map(move |hash| Self {
+            hash,
+            physical,
+            store_timestamp_ms,
+        })
+    }
+}
+
 pub(crate) struct IndexFile {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
-    region: Region,
-    cells: Cells,
     shape: Shape,
+    header: Header,
+    /// The count that the header in the file has.
+    count_in_file: u32,
+    slots: SlotPages,
+    /// The newest entries, which are not in the file yet.
+    tail: Vec<u8>,
     is_dirty: bool,
 }
 
 impl IndexFile {
+    /// Makes a file, which is one hole. Where that fails there is none.
     pub(crate) fn create(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
-        let file = disk.open(path, Open::Create).map_err(StoreError::io(path, "create"))?;
-        file.resize(shape.file_bytes() as u64).map_err(StoreError::io(path, "extend"))?;
-        let dir = path.parent().unwrap_or(Path::new("."));
-        disk.sync_entries(dir)?;
-        let file = Self::map(file, path, shape)?;
-        file.cells.store(COUNT, 1);
-        Ok(file)
+        let make = || {
+            let file = disk.open(path, Open::Create).map_err(StoreError::io(path, "create"))?;
+            file.resize(shape.file_bytes() as u64).map_err(StoreError::io(path, "extend"))?;
+            disk.sync_entries(path.parent().unwrap_or(Path::new(".")))?;
+            Self::of(file, path, shape)
+        };
+        make().inspect_err(|_| drop(disk.remove_file(path)))
     }
 
     /// Opens a file of the right size as it is.
     pub(crate) fn open(disk: &dyn Disk, path: &Path, shape: Shape) -> Result<Self, StoreError> {
         let file = disk.open(path, Open::Write).map_err(StoreError::io(path, "open"))?;
-        Self::map(file, path, shape)
+        Self::of(file, path, shape)
     }
 
-    /// Cuts a file of the right size to the entries of records before `position`, and makes its chains anew. `None` when
-    /// nothing of it is left.
+    fn of(file: Arc<dyn DiskFile>, path: &Path, shape: Shape) -> Result<Self, StoreError> {
+        let mut bytes = [0; HEADER_BYTES];
+        file.read_at(&mut bytes, 0).map_err(StoreError::io(path, "read"))?;
+        let header = Header::decode(&bytes, shape.entries);
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            shape,
+            header,
+            count_in_file: header.count,
+            slots: SlotPages::new(shape.slots()),
+            tail: Vec::new(),
+            is_dirty: false,
+        })
+    }
+
+    /// Opens a file of the right size and keeps only entries of records before `position`, all of which have been durable.
+    /// `None` when nothing of it is left; an error where its entries are not chained as they should be.
+    ///
+    /// The entries that are kept are not touched, nor is the begin time, which is in the header alone: doing it again, from
+    /// wherever it was cut short, comes to the same.
     pub(crate) fn cut(
         disk: &dyn Disk,
         path: &Path,
         shape: Shape,
         position: u64,
     ) -> Result<Option<Self>, StoreError> {
-        let file = disk.open(path, Open::Write).map_err(StoreError::io(path, "open"))?;
-        let entries = read_entries(&*file, shape, position).map_err(StoreError::io(path, "read"))?;
-        let Some(first) = entries.first() else { return Ok(None) };
-        let mut header = [0; HEADER_BYTES];
-        file.read_at(&mut header, 0).map_err(StoreError::io(path, "read"))?;
-        // The first entry's time is in the header alone. It was synced with that entry.
-        let begin_timestamp = long_at(&header, BEGIN_TIMESTAMP);
-        let slots = 0..shape.entry_at(0) as u64;
-        let rest = shape.entry_at(entries.len() + 1) as u64..shape.file_bytes() as u64;
-        file.zero(slots).and_then(|()| file.zero(rest)).map_err(StoreError::io(path, "zero"))?;
-        let mut index_file = Self::map(file, path, shape)?;
-        index_file.cells.store_long(BEGIN_TIMESTAMP, begin_timestamp);
-        index_file.cells.store_long(BEGIN_PHYSICAL, first.physical as i64);
-        index_file.cells.store(COUNT, 1);
-        for next in entries.chunks(KEYS_AHEAD) {
-            index_file.prefetch_slots(next.iter().map(|entry| entry.hash));
-            next.iter().for_each(|entry| index_file.chain(entry));
+        let mut file = Self::open(disk, path, shape)?;
+        let before = file.header;
+        if file.is_whole_before(position).map_err(StoreError::io(path, "read"))? {
+            return Ok(Some(file));
         }
-        index_file.sync()?;
-        Ok(Some(index_file))
+        let is_sound = file.chain_anew(position).map_err(StoreError::io(path, "read"))?;
+        // What the header says of entries before `position` was durable with them.
+        let is_sound = is_sound && (before.end_physical >= position || before.count == file.header.count);
+        if is_sound && file.header.count == 1 {
+            return Ok(None);
+        }
+        if !is_sound || file.header.begin_timestamp_ms <= 0 {
+            let expected = "expected a begin time, and all entries, chained by slot".to_owned();
+            return Err(StoreError::Layout { path: path.to_owned(), expected });
+        }
+        let rest = shape.entry_at(file.header.count as usize) as u64..shape.file_bytes() as u64;
+        let clear = || if rest.is_empty() { Ok(false) } else { file.file.clear(rest) };
+        clear().map_err(StoreError::io(path, "clear the rest of"))?;
+        Ok(Some(file))
     }
 
-    fn map(file: Arc<dyn DiskFile>, path: &Path, shape: Shape) -> Result<Self, StoreError> {
-        let region = file.map(shape.file_bytes(), true).map_err(StoreError::io(path, "map into memory"))?;
-        let Some(cells) = region.claim_cells() else {
-            let expected = "expected a mapping that has not been claimed".to_owned();
-            return Err(StoreError::Layout { path: path.to_owned(), expected });
-        };
-        Ok(Self { path: path.to_owned(), file, region, cells, shape, is_dirty: false })
+    /// Whether it was full before the record at `position` came: nothing of it was written since it was durable.
+    fn is_whole_before(&self, position: u64) -> io::Result<bool> {
+        let Header { begin_timestamp_ms, end_physical, count, .. } = self.header;
+        Ok(self.is_full()
+            && begin_timestamp_ms > 0
+            && end_physical < position
+            && self.entry(count - 1)?.physical == end_physical)
+    }
+
+    /// Makes slots and header anew from the entries before `position`: up to the first that is empty, out of order or not
+    /// before it. `false` where an entry does not go on its chain.
+    fn chain_anew(&mut self, position: u64) -> io::Result<bool> {
+        let begin_timestamp_ms = self.header.begin_timestamp_ms;
+        self.header = Header { begin_timestamp_ms, count: 1, ..Header::default() };
+        self.is_dirty = true;
+        let mut chunk = vec![[0; ENTRY_BYTES]; CHUNK_ENTRIES];
+        while !self.is_full() {
+            let from = self.shape.entry_at(self.header.count as usize) as u64;
+            let read = self.file.read_at(chunk.as_flattened_mut(), from)? / ENTRY_BYTES;
+            let room = read.min(self.shape.entries - self.header.count as usize);
+            for bytes in chunk.iter().take(room) {
+                let entry = Entry::decode(bytes);
+                let is_empty = bytes.iter().all(|byte| *byte == 0);
+                if is_empty || entry.physical < self.header.end_physical || entry.physical >= position {
+                    self.slots.supersede(&*self.file)?;
+                    return Ok(true);
+                }
+                let at = self.shape.slot_at(entry.hash);
+                let previous = self.slots.replace_unread(at, self.header.count)?;
+                if previous != entry.previous {
+                    return Ok(false);
+                }
+                self.count_in(&entry);
+            }
+            if room == 0 {
+                break;
+            }
+        }
+        self.slots.supersede(&*self.file)?;
+        Ok(true)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -129,160 +180,150 @@ impl IndexFile {
         self.is_dirty
     }
 
-    /// Number of the next entry; they are counted from 1.
-    pub(crate) fn count(&self) -> u32 {
-        self.cells.load(COUNT).max(1)
+    pub(crate) fn file(&self) -> &Arc<dyn DiskFile> {
+        &self.file
+    }
+
+    /// The count that another process finds in the file.
+    pub(crate) fn count_in_file(&self) -> u32 {
+        self.count_in_file
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.count() as usize >= self.shape.entries
+        self.header.count as usize >= self.shape.entries
     }
 
+    /// Whether a key is older than the first one, as after a clock was set back: times are counted from that.
+    pub(crate) fn begins_after(&self, key: &Key) -> bool {
+        self.header.count > 1 && key.store_timestamp_ms < self.header.begin_timestamp_ms
+    }
+
+    /// Store times of the oldest key and of the newest.
     pub(crate) fn times(&self) -> (i64, i64) {
-        (self.cells.load_long(BEGIN_TIMESTAMP), self.cells.load_long(END_TIMESTAMP))
+        (self.header.begin_timestamp_ms, self.header.end_timestamp_ms)
     }
 
     pub(crate) fn end_physical(&self) -> u64 {
-        self.cells.load_long(END_PHYSICAL) as u64
+        self.header.end_physical
     }
 
-    /// Fetches the slots of keys that come next into the cache, all at once: they lie anywhere, and one by one each
-    /// insert would wait for memory.
-    pub(crate) fn prefetch_slots(&self, hashes: impl Iterator<Item = i32>) {
-        let slots = hashes.map(|hash| self.cells.load(self.shape.slot_at(hash)));
-        // A sum that may not be optimised away keeps the loads.
-        std::hint::black_box(slots.fold(0, u32::wrapping_add));
+    /// Fetches what the insertion of these keys will need.
+    pub(crate) fn prefetch(&self, hashes: impl Iterator<Item = i32>) {
+        self.slots.prefetch(hashes.map(|hash| self.shape.slot_at(hash)));
     }
 
-    /// Adds a key, unless its record comes before the last one. The file must not be full.
-    pub(crate) fn insert(&mut self, key: &Key) {
-        if key.physical < self.end_physical() {
-            return;
+    /// Adds a key, unless its record comes before the last one. The file must not be full. After an error nothing has
+    /// changed.
+    pub(crate) fn insert(&mut self, key: &Key) -> Result<(), StoreError> {
+        if key.physical < self.header.end_physical {
+            return Ok(());
         }
-        if self.count() == 1 {
-            self.cells.store_long(BEGIN_TIMESTAMP, key.store_timestamp_ms);
-            self.cells.store_long(BEGIN_PHYSICAL, key.physical as i64);
+        if self.tail.len() >= WRITE_BYTES {
+            self.write_tail()?;
         }
-        let begin = self.cells.load_long(BEGIN_TIMESTAMP);
+        let at = self.shape.slot_at(key.hash);
+        let number = self.header.count;
+        let previous =
+            self.slots.replace(&*self.file, at, number).map_err(StoreError::io(&self.path, "read"))?;
+        if number == 1 {
+            self.header.begin_timestamp_ms = key.store_timestamp_ms;
+        }
+        let begin = self.header.begin_timestamp_ms;
         let seconds = key.store_timestamp_ms.saturating_sub(begin) / 1000;
-        let seconds = if begin <= 0 { 0 } else { seconds.clamp(0, i64::from(i32::MAX)) as u32 };
-        let entry = Entry { hash: key.hash, physical: key.physical, seconds };
-        self.chain(&entry);
-        self.cells.store_long(END_TIMESTAMP, key.store_timestamp_ms);
+        let entry = Entry {
+            hash: key.hash,
+            physical: key.physical,
+            seconds: if begin <= 0 { 0 } else { seconds.clamp(0, i64::from(i32::MAX)) as u32 },
+            // One beyond the count is what an earlier life left.
+            previous: if previous < number { previous } else { 0 },
+        };
+        self.tail.extend_from_slice(&entry.encode());
+        self.count_in(&entry);
+        self.header.end_timestamp_ms = self.header.end_timestamp_ms.max(key.store_timestamp_ms);
         self.is_dirty = true;
+        Ok(())
     }
 
-    /// Writes an entry behind the others, then its slot, then the header.
-    fn chain(&mut self, entry: &Entry) {
-        let number = self.count();
-        let slot_at = self.shape.slot_at(entry.hash);
-        let previous = match self.cells.load(slot_at) {
-            previous if previous < number => previous,
-            _ => 0,
-        };
-        let at = self.shape.entry_at(number as usize);
-        self.cells.store(at, entry.hash as u32);
-        self.cells.store_long(at + 4, entry.physical as i64);
-        self.cells.store(at + 12, entry.seconds);
-        self.cells.store(at + 16, previous);
-        self.cells.store(slot_at, number);
-        if previous == 0 {
-            self.cells.store(SLOTS_USED, self.cells.load(SLOTS_USED) + 1);
+    /// Lets the header tell of an entry behind the others.
+    fn count_in(&mut self, entry: &Entry) {
+        let header = &mut self.header;
+        if header.count == 1 {
+            header.begin_physical = entry.physical;
         }
-        self.cells.store(COUNT, number + 1);
-        self.cells.store_long(END_PHYSICAL, entry.physical as i64);
-        let end = self.times().0.saturating_add(i64::from(entry.seconds) * 1000);
-        self.cells.store_long(END_TIMESTAMP, end);
-        self.is_dirty = true;
+        header.end_physical = entry.physical;
+        let stored = header.begin_timestamp_ms.saturating_add(i64::from(entry.seconds) * 1000);
+        header.end_timestamp_ms = header.end_timestamp_ms.max(stored);
+        header.slots_used += u32::from(entry.previous == 0);
+        header.count += 1;
+    }
+
+    fn entry(&self, number: u32) -> io::Result<Entry> {
+        let in_memory = (self.header.count - number) as usize * ENTRY_BYTES;
+        let from = self.tail.len().checked_sub(in_memory).and_then(|from| self.tail.get(from..));
+        if let Some(bytes) = from.and_then(|rest| rest.first_chunk()) {
+            return Ok(Entry::decode(bytes));
+        }
+        let mut bytes = [0; ENTRY_BYTES];
+        self.file.read_at(&mut bytes, self.shape.entry_at(number as usize) as u64)?;
+        Ok(Entry::decode(&bytes))
     }
 
     /// Adds positions of records whose key hashes to `hash`, newest first, until there are `hits_max`.
-    pub(crate) fn find(&self, hash: i32, hits_max: usize, times: RangeInclusive<i64>, hits: &mut Vec<u64>) {
-        let begin = self.cells.load_long(BEGIN_TIMESTAMP);
-        let mut number = self.cells.load(self.shape.slot_at(hash));
-        let mut newer = self.count();
+    pub(crate) fn find(
+        &self,
+        hash: i32,
+        hits_max: usize,
+        times: RangeInclusive<i64>,
+        hits: &mut Vec<u64>,
+    ) -> io::Result<()> {
+        let mut number = self.slots.get(&*self.file, self.shape.slot_at(hash))?;
+        let mut newer = self.header.count;
         // Numbers fall along a chain; whatever does not is damage, and ends it.
         while number > 0 && number < newer && hits.len() < hits_max {
-            let at = self.shape.entry_at(number as usize);
-            if at + ENTRY_BYTES > self.cells.len() {
-                break;
-            }
-            let stored = begin.saturating_add(i64::from(self.cells.load(at + 12) as i32) * 1000);
+            let entry = self.entry(number)?;
+            let seconds = i64::from(entry.seconds as i32);
+            let stored = self.header.begin_timestamp_ms.saturating_add(seconds * 1000);
             // Times are whole seconds after the first; a query for the very millisecond must still hit.
             if stored.saturating_add(999) < *times.start() {
                 break;
             }
-            if self.cells.load(at) as i32 == hash && stored <= *times.end() {
-                hits.push(self.cells.load_long(at + 4) as u64);
+            if entry.hash == hash && stored <= *times.end() {
+                hits.push(entry.physical);
             }
             newer = number;
-            number = self.cells.load(at + 16);
+            number = entry.previous;
         }
-    }
-
-    pub(crate) fn sync(&mut self) -> Result<(), StoreError> {
-        let whole = 0..self.region.len();
-        self.file.sync_map(&self.region, whole).map_err(StoreError::io(&self.path, "sync"))?;
-        self.is_dirty = false;
         Ok(())
     }
-}
 
-/// An entry without its place in a chain.
-struct Entry {
-    hash: i32,
-    physical: u64,
-    seconds: u32,
-}
-
-/// The entries of records before `position`: up to the first that is empty, out of order or not before it.
-fn read_entries(file: &dyn DiskFile, shape: Shape, position: u64) -> io::Result<Vec<Entry>> {
-    const CHUNK_ENTRIES: usize = 1 << 12;
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut chunk = vec![[0; ENTRY_BYTES]; CHUNK_ENTRIES];
-    let mut newest = 0;
-    while entries.len() + 1 < shape.entries {
-        let from = shape.entry_at(entries.len() + 1) as u64;
-        let read = file.read_at(chunk.as_flattened_mut(), from)? / ENTRY_BYTES;
-        let room = read.min(shape.entries - 1 - entries.len());
-        for bytes in chunk.iter().take(room) {
-            let [h0, h1, h2, h3, p0, p1, p2, p3, p4, p5, p6, p7, s0, s1, s2, s3, ..] = *bytes;
-            let physical = u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
-            let is_empty = bytes.iter().all(|byte| *byte == 0);
-            if is_empty || physical < newest || physical >= position {
-                return Ok(entries);
-            }
-            newest = physical;
-            entries.push(Entry {
-                hash: i32::from_be_bytes([h0, h1, h2, h3]),
-                physical,
-                seconds: u32::from_be_bytes([s0, s1, s2, s3]),
-            });
+    /// Writes the entries that are in memory alone. After an error they still are.
+    pub(crate) fn write_tail(&mut self) -> Result<(), StoreError> {
+        if !self.tail.is_empty() {
+            let first = self.header.count as usize - self.tail.len() / ENTRY_BYTES;
+            let at = self.shape.entry_at(first) as u64;
+            self.file.write_at(&self.tail, at).map_err(StoreError::io(&self.path, "write"))?;
+            self.tail.clear();
         }
-        if room == 0 {
-            break;
-        }
+        Ok(())
     }
-    Ok(entries)
-}
 
-fn long_at(bytes: &[u8], at: usize) -> i64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| i64::from_be_bytes(*bytes))
-}
+    /// Writes what is in memory alone: entries, then the slots that lead to them, then the header.
+    pub(crate) fn write(&mut self) -> Result<(), StoreError> {
+        self.write_tail()?;
+        let header = self.header.encode();
+        self.slots
+            .write(&*self.file)
+            .and_then(|()| self.file.write_at(&header, 0))
+            .map_err(StoreError::io(&self.path, "write"))?;
+        self.count_in_file = self.header.count;
+        if self.is_full() {
+            self.slots.clear();
+        }
+        Ok(())
+    }
 
-/// The time as `yyyyMMddHHmmssSSS`, in UTC: Apache takes the local zone, and the name is read to sort by it alone.
-pub(crate) fn file_name(wall_ms: u64) -> u64 {
-    let (days, ms) = (wall_ms / 86_400_000, wall_ms % 86_400_000);
-    // Days to a date by eras of 400 years that begin in March, when the leap day comes last.
-    let day = days + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let date = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (second, milli) = (ms / 1000, ms % 1000);
-    let clock = second / 3600 * 10_000 + second / 60 % 60 * 100 + second % 60;
-    ((year * 10_000 + month * 100 + date) * 1_000_000 + clock) * 1000 + milli
+    /// What was written last has been synced.
+    pub(crate) fn was_synced(&mut self) {
+        self.is_dirty = false;
+    }
 }

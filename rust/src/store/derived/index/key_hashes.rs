@@ -47,6 +47,10 @@ impl KeyHashes {
         }
     }
 
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = i32> {
+        self.inline.into_iter().chain(self.more)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = i32> + '_ {
         self.inline.iter().chain(&self.more).copied()
     }

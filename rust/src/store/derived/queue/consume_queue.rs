@@ -50,6 +50,8 @@ struct Tail {
     units: VecDeque<[u8; UNIT_BYTES]>,
     /// Offset of the first unit that is not in a file.
     written: u64,
+    /// Offset of the next unit when the queue was to cool down last.
+    cooled: u64,
 }
 
 /// What came of adding units.
@@ -77,7 +79,7 @@ impl ConsumeQueue {
             is_awaited: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
-            tail: Mutex::new(Tail { first: max, units: VecDeque::new(), written: max }),
+            tail: Mutex::new(Tail { first: max, units: VecDeque::new(), written: max, cooled: max }),
         }
     }
 
@@ -208,7 +210,7 @@ impl ConsumeQueue {
     /// Starts over at `offset`, during recovery: what was there before is not part of the queue any more.
     pub(crate) fn restart(&self, offset: QueueOffset) {
         let mut tail = self.tail.lock();
-        *tail = Tail { first: offset.0, units: VecDeque::new(), written: offset.0 };
+        *tail = Tail { first: offset.0, units: VecDeque::new(), written: offset.0, cooled: offset.0 };
         self.next.store(offset.0, Ordering::Relaxed);
         self.first.store(offset.0, Ordering::Release);
         self.min.store(offset.0, Ordering::Release);
@@ -240,11 +242,11 @@ impl ConsumeQueue {
         self.tail.lock().written
     }
 
-    /// Copies the units that are in no file yet into `into`, and returns the offset of the first.
-    pub(crate) fn copy_unwritten(&self, into: &mut Vec<u8>) -> u64 {
+    /// Copies units that are in no file yet into `into`, so many at most, and returns the offset of the first.
+    pub(crate) fn copy_unwritten(&self, count_max: usize, into: &mut Vec<u8>) -> u64 {
         let tail = self.tail.lock();
         let skip = (tail.written - tail.first) as usize;
-        for unit in tail.units.iter().skip(skip) {
+        for unit in tail.units.iter().skip(skip).take(count_max) {
             into.extend_from_slice(unit);
         }
         tail.written
@@ -259,13 +261,38 @@ impl ConsumeQueue {
         tail.first += excess as u64;
     }
 
-    /// Lets go of the memory of a queue that is not written to; units that are in no file stay.
-    pub(crate) fn cool_down(&self) {
-        let mut tail = self.tail.lock();
-        if tail.written == tail.first + tail.units.len() as u64 {
-            tail.first = tail.written;
-            tail.units = VecDeque::new();
+    /// Makes memory for so many units, and touches it: who adds them later takes no page fault. Returns for how many it was
+    /// made.
+    pub(crate) fn make_room(&self, count: usize) -> usize {
+        let has_room = |tail: &Tail| tail.units.capacity() >= count;
+        if has_room(&self.tail.lock()) {
+            return 0;
         }
+        let mut units = VecDeque::with_capacity(count);
+        units.resize(count, [0; UNIT_BYTES]);
+        units.clear();
+        let mut tail = self.tail.lock();
+        if has_room(&tail) || tail.units.len() > count {
+            return 0;
+        }
+        units.append(&mut tail.units);
+        tail.units = units;
+        count
+    }
+
+    /// Lets go of the memory of a queue that nothing came to since the last call, and of most where little came; units
+    /// that are in no file stay. Returns for how many there is memory now.
+    pub(crate) fn cool_down(&self) -> usize {
+        let mut tail = self.tail.lock();
+        let end = tail.first + tail.units.len() as u64;
+        let came = (end - std::mem::replace(&mut tail.cooled, end)) as usize;
+        if tail.written == end && came == 0 {
+            tail.first = end;
+            tail.units = VecDeque::new();
+        } else if tail.units.capacity() / 4 > came.max(WARM_UNITS) {
+            tail.units.shrink_to(came);
+        }
+        tail.units.capacity()
     }
 }
 
@@ -328,13 +355,15 @@ mod tests {
             assert!(queue.push(QueueOffset(index), unit(index * 100)));
         }
         let mut bytes = Vec::new();
-        assert_eq!(queue.copy_unwritten(&mut bytes), 0);
+        assert_eq!(queue.copy_unwritten(usize::MAX, &mut bytes), 0);
         assert_eq!(bytes.len(), 200 * UNIT_BYTES);
         queue.wrote(200);
         let mut into = [[0; UNIT_BYTES]; 32];
         assert_eq!(queue.read_tail(0, &mut into), None);
         assert_eq!(queue.read_tail(190, &mut into), Some(10));
         assert_eq!(Unit::decode(&into[9]), unit(19_900));
+        queue.cool_down();
+        assert_eq!(queue.read_tail(190, &mut into), Some(10), "some came since it was made");
         queue.cool_down();
         assert_eq!(queue.read_tail(190, &mut into), None);
         assert_eq!(queue.written(), 200);

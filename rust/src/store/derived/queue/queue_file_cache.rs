@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use crate::store::error::StoreError;
+
 use super::consume_queue::ConsumeQueue;
 use super::queues::Queues;
 use super::unit::UNIT_BYTES;
@@ -25,26 +27,31 @@ pub(crate) struct QueueFileCache {
 }
 
 impl QueueFileCache {
+    /// Memory held, filled or not.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.units.capacity() * UNIT_BYTES
+    }
+
     /// Units from the begin of `range` on, at least one and none beyond its end, which must not be beyond that of the queue;
-    /// nothing where nothing can be read.
+    /// nothing where there are none.
     pub(crate) fn units(
         &mut self,
         queues: &Queues,
         queue: &ConsumeQueue,
         range: Range<u64>,
-    ) -> &[[u8; UNIT_BYTES]] {
+    ) -> Result<&[[u8; UNIT_BYTES]], StoreError> {
         let held = self.first..self.first + self.units.len() as u64;
         let wanted = (range.end - range.start) as usize;
         if self.queue != queue.serial() || !held.contains(&range.start) {
             (self.queue, self.first) = (queue.serial(), range.start);
             self.units.resize(wanted.min(UNITS_MAX), [0; UNIT_BYTES]);
-            // A file that cannot be read is as good as one that is not there.
-            let count = queues.read(queue, range.start, &mut self.units).unwrap_or(0);
-            self.units.truncate(count);
+            let read = queues.read(queue, range.start, &mut self.units);
+            self.units.truncate(*read.as_ref().unwrap_or(&0));
+            read?;
         }
         let skipped = (range.start - self.first) as usize;
         let until = self.units.len().min(skipped + wanted);
-        self.units.get(skipped..until).unwrap_or_default()
+        Ok(self.units.get(skipped..until).unwrap_or_default())
     }
 }
 
@@ -88,7 +95,7 @@ mod tests {
                 next = begin;
                 let until = queue.max().0.min(begin + 32);
                 while next < until {
-                    let found = cache.units(&queues, queue, next..until);
+                    let found = cache.units(&queues, queue, next..until).expect("a working disk");
                     assert!(!found.is_empty() && found.len() as u64 <= until - next);
                     for bytes in found {
                         assert_eq!(Unit::decode(bytes), unit(queue.key().queue_id, next));

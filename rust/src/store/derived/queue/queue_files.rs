@@ -32,14 +32,18 @@ pub(crate) struct QueueFiles {
     open: Mutex<OpenFiles>,
 }
 
+type UnsyncedFiles = HashMap<FileKey, (Arc<dyn DiskFile>, PathBuf)>;
+
 #[derive(Default)]
 struct OpenFiles {
     files: HashMap<FileKey, (Arc<dyn DiskFile>, u64)>,
     uses: u64,
     /// Written since the last sync; open until then, so that no error is lost.
-    unsynced: HashMap<FileKey, (Arc<dyn DiskFile>, PathBuf)>,
+    unsynced: UnsyncedFiles,
     /// Directories with new files.
     unsynced_dirs: Vec<PathBuf>,
+    /// Whether a sync has failed: the next one might succeed without having written anything.
+    is_in_doubt: bool,
 }
 
 impl QueueFiles {
@@ -55,10 +59,6 @@ impl QueueFiles {
         self.file_bytes / UNIT_BYTES as u64
     }
 
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
-    }
-
     pub(crate) fn dir(&self, topic: &str, queue_id: u32) -> PathBuf {
         self.root.join(topic).join(queue_id.to_string())
     }
@@ -69,12 +69,24 @@ impl QueueFiles {
         queue: &ConsumeQueue,
         offset: u64,
         into: &mut [[u8; UNIT_BYTES]],
-    ) -> io::Result<usize> {
+    ) -> Result<usize, StoreError> {
         let (base, within) = self.place(offset);
-        let Some(file) = self.file(queue, base)? else { return Ok(0) };
+        // Where the file is open already its path is of interest to an error alone.
+        let failed = |action| move |source| self.failed(queue, base, action, source);
+        let Some(file) = self.file(queue, base).map_err(failed("open"))? else {
+            return Ok(0);
+        };
         let count = into.len().min(((self.file_bytes - within) / UNIT_BYTES as u64) as usize);
         let Some(into) = into.get_mut(..count) else { return Ok(0) };
-        Ok(file.read_at(into.as_flattened_mut(), within)? / UNIT_BYTES)
+        Ok(file.read_at(into.as_flattened_mut(), within).map_err(failed("read"))? / UNIT_BYTES)
+    }
+
+    fn failed(&self, queue: &ConsumeQueue, base: u64, action: &'static str, source: io::Error) -> StoreError {
+        StoreError::Io { path: self.path(queue, base), action, source }
+    }
+
+    fn path(&self, queue: &ConsumeQueue, base: u64) -> PathBuf {
+        self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base))
     }
 
     /// Writes units, given as bytes, from `offset` on, making files where there are none.
@@ -88,7 +100,7 @@ impl QueueFiles {
             let (base, within) = self.place(offset);
             let size = units.len().min((self.file_bytes - within) as usize);
             let (now, later) = units.split_at(size);
-            let path = self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base));
+            let path = self.path(queue, base);
             let file = self.file_for_writing(queue, base, &path)?;
             file.write_at(now, within).map_err(StoreError::io(&path, "write"))?;
             let unsynced = {
@@ -96,7 +108,7 @@ impl QueueFiles {
                 open.unsynced.entry((queue.serial(), base)).or_insert((file, path));
                 open.unsynced.len()
             };
-            if unsynced >= OPEN_FILES_MAX {
+            if unsynced >= OPEN_FILES_MAX || self.disk.is_short_of_descriptors() {
                 self.sync()?;
             }
             units = later;
@@ -105,16 +117,27 @@ impl QueueFiles {
         Ok(())
     }
 
-    /// Makes everything written so far durable. After an error that is in doubt until the store is opened again.
+    /// Makes everything written so far durable. After an error that is in doubt until the store is opened again, and every
+    /// sync says so, whoever met the error.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let (files, dirs) = {
             let mut open = self.open.lock();
+            if open.is_in_doubt {
+                let expected = "expected its earlier sync to succeed: open the store again".to_owned();
+                return Err(StoreError::Layout { path: self.root.clone(), expected });
+            }
             (std::mem::take(&mut open.unsynced), std::mem::take(&mut open.unsynced_dirs))
         };
-        for (file, path) in files.values() {
-            file.sync().map_err(StoreError::io(path, "sync"))?;
+        let synced = self.sync_all(files, &dirs);
+        self.open.lock().is_in_doubt |= synced.is_err();
+        synced
+    }
+
+    fn sync_all(&self, files: UnsyncedFiles, dirs: &[PathBuf]) -> Result<(), StoreError> {
+        for (file, path) in files.into_values() {
+            file.sync().map_err(StoreError::io(&path, "sync"))?;
         }
-        for dir in &dirs {
+        for dir in dirs {
             match self.disk.sync_dir(dir) {
                 // Its topic was deleted since: nothing in it is to be kept.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -137,11 +160,6 @@ impl QueueFiles {
             open.unsynced.remove(&(queue.serial(), base));
         }
         self.disk.remove_durably(&self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base)))
-    }
-
-    pub(crate) fn has_topic(&self, topic: &str) -> Result<bool, StoreError> {
-        let dir = self.root.join(topic);
-        Ok(!self.disk.entries(&dir)?.is_empty())
     }
 
     /// Removes the files of all queues of a topic; close them first.
@@ -191,13 +209,15 @@ impl QueueFiles {
             file.resize(self.file_bytes).map_err(StoreError::io(path, "extend"))?;
         }
         // The file may be new, and so may the directories of its queue and its topic.
-        let mut open = self.open.lock();
-        for dir in path.ancestors().skip(1).take(3) {
-            if !open.unsynced_dirs.iter().any(|unsynced| unsynced == dir) {
-                open.unsynced_dirs.push(dir.to_owned());
+        {
+            let mut open = self.open.lock();
+            for dir in path.ancestors().skip(1).take(3) {
+                if !open.unsynced_dirs.iter().any(|unsynced| unsynced == dir) {
+                    open.unsynced_dirs.push(dir.to_owned());
+                }
             }
         }
-        open.keep((queue.serial(), base), &file);
+        self.keep((queue.serial(), base), &file);
         Ok(file)
     }
 
@@ -206,16 +226,21 @@ impl QueueFiles {
         if let Some(file) = self.cached(queue, base) {
             return Ok(Some(file));
         }
-        let path = self.dir(&queue.key().topic, queue.key().queue_id).join(name_of(base));
         // For both, since a cached file may be written next.
-        let file = match self.disk.open(&path, Open::Write) {
+        let file = match self.disk.open(&self.path(queue, base), Open::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
         if file.size()? == self.file_bytes {
-            self.open.lock().keep((queue.serial(), base), &file);
+            self.keep((queue.serial(), base), &file);
         }
         Ok(Some(file))
+    }
+
+    /// Puts a file into the cache, which gives way where the process can have no more descriptors.
+    fn keep(&self, key: FileKey, file: &Arc<dyn DiskFile>) {
+        self.open.lock().keep(key, file);
+        while self.disk.is_short_of_descriptors() && self.open.lock().close_oldest() {}
     }
 
     fn cached(&self, queue: &ConsumeQueue, base: u64) -> Option<Arc<dyn DiskFile>> {
@@ -232,9 +257,14 @@ impl OpenFiles {
     /// Puts a file into the cache, in the place of the one that was not used for the longest time.
     fn keep(&mut self, key: FileKey, file: &Arc<dyn DiskFile>) {
         if self.files.len() >= OPEN_FILES_MAX {
-            let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
-            oldest.and_then(|key| self.files.remove(&key));
+            self.close_oldest();
         }
         self.files.insert(key, (Arc::clone(file), self.uses));
+    }
+
+    /// Takes the file out that was not used for the longest time; `false` where there is none.
+    fn close_oldest(&mut self) -> bool {
+        let oldest = self.files.iter().min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key);
+        oldest.and_then(|key| self.files.remove(&key)).is_some()
     }
 }

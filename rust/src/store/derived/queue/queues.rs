@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -16,6 +17,7 @@ use parking_lot::RwLock;
 use crate::message::topic::SCHEDULE_TOPIC;
 use crate::positions::{QueueKey, QueueOffset};
 use crate::store::derived::dispatch::{Derived, DispatchRequest};
+use crate::store::derived::pace;
 use crate::store::error::StoreError;
 use crate::store::sync::{AtomicU64, Mutex};
 
@@ -23,8 +25,15 @@ use super::consume_queue::ConsumeQueue;
 use super::queue_files::QueueFiles;
 use super::unit::{UNIT_BYTES, Unit};
 
-/// Units of one queue in memory alone, at most; then the dispatching thread writes them itself.
-const UNWRITTEN_UNITS_MAX: usize = 1 << 16;
+/// Units of one queue in memory alone, at most; then the dispatching thread writes them itself. At two million messages a
+/// second the rounds of maintenance leave room for a disk that keeps it waiting.
+const UNWRITTEN_UNITS_MAX: usize = 1 << 18;
+/// Units of one write: who adds some meanwhile waits until they are copied.
+const WRITE_UNITS: usize = 1 << 14;
+/// Units of a queue from which on memory for more is made early.
+const PACE_UNITS_MIN: usize = 64;
+/// Units of all queues that memory is made for early, from one cooling down to the next: 20 MiB.
+const ROOM_UNITS_MAX: usize = 1 << 20;
 /// Queues that are trimmed in one go: a few milliseconds' worth.
 const QUEUES_PER_PIECE: usize = 256;
 /// Bytes of a topic's name: what a directory entry can hold.
@@ -58,6 +67,8 @@ pub(crate) struct Queues {
     dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Held while queue files are written or removed.
     writing: Mutex<Writing>,
+    /// Units that there is memory for: of all queues when they cooled down last, and what was made early since.
+    room_units: AtomicUsize,
     trimming: Mutex<Trimming>,
 }
 
@@ -72,6 +83,7 @@ impl Queues {
             digest: AtomicU64::new(0),
             dirty: Mutex::default(),
             writing: Mutex::default(),
+            room_units: AtomicUsize::new(0),
             trimming: Mutex::default(),
         }
     }
@@ -92,6 +104,20 @@ impl Queues {
         }
     }
 
+    /// Likewise, but makes none for a topic that is gone when it would be made: what is still on its way to a topic must not
+    /// bring it back.
+    pub(crate) fn get_or_create_unless(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<Arc<ConsumeQueue>, StoreError> {
+        match self.get(topic, queue_id) {
+            Some(queue) => Ok(queue),
+            None => self.insert_unless(topic, queue_id, (0, 0), is_gone),
+        }
+    }
+
     /// Adds a queue whose files hold the units `min..max`, unless there is one of that name already.
     pub(crate) fn insert(
         &self,
@@ -99,6 +125,16 @@ impl Queues {
         queue_id: u32,
         min: u64,
         max: u64,
+    ) -> Result<Arc<ConsumeQueue>, StoreError> {
+        self.insert_unless(topic, queue_id, (min, max), || false)
+    }
+
+    fn insert_unless(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        (min, max): (u64, u64),
+        is_gone: impl Fn() -> bool,
     ) -> Result<Arc<ConsumeQueue>, StoreError> {
         let is_directory_name = !matches!(topic, "" | "." | "..")
             && topic.len() <= TOPIC_BYTES_MAX
@@ -108,6 +144,10 @@ impl Queues {
             return Err(StoreError::Topic { topic: topic.to_owned() });
         }
         let mut topics = self.topics.write();
+        // Asked while nobody can remove the topic: a removal comes before, and is seen, or after, and takes the queue along.
+        if is_gone() {
+            return Err(StoreError::TopicDeleted { topic: topic.to_owned() });
+        }
         let name = match topics.get_key_value(topic) {
             Some((name, _)) => Arc::clone(name),
             None => Arc::from(topic),
@@ -164,10 +204,6 @@ impl Queues {
         removed.into_values().collect()
     }
 
-    pub(crate) fn has_files(&self, topic: &str) -> Result<bool, StoreError> {
-        self.files.has_topic(topic)
-    }
-
     /// Removes the files of queues that were taken out of the table.
     pub(crate) fn remove_files(&self, topic: &str, removed: &[Arc<ConsumeQueue>]) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
@@ -203,13 +239,14 @@ impl Queues {
         is_next
     }
 
-    /// Reads units from `offset` on, from memory or file; may return fewer than fit, and 0 only where there are none.
+    /// Reads units from `offset` on, from memory or file; may return fewer than fit, and 0 only where there are none: a file
+    /// that cannot be read is an error, whatever it holds.
     pub(crate) fn read(
         &self,
         queue: &ConsumeQueue,
         offset: u64,
         into: &mut [[u8; UNIT_BYTES]],
-    ) -> std::io::Result<usize> {
+    ) -> Result<usize, StoreError> {
         if let Some(count) = queue.read_tail(offset, into) {
             return Ok(count);
         }
@@ -222,7 +259,7 @@ impl Queues {
     }
 
     /// The unit at `offset`, which must be below the queue's max.
-    pub(crate) fn unit(&self, queue: &ConsumeQueue, offset: u64) -> std::io::Result<Option<Unit>> {
+    pub(crate) fn unit(&self, queue: &ConsumeQueue, offset: u64) -> Result<Option<Unit>, StoreError> {
         let mut unit = [[0; UNIT_BYTES]];
         let count = self.read(queue, offset, &mut unit)?;
         let [unit] = unit;
@@ -231,24 +268,38 @@ impl Queues {
 
     /// Raises a queue's min to its first unit whose record is still in the log.
     pub(crate) fn correct_min(&self, queue: &ConsumeQueue, log_begin: u64) -> Result<(), StoreError> {
-        let is_gone = |offset: u64| -> Result<bool, StoreError> {
-            let unit = self.unit(queue, offset).map_err(StoreError::io(self.files.root(), "read"))?;
-            Ok(unit.is_none_or(|unit| unit == Unit::FILLER || unit.physical < log_begin))
+        queue.raise_min(self.first_from(queue, log_begin)?);
+        Ok(())
+    }
+
+    /// Offset of a queue's first unit whose record lies at a position of the log or behind it.
+    fn first_from(&self, queue: &ConsumeQueue, position: u64) -> Result<u64, StoreError> {
+        let is_before = |offset: u64| -> Result<bool, StoreError> {
+            let unit = self.unit(queue, offset)?;
+            Ok(unit.is_none_or(|unit| unit == Unit::FILLER || unit.physical < position))
         };
         let (mut low, mut high) = (queue.min().0, queue.max().0);
-        if low < high && !is_gone(low)? {
-            return Ok(());
+        if low < high && !is_before(low)? {
+            return Ok(low);
         }
         while low < high {
             let middle = low + (high - low) / 2;
-            if is_gone(middle)? {
+            if is_before(middle)? {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        queue.raise_min(low);
-        Ok(())
+        Ok(low)
+    }
+
+    /// What a topic's queues add to the digest with those of their records that lie before a position of the log.
+    pub(crate) fn digest_before(&self, topic: &str, position: u64) -> Result<u64, StoreError> {
+        let queues: Vec<_> =
+            self.topics.read().get(topic).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        queues.iter().try_fold(0, |sum: u64, queue| {
+            Ok(sum.wrapping_add(queue.weight().wrapping_mul(self.first_from(queue, position)?)))
+        })
     }
 
     /// Removes the files of a queue that end before its min, oldest first. The newest stays: it says where offsets go on.
@@ -267,9 +318,25 @@ impl Queues {
         Ok(())
     }
 
+    /// Writes what came in the time `since` the last call, and makes memory for what will come at that pace.
+    pub(crate) fn write_and_make_room(&self, since: Duration) -> Result<(), StoreError> {
+        self.write_all(|queue, units| {
+            if units < PACE_UNITS_MIN {
+                return;
+            }
+            let room = pace::until_written(units, since).min(UNWRITTEN_UNITS_MAX).next_power_of_two();
+            // Where many queues have their turn the first units of each make their own memory.
+            if self.room_units.load(Ordering::Relaxed) + room <= ROOM_UNITS_MAX {
+                self.room_units.fetch_add(queue.make_room(room), Ordering::Relaxed);
+            }
+        })
+    }
+
     /// Lets idle queues give their memory back.
     pub(crate) fn cool_down(&self) {
-        self.topics.read().values().flat_map(BTreeMap::values).for_each(|queue| queue.cool_down());
+        let kept =
+            self.topics.read().values().flat_map(BTreeMap::values).map(|queue| queue.cool_down()).sum();
+        self.room_units.store(kept, Ordering::Relaxed);
     }
 
     /// Takes records of one queue.
@@ -294,15 +361,42 @@ impl Queues {
         }
     }
 
-    fn write_queue(&self, queue: &ConsumeQueue, buffer: &mut Vec<u8>) -> Result<(), StoreError> {
-        if queue.is_deleted() {
-            return Ok(());
+    /// Writes what is in memory alone; `written` is told of each queue how many units that were.
+    fn write_all(&self, written: impl Fn(&ConsumeQueue, usize)) -> Result<(), StoreError> {
+        let mut writing = self.writing.lock();
+        let Writing { dirty, units } = &mut *writing;
+        std::mem::swap(dirty, &mut *self.dirty.lock());
+        while let Some(queue) = dirty.pop() {
+            // Off the list before its units are copied: a unit that comes later puts it back.
+            queue.unlist();
+            match self.write_queue(&queue, units) {
+                Ok(count) => written(&queue, count),
+                Err(error) => {
+                    let mut list = self.dirty.lock();
+                    list.append(dirty);
+                    if queue.list() {
+                        list.push(queue);
+                    }
+                    return Err(error);
+                }
+            }
         }
-        buffer.clear();
-        let offset = queue.copy_unwritten(buffer);
-        self.files.write(queue, offset, buffer)?;
-        queue.wrote(offset + (buffer.len() / UNIT_BYTES) as u64);
         Ok(())
+    }
+
+    /// Writes what was there when it began; returns how many units that were.
+    fn write_queue(&self, queue: &ConsumeQueue, buffer: &mut Vec<u8>) -> Result<usize, StoreError> {
+        let (end, mut count) = (queue.max().0, 0);
+        while queue.written() < end && !queue.is_deleted() {
+            buffer.clear();
+            let offset = queue.copy_unwritten(WRITE_UNITS, buffer);
+            self.files.write(queue, offset, buffer)?;
+            let units = buffer.len() / UNIT_BYTES;
+            debug_assert!(units > 0, "what is behind the written ones is in memory");
+            queue.wrote(offset + units as u64);
+            count += units;
+        }
+        Ok(count)
     }
 }
 
@@ -321,22 +415,7 @@ impl Derived for Queues {
     }
 
     fn write(&self) -> Result<(), StoreError> {
-        let mut writing = self.writing.lock();
-        let Writing { dirty, units } = &mut *writing;
-        std::mem::swap(dirty, &mut *self.dirty.lock());
-        while let Some(queue) = dirty.pop() {
-            // Off the list before its units are copied: a unit that comes later puts it back.
-            queue.unlist();
-            if let Err(error) = self.write_queue(&queue, units) {
-                let mut list = self.dirty.lock();
-                list.append(dirty);
-                if queue.list() {
-                    list.push(queue);
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
+        self.write_all(|_, _| {})
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -359,5 +438,36 @@ impl Derived for Queues {
 
     fn digest(&self) -> u64 {
         self.digest.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::store::disk::simulated::{Fault, SimDisk};
+
+    /// More files than stay open without being synced make the writer sync them itself.
+    #[test]
+    fn a_sync_that_fails_while_units_are_written_leaves_every_later_sync_in_doubt() {
+        let disk = SimDisk::new();
+        let files = QueueFiles::new(disk.shared(), PathBuf::from("/queues"), 1000 * UNIT_BYTES as u64);
+        let queues = Queues::new(files, &[]);
+        let grow = |queue_id: u32| {
+            let queue = queues.get_or_create("t", queue_id).expect("a good name");
+            let unit = Unit { physical: u64::from(queue_id), size: 1, tags_code: 0 };
+            assert!(queues.restore(&queue, queue.max(), unit));
+        };
+        (0..255).for_each(grow);
+        queues.write().expect("a working disk");
+        grow(255);
+        // Making the last file takes a few operations; then all are synced.
+        let operation = disk.operations() + 100;
+        disk.set_fault(Fault { operation, is_lasting: false, kind: std::io::ErrorKind::Other });
+        assert!(queues.write().is_err());
+        queues.write().expect("nothing is left to write, or it can be written");
+        assert!(queues.sync().is_err(), "what was dropped then is still not on the disk");
+        assert!(queues.sync().is_err());
     }
 }

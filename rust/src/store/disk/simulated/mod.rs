@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Disk, DiskFile, Entry, Open, Space};
+use super::{DIRECT_BYTES, Disk, DiskFile, Entry, FileLock, Open, Space};
 use state::{Contents, DiskState, File, Node, Rng};
 
 pub use state::{Fault, Survival};
@@ -69,14 +69,26 @@ impl SimDisk {
         self.state.lock().frozen.is_some()
     }
 
-    /// Says how much room there is; at first it is not known. Operations go on as before: to fail them is
-    /// [`set_fault`](Self::set_fault)'s.
+    /// Says how much room there is; at first it is not known. Only an allocation of more than that fails, and keeps what
+    /// there was; to fail other operations is [`set_fault`](Self::set_fault)'s and [`set_broken`](Self::set_broken)'s.
     pub fn set_space(&self, space: Space) {
         self.state.lock().space = space;
     }
 
+    /// Says how much room there is for what lies in a folder. Only asked about: allocations go by what there is elsewhere.
+    pub fn set_space_of(&self, folder: &str, space: Space) {
+        let places = &mut self.state.lock().space_of;
+        places.retain(|(known, _)| known != Path::new(folder));
+        places.push((PathBuf::from(folder), space));
+    }
+
     pub fn set_fault(&self, fault: Fault) {
         self.state.lock().fault = Some(fault);
+    }
+
+    /// From now on nothing can be written to files below `place`; `None`: everywhere it can.
+    pub fn set_broken(&self, place: Option<(&str, io::ErrorKind)>) {
+        self.state.lock().broken = place.map(|(path, kind)| (PathBuf::from(path), kind));
     }
 
     /// The disk after a crash at the moment the world stopped, or now.
@@ -130,7 +142,7 @@ impl Disk for SimDisk {
         let id = match (found, how) {
             (Some(Node::File(id)), _) => id,
             (Some(Node::Dir), _) => return Err(io::ErrorKind::IsADirectory.into()),
-            (None, Open::Read | Open::Write) => return Err(io::ErrorKind::NotFound.into()),
+            (None, Open::Read | Open::Write | Open::Direct) => return Err(io::ErrorKind::NotFound.into()),
             (None, Open::Create) => self.change(|state| {
                 let parent = path.parent().unwrap_or(Path::new("/")).to_owned();
                 if state.names.get(&parent) != Some(&Node::Dir) {
@@ -144,7 +156,7 @@ impl Disk for SimDisk {
                 Ok(id)
             })?,
         };
-        Ok(Arc::new(SimFile { disk: self.clone(), id, locked: None }))
+        Ok(Arc::new(SimFile { disk: self.clone(), id, is_direct: how == Open::Direct }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -188,11 +200,17 @@ impl Disk for SimDisk {
         })
     }
 
-    fn space(&self, _path: &Path) -> io::Result<Space> {
-        Ok(self.state.lock().space)
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let state = self.state.lock();
+        let own = state.space_of.iter().find(|(folder, _)| path.starts_with(folder));
+        Ok(own.map_or(state.space, |(_, space)| *space))
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
+    fn boot(&self) -> io::Result<u128> {
+        Ok(self.state.lock().boot)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>> {
         if !self.state.lock().locks.insert(path.to_owned()) {
             return Ok(None);
         }
@@ -200,30 +218,39 @@ impl Disk for SimDisk {
             self.state.lock().locks.remove(path);
         };
         self.open(path, Open::Create).inspect_err(unlock)?;
-        let found = self.state.lock().names.get(path).copied();
-        let Some(Node::File(id)) = found else { return Err(io::ErrorKind::NotFound.into()) };
-        Ok(Some(Arc::new(SimFile { disk: self.clone(), id, locked: Some(path.to_owned()) })))
+        Ok(Some(Arc::new(SimLock { disk: self.clone(), path: path.to_owned() })))
     }
 
-    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn DiskFile>>> {
+    fn lock_shared(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>> {
         // Sharers of a lock are not counted here: a test has one reader at a time.
         self.open(path, Open::Read)?;
         self.lock(path)
+    }
+
+    fn lock_dir(&self, path: &Path) -> io::Result<Option<Arc<dyn FileLock>>> {
+        let is_free = self.state.lock().locks.insert(path.to_owned());
+        Ok(is_free.then(|| Arc::new(SimLock { disk: self.clone(), path: path.to_owned() }) as _))
+    }
+}
+
+struct SimLock {
+    disk: SimDisk,
+    path: PathBuf,
+}
+
+impl FileLock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.disk.state.lock().locks.remove(&self.path);
     }
 }
 
 struct SimFile {
     disk: SimDisk,
     id: u64,
-    locked: Option<PathBuf>,
-}
-
-impl Drop for SimFile {
-    fn drop(&mut self) {
-        if let Some(path) = &self.locked {
-            self.disk.state.lock().locks.remove(path);
-        }
-    }
+    /// Its writes have to be aligned.
+    is_direct: bool,
 }
 
 impl SimFile {
@@ -248,13 +275,18 @@ impl DiskFile for SimFile {
 
     fn resize(&self, size: u64) -> io::Result<()> {
         self.disk.change(|state| {
+            state.check_place(self.id)?;
             state.file(self.id)?.bytes().resize(size as usize, 0);
             Ok(())
         })
     }
 
     fn allocate(&self, size: u64) -> io::Result<()> {
-        self.resize(size)
+        let space = self.disk.state.lock().space;
+        let has = self.size()?;
+        let is_too_much = space.total > 0 && size.saturating_sub(has) > space.free;
+        self.resize(if is_too_much { has + space.free } else { size.max(has) })?;
+        if is_too_much { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize> {
@@ -267,7 +299,12 @@ impl DiskFile for SimFile {
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let is_aligned = |size: usize| size.is_multiple_of(DIRECT_BYTES);
+        if self.is_direct && ![bytes.as_ptr().addr(), bytes.len(), at as usize].into_iter().all(is_aligned) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         self.disk.change(|state| {
+            state.check_place(self.id)?;
             let end = at as usize + bytes.len();
             let file = state.file(self.id)?;
             file.dirty(at as usize..end);

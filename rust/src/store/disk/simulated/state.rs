@@ -64,9 +64,15 @@ pub(super) struct DiskState {
     pub(super) freeze_at: Option<u64>,
     pub(super) frozen: Option<Box<DiskImage>>,
     pub(super) fault: Option<Fault>,
+    /// Where nothing can be written, and why.
+    pub(super) broken: Option<(PathBuf, io::ErrorKind)>,
     pub(super) locks: BTreeSet<PathBuf>,
+    /// How often the machine has been started.
+    pub(super) boot: u128,
     /// What a question for the room there is is answered.
     pub(super) space: Space,
+    /// Folders that are file systems of their own, as far as room goes.
+    pub(super) space_of: Vec<(PathBuf, Space)>,
 }
 
 #[derive(Default)]
@@ -95,6 +101,7 @@ pub(super) struct DiskImage {
     pub(super) changes: Vec<Change>,
     pub(super) files: HashMap<u64, (Vec<u8>, Vec<u8>)>,
     pub(super) files_made: u64,
+    pub(super) boot: u128,
 }
 
 impl DiskState {
@@ -118,6 +125,13 @@ impl DiskState {
         }
     }
 
+    /// Refuses to write to a file below the place that is broken.
+    pub(super) fn check_place(&self, id: u64) -> io::Result<()> {
+        let Some((place, kind)) = &self.broken else { return Ok(()) };
+        let is_there = |(path, node): (&PathBuf, &Node)| *node == Node::File(id) && path.starts_with(place);
+        if self.names.iter().any(is_there) { Err((*kind).into()) } else { Ok(()) }
+    }
+
     pub(super) fn freeze(&mut self) {
         let files = self.files.iter().map(|(id, file)| (*id, (file.contents.bytes(), file.durable.clone())));
         self.frozen = Some(Box::new(DiskImage {
@@ -125,6 +139,7 @@ impl DiskState {
             changes: self.changes.clone(),
             files: files.collect(),
             files_made: self.files_made,
+            boot: self.boot,
         }));
     }
 
@@ -236,7 +251,9 @@ impl DiskImage {
         });
         let files = files.collect();
         let durable_names = names.clone();
-        DiskState { names, durable_names, files, files_made: self.files_made, ..DiskState::default() }
+        // A killed process leaves the machine running.
+        let boot = self.boot + u128::from(survival != Survival::Everything);
+        DiskState { names, durable_names, files, files_made: self.files_made, boot, ..DiskState::default() }
     }
 }
 

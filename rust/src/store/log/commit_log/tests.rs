@@ -21,7 +21,7 @@ fn append(log: &CommitLog, queue: &Arc<ConsumeQueue>) -> (Result<Stored, PutErro
     let body = vec![b'x'; SEGMENT_BYTES as usize / 2];
     let mut puts = [Put::sample(queue, &body)];
     let mut asked = 0;
-    log.append(&mut puts, || {
+    log.append(&mut puts, |_| {
         asked += 1;
         asked < ASKED_MAX
     });

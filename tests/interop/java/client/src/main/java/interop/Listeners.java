@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -32,10 +33,13 @@ final class Listeners {
     JSONObject start(JSONObject request) throws Exception {
         String name = request.getString("listener");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
-        consumer.setNamesrvAddr(request.getString("namesrv"));
-        consumer.setInstanceName(name + "-" + ProcessHandle.current().pid());
+        Settings.apply(consumer, request, name + "-" + ProcessHandle.current().pid());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(request.getString("topic"), request.getString("filter"));
+        if (request.getString("sql") != null) {
+            consumer.subscribe(request.getString("topic"), MessageSelector.bySql(request.getString("sql")));
+        } else {
+            consumer.subscribe(request.getString("topic"), request.getString("filter"));
+        }
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_INTERVAL_MS);
         consumer.setPollNameServerInterval(ROUTE_INTERVAL_MS);
         consumer.setConsumeThreadMin(2);

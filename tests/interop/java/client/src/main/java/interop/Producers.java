@@ -15,7 +15,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 
-/** One producer per name server and compression, started on first use and kept until the process ends. */
+/** One producer per name server, compression and namespace, started on first use and kept until the process ends. */
 final class Producers {
     private static final int SEND_TIMEOUT_MS = 10_000;
     private static final int IN_FLIGHT_MAX = 64;
@@ -25,7 +25,7 @@ final class Producers {
     private final Map<String, DefaultMQProducer> started = new HashMap<>();
 
     JSONArray send(JSONObject request) throws Exception {
-        DefaultMQProducer producer = producer(request.getString("namesrv"), request.getString("compression"));
+        DefaultMQProducer producer = producer(request);
         List<Message> messages = Messages.outgoing(request);
         JSONArray results = new JSONArray();
         switch (request.getString("mode")) {
@@ -86,13 +86,13 @@ final class Producers {
         return results;
     }
 
-    private DefaultMQProducer producer(String namesrv, String compression) throws Exception {
-        String name = namesrv + "/" + compression;
+    private DefaultMQProducer producer(JSONObject request) throws Exception {
+        String compression = request.getString("compression");
+        String name = request.getString("namesrv") + "/" + compression + "/" + request.getString("namespace");
         DefaultMQProducer producer = started.get(name);
         if (producer == null) {
             producer = new DefaultMQProducer("interop-producer");
-            producer.setNamesrvAddr(namesrv);
-            producer.setInstanceName("producer-" + started.size() + "-" + ProcessHandle.current().pid());
+            Settings.apply(producer, request, "producer-" + started.size() + "-" + ProcessHandle.current().pid());
             producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
             producer.setHeartbeatBrokerInterval(HEARTBEAT_INTERVAL_MS); // The broker soon knows the group.
             producer.setPollNameServerInterval(ROUTE_INTERVAL_MS); // It soon knows of a change.

@@ -36,8 +36,7 @@ final class Pulls {
     @SuppressWarnings("deprecation")
     private static List<MessageExt> pullEachQueue(JSONObject request) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(request.getString("group"));
-        consumer.setNamesrvAddr(request.getString("namesrv"));
-        consumer.setInstanceName(instance(request));
+        Settings.apply(consumer, request, instance(request));
         consumer.start();
         try {
             List<MessageExt> pulled = new ArrayList<>();
@@ -63,8 +62,7 @@ final class Pulls {
     private static List<MessageExt> pollLite(JSONObject request, boolean isAssigned) throws Exception {
         String topic = request.getString("topic");
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.getString("group"));
-        consumer.setNamesrvAddr(request.getString("namesrv"));
-        consumer.setInstanceName(instance(request));
+        Settings.apply(consumer, request, instance(request));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (isAssigned) {
             consumer.setSubExpressionForAssign(topic, request.getString("filter"));

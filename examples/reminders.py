@@ -1,0 +1,44 @@
+"""Reminders: each message names the time at which it is wanted, and a test does not wait for it.
+
+    python examples/reminders.py
+
+A surgery reminds its patients a day before their appointment, and asks how it was two hours after. The broker of this
+program goes by a clock that is moved by hand, so that the week passes in a moment; nothing else is different.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+import rmqpy
+from rmqpy import testing
+
+APPOINTMENTS = {"Ada": timedelta(days=3), "Grace": timedelta(days=2), "Edsger": timedelta(hours=30)}
+
+
+def main() -> None:
+    clock = testing.HandClock()
+    week = timedelta(days=7)
+    with (
+        # Brokers take up to three days, unless they are told otherwise.
+        testing.broker(clock=clock, timerMaxDelaySec=int(week.total_seconds())) as server,
+        rmqpy.Producer(server.namesrv) as surgery,
+        rmqpy.PullConsumer("letters", server.namesrv, start_from="earliest") as letters,
+    ):
+        with rmqpy.Admin(server.namesrv) as admin:
+            admin.create_topic("letters", read_queues=1, write_queues=1)
+        now = datetime.fromtimestamp(clock.wall_ms() / 1_000, UTC)
+        for patient, until in APPOINTMENTS.items():
+            surgery.send("letters", f"{patient}: tomorrow", deliver_at=now + until - timedelta(days=1))
+            surgery.send("letters", f"{patient}: how was it?", deliver_after=until + timedelta(hours=2))
+        letters.assign(surgery.queues("letters"))
+        written = 0
+        for day in range(1, 8):
+            clock.advance(86_400)
+            while messages := letters.poll(timeout=0.2):
+                for message in messages:
+                    print(f"day {day}: {message.text()}")
+                written += len(messages)
+    print(f"wrote {written} letters in a week")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Upkeep of servers: what they count, what may be deleted, where clients may send, and the values name servers keep."""
+
+from typing import NamedTuple
+
+from rmqpy.admin.connection import Part
+from rmqpy.errors import ConfigError
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.declare import Request
+from rmqpy.protocol.requests.brokers import (
+    CleanExpiredConsumeQueue,
+    DeleteExpiredCommitLog,
+    GetBrokerRuntimeInfo,
+    StatsWindow,
+    ViewBrokerStatsData,
+)
+from rmqpy.protocol.requests.kv import DeleteKv, GetKvList, PutKv
+from rmqpy.protocol.requests.progress import GetBrokerConsumeStats
+from rmqpy.protocol.requests.routes import AddWritePermission, GetTopicsByCluster, WipeWritePermission
+from rmqpy.protocol.requests.topics import CleanUnusedTopic
+
+
+class Statistic(NamedTuple):
+    """One of a broker's statistics over its last minute, hour and day."""
+
+    minute: StatsWindow
+    hour: StatsWindow
+    day: StatsWindow
+
+
+class GroupBacklog(NamedTuple):
+    """Messages that one group has before it at one broker."""
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int
+    end: int
+
+
+class Upkeep(Part):
+    """Upkeep of one cluster."""
+
+    async def runtime(self, broker: str) -> dict[str, str]:
+        """Counters, rates and disk use of a broker's master, by the names RocketMQ has for them."""
+        return dict((await self._cluster.ask(await self._master(broker), GetBrokerRuntimeInfo())).table)
+
+    async def statistic(self, broker: str, name: str, key: str) -> Statistic | None:
+        """`name`: `TOPIC_PUT_NUMS` with a topic as key, `GROUP_GET_SIZE` with `topic@group`, and others; `None` for
+        what the broker has not counted."""
+        ask = ViewBrokerStatsData(stats_name=name, stats_key=key)
+        told = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, await self._master(broker), ask)
+        return None if told is None else Statistic(told.stats_minute, told.stats_hour, told.stats_day)
+
+    async def backlogs(self, broker: str) -> list[GroupBacklog]:
+        """Progress of every group in every queue of one broker."""
+        address = await self._master(broker)
+        found = set()
+        for is_order in (False, True):
+            told = await self._cluster.ask(address, GetBrokerConsumeStats(is_order=is_order))
+            found |= {
+                GroupBacklog(group, queue.topic, queue.queue_id, held.consumer_offset, held.broker_offset)
+                for table in told.consume_stats_list
+                for group, each in table.items()
+                for stats in each
+                for queue, held in stats.offset_table.items()
+            }
+        return sorted(found)
+
+    async def delete_expired_log(self, broker: str | None = None) -> list[str]:
+        """Delete expired files of the log now, whatever the hour, at one broker or at all; their names."""
+        return await self._each(broker, DeleteExpiredCommitLog())
+
+    async def clean_queues(self, broker: str | None = None) -> list[str]:
+        """Delete files of queues whose messages are all gone, at one broker or at all; their names."""
+        return await self._each(broker, CleanExpiredConsumeQueue())
+
+    async def clean_topics(self, broker: str | None = None) -> list[str]:
+        """Delete queues of topics that do not exist any more, at one broker or at all; their names."""
+        return await self._each(broker, CleanUnusedTopic())
+
+    async def set_writable(self, broker: str, writable: bool) -> int:
+        """Have every name server tell clients that they may, or may not, send to a broker; the topics concerned, at the
+        name server that changed most."""
+        counts = []
+        for address in self._cluster.name_servers.addresses:
+            if writable:
+                added = await self._cluster.ask(address, AddWritePermission(broker_name=broker))
+                counts.append(added.add_topic_count)
+            else:
+                wiped = await self._cluster.ask(address, WipeWritePermission(broker_name=broker))
+                counts.append(wiped.wipe_topic_count)
+        return max(counts)
+
+    async def cluster_topics(self, cluster: str) -> list[str]:
+        """Topics that have a queue in one cluster, sorted."""
+        return sorted((await self._cluster.look_up(GetTopicsByCluster(cluster=cluster))).topic_list)
+
+    async def values(self, namespace: str) -> dict[str, str]:
+        """The key-value pairs of a namespace, such as `ORDER_TOPIC_CONFIG`, as any name server has them."""
+        for address in self._cluster.name_servers.addresses:
+            told = await self._cluster.ask_unless(
+                ResponseCode.QUERY_NOT_FOUND, address, GetKvList(namespace=namespace)
+            )
+            if told is not None:
+                return dict(told.table)
+        return {}
+
+    async def set_value(self, namespace: str, key: str, value: str | None) -> None:
+        """Set one value at every name server; `None` deletes it."""
+        ask: Request[None] = DeleteKv(namespace=namespace, key=key)
+        if value is not None:
+            ask = PutKv(namespace=namespace, key=key, value=value)
+        for address in self._cluster.name_servers.addresses:
+            await self._cluster.ask(address, ask)
+
+    async def _master(self, broker: str) -> str:
+        brokers = await self._cluster.masters()
+        if broker not in brokers:
+            raise ConfigError(
+                f"no broker {broker!r} has a master", hint=f"there are {', '.join(sorted(brokers))}"
+            )
+        return brokers[broker]
+
+    async def _each(self, broker: str | None, ask: Request[None]) -> list[str]:
+        brokers = await self._cluster.masters() if broker is None else {broker: await self._master(broker)}
+        for address in brokers.values():
+            await self._cluster.ask(address, ask)
+        return sorted(brokers)

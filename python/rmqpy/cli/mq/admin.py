@@ -1,0 +1,180 @@
+"""`mqadmin`: the original's tool, as far as operators use it daily; the rest answers with the command to use instead.
+
+Owns both tables, which together have every command of the original. A command is imported when it is run. Unlike the
+original's, exit codes are those of `rmqpy`: 0 is given for what was done, and for nothing else.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+#: Command → its module below this package; the function has its name in words.
+SERVED: Final = {
+    **dict.fromkeys(
+        (
+            *("topicList", "topicRoute", "topicStatus", "topicClusterList"),
+            *("updateTopic", "updateTopicPerm", "deleteTopic"),
+        ),
+        "topics",
+    ),
+    **dict.fromkeys(
+        (
+            *("updateSubGroup", "deleteSubGroup", "getConsumerConfig", "consumerProgress"),
+            *("consumerConnection", "producerConnection"),
+            *("resetOffsetByTime", "skipAccumulatedMessage", "cloneGroupOffset"),
+        ),
+        "groups",
+    ),
+    **dict.fromkeys(
+        (
+            *("clusterList", "brokerStatus", "getBrokerConfig", "updateBrokerConfig"),
+            *("getNamesrvConfig", "updateNamesrvConfig", "updateKvConfig", "deleteKvConfig"),
+            *("wipeWritePerm", "addWritePerm"),
+        ),
+        "brokers",
+    ),
+    **dict.fromkeys(
+        (
+            *("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
+            *("sendMessage", "consumeMessage", "printMsg"),
+        ),
+        "messages",
+    ),
+}
+_ACCESS: Final = "access control is not administered by this tool"
+_CONTROLLER: Final = "there is no controller"
+_REPLICAS: Final = "replication is not served"
+_ROCKS: Final = "queues and metadata are files, and there is no RocksDB"
+_COLD: Final = "cold data is not limited"
+_LITE: Final = "lite topics are not served"
+_CONTAINER: Final = "brokers run in processes of their own: rmqpy broker"
+#: Command → the command that does it, or why there is none.
+ELSEWHERE: Final = {
+    "addBroker": _CONTAINER,
+    "removeBroker": _CONTAINER,
+    "allocateMQ": "use rmqpy group members, which shows who consumes",
+    "brokerConsumeStats": "use rmqpy group lag",
+    "checkMsgSendRT": "use rmqpy bench latency",
+    "clusterRT": "use rmqpy bench latency",
+    "sendMsgStatus": "use rmqpy bench latency",
+    "cleanExpiredCQ": "brokers remove expired queues by themselves",
+    "deleteExpiredCommitLog": "brokers remove expired files by themselves",
+    "cleanUnusedTopic": "use rmqpy topic delete",
+    "consumerStatus": "use rmqpy group members, and rmqpy client stack",
+    "producer": "use rmqpy client list",
+    "startMonitoring": "use rmqpy group watch, or /metrics of the brokers",
+    "statsAll": "use rmqpy topic status",
+    "queryMsgTraceById": "use rmqpy message trace",
+    "printMsgByQueue": "use rmqpy consume TOPIC --queue BROKER:N",
+    "queryCq": "use rmqpy topic describe, and rmqpy consume TOPIC --queue BROKER:N --from OFFSET",
+    "updateOrderConf": "use rmqpy topic create --order, or mqadmin updateKvConfig -s ORDER_TOPIC_CONFIG",
+    "updateTopicList": "use updateTopic for each topic",
+    "updateSubGroupList": "use updateSubGroup for each group",
+    "exportConfigs": "use rmqpy config get",
+    "exportMetadata": "use rmqpy topic settings and rmqpy group describe with -o json",
+    "exportMetrics": "use /metrics of the brokers",
+    "dumpCompactionLog": "compacted topics are not served",
+    "exportPopRecord": "POP consumption is not served",
+    "setConsumeMode": "POP consumption is not served",
+    "updateStaticTopic": "static topics are not served",
+    "remappingStaticTopic": "static topics are not served",
+    "switchTimerEngine": "there is one timer engine",
+    **dict.fromkeys(
+        ("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), _ROCKS
+    ),
+    **dict.fromkeys(("haStatus", "getBrokerEpoch", "resetMasterFlushOffset"), _REPLICAS),
+    **dict.fromkeys(
+        (
+            *("getSyncStateSet", "getControllerMetaData", "getControllerConfig", "updateControllerConfig"),
+            *("electMaster", "cleanBrokerMetadata"),
+        ),
+        _CONTROLLER,
+    ),
+    **dict.fromkeys(
+        (
+            *("getColdDataFlowCtrInfo", "updateColdDataFlowCtrGroupConfig"),
+            *("removeColdDataFlowCtrGroupConfig", "setCommitLogReadAheadMode"),
+        ),
+        _COLD,
+    ),
+    **dict.fromkeys(
+        (
+            *("createUser", "updateUser", "deleteUser", "getUser", "listUser", "copyUser"),
+            *("createAcl", "updateAcl", "deleteAcl", "getAcl", "listAcl", "copyAcl"),
+            *("updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr"),
+        ),
+        _ACCESS,
+    ),
+    **dict.fromkeys(
+        (
+            *("getBrokerLiteInfo", "getParentTopicInfo", "getLiteTopicInfo", "getLiteClientInfo"),
+            *("getLiteGroupInfo", "triggerLiteDispatch"),
+        ),
+        _LITE,
+    ),
+}
+
+
+class _Tool(click.Group):
+    """Finds commands in the tables; one that is not served ends with its sentence, whatever its options."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(SERVED)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SERVED:
+            return None
+        module = import_module(f"rmqpy.cli.mq.{SERVED[cmd_name]}")
+        command: click.Command = getattr(module, _function(cmd_name))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "help":
+            # The original's way to ask for help.
+            args = [args[1], "--help"] if len(args) > 1 else ["--help"]
+            if args == ["--help"]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+        if args[0] in ELSEWHERE:
+            raise click.ClickException(f"{args[0]} is not served: {ELSEWHERE[args[0]]}")
+        if args[0] not in SERVED:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], [*SERVED, *ELSEWHERE], 1)
+            ctx.fail(f"no command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+
+@click.group("mqadmin", cls=_Tool, context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """The original's tool for operators, at the name servers of -n or $NAMESRV_ADDR.
+
+    \b
+    mqadmin topicRoute -n 10.0.0.1:9876 -t orders
+    mqadmin help topicRoute
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command of mqadmin; its exit code."""
+    from rmqpy.cli import run_command
+
+    return run_command(command, "mqadmin", arguments)
+
+
+def mqadmin() -> None:
+    """Run `mqadmin` and exit with its code."""
+    sys.exit(run())
+
+
+def _function(name: str) -> str:
+    """
+    >>> _function("queryMsgById")
+    'query_msg_by_id'
+    """
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name)

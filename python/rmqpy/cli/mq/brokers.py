@@ -1,0 +1,166 @@
+"""mqadmin: brokers, clusters and name servers."""
+
+from collections.abc import Mapping
+
+import click
+
+from rmqpy.cli.mq.tool import BROKER_ADDRESS, CLUSTER, Tool, line, properties_lines, switch, tool_command
+from rmqpy.config import properties
+from rmqpy.errors import ConnectError, RequestTimeout
+from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.routes import AddWritePermission, WipeWritePermission
+
+_KEY = click.option("-k", "--key", required=True)
+_VALUE = click.option("-v", "--value", required=True)
+_SPACE = click.option("-s", "--namespace", required=True)
+_BROKER_NAME = click.option("-b", "--brokerName", "broker", required=True)
+
+
+@tool_command("clusterList")
+@click.option("-m", "--moreStats", "is_more", is_flag=True, help="Messages of yesterday and today.")
+@click.option("-c", "--clusterName", "cluster", help="Only this cluster.")
+def cluster_list(tool: Tool, is_more: bool, cluster: str | None) -> None:
+    """Brokers of all clusters, and their traffic."""
+    first = ((22, "#Cluster Name"), (22, "#Broker Name"))
+    if is_more:
+        line(
+            *first,
+            *((14, f"#{name}") for name in ("InTotalYest", "OutTotalYest", "InTotalToday", "OutTotalToday")),
+        )
+    else:
+        line(
+            *(
+                *first,
+                (4, "#BID"),
+                (22, "#Addr"),
+                (16, "#Version"),
+                (24, "#InTPS(LOAD)"),
+                (24, "#OutTPS(LOAD)"),
+            ),
+            *((12, "#PCWait(ms)"), (8, "#SPACE"), (10, "#ACTIVATED")),
+        )
+    for state in tool.brokers():
+        if cluster not in (None, state.cluster):
+            continue
+        try:
+            info = tool.ask(state.address, GetBrokerRuntimeInfo()).table
+        except (ConnectError, RequestTimeout):
+            # As the original: a broker that does not answer is in the list.
+            info = {}
+        names = ((22, state.cluster), (22, state.broker))
+        if is_more:
+            line(*names, *((14, count) for count in _day_counts(info)))
+            continue
+        line(
+            *(*names, (4, state.broker_id), (22, state.address), (16, info.get("brokerVersionDesc", ""))),
+            (24, _load(state.in_per_second, info, "send")),
+            (24, _load(state.out_per_second, info, "pull")),
+            (12, info.get("pageCacheLockTimeMills", "")),
+            (8, info.get("commitLogDiskRatio", "")),
+            (10, info.get("brokerActive", "false")),
+        )
+
+
+@tool_command("brokerStatus")
+@BROKER_ADDRESS
+@CLUSTER
+def broker_status(tool: Tool, address: str | None, cluster: str | None) -> None:
+    """Runtime information of a broker, or of all of a cluster."""
+    for broker in tool.chosen(address, cluster):
+        place = f"{broker:<24} " if address is None else ""
+        for key, value in sorted(tool.ask(broker, GetBrokerRuntimeInfo()).table.items()):
+            click.echo(f"{place}{key:<32}: {value}")
+
+
+@tool_command("getBrokerConfig")
+@BROKER_ADDRESS
+@CLUSTER
+def get_broker_config(tool: Tool, address: str | None, cluster: str | None) -> None:
+    """Settings of a broker, or of all of a cluster."""
+    for broker in tool.chosen(address, cluster):
+        for text in properties_lines(broker, properties.parse(tool.ask(broker, GetBrokerConfig()).body)):
+            click.echo(text)
+
+
+@tool_command("updateBrokerConfig")
+@BROKER_ADDRESS
+@CLUSTER
+@switch("-a", "--updateAllBroker", "is_for_slaves", default=False, help="Taken, and without effect.")
+@_KEY
+@_VALUE
+def update_broker_config(
+    tool: Tool, address: str | None, cluster: str | None, is_for_slaves: bool, key: str, value: str
+) -> None:
+    """Change a setting of a broker, or of all of a cluster."""
+    for broker in tool.chosen(address, cluster):
+        tool.update_broker_config(tool.name_of(broker), {key: value})
+        click.echo(f"update broker config success, {broker}")
+
+
+@tool_command("getNamesrvConfig")
+def get_namesrv_config(tool: Tool) -> None:
+    """Settings of the name servers."""
+    for address, settings in tool.namesrv_config().items():
+        for text in properties_lines(address, settings):
+            click.echo(text)
+
+
+@tool_command("updateNamesrvConfig")
+@_KEY
+@_VALUE
+def update_namesrv_config(tool: Tool, key: str, value: str) -> None:
+    """Change a setting of every name server."""
+    tool.update_namesrv_config({key: value})
+    click.echo(f"update name server config success!{';'.join(tool.name_servers())}\n{key} : {value}")
+
+
+@tool_command("updateKvConfig")
+@_SPACE
+@_KEY
+@_VALUE
+def update_kv_config(tool: Tool, namespace: str, key: str, value: str) -> None:
+    """Set a key-value pair at every name server."""
+    tool.set_value(namespace, key, value)
+    click.echo("create or update kv config to namespace success.")
+
+
+@tool_command("deleteKvConfig")
+@_SPACE
+@_KEY
+def delete_kv_config(tool: Tool, namespace: str, key: str) -> None:
+    """Remove a key-value pair from every name server."""
+    tool.set_value(namespace, key, None)
+    click.echo("delete kv config from namespace success.")
+
+
+@tool_command("wipeWritePerm")
+@_BROKER_NAME
+def wipe_write_perm(tool: Tool, broker: str) -> None:
+    """Let no producer write to the topics of a broker."""
+    for address in tool.name_servers():
+        count = tool.ask(address, WipeWritePermission(broker_name=broker)).wipe_topic_count
+        click.echo(f"wipe write perm of broker[{broker}] in name server[{address}] OK, {count}")
+
+
+@tool_command("addWritePerm")
+@_BROKER_NAME
+def add_write_perm(tool: Tool, broker: str) -> None:
+    """Let producers write to the topics of a broker again."""
+    for address in tool.name_servers():
+        count = tool.ask(address, AddWritePermission(broker_name=broker)).add_topic_count
+        click.echo(f"add write perm of broker[{broker}] in name server[{address}] OK, {count}")
+
+
+def _load(rate: float | None, info: Mapping[str, str], pool: str) -> str:
+    size = info.get(f"{pool}ThreadPoolQueueSize", "0")
+    waited = info.get(f"{pool}ThreadPoolQueueHeadWaitTimeMills", "0")
+    return f"{rate or 0:.2f}({size},{waited}ms)"
+
+
+def _day_counts(info: Mapping[str, str]) -> list[int]:
+    """Messages in and out, yesterday and today."""
+    counts = []
+    for later, earlier in (("TodayMorning", "YesterdayMorning"), ("TodayNow", "TodayMorning")):
+        for way in ("msgPutTotal", "msgGetTotal"):
+            counts.append(int(info.get(way + later, 0)) - int(info.get(way + earlier, 0)))
+    return counts

@@ -1,0 +1,243 @@
+"""mqadmin: consumer groups, their progress and connections."""
+
+from typing import Any
+
+import click
+
+from rmqpy.admin.groups import Place
+from rmqpy.cli.mq.tool import (
+    BROKER_ADDRESS,
+    CLUSTER,
+    GROUP,
+    TOPIC,
+    Tool,
+    line,
+    switch,
+    time_ms,
+    time_text,
+    tool_command,
+)
+from rmqpy.errors import RocketMQError
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.clients import (
+    Connection,
+    ConsumerConnections,
+    GetConsumerConnectionList,
+    GetProducerConnectionList,
+)
+from rmqpy.protocol.requests.groups import (
+    DeleteSubscriptionGroup,
+    SubscriptionGroup,
+    UpdateAndCreateSubscriptionGroup,
+)
+from rmqpy.protocol.requests.offsets import ConsumeStats, GetConsumeStats
+
+
+@tool_command("updateSubGroup")
+@GROUP
+@BROKER_ADDRESS
+@CLUSTER
+@switch("-s", "--consumeEnable", "consume_enable")
+@switch("-m", "--consumeFromMinEnable", "consume_from_min_enable")
+@switch("-d", "--consumeBroadcastEnable", "consume_broadcast_enable")
+@switch("-o", "--consumeMessageOrderly", "consume_message_orderly")
+@click.option("-q", "--retryQueueNums", "retry_queue_nums", type=click.IntRange(0))
+@click.option("-r", "--retryMaxTimes", "retry_max_times", type=click.IntRange(-1))
+@click.option("-i", "--brokerId", "broker_id", type=click.IntRange(0))
+@click.option("-w", "--whichBrokerWhenConsumeSlowly", "which_broker_when_consume_slowly", type=int)
+@switch("-a", "--notifyConsumerIdsChanged", "notify_consumer_ids_changed_enable")
+def update_sub_group(
+    tool: Tool, group: str, address: str | None, cluster: str | None, **settings: Any
+) -> None:
+    """Create a group, or give it these settings where it exists."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    body = SubscriptionGroup(group_name=group, **given)
+    for broker in tool.chosen(address, cluster):
+        tool.ask(broker, UpdateAndCreateSubscriptionGroup(body=body))
+        click.echo(f"create subscription group to {broker} success.")
+
+
+@tool_command("deleteSubGroup")
+@GROUP
+@BROKER_ADDRESS
+@CLUSTER
+@switch("-r", "--removeOffset", "with_offsets", default=True)
+def delete_sub_group(
+    tool: Tool, group: str, address: str | None, cluster: str | None, with_offsets: bool
+) -> None:
+    """Delete a group. Its retry and dead-letter topics stay: they may hold messages."""
+    for broker in tool.chosen(address, cluster):
+        tool.ask(broker, DeleteSubscriptionGroup(group_name=group, clean_offset=with_offsets))
+        click.echo(f"delete subscription group [{group}] from broker [{broker}] success.")
+
+
+@tool_command("getConsumerConfig")
+@GROUP
+def get_consumer_config(tool: Tool, group: str) -> None:
+    """Settings of a group on each broker."""
+    from rmqpy.protocol.declare import json_tree
+
+    for broker, found in sorted(tool.group(group).items()):
+        click.echo(f"============={broker}===================")
+        for key, value in sorted(json_tree(found).items()):
+            click.echo(f"{key:<40}=  {value}")
+
+
+@tool_command("consumerProgress")
+@click.option("-g", "--groupName", "group", help="A group; without, one line for each.")
+@click.option("-t", "--topicName", "topic", help="Only this topic.")
+@switch("-s", "--showClientIP", "with_clients", default=False)
+def consumer_progress(tool: Tool, group: str | None, topic: str | None, with_clients: bool) -> None:
+    """Progress of a group in each queue, or of all groups."""
+    if with_clients:
+        raise click.UsageError("-s true: use rmqpy group members")
+    if group is not None:
+        # It raises for names that do not exist; brokers take them for no progress.
+        tool.progress(group, topic)
+        _print_progress(tool, group, topic)
+        return
+    line(
+        *((64, "#Group"), (6, "#Count"), (24, "#Version"), (7, "#Type"), (12, "#Model"), (7, "#TPS")),
+        (12, "#Diff Total"),
+    )
+    for name in tool.groups():
+        connections = _connections(tool, name)
+        stats = _stats(tool, name, None)
+        held = [each for one in stats.values() for each in one.offset_table.values()]
+        members = {each.client_id: each for one in connections for each in one.connection_set}
+        line(
+            (64, name),
+            (6, len(members)),
+            (24, max((each.version for each in members.values()), default="OFFLINE")),
+            (7, "" if not connections else connections[0].consume_type.name.removeprefix("CONSUME_")),
+            (12, "" if not connections else connections[0].message_model.name),
+            (7, f"{sum(one.consume_tps for one in stats.values()):.0f}"),
+            (12, sum(each.broker_offset - each.consumer_offset for each in held)),
+        )
+
+
+@tool_command("consumerConnection")
+@GROUP
+@BROKER_ADDRESS
+def consumer_connection(tool: Tool, group: str, address: str | None) -> None:
+    """Members of a group, and what they subscribe to."""
+    connections = _connections(tool, group, address)
+    if not connections:
+        raise RocketMQError(f"the consumer group[{group}] not online")
+    _print_clients({each.client_id: each for one in connections for each in one.connection_set})
+    first = connections[0]
+    click.echo("\nBelow is subscription:")
+    line((20, "#Topic"), (20, "#SubExpression"))
+    for topic, data in sorted(first.subscription_table.items()):
+        line((20, topic), (20, data.sub_string or ""))
+    click.echo(f"\nConsumeType: {first.consume_type.name}")
+    click.echo(f"MessageModel: {first.message_model.name}")
+    click.echo(f"ConsumeFromWhere: {first.consume_from_where.name}")
+
+
+@tool_command("producerConnection")
+@click.option("-g", "--producerGroup", "group", required=True)
+@TOPIC
+def producer_connection(tool: Tool, group: str, topic: str) -> None:
+    """Producers of a group at the brokers of a topic."""
+    found: dict[str, Connection] = {}
+    for broker in tool.route(topic).broker_datas:
+        for address in broker.broker_addrs.values():
+            connections = tool.ask(address, GetProducerConnectionList(producer_group=group))
+            found |= {each.client_id: each for each in connections.connection_set}
+    _print_clients(found)
+
+
+@tool_command("resetOffsetByTime")
+@GROUP
+@TOPIC
+@click.option("-s", "--timestamp", required=True, help="now, milliseconds, a time, or -1: the end.")
+@BROKER_ADDRESS
+@click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="Only this queue; with -b.")
+@click.option("-o", "--offset", type=click.IntRange(0), help="To this offset; with -q.")
+@switch("-f", "--force", default=True, help="Taken, and always so.")
+def reset_offset_by_time(
+    tool: Tool,
+    group: str,
+    topic: str,
+    timestamp: str,
+    address: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    force: bool,
+) -> None:
+    """Reset the offsets of a group in a topic to a time."""
+    broker = None if address is None else tool.name_of(address)
+    to: Place = "end" if timestamp == "-1" else time_ms(timestamp)
+    moves = tool.reset_offsets(group, topic, to, broker=broker, queue_id=queue_id, offset=offset)
+    if queue_id is not None:
+        click.echo(f"reset consumer offset to {moves[0].target}")
+        return
+    line((40, "#brokerName"), (40, "#queueId"), (40, "#offset"))
+    for move in moves:
+        line((40, move.broker), (40, move.queue_id), (40, move.target))
+
+
+@tool_command("skipAccumulatedMessage")
+@GROUP
+@TOPIC
+@switch("-f", "--force", default=True, help="Taken, and always so.")
+def skip_accumulated_message(tool: Tool, group: str, topic: str, force: bool) -> None:
+    """Let a group continue with messages sent from now on."""
+    line((40, "#brokerName"), (40, "#queueId"), (40, "#offset"))
+    for move in tool.skip_backlog(group, topic):
+        line((40, move.broker), (40, move.queue_id), (40, move.target))
+
+
+@tool_command("cloneGroupOffset")
+@click.option("-s", "--srcGroup", "source", required=True)
+@click.option("-d", "--destGroup", "target", required=True)
+@TOPIC
+@switch("-o", "--offline", default=False, help="Taken, and without effect.")
+def clone_group_offset(tool: Tool, source: str, target: str, topic: str, offline: bool) -> None:
+    """Copy the offsets of one group in a topic to another."""
+    tool.clone_offsets(source, target, topic)
+    click.echo(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
+
+
+def _print_progress(tool: Tool, group: str, topic: str | None) -> None:
+    line(
+        *((64, "#Topic"), (32, "#Broker Name"), (4, "#QID"), (20, "#Broker Offset")),
+        *((20, "#Consumer Offset"), (20, "#Diff"), (23, "#LastTime")),
+    )
+    stats = _stats(tool, group, topic)
+    lag = 0
+    for broker, one in sorted(stats.items()):
+        for queue in sorted(one.offset_table, key=lambda queue: (queue.topic, queue.queue_id)):
+            held = one.offset_table[queue]
+            behind = held.broker_offset - held.consumer_offset
+            lag += behind
+            line(
+                *((64, queue.topic), (32, broker), (4, queue.queue_id), (20, held.broker_offset)),
+                *((20, held.consumer_offset), (20, behind), (23, time_text(held.last_timestamp))),
+            )
+    click.echo(f"\nConsume TPS: {sum(one.consume_tps for one in stats.values()):.2f}")
+    click.echo(f"Consume Diff Total: {lag}")
+
+
+def _stats(tool: Tool, group: str, topic: str | None) -> dict[str, ConsumeStats]:
+    ask = GetConsumeStats(consumer_group=group, topic=topic)
+    return {broker: tool.ask(address, ask) for broker, address in tool.masters().items()}
+
+
+def _connections(tool: Tool, group: str, address: str | None = None) -> list[ConsumerConnections]:
+    """What each broker says of a group; nothing from those at which nobody of it is."""
+    found = []
+    for each in [address] if address is not None else sorted(tool.masters().values()):
+        try:
+            found.append(tool.ask(each, GetConsumerConnectionList(consumer_group=group)))
+        except RocketMQError as error:
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+    return found
+
+
+def _print_clients(clients: dict[str, Connection]) -> None:
+    line((36, "#ClientId"), (22, "#ClientAddr"), (10, "#Language"), (20, "#Version"))
+    for client in sorted(clients.values(), key=lambda each: each.client_id):
+        line((36, client.client_id), (22, client.client_addr), (10, client.language), (20, client.version))

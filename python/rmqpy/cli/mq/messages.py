@@ -1,0 +1,192 @@
+"""mqadmin: messages, found, sent and read."""
+
+import click
+
+from rmqpy._native import ReceivedMessage
+from rmqpy.admin.topics import QueueState
+from rmqpy.cli.mq.tool import TOPIC, Tool, line, switch, time_ms, time_text, tool_command
+from rmqpy.errors import MessageNotFound
+from rmqpy.message import Message, MessageQueue
+
+_BROKER = click.option("-b", "--brokerName", "broker")
+_QUEUE = click.option("-i", "--queueId", "queue_id", type=click.IntRange(0))
+
+
+@tool_command("queryMsgById")
+@click.option("-i", "--msgId", "ids", required=True, help="The broker's id; several with commas.")
+@click.option("-t", "--topic")
+def query_msg_by_id(tool: Tool, ids: str, topic: str | None) -> None:
+    """A message by the id that its broker gave it."""
+    for message_id in ids.split(","):
+        _print(tool.message(message_id.strip(), topic))
+
+
+@tool_command("queryMsgByUniqueKey")
+@TOPIC
+@click.option("-i", "--msgId", "message_id", required=True, help="The id of a send result.")
+def query_msg_by_unique_key(tool: Tool, topic: str, message_id: str) -> None:
+    """A message by the id that its producer gave it."""
+    _print(tool.message(message_id, topic))
+
+
+@tool_command("queryMsgByKey")
+@TOPIC
+@click.option("-k", "--msgKey", "key", required=True)
+@click.option("-m", "--maxNum", "count", type=click.IntRange(1), default=64)
+def query_msg_by_key(tool: Tool, topic: str, key: str, count: int) -> None:
+    """Messages that carry a key."""
+    found = tool.messages_by_key(topic, key, count=count)
+    if not found:
+        raise MessageNotFound(f"no message of {topic!r} has the key {key!r}", topic=topic)
+    line((50, "#Message ID"), (4, "#QID"), (40, "#Offset"))
+    for message in found:
+        line((50, message.message_id), (4, message.queue.queue_id), (40, message.queue_offset))
+
+
+@tool_command("queryMsgByOffset")
+@TOPIC
+@click.option("-b", "--brokerName", "broker", required=True)
+@click.option("-i", "--queueId", "queue_id", type=click.IntRange(0), required=True)
+@click.option("-o", "--offset", type=click.IntRange(0), required=True)
+def query_msg_by_offset(tool: Tool, topic: str, broker: str, queue_id: int, offset: int) -> None:
+    """The message of a queue at an offset."""
+    state = QueueState(broker, tool.address_of(broker), queue_id, "", offset, offset + 1, 0)
+    for message in tool.read_queue(topic, state):
+        _print(message)
+        return
+    raise MessageNotFound(f"queue {queue_id} of {topic!r} at {broker} has no offset {offset}", topic=topic)
+
+
+@tool_command("sendMessage")
+@TOPIC
+@click.option("-p", "--body", required=True)
+@click.option("-k", "--keys", default="", help="Separated by spaces.")
+@click.option("-c", "--tags", "tag")
+@_BROKER
+@_QUEUE
+@switch("-m", "--msgTraceEnable", "with_trace", default=False)
+def send_message(
+    tool: Tool,
+    topic: str,
+    body: str,
+    keys: str,
+    tag: str | None,
+    broker: str | None,
+    queue_id: int | None,
+    with_trace: bool,
+) -> None:
+    """Send one message."""
+    from rmqpy.client.producer import Producer
+
+    if with_trace:
+        raise click.UsageError("-m true: traces of sends are not written")
+    if queue_id is not None and broker is None:
+        raise click.UsageError("-i needs -b")
+    with Producer(tool.config) as producer:
+        queue = None
+        if broker is not None:
+            found = [
+                each
+                for each in producer.queues(topic)
+                if each.broker == broker and queue_id in (None, each.queue_id)
+            ]
+            queue = found[0] if found else MessageQueue(topic, broker, queue_id or 0)
+        result = producer.send(Message(topic, body, tag=tag, keys=keys.split()), queue=queue)
+    line((32, "#Broker Name"), (4, "#QID"), (20, "#Send Result"), (32, "#MsgId"))
+    line(
+        (32, result.queue.broker),
+        (4, result.queue.queue_id),
+        (20, result.status.name),
+        (32, result.message_id),
+    )
+
+
+@tool_command("consumeMessage")
+@TOPIC
+@_BROKER
+@_QUEUE
+@click.option("-o", "--offset", type=click.IntRange(0), help="From this offset; with -b and -i.")
+@click.option("-c", "--messageNumber", "count", type=click.IntRange(1), default=128, show_default=True)
+@click.option("-s", "--beginTimestamp", "begin", metavar="TIME", help="Stored then or later.")
+@click.option("-e", "--endTimestamp", "end", metavar="TIME", help="Stored before.")
+@click.option("-g", "--consumerGroup", "group", help="Taken, and without effect: nothing is committed.")
+def consume_message(
+    tool: Tool,
+    topic: str,
+    broker: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    count: int,
+    begin: str | None,
+    end: str | None,
+    group: str | None,
+) -> None:
+    """Print messages of a topic, of one broker, or of one queue."""
+    if queue_id is not None and broker is None:
+        raise click.UsageError("-i needs -b")
+    if offset is not None and queue_id is None:
+        raise click.UsageError("-o needs -b and -i")
+    earliest = 0 if begin is None else time_ms(begin)
+    latest = None if end is None else time_ms(end)
+    left = count
+    for state in tool.topic(topic):
+        if broker not in (None, state.broker) or queue_id not in (None, state.queue_id):
+            continue
+        if offset is not None:
+            state = state._replace(begin=max(state.begin, offset))
+        for message in tool.read_queue(topic, state):
+            stored = round(message.stored_at.timestamp() * 1_000)
+            if stored < earliest or (latest is not None and stored >= latest):
+                continue
+            if left == 0:
+                return
+            left -= 1
+            click.echo(f"MSGID: {message.message_id} {_place(message)} BODY: {_body(message)}")
+
+
+@tool_command("printMsg")
+@TOPIC
+@switch("-d", "--printBody", "with_body", default=True)
+def print_msg(tool: Tool, topic: str, with_body: bool) -> None:
+    """Print all messages of a topic."""
+    for message in tool.messages_between(topic):
+        body = f" BODY: {_body(message)}" if with_body else ""
+        click.echo(f"MSGID: {message.message_id} {_place(message)}{body}")
+
+
+def _print(message: ReceivedMessage) -> None:
+    for name, value in (
+        ("OffsetID", message.offset_message_id),
+        ("Topic", message.topic),
+        ("Tags", f"[{message.tag or ''}]"),
+        ("Keys", f"[{' '.join(message.keys)}]"),
+        ("Queue ID", message.queue.queue_id),
+        ("Queue Offset", message.queue_offset),
+        ("CommitLog Offset", message.commit_log_offset),
+        ("Reconsume Times", message.delivery_attempt - 1),
+        ("Born Timestamp", time_text(round(message.born_at.timestamp() * 1_000))),
+        ("Store Timestamp", time_text(round(message.stored_at.timestamp() * 1_000))),
+        ("Born Host", message.born_host),
+        ("Store Host", message.store_host),
+        ("System Flag", message.sys_flag),
+        ("Properties", dict(message.properties)),
+        ("Message Body", _body(message)),
+    ):
+        click.echo(f"{name + ':':<20} {value}")
+
+
+def _place(message: ReceivedMessage) -> str:
+    return (
+        f"[broker={message.queue.broker}, queueId={message.queue.queue_id}, queueOffset={message.queue_offset}, "
+        f"storeTimestamp={time_text(round(message.stored_at.timestamp() * 1_000))}]"
+    )
+
+
+def _body(message: ReceivedMessage) -> str:
+    """The body as text that a terminal can print."""
+    text = message.body.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )

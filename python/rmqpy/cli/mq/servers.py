@@ -1,0 +1,21 @@
+"""`mqnamesrv` and `mqbroker`: `rmqpy namesrv` and `rmqpy broker`, whose flags are the original's already."""
+
+import sys
+from typing import NoReturn
+
+import click
+
+from rmqpy.cli import main
+
+
+def mqnamesrv() -> NoReturn:
+    """Run a name server: `mqnamesrv [-c FILE] [-p]`."""
+    main(["namesrv", *sys.argv[1:]])
+
+
+def mqbroker() -> NoReturn:
+    """Run a broker: `mqbroker [-n ADDRESSES] [-c FILE] [-p | -m]`."""
+    if "--enable-proxy" in sys.argv:
+        click.echo("Error: --enable-proxy: the proxy is not served", err=True)
+        sys.exit(2)
+    main(["broker", *sys.argv[1:]])

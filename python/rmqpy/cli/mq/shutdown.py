@@ -1,0 +1,89 @@
+"""`mqshutdown`: ends servers of this user on this machine, found by their command lines.
+
+Every process that was started as `rmqpy ROLE` or by the role's own command is meant. It gets SIGTERM, on which servers
+finish what has arrived; nothing waits for their end.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+#: Role → the command that is named for it alone.
+_ROLES: Final = {"broker": "mqbroker", "namesrv": "mqnamesrv", "standalone": "standalone"}
+_NOT_SERVED: Final = frozenset({"proxy", "controller"})
+_PROCESSES: Final = Path("/proc")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("role", type=click.Choice([*_ROLES, *sorted(_NOT_SERVED)]))
+@click.option("--pid", type=click.IntRange(1), help="Only this process.")
+def command(role: str, pid: int | None) -> int:
+    """Shut down every server of a kind that this user runs on this machine.
+
+    \b
+    mqshutdown broker
+    mqshutdown namesrv --pid 4711
+    """
+    if role in _NOT_SERVED:
+        raise click.ClickException(f"there is no {role}: it is not served")
+    name = _ROLES[role]
+    found = [each for each in sorted(running(role)) if pid in (None, each)]
+    if not found:
+        raise click.ClickException(f"No {name} running.")
+    for each in found:
+        click.echo(f"The {name}({each}) is running...")
+        os.kill(each, signal.SIGTERM)
+        click.echo(f"Send shutdown request to {name}({each}) OK")
+    return 0
+
+
+def mqshutdown() -> None:
+    """Run `mqshutdown` and exit with its code."""
+    from rmqpy.cli import run_command
+
+    sys.exit(run_command(command, "mqshutdown", None))
+
+
+def running(role: str) -> Iterator[int]:
+    """Processes of this user that serve in this role."""
+    for folder in _PROCESSES.iterdir():
+        if folder.name.isdigit():
+            try:
+                if folder.stat().st_uid != os.getuid():
+                    continue
+                words = (folder / "cmdline").read_bytes().split(b"\0")[:-1]
+            except OSError:
+                # It has just ended.
+                continue
+            if role_of([os.fsdecode(word) for word in words]) == role:
+                yield int(folder.name)
+
+
+def role_of(words: Sequence[str]) -> str | None:
+    """The role of a process with this command line.
+
+    >>> role_of(["/usr/bin/python3", "/usr/bin/rmqpy", "-v", "broker", "-c", "broker.conf"])
+    'broker'
+    >>> role_of(["python3", "-m", "rmqpy", "namesrv"]), role_of(["python3", "/usr/bin/mqbroker"])
+    ('namesrv', 'broker')
+    >>> role_of(["vi", "/home/me/rmqpy", "broker"]) is role_of(["tail", "mqbroker"]) is None
+    True
+    """
+    if not words or not Path(words[0]).name.startswith("python"):
+        return None
+    # What stands before the program are flags of the interpreter.
+    at = next((at for at, word in enumerate(words[1:], 1) if word == "-m" or not word.startswith("-")), None)
+    if at is None:
+        return None
+    program = words[at + 1] if words[at] == "-m" and at + 1 < len(words) else Path(words[at]).name
+    for role, name in _ROLES.items():
+        if program == name:
+            return role
+    if program != "rmqpy":
+        return None
+    return next((word for word in words[at + 1 :] if word in _ROLES), None)

@@ -1,0 +1,46 @@
+"""Arguments of consumers that a broker would take in silence, and answer with nothing: refused where they are given.
+
+Pure, callable from any thread.
+"""
+
+import re
+from datetime import datetime
+from typing import Final
+
+from rmqpy.errors import ConfigError
+from rmqpy.message import Filter
+from rmqpy.protocol import names
+
+#: Tags have no quotes, no comparisons between words, and no SQL words between others.
+_SQL: Final = re.compile(
+    r"=\s*'|[^\s<>=!]\s*(?:<>|<=|>=|<|>)\s*[^\s<>=!]|\s=\s"
+    r"|\s(?:and|or|in|like|between|is(?:\s+not)?\s+null)(?:\s|\(|$)|^\s*not\s",
+    re.IGNORECASE,
+)
+
+
+def check_filter(wanted: Filter) -> Filter:
+    """The filter as it is. Raises `ConfigError` for a tag expression that is SQL, which would match no tag."""
+    if isinstance(wanted, str) and _SQL.search(wanted):
+        raise ConfigError(
+            f"{wanted!r} is SQL, not tags such as 'paid || refunded'",
+            hint=f"give it as rmqpy.sql({wanted!r})",
+        )
+    return wanted
+
+
+def check_group(group: str) -> None:
+    """Raise `ConfigError` for a name that no group can have, such as an address."""
+    if fault := names.group_fault(group):
+        hint = "the group comes first, name servers behind it" if ":" in group else None
+        raise ConfigError(f"group {group!r}: {fault}", hint=hint)
+
+
+def check_start(start_from: object) -> None:
+    """Raise `ConfigError` for a begin that is neither an end of the queues nor a time."""
+    if start_from not in ("earliest", "latest") and not isinstance(start_from, datetime):
+        meant = {"begin": "earliest", "end": "latest"}.get(str(start_from))
+        raise ConfigError(
+            f"start_from={start_from!r} is neither 'earliest', 'latest' nor a datetime",
+            hint=f"did you mean {meant!r}?" if meant else None,
+        )

@@ -1,0 +1,147 @@
+"""Callbacks of sends: called once when a send has ended, by the thread that delivers outcomes.
+
+Owns what waits for the ends of one producer's sends. A send costs nothing here until somebody wants to be told: only
+then has its end a token, and is announced under it. Invariant: each callback is called once, at the latest when its
+producer ends. Any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from rmqpy._native import SendFuture
+from rmqpy.message import SendResult
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+log = logging.getLogger(__name__)
+
+DoneCallback = Callable[[SendFuture], object]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Those that wait for the end of one send."""
+
+    future: SendFuture | None = None
+    callbacks: list[DoneCallback] = field(default_factory=list)
+
+
+class DoneCallbacks:
+    """What waits for the ends of one producer's sends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tokens = count(1)
+        self._waiting: dict[int, _Waiting] = {}
+        self._is_closed = False
+
+    def expect(self, callback: DoneCallback) -> int:
+        """The token to start a send with whose end `callback` waits for. `started` or `cancel` follows."""
+        with self._lock:
+            token = next(self._tokens)
+            self._waiting[token] = _Waiting(callbacks=[callback])
+        return token
+
+    def started(self, token: int, future: SendFuture) -> None:
+        """The send of a token is on its way."""
+        with self._lock:
+            if waiting := self._waiting.get(token):
+                waiting.future = future
+
+    def cancel(self, token: int) -> None:
+        """The send of a token has not started."""
+        with self._lock:
+            self._waiting.pop(token, None)
+
+    def add(self, future: SendFuture, callback: DoneCallback) -> None:
+        """Call `callback` when the send has ended; now, in this thread, where it has."""
+        with self._lock:
+            if self._is_closed:
+                # Nobody is there to tell of its end.
+                future._abandon()
+            token = future._announce_end(next(self._tokens))
+            if token is not None:
+                waiting = self._waiting.setdefault(token, _Waiting())
+                waiting.future = future
+                waiting.callbacks.append(callback)
+        if token is None:
+            _call((callback,), future, Exception)
+
+    def call(self, future: SendFuture) -> None:
+        """Call those that wait for a send that has ended."""
+        token = future._end_token
+        if token is not None:
+            with self._lock:
+                waiting = self._waiting.pop(token, None)
+            if waiting is not None:
+                # Whatever one raises, others wait for this thread.
+                _call(waiting.callbacks, waiting.future or future, BaseException)
+
+    def close(self) -> None:
+        """End what is still waited for: nobody decides any more what becomes of it."""
+        with self._lock:
+            self._is_closed = True
+            left, self._waiting = self._waiting, {}
+        for waiting in left.values():
+            if waiting.future is not None:
+                waiting.future._abandon()
+                _call(waiting.callbacks, waiting.future, BaseException)
+
+
+def as_future(sent: SendFuture) -> Future[SendResult]:
+    """The future of `concurrent.futures` that ends as the send does."""
+    from concurrent.futures import Future
+
+    future: Future[SendResult] = Future()
+    # It is under way: there is no cancelling it.
+    future.set_running_or_notify_cancel()
+
+    def end(sent: SendFuture) -> None:
+        try:
+            result = sent.result()
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    sent.add_done_callback(end)
+    return future
+
+
+async def awaited(sent: SendFuture) -> SendResult:
+    """The result, waited for in the running event loop."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def tell(_: SendFuture) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(_end, ended)
+
+    sent.add_done_callback(tell)
+    await ended
+    return sent.result()
+
+
+def _end(ended: asyncio.Future[None]) -> None:
+    # Nobody waits for one that was cancelled.
+    if not ended.done():
+        ended.set_result(None)
+
+
+def _call(callbacks: Iterable[DoneCallback], future: SendFuture, caught: type[BaseException]) -> None:
+    for callback in callbacks:
+        try:
+            callback(future)
+        except caught:
+            log.exception("the callback of a send to %s failed", future.topic)

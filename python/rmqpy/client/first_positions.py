@@ -1,0 +1,154 @@
+"""First positions: where queues begin that are new to a reader of a group: at its progress, or where it has none, at
+the place its user named.
+
+Owns the questions under way. All queues are asked for at once, and a broker that does not answer holds up its own
+queues and no others: they are asked for again after a while, behind the reader's back. Written once, over a `Caller`.
+For one thread, or one task, at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from typing import NamedTuple
+
+from rmqpy import errors
+from rmqpy._native import Call
+from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.group.offsets import StartFrom, place_query, progress_query
+from rmqpy.message import MessageQueue
+from rmqpy.protocol import declare
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.offsets import OffsetReply, QueryConsumerOffset
+from rmqpy.remoting.backoff import FAILING
+from rmqpy.remoting.client import Caller, check_transport
+
+log = logging.getLogger(__name__)
+
+
+class FirstPosition(NamedTuple):
+    """Where to begin with a queue, and whether that is the group's progress."""
+
+    offset: int
+    is_committed: bool
+
+
+class _Question:
+    """What is asked about one queue next, or under way."""
+
+    __slots__ = ("address", "answer", "ask", "failures", "not_before", "queue", "token")
+
+    def __init__(self, group: str, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.ask: declare.Request[OffsetReply] = progress_query(group, queue)
+        self.address = ""
+        #: Of the request under way; 0: none.
+        self.token = 0
+        self.failures = 0
+        self.not_before = 0.0
+        self.answer: FirstPosition | None = None
+
+
+class FirstPositions:
+    """The first positions of one reader."""
+
+    def __init__(self, cluster: ClusterConnection, caller: Caller, group: str, start_from: StartFrom) -> None:
+        self._cluster = cluster
+        self._caller = caller
+        self._group = group
+        self._start_from = start_from
+        self._inbox = caller.inbox()
+        self._questions: dict[MessageQueue, _Question] = {}
+        self._token = 0
+
+    async def find(
+        self, queues: Collection[MessageQueue], wait_s: float | None
+    ) -> dict[MessageQueue, FirstPosition]:
+        """The first positions of those of `queues` that are known. Waits for what is asked now, for `wait_s` at
+        most; the rest is asked for until a later call finds it, and questions about other queues are forgotten.
+
+        With `None` it waits for all, and raises the first failure. Otherwise it raises only what a user has to mend.
+        """
+        known = self._questions
+        self._questions = {queue: known.get(queue) or _Question(self._group, queue) for queue in queues}
+        self._collect(is_strict=wait_s is None)
+        asked = [one for one in self._questions.values() if await self._is_started(one, wait_s is None)]
+        until = float("inf") if wait_s is None else time.monotonic() + wait_s
+        while any(one.token for one in asked) and (left := until - time.monotonic()) > 0:
+            # A request has a time of its own, after which it fails.
+            await self._inbox.wait(min(left, self._cluster.config.request_timeout))
+            self._collect(is_strict=wait_s is None)
+        return {
+            queue: self._questions.pop(queue).answer  # type: ignore[misc]
+            for queue, one in list(self._questions.items())
+            if one.answer is not None
+        }
+
+    def close(self) -> None:
+        """Ask no more. Idempotent."""
+        self._questions.clear()
+        self._inbox.close()
+
+    async def _is_started(self, question: _Question, is_strict: bool) -> bool:
+        """Ask, unless it is under way or answered, or its pause is not over."""
+        if question.token or question.answer is not None or time.monotonic() < question.not_before:
+            return False
+        try:
+            route = await self._cluster.routes.subscribe(question.queue.topic, self._caller)
+            question.address = route.reader(question.queue.broker)
+        except errors.RocketMQError as error:
+            self._failed(question, error, is_strict)
+            return False
+        self._start(question)
+        return True
+
+    def _start(self, question: _Question) -> None:
+        self._token += 1
+        question.token = self._token
+        sent = self._caller.encode(question.ask)
+        self._caller.client.call(
+            question.address,
+            question.ask.code,
+            sent.ext,
+            sent.body,
+            timeout_ms=round(self._cluster.config.request_timeout * 1000),
+            completions=self._inbox.completions,
+            token=question.token,
+        )
+
+    def _collect(self, *, is_strict: bool) -> None:
+        if self._inbox.completions.is_closed():
+            raise errors.ClosedError("the consumer was closed")
+        questions = {one.token: one for one in self._questions.values() if one.token}
+        for token, call in self._inbox.take():
+            question = questions.get(token)
+            if question is None:
+                continue  # Nobody wants to know any more.
+            question.token = 0
+            try:
+                self._read(question, call)
+            except errors.RocketMQError as error:
+                self._failed(question, error, is_strict)
+
+    def _read(self, question: _Question, call: Call) -> None:
+        check_transport(call, question.address)
+        is_progress = isinstance(question.ask, QueryConsumerOffset)
+        if is_progress and call.code == ResponseCode.QUERY_NOT_FOUND:
+            question.ask = place_query(question.queue, self._start_from)
+            self._start(question)
+        else:
+            offset = self._caller.read(question.ask, call, question.address).offset
+            question.answer = FirstPosition(offset, is_progress)
+
+    def _failed(self, question: _Question, error: errors.RocketMQError, is_strict: bool) -> None:
+        is_gone = isinstance(error, errors.TopicNotFound)
+        self._cluster.routes.doubt(question.queue.topic, is_gone=is_gone)
+        if is_strict or not (error.retriable or is_gone):
+            self._questions.clear()
+            raise error
+        log.warning("%s cannot be begun and is tried again: %s", question.queue, error)
+        # The group may have made progress meanwhile.
+        question.ask = progress_query(self._group, question.queue)
+        question.failures += 1
+        question.not_before = time.monotonic() + FAILING.pause_s(question.failures)

@@ -1,0 +1,58 @@
+"""Addresses as they are written: `host:port`, with an IPv6 host in brackets. The one place that reads and writes them.
+
+Pure; any thread.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv6Address
+from typing import Final, NamedTuple
+
+from rmqpy.errors import ConfigError
+
+_PORT_MAX: Final = 65_535
+_WRITTEN: Final = re.compile(
+    r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^\s:\[\]]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII
+)
+
+
+class HostPort(NamedTuple):
+    """An address of a server. An IPv6 host is without brackets here."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """
+        >>> str(HostPort("::1", 9876)), str(HostPort("localhost", 9876))
+        ('[::1]:9876', 'localhost:9876')
+        """
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse(written: str, *, port: int | None = None) -> HostPort:
+    """Read `host:port`. Without `port`, the one to take where none is written, there must be one. An IPv6 address
+    without brackets is a host alone. Raises `ConfigError`.
+
+    >>> parse("[2001:db8::1]:1")
+    HostPort(host='2001:db8::1', port=1)
+    >>> parse("::1", port=9876)
+    HostPort(host='::1', port=9876)
+    """
+    found = _WRITTEN.fullmatch(written)
+    host = written if _is_six(written) else None
+    if found is not None:
+        host = found["host"] or (found["six"] if _is_six(found["six"]) else None)
+        port = int(found["port"]) if found["port"] else port
+    if host is None or port is None or not 0 < port <= _PORT_MAX:
+        raise ConfigError(f"{written!r} is not an address", hint="write host:port, or [::1]:port for IPv6")
+    return HostPort(host, port)
+
+
+def _is_six(host: str) -> bool:
+    try:
+        IPv6Address(host)
+    except ValueError:
+        return False
+    return True

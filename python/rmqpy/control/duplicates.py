@@ -1,0 +1,65 @@
+"""Duplicate brokers: a broker does not start in the place of another one that lives.
+
+Two brokers of one name and id would take each other's place at the name servers in turns, and clients would see the
+messages of one or the other. A broker that has moved, or whose former address another one has, starts.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from rmqpy.config import properties
+from rmqpy.control.registration import Identity
+from rmqpy.errors import ConfigError, ConnectError, RequestTimeout, RocketMQError
+from rmqpy.protocol.requests.brokers import GetBrokerConfig
+from rmqpy.protocol.requests.routes import MASTER_ID, GetClusterInfo
+from rmqpy.remoting.client import Peer
+
+log = logging.getLogger(__name__)
+
+#: How long a start waits for name servers, and then for brokers that they name.
+ANSWER_SECONDS: Final = 3.0
+
+
+async def refuse_duplicate(
+    identity: Identity, name_servers: Iterable[Peer], peer: Callable[[str], Peer]
+) -> None:
+    """Raises `ConfigError` when a broker of this name and id answers at another address; `peer` connects to one."""
+    told = await asyncio.gather(*(_addresses(identity.broker, server) for server in name_servers))
+    others = set().union(*told) - {identity.address}
+    for address in sorted(others):
+        if await _answers(identity.broker, peer(address)):
+            raise ConfigError(
+                f"another broker is called {identity.broker} and serves {address}",
+                hint="give one of them another brokerName, or stop the other one",
+            )
+        log.info("broker %s was at %s before, where it does not answer", identity.broker, address)
+
+
+async def _addresses(broker: str, name_server: Peer) -> set[str]:
+    """Where a name server knows masters of this name; one that does not answer knows none."""
+    try:
+        known = await name_server.call(GetClusterInfo(), timeout=ANSWER_SECONDS)
+    except RocketMQError:
+        return set()
+    addresses = set((known.duplicate_broker_addrs or {}).get(broker, ()))
+    group = known.broker_addr_table.get(broker)
+    if group is not None and MASTER_ID in group.broker_addrs:
+        addresses.add(group.broker_addrs[MASTER_ID])
+    return addresses
+
+
+async def _answers(broker: str, peer: Peer) -> bool:
+    """Whether a broker of this name answers. One that refuses the question may be one."""
+    try:
+        answer = await peer.call(GetBrokerConfig(), timeout=ANSWER_SECONDS)
+    except (ConnectError, RequestTimeout):
+        return False
+    except RocketMQError:
+        return True
+    try:
+        settings = properties.parse(answer.body)
+    except properties.PropertiesError:
+        return True
+    return settings.get("brokerName", broker) == broker

@@ -1,0 +1,9 @@
+//! A store whose files hold any bytes opens or says why not, and reads, stores and stops.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rmqpy::fuzzing::store_files;
+
+fuzz_target!(|edits: &[u8]| {
+    store_files(edits);
+});

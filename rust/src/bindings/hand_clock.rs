@@ -1,0 +1,70 @@
+//! `HandClock`: the time of brokers in tests, moved by hand.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::waiting;
+use crate::clock::{Clock, HandClock, SharedClock, SystemClock};
+use crate::dataplane::data_plane::DataPlane;
+
+/// A clock that stands still until it is moved: what time it is for the brokers that are given it.
+///
+/// It begins at the machine's time, or at `wall_ms`. Timeouts and intervals of connections go by the machine's clock,
+/// so that clients notice nothing.
+#[pyclass(name = "HandClock", module = "rmqpy._native", frozen)]
+pub struct PyHandClock {
+    clock: Arc<HandClock>,
+    followers: Mutex<Vec<Weak<DataPlane>>>,
+}
+
+#[pymethods]
+impl PyHandClock {
+    #[new]
+    #[pyo3(signature = (wall_ms=None))]
+    fn new(wall_ms: Option<u64>) -> Self {
+        Self { clock: HandClock::at(wall_ms), followers: Mutex::default() }
+    }
+
+    /// Milliseconds since the epoch.
+    fn wall_ms(&self) -> u64 {
+        self.clock.wall_ms()
+    }
+
+    /// Seconds since the clock was made, by the machine's clock.
+    fn elapsed(&self) -> f64 {
+        self.clock.elapsed().as_secs_f64()
+    }
+
+    /// Let time pass, and wait until every delayed and timed message that fell due can be consumed.
+    ///
+    /// Raises `ValueError` for a negative or immeasurable time.
+    fn advance(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let by = Duration::try_from_secs_f64(seconds).ok().filter(|by| by.as_millis() < 1 << 60);
+        let by = by.ok_or_else(|| PyValueError::new_err(format!("time goes forward: {seconds}")))?;
+        self.clock.advance(by);
+        let mut followers = self.followers.lock().clone();
+        followers.retain(|follower| follower.strong_count() > 0);
+        for follower in followers {
+            waiting::wait(py, None, |limit| follower.upgrade().is_none_or(|one| one.catch_up(limit)))?;
+        }
+        Ok(())
+    }
+}
+
+impl PyHandClock {
+    /// Has `advance` wait for this broker, too.
+    pub(super) fn follow(&self, data_plane: &Arc<DataPlane>) {
+        let mut followers = self.followers.lock();
+        followers.retain(|follower| follower.strong_count() > 0);
+        followers.push(Arc::downgrade(data_plane));
+    }
+}
+
+/// The clock that was given, or the machine's.
+pub(super) fn given(clock: Option<&PyHandClock>) -> SharedClock {
+    clock.map_or_else(SystemClock::shared, |given| Arc::clone(&given.clock) as SharedClock)
+}

@@ -1,0 +1,229 @@
+//! End of a transaction: a half message becomes the message its producer meant, or never does.
+//!
+//! A commit stores the message in the queue it was sent to, or in that of its delay level or of timed messages, and the
+//! mark of the half right behind it; a rollback stores the mark alone. The second decision about a half is refused.
+//!
+//! Threads: the I/O thread of the connection. A half that may not be in memory any more is read on the store's own
+//! thread first.
+
+use std::sync::Arc;
+
+use super::attributes::MessageAttributes;
+use super::broker::Broker;
+use super::delays;
+use super::rejection::{ErrorReply, Rejection, unavailable};
+use super::reply;
+use super::send::put_refused;
+use super::session::Session;
+use super::timers::schedule;
+use crate::message::properties::{self, name};
+use crate::message::record::{RecordFields, RecordView};
+use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC};
+use crate::message::{sysflag, tag};
+use crate::positions::PhysicalOffset;
+use crate::remoting::Outbox;
+use crate::remoting::codes::response;
+use crate::remoting::frame::Frame;
+use crate::requests::end_transaction::{COMMIT, EndTransactionHeader, ROLLBACK, UNKNOWN};
+use crate::store::{ConsumeQueue, KeyHashes, Put, PutError};
+
+/// The properties of a mark.
+const MARK_PROPERTIES: &[u8] = b"WAIT\x01true\x02TAGS\x01d\x02";
+/// With one of these a message names a time.
+const TIMES: [&[u8]; 3] = [name::TIMER_DELIVER_MS, name::TIMER_DELAY_MS, name::TIMER_DELAY_SEC];
+
+impl Broker {
+    /// Commits a half message or rolls it back. One whose producer does not know is left alone; where the original does
+    /// not answer that at all, who waits is told that it was heard.
+    ///
+    /// `is_read` says that the record has been brought into memory.
+    pub(super) fn end_transaction(
+        &self,
+        session: &mut Session,
+        frame: &Frame<'_>,
+        is_read: bool,
+        out: &mut Outbox,
+    ) -> Result<(), Rejection> {
+        let fields = EndTransactionHeader::decode(&session.header)?;
+        match fields.decision {
+            UNKNOWN => {
+                let context = session.context(frame.encoding);
+                session.latency.note(context, response::SUCCESS);
+                reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
+                return Ok(());
+            }
+            COMMIT | ROLLBACK => {}
+            _ => return Err(refused("commitOrRollback field wrong").into()),
+        }
+        let at = u64::try_from(fields.offset).map(PhysicalOffset).map_err(|_| not_found())?;
+        if !is_read && !self.store.is_hot(at) {
+            return Ok(self.look_up_first(session, frame, at)?);
+        }
+        let half = self.store.lookup(at).ok_or_else(not_found)?;
+        let half = RecordView::parse(&half).map_err(|_| not_found())?;
+        self.check_decision(&half, &fields)?;
+        let decision = fields.decision;
+        let offset = half.queue_offset();
+        if !self.transactions.begin_end(offset, at) {
+            return Err(refused("the transaction has ended already").into());
+        }
+        let ended = self.store_end(session, &half, decision, frame, out);
+        self.transactions.finish_end(offset, ended.is_ok());
+        ended
+    }
+
+    /// Checks that the decision is about this half, and comes in time.
+    fn check_decision(
+        &self,
+        half: &RecordView<'_>,
+        fields: &EndTransactionHeader<'_>,
+    ) -> Result<(), ErrorReply> {
+        if half.topic() != HALF_TOPIC.as_bytes() || !half.body_crc_matches() {
+            return Err(not_found());
+        }
+        let value = |name| properties::get(half.properties(), name);
+        if value(name::PRODUCER_GROUP) != Some(fields.group.as_bytes()) {
+            return Err(refused("The producer group wrong"));
+        }
+        if u64::try_from(fields.queue_offset) != Ok(half.queue_offset().0) {
+            return Err(refused("The transaction state table offset wrong"));
+        }
+        let immunity_s =
+            value(name::CHECK_IMMUNITY_S).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        if let Some(immunity_s) = immunity_s.filter(|_| !fields.is_checked) {
+            let allowed_ms =
+                i64::saturating_mul(immunity_s, 1_000).max(self.metadata.transaction_timeout_ms());
+            let age_ms = (self.clock.wall_ms() as i64).saturating_sub(half.born_timestamp_ms());
+            if age_ms > allowed_ms {
+                let remark =
+                    format!("the decision comes {age_ms} ms after the message, and has {allowed_ms} ms");
+                return Err(ErrorReply::new(response::ILLEGAL_OPERATION, remark));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the message, if it is committed, and the mark, and answers; the answer waits for the disk where sends do.
+    fn store_end(
+        &self,
+        session: &mut Session,
+        half: &RecordView<'_>,
+        decision: i32,
+        frame: &Frame<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Rejection> {
+        let context = session.context(frame.encoding);
+        let marks = self.store.queue_or_create(OP_HALF_TOPIC, 0).map_err(unavailable)?;
+        let mark = format!("{},", half.queue_offset().0);
+        let arena = &mut session.arena;
+        let committed = if decision == COMMIT { Some(self.committed(arena, half)?) } else { None };
+        let mut puts = arrayvec::ArrayVec::<Put<'_>, 2>::new();
+        if let Some((queue, attributes)) = &committed {
+            let key = queue.key();
+            let record = RecordFields {
+                queue_id: key.queue_id,
+                sys_flag: half.sys_flag() & !sysflag::TRANSACTION_MASK | COMMIT,
+                prepared_transaction_offset: half.physical_offset().0 as i64,
+                topic: key.topic.as_bytes(),
+                properties: arena.get(attributes.properties.clone()).unwrap_or_default(),
+                ..half.fields()
+            };
+            puts.push(Put {
+                queue: Arc::clone(queue),
+                record,
+                tags_code: attributes.tags_code,
+                keys: attributes.keys.clone(),
+                joined: false,
+                outcome: Err(PutError::Pending),
+            });
+        }
+        puts.push(self.mark(marks, mark.as_bytes(), committed.is_some()));
+        if self.store.try_append(&mut puts) == 0 {
+            return Err(Rejection::NoRoom);
+        }
+        // Both are stored or none is.
+        let stored = puts.last().map_or(Err(PutError::Pending), |put| put.outcome);
+        let stored = stored.map_err(|error| put_refused(&error))?;
+        drop(puts);
+        if self.store.is_sync() && !context.is_oneway {
+            session.held.hold(stored.end, context, |out| {
+                reply::write(out, context, response::SUCCESS, None, &[]);
+            });
+            self.wait_for_disk(session, stored.end, out);
+        } else {
+            if self.store.is_sync() {
+                self.store.release_after(stored.end);
+            }
+            session.latency.note(context, response::SUCCESS);
+            reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
+        }
+        Ok(())
+    }
+
+    /// Where the message of a half goes, and what its properties say there.
+    fn committed(
+        &self,
+        arena: &mut Vec<u8>,
+        half: &RecordView<'_>,
+    ) -> Result<(Arc<ConsumeQueue>, MessageAttributes), ErrorReply> {
+        let value = |name| {
+            let value = properties::get(half.properties(), name);
+            value.and_then(|value| std::str::from_utf8(value).ok())
+        };
+        let topic = value(name::REAL_TOPIC).ok_or_else(not_found)?;
+        let queue_id = value(name::REAL_QUEUE_ID).and_then(|text| text.parse().ok()).ok_or_else(not_found)?;
+        let queue =
+            self.store.queue_of_waiting(topic, queue_id, half.physical_offset()).map_err(unavailable)?;
+        let level: u32 = value(name::DELAY).and_then(|text| text.parse().ok()).unwrap_or_default();
+        if level > 0 {
+            let slot = delays::slot(&self.store, level, topic, queue_id)?;
+            let attributes =
+                MessageAttributes::copied(arena, SCHEDULE_TOPIC, half.properties(), &slot.properties())?;
+            return Ok((slot.queue, attributes));
+        }
+        let now = self.clock.wall_ms() as i64;
+        if TIMES.iter().any(|name| properties::get(half.properties(), name).is_some())
+            && let Some(timing) = schedule::timing(&self.store, now, half.properties(), topic, queue_id)?
+        {
+            let attributes =
+                MessageAttributes::copied(arena, TIMER_TOPIC, half.properties(), &timing.properties())?;
+            return Ok((timing.queue, attributes));
+        }
+        Ok((queue, MessageAttributes::copied(arena, topic, half.properties(), &[])?))
+    }
+
+    /// The mark on an ended half, right behind its message where there is one.
+    pub(super) fn mark<'a>(&self, queue: Arc<ConsumeQueue>, body: &'a [u8], joined: bool) -> Put<'a> {
+        let store_host = self.metadata.identity.store_host;
+        let record = RecordFields {
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp_ms: self.clock.wall_ms() as i64,
+            born_host: store_host,
+            store_host,
+            reconsume_times: 0,
+            prepared_transaction_offset: 0,
+            body,
+            body_crc: RecordFields::body_crc(body),
+            topic: OP_HALF_TOPIC.as_bytes(),
+            properties: MARK_PROPERTIES,
+        };
+        Put {
+            queue,
+            record,
+            tags_code: tag::tags_code(MARK_PROPERTIES),
+            keys: KeyHashes::of(OP_HALF_TOPIC.as_bytes(), MARK_PROPERTIES),
+            joined,
+            outcome: Err(PutError::Pending),
+        }
+    }
+}
+
+fn refused(remark: &'static str) -> ErrorReply {
+    ErrorReply::new(response::SYSTEM_ERROR, remark)
+}
+
+fn not_found() -> ErrorReply {
+    refused("Find prepared transaction message failed")
+}

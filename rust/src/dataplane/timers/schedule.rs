@@ -1,0 +1,134 @@
+//! Schedule: when a message that names a time is due, and what its properties say about it while it waits.
+//!
+//! Rounded as in the original, so that its broker finds the message in the slot it looks into: down to the precision,
+//! and one further where nothing was cut off. What counts for our delivery is the very millisecond, which is kept in
+//! `TIMER_DELIVER_MS`.
+
+use std::sync::Arc;
+
+use crate::dataplane::rejection::ErrorReply;
+use crate::message::properties::{self, name};
+use crate::message::topic::TIMER_TOPIC;
+use crate::remoting::codes::response;
+use crate::store::{ConsumeQueue, Store, TimerOptions};
+
+/// The furthest that the time may lie from `TIMER_OUT_MS`, whatever the precision was when it was stored.
+const ROUNDING_MS_MAX: i64 = 60_000;
+
+/// Where a message waits, and what its properties say about it.
+pub(in crate::dataplane) struct Timing<'a> {
+    pub(in crate::dataplane) queue: Arc<ConsumeQueue>,
+    entries: Vec<(&'static [u8], String)>,
+    topic: &'a str,
+}
+
+impl Timing<'_> {
+    /// What is set: the time, as it was asked for and in milliseconds, topic and queue, as the original names them.
+    pub(in crate::dataplane) fn properties(&self) -> Vec<(&[u8], &[u8])> {
+        let entries = self.entries.iter().map(|(name, value)| (*name, value.as_bytes()));
+        entries.chain([(name::REAL_TOPIC, self.topic.as_bytes())]).collect()
+    }
+}
+
+/// Where a message for a queue of `topic` waits that has these properties; `None` where its time has come.
+pub(in crate::dataplane) fn timing<'a>(
+    store: &Store,
+    now_ms: i64,
+    properties: &[u8],
+    topic: &'a str,
+    queue_id: u32,
+) -> Result<Option<Timing<'a>>, ErrorReply> {
+    let options = store.timer_options();
+    if !options.is_enabled {
+        let remark = "accurate timer message is not enabled: timerWheelEnable is false";
+        return Err(ErrorReply::new(response::SYSTEM_ERROR, remark));
+    }
+    let Some((asked, value, deliver_ms)) = deliver_ms(properties, now_ms)? else { return Ok(None) };
+    if deliver_ms <= now_ms {
+        if properties::get(properties, name::TIMER_DELETE_KEY).is_some() {
+            return Err(illegal("the message it takes back has been delivered"));
+        }
+        return Ok(None);
+    }
+    let delay_sec_max = options.delay_sec_max;
+    if deliver_ms.saturating_sub(now_ms)
+        > i64::try_from(delay_sec_max).unwrap_or(i64::MAX).saturating_mul(1_000)
+    {
+        let remark = format!("its delay is longer than timerMaxDelaySec={delay_sec_max} seconds");
+        return Err(illegal(&remark));
+    }
+    let queue = store
+        .queue_or_create(TIMER_TOPIC, 0)
+        .map_err(|error| ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
+    let mut entries = vec![
+        (name::TIMER_DELIVER_MS, deliver_ms.to_string()),
+        (name::TIMER_OUT_MS, rounded(deliver_ms, options).to_string()),
+        (name::REAL_QUEUE_ID, queue_id.to_string()),
+    ];
+    if asked != name::TIMER_DELIVER_MS {
+        entries.push((asked, value));
+    }
+    Ok(Some(Timing { queue, entries, topic }))
+}
+
+/// The property that says when, its value, and the time.
+type Asked = (&'static [u8], String, i64);
+
+/// When a message is due, in the order in which the original looks at its properties.
+fn deliver_ms(properties: &[u8], now_ms: i64) -> Result<Option<Asked>, ErrorReply> {
+    for (name, unit_ms) in [
+        (name::TIMER_DELAY_SEC, Some(1_000)),
+        (name::TIMER_DELAY_MS, Some(1)),
+        (name::TIMER_DELIVER_MS, None),
+    ] {
+        let Some(value) = properties::get(properties, name) else { continue };
+        let Some(number) = number(value) else {
+            let (name, value) = (name.escape_ascii(), value.escape_ascii());
+            return Err(illegal(&format!("{name} {value} is not a number")));
+        };
+        let at = unit_ms.map_or(number, |unit_ms: i64| now_ms.saturating_add(number.saturating_mul(unit_ms)));
+        return Ok(Some((name, number.to_string(), at)));
+    }
+    Ok(None)
+}
+
+/// `TIMER_OUT_MS` of a time.
+fn rounded(deliver_ms: i64, options: &TimerOptions) -> i64 {
+    let precision_ms = i64::try_from(options.precision_ms).unwrap_or(i64::MAX).max(1);
+    deliver_ms.saturating_sub(1).div_euclid(precision_ms) * precision_ms
+}
+
+fn illegal(why: &str) -> ErrorReply {
+    ErrorReply::new(response::MESSAGE_ILLEGAL, format!("the timer message is illegal: {why}"))
+}
+
+fn number(value: &[u8]) -> Option<i64> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// When something is to be done about a message that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Plan {
+    pub(super) at_ms: i64,
+    /// It is stored again then, for its time is later.
+    pub(super) is_roll: bool,
+}
+
+/// What a stored message says; `None` where it is none that waits. The same at any time, so that what has been done
+/// about it can be told by the clock.
+pub(super) fn plan(properties: &[u8], stored_ms: i64, options: &TimerOptions) -> Option<Plan> {
+    let out_ms = properties::get(properties, name::TIMER_OUT_MS).and_then(number)?;
+    let precision_ms = i64::try_from(options.precision_ms).ok()?;
+    // A client of the original's broker may have said something else beside a delay in seconds.
+    let exact = properties::get(properties, name::TIMER_DELIVER_MS).and_then(number);
+    let exact = exact.filter(|at| (1..=ROUNDING_MS_MAX).contains(&at.saturating_sub(out_ms)));
+    let due_ms = exact.unwrap_or_else(|| out_ms.saturating_add(precision_ms));
+    let window_ms = options.roll_window_ms();
+    let beyond_ms = due_ms.saturating_sub(stored_ms).saturating_sub(window_ms);
+    if beyond_ms < 0 {
+        return Some(Plan { at_ms: due_ms, is_roll: false });
+    }
+    // Not so that the last stretch is a short one.
+    let wait_ms = if beyond_ms < window_ms / 3 { window_ms / 2 } else { window_ms };
+    Some(Plan { at_ms: stored_ms.saturating_add(wait_ms), is_roll: true })
+}

@@ -1,0 +1,441 @@
+//! Delivery of timed messages, step by step, on a disk in memory and a clock moved by hand.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::clock::{Clock, ManualClock};
+use crate::dataplane::stored_record::{fields, store_record};
+use crate::message::properties::{self, name};
+use crate::message::record::records;
+use crate::message::topic::TIMER_TOPIC;
+use crate::positions::QueueOffset;
+use crate::store::disk::simulated::{SimDisk, Survival};
+use crate::store::{Get, GetResult, Options, RecoveryProgress, TimerOptions};
+
+const START_MS: u64 = 1_700_000_000_500;
+const DAY_MS: u64 = 86_400_000;
+
+fn open_with(disk: &SimDisk, clock: &Arc<ManualClock>, timers: TimerOptions) -> Arc<Store> {
+    let options = Options {
+        segment_bytes: 1 << 20,
+        index_enabled: false,
+        threads: false,
+        timers: TimerOptions { log_file_bytes: 4096, ..timers },
+        ..Options::new("/store")
+    };
+    Store::open(options, disk.shared(), clock.clone(), &RecoveryProgress::default()).expect("the store opens")
+}
+
+fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Arc<Store> {
+    open_with(disk, clock, TimerOptions::default())
+}
+
+fn fresh() -> (SimDisk, Arc<ManualClock>, Arc<Store>) {
+    let (disk, clock) = (SimDisk::new(), ManualClock::at(START_MS));
+    let store = open(&disk, &clock);
+    (disk, clock, store)
+}
+
+/// Stores a message for queue 1 of `orders` that asks for a time, as a send does.
+fn send(store: &Store, clock: &ManualClock, asked: &str, body: &[u8]) {
+    let properties = format!("TAGS\u{1}t\u{2}{asked}\u{2}");
+    let timing = schedule::timing(store, clock.wall_ms() as i64, properties.as_bytes(), "orders", 1);
+    let timing = timing.expect("accepted").expect("later");
+    let mut stored = b"TAGS\x01t\x02".to_vec();
+    let mut writer = properties::Writer::new(&mut stored);
+    for (name, value) in timing.properties() {
+        writer.append(name, value);
+    }
+    store_waiting(store, &stored, body);
+}
+
+fn after(store: &Store, clock: &ManualClock, delay_ms: u64, body: &[u8]) {
+    send(store, clock, &format!("TIMER_DELAY_MS\u{1}{delay_ms}"), body);
+}
+
+fn store_waiting(store: &Store, properties: &[u8], body: &[u8]) {
+    store_record(store, fields(TIMER_TOPIC, 0, properties, body));
+}
+
+/// Body, store time and properties of what has arrived.
+fn arrivals(store: &Store) -> Vec<(Vec<u8>, i64, Vec<u8>)> {
+    let Some(queue) = store.queue("orders", 1) else { return Vec::new() };
+    let mut all = Vec::new();
+    let mut offset = QueueOffset(0);
+    while offset < queue.max() {
+        let mut found = GetResult::default();
+        let ask = Get { offset, messages_max: 1_000, bytes_max: 1 << 20 };
+        store.get(&queue, &ask, &mut |_| true, &mut found).expect("a working disk");
+        offset = found.next_begin;
+        for record in found.slices.iter().flat_map(|slice| records(slice).flatten()) {
+            all.push((record.body().to_vec(), record.store_timestamp_ms(), record.properties().to_vec()));
+        }
+    }
+    all
+}
+
+fn bodies(store: &Store) -> Vec<Vec<u8>> {
+    arrivals(store).into_iter().map(|(body, ..)| body).collect()
+}
+
+/// Timers without a thread.
+struct Fixture {
+    timers: Timers,
+    store: Arc<Store>,
+}
+
+fn fixture(store: &Arc<Store>, clock: &Arc<ManualClock>) -> Fixture {
+    let (delivery, progress, slots) = Delivery::load(Arc::clone(store), clock.clone()).expect("loaded");
+    let idle: SharedClock = ManualClock::at(0);
+    let wheel = Deadlines::start("timers", idle, |()| None).expect("a thread");
+    wheel.stop();
+    let (delivery, saving) = (Arc::new(Mutex::new(delivery)), Mutex::new((progress, slots)));
+    let timers = Timers { delivery, saving, wheel, store: Arc::clone(store), clock: clock.clone() };
+    Fixture { timers, store: Arc::clone(store) }
+}
+
+impl Fixture {
+    fn step(&self) -> Duration {
+        self.timers.delivery.lock().step()
+    }
+
+    /// Steps until there is a pause, and returns it.
+    fn settle(&self) -> Duration {
+        (0..10_000).map(|_| self.step()).find(|pause| !pause.is_zero()).expect("it comes to an end")
+    }
+
+    fn save(&self) {
+        self.timers.save().expect("saved");
+    }
+}
+
+#[test]
+fn a_message_moves_on_at_the_millisecond_asked_for_and_not_before() {
+    let (_, clock, store) = fresh();
+    let fixture = fixture(&store, &clock);
+    fixture.settle();
+    for delay_ms in [1, 499, 500, 501, 1_500, 2_345] {
+        after(&store, &clock, delay_ms, format!("{delay_ms}").as_bytes());
+    }
+    send(&store, &clock, "TIMER_DELAY_SEC\u{1}2\u{2}TIMER_DELAY_MS\u{1}9", b"2000");
+    send(&store, &clock, &format!("TIMER_DELIVER_MS\u{1}{}", START_MS + 1_000), b"1000");
+    for _ in 0..3_000 {
+        fixture.settle();
+        clock.advance(Duration::from_millis(1));
+    }
+    let found = arrivals(&store);
+    assert_eq!(found.len(), 8);
+    for (body, stored_ms, _) in &found {
+        let delay: i64 = std::str::from_utf8(body).expect("text").parse().expect("a number");
+        assert_eq!(stored_ms - START_MS as i64, delay);
+    }
+    let order: Vec<_> = found.iter().map(|(_, stored_ms, _)| *stored_ms).collect();
+    assert!(order.is_sorted());
+    assert_eq!(fixture.timers.pending(), 0);
+}
+
+#[test]
+fn the_copy_is_the_message_as_it_was_sent_and_says_when_it_waited() {
+    let (_, clock, store) = fresh();
+    let fixture = fixture(&store, &clock);
+    after(&store, &clock, 5_000, b"body");
+    fixture.settle();
+    assert_eq!(fixture.timers.pending(), 1);
+    clock.advance(Duration::from_secs(5));
+    fixture.settle();
+    let [(body, _, stored)] = &arrivals(&store)[..] else { panic!("one") };
+    let value = |name| properties::get(stored, name).map(|value| String::from_utf8_lossy(value).into_owned());
+    assert_eq!(body, b"body");
+    assert_eq!(value(name::TAGS).as_deref(), Some("t"));
+    assert_eq!(value(name::REAL_TOPIC).as_deref(), Some("orders"));
+    assert_eq!(value(name::TIMER_DELAY_MS).as_deref(), Some("5000"));
+    assert_eq!(value(name::TIMER_DELIVER_MS), Some((START_MS + 5_000).to_string()));
+    assert_eq!(value(name::TIMER_OUT_MS), Some((START_MS / 1_000 * 1_000 + 5_000).to_string()));
+    assert_eq!(value(name::TIMER_ENQUEUE_MS), Some(START_MS.to_string()));
+    assert_eq!(value(name::TIMER_DEQUEUE_MS), Some((START_MS + 5_000).to_string()));
+}
+
+#[test]
+fn messages_of_one_millisecond_come_in_the_order_in_which_they_were_sent() {
+    let (_, clock, store) = fresh();
+    let fixture = fixture(&store, &clock);
+    let at = START_MS + 10_000;
+    let sent: Vec<Vec<u8>> = (0..500_u32).map(|number| number.to_be_bytes().to_vec()).collect();
+    for body in &sent {
+        send(&store, &clock, &format!("TIMER_DELIVER_MS\u{1}{at}"), body);
+    }
+    fixture.settle();
+    clock.advance(Duration::from_secs(3_600));
+    fixture.settle();
+    assert_eq!(bodies(&store), sent);
+}
+
+#[test]
+fn what_is_read_late_comes_in_the_order_of_time_all_the_same() {
+    let (_, clock, store) = fresh();
+    let fixture = fixture(&store, &clock);
+    fixture.settle();
+    for (delay_ms, body) in [(9_000, b"c"), (3_000, b"a"), (6_000, b"b")] {
+        after(&store, &clock, delay_ms, body);
+    }
+    clock.advance(Duration::from_secs(3_600));
+    fixture.settle();
+    assert_eq!(bodies(&store), [b"a", b"b", b"c"]);
+}
+
+#[test]
+fn what_was_due_while_the_broker_was_down_comes_at_once_and_in_order() {
+    let (disk, clock, store) = fresh();
+    let first = fixture(&store, &clock);
+    for (delay_ms, body) in [(9_000, b"c"), (3_000, b"a"), (6_000, b"b")] {
+        after(&store, &clock, delay_ms, body);
+    }
+    first.settle();
+    first.save();
+    store.close().expect("closed");
+    clock.advance(Duration::from_secs(3_600));
+    let store = open(&disk, &clock);
+    fixture(&store, &clock).settle();
+    assert_eq!(bodies(&store), [b"a", b"b", b"c"]);
+}
+
+#[test]
+fn a_clean_stop_repeats_nothing_and_loses_nothing_even_in_the_middle_of_a_slot() {
+    let (mut disk, clock) = (SimDisk::new(), ManualClock::at(START_MS));
+    let mut sent = Vec::new();
+    for round in 0..20_u64 {
+        let store = open(&disk, &clock);
+        let fixture = fixture(&store, &clock);
+        for number in 0..20 {
+            let delay_ms = 37 + number * 211;
+            let body = format!("{round}/{number}").into_bytes();
+            after(&store, &clock, delay_ms, &body);
+            sent.push(body);
+        }
+        for _ in 0..7 {
+            clock.advance(Duration::from_millis(83));
+            fixture.settle();
+        }
+        fixture.save();
+        store.close().expect("closed");
+        disk = disk.crash(Survival::Everything, round);
+    }
+    clock.advance(Duration::from_secs(60));
+    let store = open(&disk, &clock);
+    fixture(&store, &clock).settle();
+    let mut found = bodies(&store);
+    found.sort();
+    sent.sort();
+    assert_eq!(found, sent);
+}
+
+/// Goal: whatever a power loss leaves of the files, every message whose record survived is delivered, never early.
+/// Method: rounds of sends and deliveries with saves in between, a crash at the end of each, and a model of what was
+/// durable when it was sent.
+#[test]
+fn power_losses_lose_no_timed_message_and_make_none_early() {
+    for seed in 0..9_u64 {
+        let survival = [Survival::Percent(50), Survival::Nothing, Survival::Prefix][seed as usize % 3];
+        let (mut disk, clock) = (SimDisk::new(), ManualClock::at(START_MS));
+        let mut sent: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for round in 0..4_u64 {
+            let store = open(&disk, &clock);
+            let fixture = fixture(&store, &clock);
+            for number in 0..40_u64 {
+                let delay_ms = 1 + (seed * 7_919 + round * 104_729 + number * 1_299_709) % 9_000;
+                let body = format!("{round}/{number}").into_bytes();
+                after(&store, &clock, delay_ms, &body);
+                sent.insert(body, clock.wall_ms() + delay_ms);
+                clock.advance(Duration::from_millis((seed + number) % 97));
+                fixture.settle();
+                if (seed + number) % 11 == 0 {
+                    fixture.save();
+                }
+            }
+            store.flush().expect("what is sent is durable");
+            store.abandon();
+            drop((fixture, store));
+            disk = disk.crash(survival, seed * 100 + round);
+        }
+        clock.advance(Duration::from_secs(60));
+        let store = open(&disk, &clock);
+        fixture(&store, &clock).settle();
+        let found = arrivals(&store);
+        for (body, stored_ms, _) in &found {
+            assert!(*stored_ms >= sent[body] as i64, "seed {seed}: early");
+        }
+        let came: BTreeMap<_, _> = found.into_iter().map(|(body, at, _)| (body, at)).collect();
+        let lost: Vec<_> = sent.keys().filter(|body| !came.contains_key(*body)).collect();
+        assert!(lost.is_empty(), "seed {seed}: lost {lost:?}");
+    }
+}
+
+#[test]
+fn files_of_the_timers_that_were_deleted_are_made_anew_from_the_log() {
+    let (disk, clock, store) = fresh();
+    let first = fixture(&store, &clock);
+    for number in 0..200_u64 {
+        after(&store, &clock, 1_000 + number * 100, format!("{number:03}").as_bytes());
+    }
+    first.settle();
+    clock.advance(Duration::from_secs(10));
+    first.settle();
+    first.save();
+    let before = bodies(&store).len();
+    assert_eq!(before, 91);
+    store.close().expect("closed");
+    let shared = disk.shared();
+    shared.remove_dir(std::path::Path::new("/store/timerlog")).expect("removed");
+    shared.remove(std::path::Path::new("/store/timerwheel")).expect("removed");
+    let store = open(&disk, &clock);
+    let again = fixture(&store, &clock);
+    again.settle();
+    assert_eq!((bodies(&store).len(), again.timers.pending()), (before, 109));
+    clock.advance(Duration::from_secs(20));
+    again.settle();
+    let expected: Vec<_> = (0..200).map(|number| format!("{number:03}").into_bytes()).collect();
+    assert_eq!(bodies(&store), expected);
+}
+
+#[test]
+fn a_slot_of_another_width_finds_what_waits_already() {
+    let (disk, clock, store) = fresh();
+    let first = fixture(&store, &clock);
+    for delay_ms in [2_010, 2_020, 4_000] {
+        after(&store, &clock, delay_ms, format!("{delay_ms}").as_bytes());
+    }
+    first.settle();
+    clock.advance(Duration::from_millis(2_015));
+    first.settle();
+    first.save();
+    store.close().expect("closed");
+    let store = open_with(&disk, &clock, TimerOptions { precision_ms: 100, ..TimerOptions::default() });
+    let again = fixture(&store, &clock);
+    for expected in [1, 2, 2] {
+        again.settle();
+        assert_eq!(bodies(&store).len(), expected);
+        clock.advance(Duration::from_millis(5));
+    }
+    clock.advance(Duration::from_secs(4));
+    again.settle();
+    assert_eq!(bodies(&store), [b"2010", b"2020", b"4000"]);
+}
+
+#[test]
+fn a_wait_beyond_the_window_is_stored_again_on_the_way_and_ends_at_its_time() {
+    let timers = TimerOptions { delay_sec_max: 40 * 86_400, ..TimerOptions::default() };
+    let (mut disk, clock) = (SimDisk::new(), ManualClock::at(START_MS));
+    let mut store = open_with(&disk, &clock, timers.clone());
+    let mut fixed = fixture(&store, &clock);
+    let delay_ms = 30 * DAY_MS + 4_321;
+    after(&store, &clock, delay_ms, b"later");
+    for day in 0..31 {
+        fixed.settle();
+        assert_eq!(bodies(&store).len(), usize::from(day > 30));
+        fixed.save();
+        store.close().expect("closed");
+        disk = disk.crash(Survival::Everything, day);
+        if day % 3 == 0 {
+            // Rebuilt from the log, what has been stored again is not taken for waiting.
+            disk.shared().remove_dir(std::path::Path::new("/store/timerlog")).expect("removed");
+        }
+        store = open_with(&disk, &clock, timers.clone());
+        fixed = fixture(&store, &clock);
+        clock.advance(Duration::from_millis(DAY_MS));
+    }
+    fixed.settle();
+    let [(_, stored_ms, stored)] = &arrivals(&store)[..] else { panic!("once") };
+    assert!(*stored_ms >= (START_MS + delay_ms) as i64);
+    assert!(properties::get(stored, name::TIMER_ROLL_TIMES).is_some());
+}
+
+#[test]
+fn a_clock_set_back_makes_nothing_early_and_loses_nothing() {
+    let (disk, clock, store) = fresh();
+    let first = fixture(&store, &clock);
+    after(&store, &clock, 1_000, b"before");
+    clock.advance(Duration::from_secs(60));
+    first.settle();
+    clock.set_wall(START_MS + 30_000);
+    after(&store, &clock, 10_000, b"after");
+    first.settle();
+    clock.advance(Duration::from_millis(9_999));
+    first.settle();
+    assert_eq!(bodies(&store), [b"before".to_vec()]);
+    first.save();
+    store.flush().expect("flushed");
+    store.abandon();
+    let disk = disk.crash(Survival::Everything, 0);
+    let store = open(&disk, &clock);
+    let again = fixture(&store, &clock);
+    again.settle();
+    assert_eq!(bodies(&store), [b"before".to_vec()]);
+    clock.advance(Duration::from_millis(1));
+    again.settle();
+    assert_eq!(bodies(&store), [b"before".to_vec(), b"after".to_vec()]);
+}
+
+#[test]
+fn what_the_store_refuses_is_tried_again() {
+    let (_, clock, store) = fresh();
+    let fixture = fixture(&store, &clock);
+    after(&store, &clock, 1_000, b"x");
+    fixture.settle();
+    clock.advance(Duration::from_secs(1));
+    store.abandon();
+    assert!(fixture.step() > Duration::ZERO);
+    assert_eq!(
+        (fixture.store.queue("orders", 1).map(|queue| queue.max().0), fixture.timers.pending()),
+        (Some(0), 1)
+    );
+}
+
+#[test]
+fn a_record_without_a_time_holds_up_no_other() {
+    let (_, clock, store) = fresh();
+    let fixture = fixture(&store, &clock);
+    store_waiting(&store, b"REAL_TOPIC\x01orders\x02REAL_QID\x011\x02", b"never");
+    store_waiting(&store, b"TIMER_OUT_MS\x01soon\x02REAL_TOPIC\x01orders\x02REAL_QID\x011\x02", b"never");
+    store_waiting(&store, b"TIMER_OUT_MS\x011000\x02", b"nowhere");
+    after(&store, &clock, 1_000, b"found");
+    clock.advance(Duration::from_secs(1));
+    fixture.settle();
+    assert_eq!(bodies(&store), [b"found"]);
+}
+
+#[test]
+fn a_timed_message_does_not_bring_back_the_topic_that_was_deleted_while_it_waited() {
+    let (_, clock, store) = fresh();
+    let fixture = fixture(&store, &clock);
+    after(&store, &clock, 1_000, b"x");
+    fixture.settle();
+    store.delete_topic("orders").expect("a working disk");
+    clock.advance(Duration::from_secs(1));
+    fixture.settle();
+    assert!(store.queue("orders", 1).is_none());
+    assert_eq!(fixture.timers.pending(), 0);
+}
+
+#[test]
+fn times_that_make_no_sense_are_refused_and_those_that_have_come_are_now() {
+    let (_, clock, store) = fresh();
+    let timing = |properties: &str| {
+        let found = schedule::timing(&store, clock.wall_ms() as i64, properties.as_bytes(), "orders", 0);
+        found.map(|timing| timing.is_some()).map_err(|error| error.code)
+    };
+    let at = |ms: u64| format!("TIMER_DELIVER_MS\u{1}{ms}\u{2}");
+    let limit_ms = START_MS + 259_200_000;
+    for (properties, expected) in [
+        (at(START_MS - 1), Ok(false)),
+        (at(START_MS), Ok(false)),
+        (at(START_MS + 1), Ok(true)),
+        (at(limit_ms), Ok(true)),
+        (at(limit_ms + 1), Err(13)),
+        ("TIMER_DELAY_MS\u{1}soon\u{2}".to_owned(), Err(13)),
+        ("TIMER_DELAY_SEC\u{1}9223372036854775807\u{2}".to_owned(), Err(13)),
+        ("TIMER_DELAY_SEC\u{1}-9223372036854775808\u{2}".to_owned(), Ok(false)),
+        (at(START_MS) + "TIMER_DEL_UNIQKEY\u{1}key\u{2}", Err(13)),
+    ] {
+        assert_eq!(timing(&properties), expected, "{properties:?}");
+    }
+}

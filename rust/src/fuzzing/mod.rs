@@ -1,0 +1,97 @@
+//! Fuzzing: the decoders that the crate keeps to itself, one function each, for the targets of `rust/fuzz`.
+//!
+//! Each function takes any bytes. It returns whether they were accepted, and asserts what holds for all that are.
+//! A feature, and no part of the wheel. Pure; any thread.
+
+#![allow(clippy::expect_used, reason = "an assertion of a target says what must hold")]
+
+mod store_files;
+
+pub use store_files::store_files;
+
+use crate::client::receipt::judge;
+use crate::client::route_cache::Target;
+use crate::columns::{BadText, COLUMNS, Column, Origin, Table};
+use crate::message::tag::TagFilter;
+use crate::remoting::codes::request;
+use crate::remoting::frame::{Encoding, Frame, FrameLimits, split};
+use crate::remoting::header::{Header, HeaderWriter};
+use crate::remoting::{FrameError, Reply};
+use crate::requests::pull::PullHeader;
+use crate::requests::send::{SendHeader, SendOrigin};
+use crate::requests::send_back::SendBackHeader;
+
+/// Header of a frame with this content, if it is one.
+fn header_of(encoding: Encoding, content: &[u8]) -> Option<Header> {
+    let mut header = Header::new();
+    header.decode(&Frame { encoding, header: content, body: &[] }).ok()?;
+    Some(header)
+}
+
+/// Reads the fields of a send; what was read and written is read the same. In JSON: in binary an empty text is absent.
+pub fn send_header(encoding: Encoding, content: &[u8]) -> bool {
+    let Some(header) = header_of(encoding, content) else { return false };
+    let Ok(fields) = SendHeader::decode(&header) else { return false };
+    let origin = SendOrigin { group: "g", template_queues: 4, broker: "b" };
+    let again = rewritten(fields.code(), |out| fields.encode(&origin, out));
+    if let Some(again) = again {
+        assert_eq!(SendHeader::decode(&again), Ok(fields));
+    }
+    true
+}
+
+/// The same for a pull.
+pub fn pull_header(encoding: Encoding, content: &[u8]) -> bool {
+    let Some(header) = header_of(encoding, content) else { return false };
+    let Ok(fields) = PullHeader::decode(&header) else { return false };
+    if let Some(again) = rewritten(request::PULL_MESSAGE, |out| fields.encode(out)) {
+        assert_eq!(PullHeader::decode(&again), Ok(fields));
+    }
+    true
+}
+
+/// Reads the fields of a message that is sent back.
+pub fn send_back_header(encoding: Encoding, content: &[u8]) -> bool {
+    let Some(header) = header_of(encoding, content) else { return false };
+    SendBackHeader::decode(&header).is_ok()
+}
+
+/// A header written and read; `None` where a frame does not hold it.
+fn rewritten(code: i32, fields: impl FnOnce(&mut HeaderWriter<'_>)) -> Option<Header> {
+    let mut out = Vec::new();
+    let mut writer = HeaderWriter::begin(&mut out, Encoding::Json, code, 1, 0, None);
+    fields(&mut writer);
+    let written: Result<(), FrameError> = writer.finish(0);
+    written.ok()?;
+    let (frame, _) = split(&out, &FrameLimits::default()).ok()??;
+    header_of(Encoding::Json, frame.header)
+}
+
+/// Judges a broker's reply to a send.
+pub fn receipt(encoding: Encoding, content: &[u8], retry_not_safe: bool) -> bool {
+    let Some(header) = header_of(encoding, content) else { return false };
+    let target = Target { address: "h:1".into(), broker: "b".into(), queue_id: 0 };
+    judge(&Reply { header: &header, body: &[] }, &target, retry_not_safe).is_ok()
+}
+
+/// Fills every column, of every type it may have, from a pulled body.
+pub fn columns(body: &[u8], bad_text: u8) -> bool {
+    let columns = COLUMNS.iter().flat_map(|(_, source, types)| {
+        types.iter().map(|column_type| Column { source: *source, column_type: *column_type })
+    });
+    let bad_text = match bad_text % 3 {
+        0 => BadText::Fail,
+        1 => BadText::Null,
+        _ => BadText::Replace,
+    };
+    let Ok(mut table) = Table::new(columns.collect(), bad_text) else { return false };
+    let origin = Origin { topic: "t", broker: "b", queue_id: 0 };
+    let added = table.append(body, &origin, &(0..u64::MAX), &TagFilter::All);
+    let rows = table.rows();
+    let batch = table.finish().expect("columns of one length");
+    assert_eq!(batch.num_rows(), rows);
+    if let Ok(added) = added {
+        assert_eq!(added, rows);
+    }
+    added.is_ok()
+}

@@ -1,0 +1,40 @@
+//! End of a transaction: END_TRANSACTION, with which a producer decides about a half message.
+
+use crate::remoting::error::FieldError;
+use crate::remoting::header::{Header, number};
+
+/// The decisions, which are the transaction bits of a system flag.
+pub(crate) const COMMIT: i32 = 8;
+pub(crate) const ROLLBACK: i32 = 12;
+/// The producer does not know yet.
+pub(crate) const UNKNOWN: i32 = 0;
+
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct EndTransactionHeader<'h> {
+    pub(crate) group: &'h str,
+    /// Offset of the half message in its queue; -1 where it is missing.
+    pub(crate) queue_offset: i64,
+    /// Its position in the log; -1 where it is missing.
+    pub(crate) offset: i64,
+    pub(crate) decision: i32,
+    /// Whether the broker has asked.
+    pub(crate) is_checked: bool,
+}
+
+impl<'h> EndTransactionHeader<'h> {
+    pub(crate) fn decode(header: &'h Header) -> Result<Self, FieldError> {
+        let mut fields =
+            Self { group: "", queue_offset: -1, offset: -1, decision: UNKNOWN, is_checked: false };
+        for (name, value) in header.ext() {
+            match name {
+                "producerGroup" => fields.group = value,
+                "tranStateTableOffset" => fields.queue_offset = number(name, value)?,
+                "commitLogOffset" => fields.offset = number(name, value)?,
+                "commitOrRollback" => fields.decision = number(name, value)?,
+                "fromTransactionCheck" => fields.is_checked = value.eq_ignore_ascii_case("true"),
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+}

@@ -1,0 +1,148 @@
+//! Slot pages: the slots of an index file, in memory, page by page of the file.
+//!
+//! Slots lie anywhere, so that writing each one at once would cost a call for every key. A page is read when it is first
+//! needed, and brought to the file when the file is synced.
+//!
+//! Invariant: a page that is not in memory is in the file as it should be.
+//! Threads: the caller's lock is the index's.
+
+use std::io;
+use std::ops::Range;
+
+use crate::store::disk::DiskFile;
+
+use super::layout::SLOT_BYTES;
+
+const PAGE_BYTES: usize = 4096;
+
+struct Page {
+    bytes: [u8; PAGE_BYTES],
+    is_dirty: bool,
+}
+
+/// Pages by their place in the file. Places are those of bytes in the file.
+pub(super) struct SlotPages {
+    pages: Vec<Option<Box<Page>>>,
+    /// Where the slots lie.
+    slots: Range<usize>,
+}
+
+impl SlotPages {
+    /// None in memory yet.
+    pub(super) fn new(slots: Range<usize>) -> Self {
+        Self { pages: Vec::new(), slots }
+    }
+
+    fn page(&self, at: usize) -> Option<&Page> {
+        self.pages.get(at / PAGE_BYTES)?.as_deref()
+    }
+
+    /// The page of a slot, if need be as `fill` makes it.
+    fn page_or(
+        &mut self,
+        at: usize,
+        fill: impl FnOnce(&mut [u8; PAGE_BYTES]) -> io::Result<()>,
+    ) -> io::Result<&mut Page> {
+        if self.pages.is_empty() {
+            self.pages.resize_with(self.slots.end.div_ceil(PAGE_BYTES), || None);
+        }
+        let Some(page) = self.pages.get_mut(at / PAGE_BYTES) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        match page {
+            Some(page) => Ok(page),
+            None => {
+                let mut made = Box::new(Page { bytes: [0; PAGE_BYTES], is_dirty: false });
+                fill(&mut made.bytes)?;
+                Ok(page.insert(made))
+            }
+        }
+    }
+
+    /// Puts a number into a slot; returns what it held.
+    pub(super) fn replace(&mut self, file: &dyn DiskFile, at: usize, number: u32) -> io::Result<u32> {
+        let begin = at - at % PAGE_BYTES;
+        let page = self.page_or(at, |bytes| file.read_at(bytes, begin as u64).map(drop))?;
+        Ok(page.replace(at, number))
+    }
+
+    /// The same where nothing that the file holds counts.
+    pub(super) fn replace_unread(&mut self, at: usize, number: u32) -> io::Result<u32> {
+        Ok(self.page_or(at, |_| Ok(()))?.replace(at, number))
+    }
+
+    /// What a slot holds.
+    pub(super) fn get(&self, file: &dyn DiskFile, at: usize) -> io::Result<u32> {
+        if let Some(page) = self.page(at) {
+            return Ok(page.get(at));
+        }
+        let mut bytes = [0; SLOT_BYTES];
+        file.read_at(&mut bytes, at as u64)?;
+        Ok(u32::from_be_bytes(bytes))
+    }
+
+    /// Fetches the slots of keys that come next into the cache, all at once: they lie anywhere, and one by one each
+    /// insert would wait for memory.
+    pub(super) fn prefetch(&self, places: impl Iterator<Item = usize>) {
+        let slots = places.map(|at| self.page(at).map_or(0, |page| page.get(at)));
+        // A sum that may not be optimised away keeps the loads.
+        std::hint::black_box(slots.fold(0, u32::wrapping_add));
+    }
+
+    /// Lets no page of the file count that is not in memory: where it holds anything, it is to be zeros.
+    pub(super) fn supersede(&mut self, file: &dyn DiskFile) -> io::Result<()> {
+        let mut bytes = [0; PAGE_BYTES];
+        for begin in (0..self.slots.end).step_by(PAGE_BYTES) {
+            let range = self.part(begin / PAGE_BYTES);
+            let Some(part) = bytes.get_mut(..range.len()) else { continue };
+            if self.page(begin).is_none() {
+                file.read_at(part, range.start as u64)?;
+                if part.iter().any(|byte| *byte != 0) {
+                    self.page_or(begin, |_| Ok(()))?.is_dirty = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What of a page is slots.
+    fn part(&self, index: usize) -> Range<usize> {
+        let begin = index * PAGE_BYTES;
+        begin.max(self.slots.start)..(begin + PAGE_BYTES).min(self.slots.end)
+    }
+
+    /// Writes the pages that were changed.
+    pub(super) fn write(&mut self, file: &dyn DiskFile) -> io::Result<()> {
+        for index in 0..self.pages.len() {
+            let range = self.part(index);
+            let Some(page) = self.pages.get_mut(index).and_then(Option::as_deref_mut) else { continue };
+            if page.is_dirty {
+                let begin = index * PAGE_BYTES;
+                let part = page.bytes.get(range.start - begin..range.end - begin).unwrap_or_default();
+                file.write_at(part, range.start as u64)?;
+                page.is_dirty = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the memory back, once everything is written.
+    pub(super) fn clear(&mut self) {
+        self.pages = Vec::new();
+    }
+}
+
+impl Page {
+    fn get(&self, at: usize) -> u32 {
+        let slot = self.bytes.get(at % PAGE_BYTES..).and_then(|rest| rest.first_chunk());
+        slot.map_or(0, |slot| u32::from_be_bytes(*slot))
+    }
+
+    fn replace(&mut self, at: usize, number: u32) -> u32 {
+        let Some(slot) = self.bytes.get_mut(at % PAGE_BYTES..).and_then(|rest| rest.first_chunk_mut()) else {
+            return 0;
+        };
+        self.is_dirty = true;
+        u32::from_be_bytes(std::mem::replace(slot, number.to_be_bytes()))
+    }
+}

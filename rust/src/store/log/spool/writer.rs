@@ -1,0 +1,97 @@
+//! Writer of a spool: the write path of a log whose end is in one.
+//!
+//! Owns the appender of the active part. A part that is full, or that ends a file of the log, is given back, and the next
+//! free one goes on.
+//!
+//! Threads: the holder of the put lock.
+
+use std::sync::Arc;
+
+use crate::message::record::encode_blank;
+use crate::store::disk::{Appender, SpoolAppender};
+use crate::store::log::write_path::{BLANK_BYTES_MIN, Unwritten, WritePath};
+
+use super::marks::set_end;
+use super::parts::{Part, Spool, block_begin, fits};
+
+pub(crate) struct SpoolWriter {
+    spool: Arc<Spool>,
+    /// `None` at the begin of a file until a part is free.
+    active: Option<(SpoolAppender, Arc<Part>)>,
+    /// Where the file begins that is written, and where the next record goes.
+    file_base: u64,
+    end: u64,
+}
+
+impl SpoolWriter {
+    /// The writer of a log that ends at `end`, in the file that begins at `file_base`; `carry` are the bytes before, from the
+    /// begin of their block.
+    pub(crate) fn new(spool: Arc<Spool>, file_base: u64, end: u64, carry: &[u8]) -> Self {
+        spool.start(end);
+        let active = spool.activate(file_base, end, carry);
+        Self { spool, active, file_base, end }
+    }
+
+    /// Begin of the block that position `at` lies in.
+    pub(crate) fn block_begin(file_base: u64, at: u64) -> u64 {
+        block_begin(file_base, at)
+    }
+
+    /// Goes on in the next free part.
+    fn go_on(&mut self) {
+        if !self.spool.has_free() {
+            return;
+        }
+        self.commit();
+        let before = self.active.take().map(|(appender, part)| {
+            self.spool.retire(appender, false);
+            part
+        });
+        let carry = before.as_ref().map_or(&[][..], |part| part.last_block());
+        self.active = self.spool.activate(self.file_base, self.end, carry);
+    }
+}
+
+impl WritePath for SpoolWriter {
+    fn has_room(&self, size: usize) -> bool {
+        let is_in_active = self.active.as_ref().is_some_and(|(active, _)| fits(size, active.room()));
+        is_in_active || (size as u64 <= self.spool.group_bytes() && self.spool.has_free())
+    }
+
+    fn append(&mut self, size: usize) -> Option<&mut [u8]> {
+        let is_in_active = self.active.as_ref().is_some_and(|(active, _)| fits(size, active.room()));
+        if !is_in_active {
+            self.go_on();
+        }
+        let (active, _) = self.active.as_mut()?;
+        if !fits(size, active.room()) {
+            return None;
+        }
+        self.end += size as u64;
+        active.append(size)
+    }
+
+    fn commit(&mut self) {
+        if let Some((active, _)) = &mut self.active {
+            active.publish();
+            set_end(active, self.end);
+        }
+    }
+
+    fn enter(&mut self, blank: usize, base: u64, _next: Option<Appender>) {
+        // The head of the blank: the rest of the file is zeros already.
+        if let Some((active, _)) = &mut self.active
+            && let Some(rest) = active.append(BLANK_BYTES_MIN)
+        {
+            encode_blank(rest, blank as u32);
+            self.end += BLANK_BYTES_MIN as u64;
+        }
+        self.commit();
+        if let Some((appender, _)) = self.active.take() {
+            self.spool.retire(appender, true);
+        }
+        (self.file_base, self.end) = (base, base);
+    }
+
+    fn take(&mut self, _into: &mut Unwritten) {}
+}

@@ -1,0 +1,93 @@
+//! Failures of maintenance: each step fails alone, and is told once.
+//!
+//! Owns which steps fail now. A step runs twenty times a second, so what is told is the change: that it has begun to fail,
+//! or fails for another reason, and that it has not failed for a while.
+//!
+//! Threads: those of maintenance, under a lock.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::error::StoreError;
+use crate::store::events::{Event, Events, Step};
+
+/// How long a step must not fail to have recovered, and how often another reason is told.
+const CALM: Duration = Duration::from_secs(5);
+
+pub(super) struct Failures {
+    events: Arc<Events>,
+    failing: Vec<Failing>,
+}
+
+struct Failing {
+    step: Step,
+    reason: Option<io::ErrorKind>,
+    told_at: Duration,
+    failed_at: Duration,
+}
+
+impl Failures {
+    pub(super) fn new(events: Arc<Events>) -> Self {
+        Self { events, failing: Vec::new() }
+    }
+
+    /// Notes what came of a step.
+    pub(super) fn note(&mut self, step: Step, now: Duration, outcome: &Result<(), StoreError>) {
+        let known = self.failing.iter().position(|failing| failing.step == step);
+        let known = known.and_then(|index| Some((index, self.failing.get_mut(index)?)));
+        match (outcome, known) {
+            (Ok(()), None) => {}
+            (Ok(()), Some((index, failing))) => {
+                if now.saturating_sub(failing.failed_at) >= CALM {
+                    self.failing.swap_remove(index);
+                    self.events.add(Event::StepRecovered { step });
+                }
+            }
+            (Err(error), None) => {
+                self.failing.push(Failing { step, reason: error.kind(), told_at: now, failed_at: now });
+                self.events.add(Event::StepFailed { step, error: error.to_string() });
+            }
+            (Err(error), Some((_, failing))) => {
+                failing.failed_at = now;
+                if failing.reason != error.kind() && now.saturating_sub(failing.told_at) >= CALM {
+                    (failing.reason, failing.told_at) = (error.kind(), now);
+                    self.events.add(Event::StepFailed { step, error: error.to_string() });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn failed(kind: io::ErrorKind) -> Result<(), StoreError> {
+        Err(StoreError::io(Path::new("/a"), "write")(kind.into()))
+    }
+
+    /// Outcomes by the second they come at, and how many events there are afterwards.
+    fn check(outcomes: &[(u64, Result<(), StoreError>)], expected: usize) {
+        let events = Arc::new(Events::default());
+        let mut failures = Failures::new(Arc::clone(&events));
+        for (second, outcome) in outcomes {
+            failures.note(Step::Queues, Duration::from_secs(*second), outcome);
+        }
+        let told = events.take();
+        assert_eq!(told.len(), expected, "{told:?}");
+    }
+
+    #[test]
+    fn what_fails_is_told_when_it_begins_when_the_reason_changes_and_when_it_is_over() {
+        let (full, broken) = (|| failed(io::ErrorKind::StorageFull), || failed(io::ErrorKind::Other));
+        check(&[(0, Ok(()))], 0);
+        check(&[(0, full()), (1, full()), (100, full())], 1);
+        check(&[(0, full()), (1, Ok(())), (2, full()), (3, Ok(())), (6, Ok(()))], 1);
+        check(&[(0, full()), (1, Ok(())), (2, full()), (7, Ok(())), (8, full())], 3);
+        check(&[(0, full()), (1, broken()), (2, full()), (4, broken())], 1);
+        check(&[(0, full()), (5, broken()), (6, broken())], 2);
+    }
+}

@@ -1,0 +1,292 @@
+//! Timer log: units in files of one size, one address space.
+//!
+//! A file ends with a filler where no unit fits any more. Units are collected and written at once; what is read again,
+//! when its time comes, is read backwards along a chain, a block at a time.
+//!
+//! Invariant: behind the end there are zeros.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::store::disk::{Disk, DiskFile, Open, name_of, position_of};
+use crate::store::error::StoreError;
+
+use super::unit::{TimerUnit, UNIT_BYTES};
+
+/// Size of the filler's head at the end of a file, which always has room.
+const FILLER_BYTES: u64 = 16;
+const FILLER_MAGIC: u32 = 0xCBD4_3194;
+/// What is read at once: whole units.
+const BLOCK_BYTES: u64 = UNIT_BYTES as u64 * 1_260;
+
+/// A file with bytes that are not on the disk yet.
+pub(crate) struct Unsynced {
+    begin: u64,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+}
+
+impl Unsynced {
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.file.sync().map_err(StoreError::io(&self.path, "sync"))
+    }
+}
+
+pub(crate) struct TimerLog {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    file_bytes: u64,
+    /// Files by their first position.
+    files: BTreeMap<u64, Arc<dyn DiskFile>>,
+    /// Position after the last unit that was written.
+    written: u64,
+    unwritten: Vec<u8>,
+    /// Files with bytes that were not synced.
+    unsynced: Vec<u64>,
+    block: (u64, Vec<u8>),
+}
+
+impl TimerLog {
+    /// The log up to `end`; `None` where the files do not have that much. What is behind it is removed. The size of files
+    /// that are there counts, `file_bytes` for the first one.
+    pub(crate) fn load(
+        disk: &Arc<dyn Disk>,
+        dir: PathBuf,
+        file_bytes: u64,
+        end: u64,
+    ) -> Result<Option<Self>, StoreError> {
+        let mut sizes = BTreeMap::new();
+        for entry in disk.entries(&dir)?.into_iter().filter(|entry| !entry.is_dir) {
+            sizes.extend(position_of(&entry.name).map(|position| (position, entry.size)));
+        }
+        let Some((&begin, &file_bytes)) = sizes.first_key_value() else {
+            disk.make_dir(&dir)?;
+            return Ok((end == 0).then(|| Self::empty(disk, dir, file_bytes)));
+        };
+        let is_row = (0..)
+            .zip(&sizes)
+            .all(|(index, (position, size))| *size == file_bytes && *position == begin + index * file_bytes);
+        let ends = begin + file_bytes * sizes.len() as u64;
+        if !is_row || file_bytes <= UNIT_BYTES as u64 + FILLER_BYTES || end < begin || end > ends {
+            return Ok(None);
+        }
+        let mut log = Self::empty(disk, dir, file_bytes);
+        log.written = end;
+        for position in sizes.into_keys() {
+            if position > begin && position >= end {
+                log.disk.remove_file(&log.path(position))?;
+            } else {
+                let path = log.path(position);
+                let open = || -> io::Result<Arc<dyn DiskFile>> {
+                    let file = log.disk.open(&path, Open::Write)?;
+                    if end < position + file_bytes {
+                        file.resize(end.saturating_sub(position))?;
+                        file.resize(file_bytes)?;
+                    }
+                    Ok(file)
+                };
+                let file = open().map_err(StoreError::io(&path, "open"))?;
+                log.files.insert(position, file);
+            }
+        }
+        Ok(Some(log))
+    }
+
+    /// A log without units, whatever there was before.
+    pub(crate) fn create(disk: &Arc<dyn Disk>, dir: PathBuf, file_bytes: u64) -> Result<Self, StoreError> {
+        disk.remove_dir(&dir).map_err(StoreError::io(&dir, "remove"))?;
+        disk.make_dir(&dir)?;
+        Ok(Self::empty(disk, dir, file_bytes))
+    }
+
+    fn empty(disk: &Arc<dyn Disk>, dir: PathBuf, file_bytes: u64) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            dir,
+            file_bytes,
+            files: BTreeMap::new(),
+            written: 0,
+            unwritten: Vec::new(),
+            unsynced: Vec::new(),
+            block: (0, Vec::new()),
+        }
+    }
+
+    fn path(&self, position: u64) -> PathBuf {
+        self.dir.join(name_of(position))
+    }
+
+    /// Position after the last unit.
+    pub(crate) fn end(&self) -> u64 {
+        self.written + self.unwritten.len() as u64
+    }
+
+    /// Appends a unit; its position. It is in the file after `write`.
+    pub(crate) fn push(&mut self, unit: &TimerUnit) -> u64 {
+        let room = self.file_bytes - self.end() % self.file_bytes;
+        if room < UNIT_BYTES as u64 + FILLER_BYTES {
+            let filled = self.unwritten.len() + room as usize;
+            self.unwritten.extend_from_slice(&(room as u32).to_be_bytes());
+            self.unwritten.extend_from_slice(&[0; 8]);
+            self.unwritten.extend_from_slice(&FILLER_MAGIC.to_be_bytes());
+            self.unwritten.resize(filled, 0);
+        }
+        let position = self.end();
+        self.unwritten.extend_from_slice(&unit.encode());
+        position
+    }
+
+    /// Writes what was pushed. After an error the rest is written by the next call.
+    pub(crate) fn write(&mut self) -> Result<(), StoreError> {
+        while !self.unwritten.is_empty() {
+            let begin = self.written - self.written % self.file_bytes;
+            let room = (begin + self.file_bytes - self.written) as usize;
+            let size = self.unwritten.len().min(room);
+            let path = self.path(begin);
+            let file = match self.files.get(&begin) {
+                Some(file) => Arc::clone(file),
+                None => self.make(begin)?,
+            };
+            let bytes = self.unwritten.get(..size).unwrap_or_default();
+            file.write_at(bytes, self.written - begin).map_err(StoreError::io(&path, "write"))?;
+            self.unwritten.drain(..size);
+            self.written += size as u64;
+            if self.unsynced.last() != Some(&begin) {
+                self.unsynced.push(begin);
+            }
+            self.block.1.clear();
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, begin: u64) -> Result<Arc<dyn DiskFile>, StoreError> {
+        let path = self.path(begin);
+        let make = || -> io::Result<Arc<dyn DiskFile>> {
+            let file = self.disk.open(&path, Open::Create)?;
+            file.resize(self.file_bytes)?;
+            self.disk.sync_dir(&self.dir)?;
+            Ok(file)
+        };
+        let file = make().map_err(StoreError::io(&path, "create"))?;
+        self.files.insert(begin, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Files for the caller to sync.
+    pub(crate) fn take_unsynced(&mut self) -> Vec<Unsynced> {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        let file = |begin: u64| {
+            Some(Unsynced { begin, path: self.path(begin), file: Arc::clone(self.files.get(&begin)?) })
+        };
+        unsynced.into_iter().filter_map(file).collect()
+    }
+
+    /// Has files that may not have been synced be tried again.
+    pub(crate) fn give_back(&mut self, unsynced: &[Unsynced]) {
+        let before: Vec<u64> = unsynced.iter().map(|file| file.begin).collect();
+        self.unsynced.splice(0..0, before);
+    }
+
+    /// The unit at `position`, which was written; `None` where none is.
+    pub(crate) fn read(&mut self, position: u64) -> Result<Option<TimerUnit>, StoreError> {
+        let begin = position - position % self.file_bytes;
+        let block = begin + (position - begin) / BLOCK_BYTES * BLOCK_BYTES;
+        if self.block.1.is_empty() || self.block.0 != block {
+            let Some(file) = self.files.get(&begin) else { return Ok(None) };
+            let size = BLOCK_BYTES.min(begin + self.file_bytes - block);
+            let path = self.path(begin);
+            self.block.1.resize(size as usize, 0);
+            let read = file.read_at(&mut self.block.1, block - begin);
+            self.block.1.truncate(*read.as_ref().unwrap_or(&0));
+            read.map_err(StoreError::io(&path, "read"))?;
+            self.block.0 = block;
+        }
+        let unit = self.block.1.get((position - block) as usize..).and_then(TimerUnit::decode);
+        Ok(unit.filter(|_| position < self.written))
+    }
+
+    /// Calls `take` with each unit and its position, oldest first; `false` where something else is among them.
+    pub(crate) fn scan(&mut self, mut take: impl FnMut(u64, &TimerUnit)) -> Result<bool, StoreError> {
+        let Some(&first) = self.files.keys().next() else { return Ok(self.written == 0) };
+        let mut position = first;
+        while position < self.written {
+            let room = self.file_bytes - position % self.file_bytes;
+            if room < UNIT_BYTES as u64 + FILLER_BYTES {
+                position += room;
+                continue;
+            }
+            let Some(unit) = self.read(position)? else { return Ok(false) };
+            take(position, &unit);
+            position += UNIT_BYTES as u64;
+        }
+        Ok(true)
+    }
+
+    /// Removes files whose units are all before `position`.
+    pub(crate) fn trim(&mut self, position: u64) -> Result<(), StoreError> {
+        while let Some(&begin) = self.files.keys().next() {
+            if begin + self.file_bytes > position.min(self.written) {
+                break;
+            }
+            self.disk.remove_durably(&self.path(begin))?;
+            self.files.remove(&begin);
+        }
+        Ok(())
+    }
+
+    /// Whether there is a file that could be removed some time soon.
+    pub(crate) fn has_old_files(&self) -> bool {
+        self.files.len() > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::disk::simulated::SimDisk;
+    use crate::store::timers::unit::DEFAULT;
+
+    const FILE_BYTES: u64 = 3 * UNIT_BYTES as u64 + FILLER_BYTES + 10;
+
+    fn unit(number: u64) -> TimerUnit {
+        TimerUnit {
+            previous: number.checked_sub(1),
+            kind: DEFAULT,
+            stored_ms: 7,
+            due_ms: 9,
+            physical: number,
+            size: 100,
+            topic_hash: 1,
+        }
+    }
+
+    fn numbers(log: &mut TimerLog) -> Vec<u64> {
+        let mut found = Vec::new();
+        assert!(log.scan(|_, unit| found.push(unit.physical)).expect("a working disk"));
+        found
+    }
+
+    #[test]
+    fn units_are_found_again_in_order_across_files_and_cut_at_the_end_that_was_noted() {
+        let disk = SimDisk::new().shared();
+        let dir = PathBuf::from("/store/timerlog");
+        let mut log = TimerLog::create(&disk, dir.clone(), FILE_BYTES).expect("a log");
+        let positions: Vec<u64> = (0..8).map(|number| log.push(&unit(number))).collect();
+        log.write().expect("written");
+        assert_eq!(positions[3], FILE_BYTES, "the fourth did not fit into the first file");
+        for (number, position) in (0..).zip(&positions) {
+            assert_eq!(log.read(*position).expect("read"), Some(unit(number)));
+        }
+        drop(log);
+        let mut again = TimerLog::load(&disk, dir.clone(), 1, positions[5]).expect("read").expect("whole");
+        assert_eq!(numbers(&mut again), [0, 1, 2, 3, 4]);
+        assert_eq!(again.push(&unit(50)), positions[5]);
+        again.write().expect("written");
+        again.trim(positions[4]).expect("trimmed");
+        assert_eq!(numbers(&mut again), [3, 4, 50]);
+        assert!(TimerLog::load(&disk, dir.clone(), 1, 0).expect("read").is_none(), "its beginning is gone");
+        assert!(TimerLog::load(&disk, dir, 1, 9_999).expect("read").is_none(), "so much it never had");
+    }
+}

@@ -1,0 +1,112 @@
+//! Decoders that the crate keeps to itself, against golden bytes with a few bytes changed.
+//!
+//! Goal: what `make fuzz` does for hours is done for a moment with every test, so that a decoder that panics, or reads
+//! what it wrote as something else, is seen at once.
+//! Method: each capture, its header and its body, whole and mutated by a seeded generator.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
+
+#[allow(dead_code, reason = "each test program uses a part of it")]
+mod vectors;
+
+use rmqpy::fuzzing::{columns, pull_header, receipt, send_back_header, send_header, store_files};
+use rmqpy::remoting::frame::{Encoding, FrameLimits, split};
+use vectors::golden_frames;
+
+const MUTANTS: u64 = 12;
+
+/// A generator of SplitMix64: the same numbers from the same seed.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// The bytes with up to four changes: one flipped, set to an extreme, taken out, doubled, or the rest cut off.
+    fn mutated(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        for _ in 0..=self.below(4) {
+            let at = self.below(bytes.len());
+            match (self.below(6), bytes.get(at).copied()) {
+                (0, Some(byte)) => bytes[at] = byte ^ 1 << self.below(8),
+                (1, Some(_)) => bytes[at] = 0xFF,
+                (2, Some(_)) => bytes[at] = 0,
+                (3, Some(_)) => drop(bytes.remove(at)),
+                (4, Some(byte)) => bytes.insert(at, byte),
+                _ => bytes.truncate(at),
+            }
+        }
+        bytes
+    }
+}
+
+/// Headers and bodies of every capture.
+fn captured() -> Vec<(Encoding, Vec<u8>, Vec<u8>)> {
+    let limits = FrameLimits::default();
+    let frames = golden_frames();
+    let whole = frames.iter().filter_map(|vector| split(&vector.bytes, &limits).ok().flatten());
+    whole.map(|(frame, _)| (frame.encoding, frame.header.to_vec(), frame.body.to_vec())).collect()
+}
+
+#[test]
+fn headers_of_hot_requests_read_as_they_were_written_whatever_they_say() {
+    let mut rng = Rng(14);
+    let mut accepted = [0_u32; 4];
+    for (encoding, header, _) in captured() {
+        for mutant in 0..MUTANTS {
+            let header = if mutant == 0 { header.clone() } else { rng.mutated(&header) };
+            let taken = [
+                send_header(encoding, &header),
+                pull_header(encoding, &header),
+                send_back_header(encoding, &header),
+                receipt(encoding, &header, mutant % 2 == 0),
+            ];
+            for (count, is_taken) in accepted.iter_mut().zip(taken) {
+                *count += u32::from(is_taken);
+            }
+        }
+    }
+    assert!(accepted.iter().all(|count| *count > 10), "most mutants are read no further: {accepted:?}");
+}
+
+#[test]
+fn a_pulled_body_becomes_columns_of_one_length_or_none_of_the_bad_message() {
+    let mut rng = Rng(15);
+    let mut accepted = 0;
+    for (_, _, body) in captured() {
+        for mutant in 0..MUTANTS {
+            let body = if mutant == 0 { body.clone() } else { rng.mutated(&body) };
+            accepted += u32::from(columns(&body, mutant as u8));
+        }
+    }
+    assert!(accepted > 10, "{accepted}");
+}
+
+#[test]
+fn a_store_opens_on_any_edit_of_its_files() {
+    let mut rng = Rng(16);
+    let mut opened = 0;
+    for _ in 0..200 {
+        let edits: Vec<u8> = (0..=rng.below(40)).map(|_| rng.next() as u8).collect();
+        opened += u32::from(store_files(&edits));
+    }
+    assert!(opened > 150, "{opened}");
+}
+
+#[test]
+fn a_checkpoint_may_name_any_time() {
+    for lost in 0..16 {
+        // The first file is the checkpoint: two times, then positions. Another file is emptied.
+        let times = [i64::MIN.to_be_bytes(), i64::MIN.to_be_bytes()].concat();
+        let edits = [&[0, 0, 0, 0, 48], &times[..], &[0; 32], &[lost, 2, 0, 0, 0]].concat();
+        store_files(&edits);
+    }
+}

@@ -1,0 +1,99 @@
+"""A broker whose clock is set, or was ahead when its store was written."""
+
+import asyncio
+import struct
+import time
+from pathlib import Path
+
+from broker.conftest import made_broker
+from broker.talk import pull, send
+from broker.test_send_back import records
+from crash.killable import Broker
+from rmqpy.clock import HandClock
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.namesrv import NameServer
+from rmqpy.protocol import fastjson
+from wire import TIMEOUT_S, Frame, Peer
+
+MESSAGES = 20
+YEAR_MS = 365 * 86_400_000
+#: Of a record with IPv4 hosts.
+STORED_AT = 56
+#: What is made from the log, or vouches for its bytes.
+DERIVED = ("consumequeue", "index", "checkpoint", "rmqpy")
+
+
+def shift(folder: Path, by_ms: int) -> int:
+    """Adds this to the store time of every record of a store that nobody has open; returns how many there are.
+
+    What remains is what a broker leaves that ran by such a clock and was killed.
+    """
+    (log,) = folder.glob("**/commitlog/00000000000000000000")
+    shifted, at = 0, 0
+    with log.open("r+b") as file:
+        while (size := struct.unpack(">i", file.read(4))[0]) > 0:
+            file.seek(at + STORED_AT)
+            (stored_at,) = struct.unpack(">q", file.read(8))
+            file.seek(at + STORED_AT)
+            file.write(struct.pack(">q", stored_at + by_ms))
+            shifted, at = shifted + 1, at + size
+            file.seek(at)
+    for name in DERIVED:
+        path = log.parent.parent / name
+        for file_path in sorted(path.rglob("*"), reverse=True) if path.is_dir() else [path]:
+            file_path.rmdir() if file_path.is_dir() else file_path.unlink()
+    return shifted
+
+
+async def all_of(peer: Peer, topic: str, count: int) -> Frame:
+    """The answer to a pull that has so many messages, as soon as there are."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        answer = await pull(peer, "readers", topic)
+        found = len(records(answer.body)) if answer.code == 0 else 0
+        if found >= count:
+            return answer
+        assert time.monotonic() < deadline, f"{found} of {count} messages were delivered"
+        await asyncio.sleep(0.05)
+
+
+async def test_delayed_messages_of_a_clock_a_year_ahead_come_at_once_when_it_is_right_again(
+    tmp_path: Path,
+) -> None:
+    broker = Broker.start(tmp_path, "messageDelayLevel=1h")
+    async with await Peer.connect(broker.address) as peer:
+        for number in range(MESSAGES):
+            sent = await send(peer, "later", f"{number}".encode(), i="DELAY\x011\x02", e="0")
+            assert sent.code == 0
+    broker.kill()
+    assert shift(tmp_path, YEAR_MS) == MESSAGES
+    broker = Broker.start(tmp_path, "messageDelayLevel=5s")
+    try:
+        async with await Peer.connect(broker.address) as peer:
+            answer = await all_of(peer, "later", MESSAGES)
+            assert [int(each.body) for each in records(answer.body)] == list(range(MESSAGES))
+            (stored_at,) = struct.unpack_from(">q", answer.body, STORED_AT)
+            assert stored_at <= time.time_ns() // 1_000_000, "the copies are stored by the clock as it is"
+            # The next one waits as long as it asked for.
+            assert (await send(peer, "later", b"after", i="DELAY\x011\x02", e="0")).code == 0
+            assert (await pull(peer, "readers", "later", MESSAGES)).code == 19
+    finally:
+        broker.kill()
+
+
+async def test_a_broker_says_how_long_it_runs_whatever_its_clock_says_and_what_that_says_now(
+    tmp_path: Path,
+) -> None:
+    clock = HandClock()
+    booted_ms = clock.wall_ms()
+    async with (
+        NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as names,
+        made_broker(tmp_path, names.address, {}, clock) as broker,
+        await Peer.connect(broker.address) as peer,
+    ):
+        clock.advance(90)
+        for by_ms in (0, -YEAR_MS, YEAR_MS):
+            clock.set_wall(booted_ms + 90_000 + by_ms)
+            table = fastjson.loads((await peer.call(28, {})).body)["table"]
+            assert table["runtime"] == "[ 0 days, 0 hours, 1 minutes, 30 seconds ]"
+            assert int(table["bootTimestamp"]) == booted_ms + by_ms, "tools take the sum for its clock"

@@ -1,0 +1,230 @@
+"""SQL92 filters at the broker: what a pull gets, when one that waits is answered, and what is refused."""
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from rmqpy import testing
+from rmqpy.control.clients.filter_file import bloom_positions
+from rmqpy.protocol.requests.clients import (
+    ConsumerData,
+    HeartBeat,
+    HeartbeatData,
+    SubscriptionData,
+)
+from rmqpy.server import Standalone
+from wire import Frame, Peer
+
+from .conftest import Cluster, Start
+from .talk import beat, pull, send
+from .test_filters import tagged_send
+from .test_hot_path import exchange
+from .test_owed_replies import answers, connect, first_offset, parked_pull
+from .test_send_back import records
+
+TOPIC = "priced"
+EXPRESSION = "price > 10 AND region IN ('EU', 'UK')"
+ON = {"enablePropertyFilter": "true"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standalone]:
+    with testing.broker() as server:
+        yield server
+
+
+def sql(expression: str, **changes: str) -> dict[str, str]:
+    return {"expressionType": "SQL92", "subscription": expression} | changes
+
+
+async def send_priced(peer: Peer, price: int, region: str) -> None:
+    body = f"{region}{price}".encode()
+    assert (await send(peer, TOPIC, body, i=f"price\x01{price}\x02region\x01{region}\x02")).code == 0
+
+
+def member(expression: str, version: int = 1) -> HeartBeat:
+    """The heartbeat of a member that filters by SQL."""
+    subscription = SubscriptionData(
+        topic=TOPIC, sub_string=expression, expression_type="SQL92", sub_version=version
+    )
+    consumer = ConsumerData(group_name="billing", subscription_data_set=[subscription])
+    return HeartBeat(body=HeartbeatData(client_id="one", consumer_data_set=[consumer]))
+
+
+async def test_a_pull_gets_the_messages_whose_properties_match(start: Start) -> None:
+    cluster = await start(**ON)
+    async with await Peer.connect(cluster.broker.address) as peer:
+        for price, region in [(5, "EU"), (11, "EU"), (12, "US"), (13, "UK")]:
+            await send_priced(peer, price, region)
+        answer = await pull(peer, "billing", TOPIC, **sql(EXPRESSION))
+        assert [record.body for record in records(answer.body)] == [b"EU11", b"UK13"]
+        assert answer.ext is not None
+        assert (answer.code, answer.ext["nextBeginOffset"]) == (0, "4")
+        nothing = await pull(peer, "billing", TOPIC, **sql("price > 100"))
+        assert nothing.ext is not None
+        assert (nothing.code, nothing.ext["nextBeginOffset"]) == (20, "4")
+
+
+async def test_what_the_broker_adds_can_be_asked_for_too(start: Start) -> None:
+    cluster = await start(**ON)
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await send(peer, TOPIC, i="KEYS\x01k1\x02TAGS\x01paid\x02")
+        for expression in ("KEYS = 'k1' AND TAGS = 'paid'", "CLUSTER = 'c1'"):
+            assert (await pull(peer, "billing", TOPIC, **sql(expression))).code == 0, expression
+
+
+def test_pulls_that_wait_sleep_on_until_a_message_matches(server: Standalone) -> None:
+    offset = first_offset(server)
+    with connect(server) as waiting, connect(server) as producer:
+        park(waiting, offset, 100)
+        for value in ("other", "another", "wanted"):
+            exchange(producer, tagged_send(value), 1)
+        found = answers(waiting, 100)
+    # Each is answered by the last message alone: it went on behind those that do not match.
+    assert Counter(frame.code for frame in found) == {0: 100}
+    for frame in found:
+        assert [record.properties["TAGS"] for record in records(frame.body)] == ["wanted"]
+
+
+def test_a_pull_whose_time_is_up_goes_on_behind_what_did_not_match(server: Standalone) -> None:
+    offset = first_offset(server)
+    with connect(server) as waiting, connect(server) as producer:
+        park(waiting, offset, 1, suspend_ms=1_500)
+        for _ in range(3):
+            exchange(producer, tagged_send("other"), 1)
+        [answer] = answers(waiting, 1)
+    assert answer.ext is not None
+    assert answer.code in (19, 20)
+    assert (int(answer.ext["nextBeginOffset"]), answer.body) == (offset + 3, b"")
+
+
+def park(peer: socket.socket, offset: int, count: int, suspend_ms: int = 60_000) -> None:
+    """As many pulls on this connection that wait for a message with the tag `wanted`, by SQL."""
+    wanted = sql("TAGS = 'wanted'")
+    pulls = [parked_pull(offset, opaque, suspend_ms, **wanted) for opaque in range(count)]
+    marker = Frame(30, opaque=-1, ext={"topic": "hot", "queueId": "0"})
+    # One connection is served in order: after this answer all of them are parked.
+    assert Frame.unpack(exchange(peer, b"".join(pulls) + marker.pack(), 1)[0]).opaque == -1
+
+
+async def test_a_member_that_carries_no_filter_gets_what_its_heartbeat_asked_for(start: Start) -> None:
+    cluster = await start(**ON)
+    async with await Peer.connect(cluster.broker.address) as peer:
+        for price in (5, 11):
+            await send_priced(peer, price, "EU")
+        await beat(peer, member(EXPRESSION))
+        # As Java's push consumer pulls: the type in the header means nothing.
+        answer = await pull(peer, "billing", TOPIC, sysFlag="0", subscription="")
+        assert [record.body for record in records(answer.body)] == [b"EU11"]
+        await beat(peer, member("price <", version=2))
+        answer = await pull(peer, "billing", TOPIC, sysFlag="0", subscription="")
+        assert answer.code == 27
+        assert "expression is wrong" in (answer.remark or "")
+
+
+async def test_filters_by_properties_are_off_unless_the_configuration_says_so(cluster: Cluster) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await send_priced(peer, 11, "EU")
+        await beat(peer, member(EXPRESSION))
+        for changes in (sql(EXPRESSION), {"sysFlag": "0"}):
+            answer = await pull(peer, "billing", TOPIC, **changes)
+            assert (answer.code, answer.body) == (1, b"")
+            assert "does not support consumer to filter message by SQL92" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expression", "code"),
+    [
+        ({}, "a > 5", 1),
+        (ON, "a > 5", 0),
+        (ON, "a >", 23),
+        (ON, "", 23),
+        (ON, "a LIKE 'x%'", 23),
+        (ON | {"sqlStrict": "false"}, "a LIKE 'x%'", 0),
+    ],
+)
+async def test_an_expression_is_checked_before_a_consumer_starts(
+    start: Start, settings: dict[str, str], expression: str, code: int
+) -> None:
+    cluster = await start(**settings)
+    body = json.dumps(
+        {
+            "clientId": "one",
+            "group": "billing",
+            "namespace": "",
+            "subscriptionData": {
+                "topic": TOPIC, "subString": expression, "expressionType": "SQL92",
+                "tagsSet": [], "codeSet": [], "subVersion": 1, "classFilterMode": False,
+            },
+        }
+    ).encode()  # fmt: skip
+    async with await Peer.connect(cluster.broker.address) as peer:
+        assert (await peer.call(46, {}, body)).code == code
+
+
+@pytest.mark.parametrize(("strict", "code"), [("true", 23), ("false", 20)])
+async def test_text_behind_an_expression_is_an_error_or_ignored(start: Start, strict: str, code: int) -> None:
+    cluster = await start(**ON, sqlStrict=strict)
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await send_priced(peer, 11, "EU")
+        answer = await pull(peer, "billing", TOPIC, **sql("region LIKE 'E%'"))
+        assert answer.code == code
+        if code == 23:
+            assert "would be ignored" in (answer.remark or "")
+
+
+async def test_messages_that_were_returned_are_not_filtered_again(start: Start) -> None:
+    cluster = await start(**ON)
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await send_priced(peer, 11, "EU")
+        retry = SubscriptionData(topic="%RETRY%billing", sub_string="*", sub_version=1)
+        beating = member(EXPRESSION)
+        beating.body.consumer_data_set[0].subscription_data_set.append(retry)
+        await beat(peer, beating)
+        await send(peer, "%RETRY%billing", b"again", i="price\x011\x02RETRY_TOPIC\x01priced\x02")
+        answer = await pull(peer, "billing", "%RETRY%billing", sysFlag="0")
+        assert [record.body for record in records(answer.body)] == [b"again"]
+
+
+async def test_a_costly_expression_gets_on_in_small_steps(start: Start) -> None:
+    cluster = await start(**ON)
+    async with await Peer.connect(cluster.broker.address) as peer:
+        large = "x" * 20_000
+        for _ in range(10):
+            await send(peer, TOPIC, i=f"a\x01{large}\x02")
+        costly = " OR ".join(["a CONTAINS 'xy'"] * 500)
+        offset = steps = 0
+        while offset < 10:
+            answer = await pull(peer, "billing", TOPIC, offset, **sql(costly))
+            assert answer.code == 20
+            assert answer.ext is not None
+            assert int(answer.ext["nextBeginOffset"]) > offset
+            offset, steps = int(answer.ext["nextBeginOffset"]), steps + 1
+        assert steps > 1
+
+
+async def test_filters_are_kept_in_the_file_of_apaches_broker(start: Start) -> None:
+    cluster = await start(**ON)
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await beat(peer, member(EXPRESSION, version=3))
+        await cluster.broker.stop()
+    content = json.loads((cluster.folder / "config" / "consumerFilter.json").read_text())
+    kept = content["filterDataByTopic"][TOPIC]["groupFilterData"]["billing"]
+    assert kept.pop("bornTime") > 0
+    kept.pop("deadTime")
+    assert kept == {
+        "consumerGroup": "billing",
+        "topic": TOPIC,
+        "expression": EXPRESSION,
+        "expressionType": "SQL92",
+        "clientVersion": 3,
+        "bloomFilterData": {"bitNum": 112, "bitPos": bloom_positions(f"billing#{TOPIC}")},
+    }
+    assert set(content) == {"filterDataByTopic"}
+
+
+def test_the_bits_of_a_filter_are_those_of_apaches_broker() -> None:
+    assert bloom_positions("GroupA#TopicA") == [29, 107, 11]

@@ -1,0 +1,253 @@
+"""Checks of undecided half messages: who is asked, when, how often, and what becomes of those nobody decides about."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.namesrv import NameServer
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.requests.brokers import UpdateBrokerConfig
+from rmqpy.testing import HandClock
+from wire import TIMEOUT_S, Frame, Peer
+
+from .conftest import Cluster, made_broker, samples
+from .talk import beat, heartbeat, pull, pushed
+from .test_send_back import Record, arrival, records
+from .test_transactions import COMMIT, HALF, KEY, MARKS, ONEWAY, end, half, stored
+
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+#: Defaults of transactionTimeOut and transactionCheckInterval, in seconds.
+TIME_OUT, INTERVAL = 6, 30
+
+
+class Timed:
+    """A cluster whose broker has a clock that is moved by hand."""
+
+    def __init__(self, cluster: Cluster, clock: HandClock) -> None:
+        self.cluster = cluster
+        self.clock = clock
+
+    async def connect(self, *, group: str = "") -> Peer:
+        """A connection; of a producer of this group."""
+        peer = await Peer.connect(self.cluster.broker.address)
+        if group:
+            await join(peer, group)
+        return peer
+
+    async def advance(self, seconds: float) -> None:
+        await asyncio.to_thread(self.clock.advance, seconds)
+
+
+StartTimed = Callable[..., Awaitable[Timed]]
+
+
+@pytest.fixture
+async def timed(tmp_path: Path) -> AsyncIterator[StartTimed]:
+    """Starts clusters whose broker has these settings; stops them after the test."""
+    async with AsyncExitStack() as running:
+
+        async def started(**settings: str) -> Timed:
+            clock = HandClock()
+            server = await running.enter_async_context(
+                NameServer(NameServerConfig(listen_port=0, kv_path="", store_path=""))
+            )
+            broker = made_broker(tmp_path, server.address, settings, clock)
+            await running.enter_async_context(broker)
+            return Timed(Cluster(server.address, broker, tmp_path / "store"), clock)
+
+        yield started
+
+
+async def join(peer: Peer, group: str = "producers") -> None:
+    """The peer is a producer of this group from now on."""
+    assert (await beat(peer, heartbeat(f"client of {group}", producer=group))).code == 0
+
+
+async def asked(peer: Peer) -> Frame:
+    """The next check that comes to this producer."""
+    frame = await pushed(peer)
+    assert (frame.code, frame.flag) == (RequestCode.CHECK_TRANSACTION_STATE, ONEWAY)
+    return frame
+
+
+async def asked_about(peer: Peer) -> tuple[bytes, str]:
+    """The body of the half message that the next check is about, and the number of the check."""
+    [record] = records((await asked(peer)).body)
+    return record.body, record.properties["TRANSACTION_CHECK_TIMES"]
+
+
+async def counted(server: Timed, name: str) -> float:
+    """A metric of transactions."""
+    [sample] = await samples(server.cluster, f"rmqpy_{name}_transactions")
+    return float(sample.rpartition(" ")[2])
+
+
+async def given_up(peer: Peer, count: int) -> list[Record]:
+    """The half messages that nobody decided about, once there are so many."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            found = await stored(peer, GIVEN_UP)
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def test_a_producer_is_asked_about_what_it_has_not_decided_and_its_answer_counts(
+    timed: StartTimed,
+) -> None:
+    server = await timed()
+    async with await server.connect(group="producers") as producer:
+        decided = await half(producer)
+        [waiting] = await stored(producer, HALF)
+        await server.advance(TIME_OUT)
+        check = await asked(producer)
+        assert check.ext is not None
+        message_id = check.ext.pop("offsetMsgId")
+        assert int(message_id[16:], 16) == waiting.position
+        assert check.ext == {
+            "topic": HALF,
+            "tranStateTableOffset": decided["tranStateTableOffset"],
+            "commitLogOffset": decided["commitLogOffset"],
+            "msgId": KEY,
+            "transactionId": KEY,
+            "bname": "broker-a",
+        }
+        [record] = records(check.body)
+        assert (record.position, record.queue_offset, record.body) == (waiting.position, 0, b"hello")
+        assert record.properties == waiting.properties | {"TRANSACTION_CHECK_TIMES": "1"}
+        assert struct.unpack_from(">i", check.body, 12) == (0,)
+        assert check.body[93:100] == b"\x06orders"
+        answer = await end(producer, decided, COMMIT, fromTransactionCheck="true")
+        assert answer.code == 0
+        assert (await arrival(producer, "orders")).body == b"hello"
+
+
+async def test_each_half_message_is_asked_about_in_its_own_time_and_again(timed: StartTimed) -> None:
+    server = await timed()
+    async with await server.connect(group="producers") as producer:
+        await half(producer, body=b"patient", more="CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02")
+        await half(producer, body=b"plain")
+        await server.advance(TIME_OUT)
+        assert await asked_about(producer) == (b"plain", "1")
+        await server.advance(INTERVAL)
+        assert await asked_about(producer) == (b"plain", "2")
+        await server.advance(60 - TIME_OUT - INTERVAL)
+        assert await asked_about(producer) == (b"patient", "1")
+
+
+async def test_members_of_the_group_are_asked_in_turn(timed: StartTimed) -> None:
+    server = await timed()
+    async with await server.connect(group="producers") as one, await server.connect(group="producers") as two:
+        await half(one)
+        await server.advance(TIME_OUT)
+        assert await asked_about(one) == (b"hello", "1")
+        await server.advance(INTERVAL)
+        assert await asked_about(two) == (b"hello", "2")
+        await server.advance(INTERVAL)
+        assert await asked_about(one) == (b"hello", "3")
+
+
+async def test_another_member_answers_for_a_producer_that_is_gone(timed: StartTimed) -> None:
+    server = await timed()
+    async with await server.connect(group="producers") as producer:
+        decided = await half(producer)
+    async with await server.connect(group="producers") as other:
+        check = asyncio.create_task(asked(other))
+        while not check.done():
+            # The first may go to a connection that is not known to be closed yet.
+            await server.advance(INTERVAL)
+            await asyncio.wait([check], timeout=3)
+        assert records(check.result().body)[0].body == b"hello"
+        assert (await end(other, decided, COMMIT, fromTransactionCheck="true")).code == 0
+        assert (await arrival(other, "orders")).body == b"hello"
+
+
+async def test_half_messages_of_a_group_without_producers_wait_uncounted_and_hold_back_no_others(
+    timed: StartTimed,
+) -> None:
+    server = await timed(transactionCheckMax="1")
+    async with await server.connect() as sender, await server.connect(group="others") as other:
+        for _ in range(300):
+            await half(sender, body=b"nobody's")
+        await half(sender, body=b"another's", more="PGROUP\x01others\x02")
+        await server.advance(TIME_OUT)
+        assert await asked_about(other) == (b"another's", "1")
+        await join(sender)
+        await server.advance(INTERVAL)
+        for _ in range(300):
+            assert await asked_about(sender) == (b"nobody's", "1")
+        [record] = await given_up(other, 1)
+        assert record.body == b"another's"
+
+
+async def test_what_nobody_decides_about_is_given_up_after_the_last_check_and_counted(
+    timed: StartTimed,
+) -> None:
+    server = await timed(transactionCheckMax="2", httpPort="0")
+    async with await server.connect(group="producers") as producer:
+        decided = await half(producer)
+        [waiting] = await stored(producer, HALF)
+        await server.advance(TIME_OUT)
+        assert await asked_about(producer) == (b"hello", "1")
+        await server.advance(INTERVAL)
+        assert await asked_about(producer) == (b"hello", "2")
+        assert await counted(server, "open") == 1
+        await server.advance(INTERVAL)
+        [record] = await given_up(producer, 1)
+        assert (record.body, record.properties) == (b"hello", waiting.properties)
+        [mark] = await stored(producer, MARKS)
+        assert mark.body == b"0,"
+        answer = await end(producer, decided, COMMIT, fromTransactionCheck="true")
+        assert (answer.code, answer.remark) == (1, "the transaction has ended already")
+        names = ("open", "checked", "discarded", "lost")
+        async with asyncio.timeout(TIMEOUT_S):
+            # It is visible a moment before it is counted.
+            while True:
+                if [await counted(server, name) for name in names] == [0, 2, 1, 0]:
+                    break
+                await asyncio.sleep(0.02)
+
+
+async def test_a_half_message_is_given_up_before_its_file_of_the_log_expires(timed: StartTimed) -> None:
+    server = await timed(fileReservedTime="1")
+    async with await server.connect() as sender:
+        await half(sender)
+        await server.advance(3_600 - INTERVAL - 1)
+        assert await stored(sender, GIVEN_UP) == []
+        await server.advance(INTERVAL)
+        assert [record.body for record in await given_up(sender, 1)] == [b"hello"]
+
+
+async def test_checks_are_changed_while_the_broker_runs(timed: StartTimed) -> None:
+    server = await timed()
+    async with await server.connect(group="producers") as producer:
+        settings = "transactionTimeOut=2000\ntransactionCheckInterval=1000\ntransactionCheckMax=1\n"
+        await producer.ask(UpdateBrokerConfig(body=settings))
+        await half(producer)
+        await server.advance(2)
+        assert await asked_about(producer) == (b"hello", "1")
+        await server.advance(1)
+        await given_up(producer, 1)
+
+
+async def test_after_a_restart_producers_are_asked_about_what_is_open(tmp_path: Path) -> None:
+    clock = HandClock()
+    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:
+        async with (
+            made_broker(tmp_path, namesrv.address, {}, clock) as broker,
+            await Peer.connect(broker.address) as peer,
+        ):
+            ended = await half(peer, body=b"ended")
+            await half(peer, body=b"open")
+            assert (await end(peer, ended, COMMIT)).code == 0
+        async with made_broker(tmp_path, namesrv.address, {}, clock) as broker:
+            server = Timed(Cluster(namesrv.address, broker, tmp_path / "store"), clock)
+            async with await server.connect(group="producers") as producer:
+                await server.advance(TIME_OUT)
+                assert await asked_about(producer) == (b"open", "1")
+                assert (await pull(producer, "readers", "orders")).code == 0

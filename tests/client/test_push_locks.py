@@ -1,0 +1,232 @@
+"""Queue locks of a member that consumes in order: given back whatever ends it, and not believed after a suspension."""
+
+import threading
+import time
+
+import pytest
+
+import rmqpy
+from rmqpy.clock import RunningClock
+from rmqpy.protocol.codes import RequestCode
+from wire import Frame
+
+from .fakes import SILENCE, Answer, Broker, Network, properties, record
+from .live import WAIT_S, until
+
+COUNT = 5
+
+
+@pytest.fixture
+def broker(network: Network) -> Broker:
+    broker = network.broker("broker-a")
+    broker.serve_groups()
+    broker.log[0] = [
+        record(str(offset).encode(), offset=offset, props=properties(UNIQ_KEY=f"k{offset}"))
+        for offset in range(COUNT)
+    ]
+    return broker
+
+
+@pytest.fixture
+def config(network: Network, broker: Broker) -> rmqpy.ClientConfig:
+    servers = network.name_server([broker], {"orders": 1, "late": 2})
+    return rmqpy.ClientConfig(namesrv=servers.address, request_timeout=WAIT_S)
+
+
+class Clocks:
+    """The clocks of the system; a test sets them forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.suspended_s = self.wall_s = 0.0
+        clock, wall = time.clock_gettime, time.time
+        from_boot = getattr(time, "CLOCK_BOOTTIME", -1)
+        monkeypatch.setattr(
+            time, "clock_gettime", lambda kind: clock(kind) + self.suspended_s * (kind == from_boot)
+        )
+        monkeypatch.setattr(time, "time", lambda: wall() + self.suspended_s + self.wall_s)
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(monkeypatch)
+
+
+def test_the_running_clock_goes_on_while_a_machine_is_suspended_and_never_back(clocks: Clocks) -> None:
+    running = RunningClock()
+    seen = [running()]
+    for suspended_s, wall_s, gained_s in (
+        (60.0, 0.0, 60.0),  # Suspended with its guests.
+        (60.0, 50.0, 50.0),  # Paused from outside, and given the time.
+        (60.0, -1000.0, 0.0),  # Set back.
+        (60.0, -999.5, 0.0),  # Corrected a little.
+    ):
+        clocks.suspended_s, clocks.wall_s = suspended_s, wall_s
+        seen.append(running())
+        assert seen[-1] - seen[-2] == pytest.approx(gained_s, abs=0.5)
+        assert seen[-1] >= seen[-2]
+
+
+@pytest.mark.parametrize("way", ["suspended_s", "wall_s"])
+def test_a_member_that_was_suspended_begins_nothing_before_its_lock_is_renewed(
+    config: rmqpy.ClientConfig,
+    broker: Broker,
+    clocks: Clocks,
+    way: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    begun, gate, seen = threading.Event(), threading.Event(), list[str]()
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        seen.append(message.text())
+        begun.set()
+        gate.wait(WAIT_S)
+
+    consumer = rmqpy.PushConsumer("billing", config, ordered=True, start_from="earliest")
+    consumer.on("orders", "*", handle)
+    with consumer:
+        assert begun.wait(WAIT_S)
+        # Another member has the queue by now.
+        broker.handlers[RequestCode.LOCK_BATCH_MQ] = lambda ask: Frame(0, body=b'{"lockOKMQSet":[]}')
+        setattr(clocks, way, 45.0)
+        gate.set()
+        # It asks as soon as it runs again, not when a timer that stood still is up.
+        until(lambda: "could not be renewed" in caplog.text, 15.0)
+        assert seen == ["0"]
+        broker.handlers[RequestCode.LOCK_BATCH_MQ] = broker.lock
+        setattr(clocks, way, 90.0)
+        until(lambda: len(seen) == COUNT)
+    assert seen == list("01234")
+
+
+@pytest.mark.parametrize("refusals", [0, 3], ids=["at once", "when the broker tells"])
+def test_a_queue_whose_lock_ran_out_goes_on_where_others_have_brought_it(
+    config: rmqpy.ClientConfig, broker: Broker, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    monkeypatch.setattr("rmqpy.client.push.locks.BELIEVED_S", 0.5)
+    monkeypatch.setattr("rmqpy.client.push.engine.RENEW_S", 0.1)
+    begun, gate, seen = threading.Event(), threading.Event(), list[str]()
+    changes: list[rmqpy.Rebalance] = []
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        seen.append(message.text())
+        begun.set()
+        gate.wait(WAIT_S)
+
+    consumer = rmqpy.PushConsumer(
+        "billing", config, ordered=True, start_from="earliest", on_rebalance=changes.append
+    )
+    consumer.on("orders", "*", handle)
+    with consumer:
+        assert begun.wait(WAIT_S)
+        broker.handlers[RequestCode.LOCK_BATCH_MQ] = lambda ask: Frame(0, body=b'{"lockOKMQSet":[]}')
+        locks = broker.count(RequestCode.LOCK_BATCH_MQ)
+        # More time than a lock is believed for.
+        until(lambda: broker.count(RequestCode.LOCK_BATCH_MQ) > locks + 6)
+        # Another member has consumed three of it, and is gone.
+        broker.committed[0] = 3
+        progress, left = broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET], iter(range(refusals))
+
+        def told(ask: Frame) -> Answer:
+            is_refused = (ask.ext or {})["topic"] == "orders" and next(left, None) is not None
+            return Frame(1, remark="not now") if is_refused else progress(ask)
+
+        broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = told
+        broker.handlers[RequestCode.LOCK_BATCH_MQ] = broker.lock
+        gate.set()
+        until(lambda: len(seen) == 3)
+        assert broker.committed[0] >= 3
+    assert seen == list("034")
+    assert broker.committed == {0: 5}
+    (queue,) = changes[0].assigned
+    assert [change.lost for change in changes[1:2]] == [frozenset([queue])]
+
+
+def test_a_member_that_was_suspended_commits_nothing_before_a_broker_tells_where_the_others_are(
+    config: rmqpy.ClientConfig, broker: Broker, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.client.push.engine.COMMIT_S", 0.5)
+    gates, seen = [threading.Event() for _ in range(COUNT)], list[str]()
+    commits, commit = [], broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+    progress, left = broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET], iter(range(3))
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        seen.append(message.text())
+        gates[int(message.text())].wait(3.0)
+
+    def committed(ask: Frame) -> Answer:
+        ext = ask.ext or {}
+        if ext["topic"] == "orders":
+            commits.append(int(ext["commitOffset"]))
+        return commit(ask)
+
+    def told(ask: Frame) -> Answer:
+        is_refused = (ask.ext or {})["topic"] == "orders" and next(left, None) is not None
+        return Frame(1, remark="not now") if is_refused else progress(ask)
+
+    consumer = rmqpy.PushConsumer("billing", config, workers=1, start_from="earliest")
+    consumer.on("orders", "*", handle)
+    with consumer:
+        until(lambda: seen == ["0"])
+        broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = committed
+        broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = told
+        # Another member has consumed all but one of it, and is gone.
+        broker.committed[0] = 4
+        clocks.suspended_s = 45.0
+        gates[0].set()
+        until(lambda: "4" in seen)
+        for gate in gates:
+            gate.set()
+        until(lambda: broker.committed[0] == 5)
+    assert seen[-1] == "4"
+    assert commits == [5]
+
+
+def test_a_lock_that_was_being_taken_is_given_back_at_the_end(
+    config: rmqpy.ClientConfig, broker: Broker
+) -> None:
+    def progress(ask: Frame) -> Answer:
+        return SILENCE if (ask.ext or {})["topic"] == "late" else Frame(22)
+
+    broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = progress
+    consumer = rmqpy.PushConsumer("billing", config, ordered=True)
+    consumer.on("orders", "*", lambda message: None)
+    with consumer:
+        until(lambda: broker.locked == {("orders", 0)})
+        consumer.on("late", "*", lambda message: None)
+        until(lambda: broker.locked == {("orders", 0), ("late", 0), ("late", 1)})
+        consumer.close(timeout=5)
+    assert broker.locked == set()
+
+
+def test_a_lock_of_a_queue_that_cannot_be_begun_is_given_back(
+    config: rmqpy.ClientConfig, broker: Broker
+) -> None:
+    broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda ask: Frame(1, remark="not now")
+    consumer = rmqpy.PushConsumer("billing", config, ordered=True)
+    consumer.on("orders", "*", lambda message: None)
+    with consumer:
+        assert broker.count(RequestCode.UNLOCK_BATCH_MQ) >= 1
+        assert not consumer.queues()
+
+
+def test_the_end_does_not_wait_for_a_handover_and_keeps_what_a_handler_has(
+    config: rmqpy.ClientConfig, broker: Broker
+) -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    def handle(message: rmqpy.ReceivedMessage) -> None:
+        if message.text() == "2":
+            begun.set()
+            gate.wait(WAIT_S)
+
+    consumer = rmqpy.PushConsumer("billing", config, ordered=True, start_from="earliest")
+    consumer.on("orders", "*", handle)
+    with consumer:
+        assert begun.wait(WAIT_S)
+        consumer.off("orders")
+        until(lambda: not consumer.queues())
+        consumer.close(timeout=0.1)
+        # What is done is committed; the queue is not another member's before the handler has returned.
+        assert broker.committed == {0: 2}
+        assert broker.locked == {("orders", 0)}
+        gate.set()

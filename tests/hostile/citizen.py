@@ -1,0 +1,122 @@
+"""A well-behaved client beside the attacks: it asks something sensible all the time, and is served.
+
+As a program it is a process of its own, so that no attacker takes its interpreter: a line `SERVER SECONDS` asks it to
+measure, and the waits of that time come back as one line, in microseconds.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import IO, Self
+
+from hostile.cases.case import COURTESY
+from hostile.target import TIMEOUT_S, Connection, Target, parsed
+
+#: Between the beginnings of two requests.
+PERIOD_S = 0.001
+
+
+@dataclass
+class Citizen:
+    """Asks both servers, on threads of this process, and notes what goes wrong."""
+
+    target: Target
+    waits: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    _is_over: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def about(self) -> Iterator[Self]:
+        threads = [threading.Thread(target=self._live, args=(name,), daemon=True) for name in COURTESY]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._is_over.set()
+            for thread in threads:
+                thread.join(TIMEOUT_S)
+
+    def _live(self, name: str) -> None:
+        try:
+            with Connection(self.target.address(name)) as peer:
+                while not self._is_over.wait(0.01):
+                    began = time.monotonic()
+                    if refusal := peer.refusal(COURTESY[name]):
+                        self.failures.append(f"{name} did not serve: {refusal}")
+                        return
+                    self.waits.append(time.monotonic() - began)
+        except OSError as error:
+            self.failures.append(f"{name}: {error}")
+
+
+@dataclass(frozen=True)
+class CitizenProcess:
+    """The same in a process of its own, asked for one measurement at a time."""
+
+    _ask: IO[str]
+    _answers: IO[str]
+
+    @classmethod
+    @contextmanager
+    def about(cls, target: Target) -> Iterator[Self]:
+        addresses = [f"{host}:{port}" for host, port in (target.broker, target.namesrv)]
+        with subprocess.Popen(
+            [sys.executable, "-m", "hostile.citizen", *addresses],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            yield cls(process.stdin, process.stdout)
+            process.stdin.close()
+
+    def begin(self, server: str, seconds: float) -> None:
+        self._ask.write(f"{server} {seconds}\n")
+        self._ask.flush()
+
+    def waits(self) -> list[int]:
+        """The measurement that was begun, when it is over."""
+        found: list[int] = json.loads(self._answers.readline())
+        return found
+
+
+def measure(peer: Connection, server: str, seconds: float) -> list[int]:
+    """Waits in microseconds. A request that the one before it held up has waited since it was due."""
+    waits = []
+    packed = COURTESY[server].pack()
+    due = time.monotonic()
+    end = due + seconds
+    while due < end:
+        now = time.monotonic()
+        if now < due:
+            time.sleep(due - now)
+            began = time.monotonic()
+        else:
+            began = due
+        peer.socket.sendall(packed)
+        answer = peer.receive()
+        assert answer is not None, "the server hung up"
+        assert answer.code == 0, answer
+        waits.append(round((time.monotonic() - began) * 1e6))
+        due += PERIOD_S
+    return waits
+
+
+def main() -> None:
+    addresses = dict(zip(("broker", "namesrv"), map(parsed, sys.argv[1:]), strict=True))
+    for line in sys.stdin:
+        server, seconds = line.split()
+        # One that was kept would be closed as idle while the other server is attacked.
+        with Connection(addresses[server]) as peer:
+            print(json.dumps(measure(peer, server, float(seconds))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

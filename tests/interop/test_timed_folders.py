@@ -1,0 +1,79 @@
+"""Timed messages wait in a folder that goes from Apache's broker to ours and back: each comes, once but for those that
+fell due as the brokers changed, and none early."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rmqpy
+
+from . import servers, wire
+from .folders import SMALL_FILES, Folder, Record
+
+TOPIC = "timed"
+QUEUES = 1
+SPACING_MS = 500
+DELIVERED_SECONDS_MAX = 120.0
+#: Before the end of a broker: what it delivers so late it may not have noted as done.
+UNNOTED_MS = 3_000
+
+
+@pytest.fixture
+def namesrv(originals: Callable[[str], Path], tmp_path: Path) -> Iterator[str]:
+    with servers.rmqpy_name_server(tmp_path) as (address, _):
+        yield address
+
+
+def send(folder: Folder, writer: str, count: int) -> dict[bytes, int]:
+    """Messages that fall due one after the other from now on; their bodies and times."""
+    deadline = time.monotonic() + 30.0
+    while not wire.has_route(folder.namesrv, TOPIC):
+        assert time.monotonic() < deadline, "the broker did not register the topic"
+        time.sleep(0.05)
+    due: dict[bytes, int] = {}
+    with rmqpy.Producer(folder.namesrv, send_timeout=30.0) as producer:
+        for index in range(count):
+            body, at_ms = f"{writer} {index}".encode(), time.time_ns() // 1_000_000 + index * SPACING_MS
+            producer.send(rmqpy.Message(TOPIC, body, deliver_at=at_ms / 1_000))
+            due[body] = at_ms
+    return due
+
+
+def wait_for(folder: Folder, count: int) -> list[Record]:
+    """The messages that have come, once so many different ones have."""
+    deadline = time.monotonic() + DELIVERED_SECONDS_MAX
+    while True:
+        found = folder.queue(TOPIC, 0)
+        came = len({record.body for record in found})
+        if came >= count:
+            return found
+        assert time.monotonic() < deadline, f"{came} of {count} messages came"
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(400)
+def test_what_waits_goes_from_apache_to_rmqpy_and_back_and_comes(
+    originals: Callable[[str], Path], namesrv: str, tmp_path: Path
+) -> None:
+    folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **SMALL_FILES)
+    with folder.served_by("apache"):
+        wire.create_topic(namesrv, folder.broker, TOPIC, QUEUES)
+        due = send(folder, "apache", 80)
+        wait_for(folder, 5)
+        changes = [time.time_ns() // 1_000_000]
+    with folder.served_by("rmqpy"):
+        due |= send(folder, "rmqpy", 80)
+        wait_for(folder, 60)
+        changes.append(time.time_ns() // 1_000_000)
+    with folder.served_by("apache"):
+        due |= send(folder, "apache again", 5)
+        found = wait_for(folder, len(due))
+    came = Counter(record.body for record in found)
+    assert came.keys() == due.keys()
+    twice = [due[body] for body, times in came.items() if times > 1]
+    assert max(came.values()) <= 2
+    assert [at for at in twice if not any(abs(at - change) < UNNOTED_MS for change in changes)] == []
+    assert [record.body for record in found if record.store_time_ms < due[record.body]] == []

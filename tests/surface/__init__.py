@@ -1,0 +1,1 @@
+"""The public interface as users meet it: help, type checkers, wrong arguments."""
