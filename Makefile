@@ -26,7 +26,7 @@ STAGE   := scripts/stage
 INTEROP_SERVERS := $(patsubst %,tests/interop/test_%.py,allocation rebalance round_trip shrink three_brokers)
 # Foreign clients race with themselves and give up after seconds on a busy machine: what fails is run once more, and named.
 # scripts/test-rust and scripts/test-python do the same.
-ONCE_MORE := --reruns 1 -raR
+ONCE_MORE := --reruns 1 --reruns-delay 2 -raR
 MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 
 export CARGO_TERM_COLOR ?= auto

@@ -164,7 +164,8 @@ def test_text_beyond_ascii_arrives_unchanged(exchange: Exchange) -> None:
 
 def test_each_way_to_pull_reads_every_message_once(exchange: Exchange) -> None:
     messages = numbered(100, tag="even") + numbered(100, "other", tag="odd")
-    exchange.send(messages, mode="async")
+    for sent in exchange.send(messages, mode="async"):
+        wire.await_readable(exchange.cluster.broker, exchange.topic, sent.queue_id, sent.queue_offset)
     # A sender that waited too long for an answer sends again, and then the topic holds both.
     ends = [wire.max_offset(exchange.cluster.broker, exchange.topic, queue) for queue in range(QUEUES)]
     stored = {(queue, offset) for queue, end in enumerate(ends) for offset in range(end)}

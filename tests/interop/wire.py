@@ -119,10 +119,20 @@ def commit(broker: str, group: str, topic: str, queue_id: int, offset: int) -> N
 
 def stored(broker: str, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int]:
     """System flags and size of a message as the broker keeps it, before any client has unpacked it."""
+    await_readable(broker, topic, queue_id, queue_offset)
     record = pull(broker, topic, queue_id, queue_offset, count=1)
     (size,) = struct.unpack_from(">i", record, 0)
     (sys_flag,) = struct.unpack_from(">i", record, 36)
     return sys_flag, size
+
+
+def await_readable(broker: str, topic: str, queue_id: int, queue_offset: int) -> None:
+    """Wait until the queue reaches beyond an offset: an Apache broker answers a send before its queues name the message."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while max_offset(broker, topic, queue_id) <= queue_offset:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{broker} has nothing at offset {queue_offset} of queue {queue_id} of {topic}")
+        time.sleep(0.01)
 
 
 def pull(broker: str, topic: str, queue_id: int, queue_offset: int, *, count: int = 1024) -> bytes:
