@@ -9,6 +9,7 @@ FUZZ_RUNS ?= 1000000
 BENCH   ?= full
 SEEDS   ?= 3
 KILLS   ?= 100
+TRANSACTIONS ?= 100000
 CORRUPTIONS ?= 1500
 SPARK_KILLS ?= 30
 ROUNDS  ?= 200
@@ -32,7 +33,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile campaign-kill campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-topics bench-spark fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile campaign-kill campaign-transactions campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-topics bench-spark fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +136,9 @@ campaign: ## the store against crashes, faults, damage and kills for long; SEEDS
 
 campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; acknowledged messages are read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s
+
+campaign-transactions: build ## brokers and producers killed in turn, KILLS (100) in all, while TRANSACTIONS (100000) and more run: none may be lost, seen after a rollback, or seen twice
+	RMQPY_TRANSACTION_KILLS=$(KILLS) RMQPY_TRANSACTIONS=$(TRANSACTIONS) $(BIN)/pytest tests/crash/test_killed_transactions.py -s
 
 campaign-power: build ## ROUNDS (200) power losses in either flush mode, on an ext4 image that is shut down under load (root, loop devices)
 	RMQPY_POWER_LOSSES=$(ROUNDS) $(BIN)/pytest tests/crash/test_power_loss.py -s

@@ -21,11 +21,17 @@ class Broker:
     namesrv: str
 
     @classmethod
-    def start(cls, folder: Path, *settings: str, log: IO[str] | None = None) -> "Broker":
-        """Start one and wait until it serves. All it logs goes to `log`, or warnings alone to our own stderr."""
+    def start(
+        cls, folder: Path, *settings: str, log: IO[str] | None = None, ports: tuple[int, int] = (0, 0)
+    ) -> "Broker":
+        """Start one and wait until it serves. All it logs goes to `log`, or warnings alone to our own stderr.
+
+        `ports` are those of name server and broker, for clients that meet it again; 0 takes a free one.
+        """
         command = [sys.executable, "-m", "rmqpy", "standalone", "--data-dir", str(folder)]
         # A campaign has hundreds of lives: only what went wrong in one is worth a line.
-        options = ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "info" if log else "warning"]
+        options = ["--namesrv-port", str(ports[0]), "--broker-port", str(ports[1])]
+        options += ["--log-level", "info" if log else "warning"]
         process = subprocess.Popen(
             [*command, *options, *SMALL_FILES, *settings], stdout=subprocess.PIPE, stderr=log, text=True
         )

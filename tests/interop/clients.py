@@ -9,11 +9,15 @@ object per line:
      "broadcast", "failing", "retries"}
     {"id": 3, "verb": "stop", "listener": <name>}
     {"id": 4, "verb": "pull", "api": .., "namesrv", "group", "topic", "filter", "count", "timeout_ms"}
-    {"id": 5, "verb": "mqadmin", "lines": [[..], ..], "timeout_ms"}  (Java only, as is the next)
-    {"id": 6, "verb": "mqadmin-names"}
+    {"id": 5, "verb": "transact", "namesrv", "group", "topic", "messages": [..],
+     "decision": "commit|rollback|unknown", "answer": <the same, to brokers that ask; of the group's first request>}
+    {"id": 6, "verb": "leave", "group"}
+    {"id": 7, "verb": "mqadmin", "lines": [[..], ..], "timeout_ms"}  (Java only, as is the next)
+    {"id": 8, "verb": "mqadmin-names"}
 
     {"id": 1, "ok": ..} or {"id": 1, "error": <text>}
-    {"listener": <name>, "messages": [..]}                           (an event: messages were consumed)
+    {"listener": <name>, "messages": [..]}                           (an event: messages were consumed, or a broker
+                                                                      asks about them; then the group is the name)
 
 One request is under way at a time; a reader thread per process collects events.
 """
@@ -28,7 +32,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from benchmarks.processes import Child
 
@@ -38,6 +42,9 @@ from .servers import SMALL_JVM
 ANSWER_SECONDS_MAX = 45.0
 MQADMIN_SECONDS_MAX = 120.0
 """For all command lines of one call; each takes 0.1 s, or 3 s when its client is slow to shut down."""
+
+Decision = Literal["commit", "rollback", "unknown"]
+"""What a producer makes of a transaction, or answers a broker that asks."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,25 @@ class InteropClient(Protocol):
         tags: str = "*",
         seconds: float = 15.0,
     ) -> list[Received]: ...
+
+    def transact(
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        messages: Sequence[MessageSpec],
+        *,
+        decision: Decision,
+        answer: Decision = "unknown",
+    ) -> list[SendOutcome]:
+        """Send each in a transaction, by the group's producer here, which is kept. `answer`, to brokers that ask, is
+        that of its first call."""
+
+    def asked(self, group: str) -> list[Received]:
+        """What brokers have asked the group's producers here about."""
+
+    def leave(self, group: str) -> None:
+        """Close the group's producer here."""
 
     def close(self) -> None: ...
 
@@ -171,6 +197,30 @@ class ProcessClient:
             count=count, timeout_ms=round(seconds * 1000), namespace=namespace,
         )  # fmt: skip
         return [_received(message) for message in pulled]
+
+    def transact(
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        messages: Sequence[MessageSpec],
+        *,
+        decision: Decision,
+        answer: Decision = "unknown",
+    ) -> list[SendOutcome]:
+        described = [_described(message) for message in messages]
+        results = self._ask(
+            "transact",
+            namesrv=namesrv, topic=topic, group=group, messages=described, decision=decision, answer=answer,
+        )  # fmt: skip
+        # Java's result of a transaction does not say where the half is.
+        return [SendOutcome(**{"offset_id": ""} | result) for result in results]
+
+    def asked(self, group: str) -> list[Received]:
+        return self.consumed(group)
+
+    def leave(self, group: str) -> None:
+        self._ask("leave", group=group)
 
     def listen(
         self,

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 SYSTEM_PROPERTIES = frozenset(
     {
-        "CLUSTER", "CONSUME_START_TIME", "KEYS", "MAX_OFFSET", "MIN_OFFSET", "MSG_REGION", "SHARDING_KEY", "TAGS",
-        "TRACE_ON", "UNIQ_KEY", "WAIT", "__SHARDINGKEY",
+        "CLUSTER", "CONSUME_START_TIME", "KEYS", "MAX_OFFSET", "MIN_OFFSET", "MSG_REGION", "PGROUP", "SHARDING_KEY",
+        "TAGS", "TRACE_ON", "TRANSACTION_CHECK_TIMES", "TRAN_MSG", "UNIQ_KEY", "WAIT", "__SHARDINGKEY",
+        "__transactionId__",
     }
 )  # fmt: skip
 """Properties that clients and brokers add on the way."""

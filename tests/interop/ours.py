@@ -1,22 +1,33 @@
 """rmqpy's own client behind the verbs of `clients`."""
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal, cast
 
 import rmqpy
 
+from .clients import Decision
 from .messages import MessageSpec, Received, SendOutcome
 
 Compression = Literal["zlib", "lz4", "zstd"]
+STATES = {
+    "commit": rmqpy.TransactionState.COMMIT,
+    "rollback": rmqpy.TransactionState.ROLLBACK,
+    "unknown": rmqpy.TransactionState.UNKNOWN,
+}
 
 
 class RmqpyClient:
-    """Producers and pull consumers of this very process, one per call."""
+    """Producers and pull consumers of this very process, one per call; of transactions, one per group."""
 
     name = "rmqpy"
     pulls = ("poll",)
     compressions = ("zlib", "lz4", "zstd")
+
+    def __init__(self) -> None:
+        self._transacting: dict[str, rmqpy.Producer] = {}
+        self._asked: defaultdict[str, list[Received]] = defaultdict(list)
 
     def send(
         self,
@@ -60,8 +71,45 @@ class RmqpyClient:
                 received += [_received(message) for message in consumer.poll(0.5)]
         return received
 
+    def transact(
+        self,
+        namesrv: str,
+        topic: str,
+        group: str,
+        messages: Sequence[MessageSpec],
+        *,
+        decision: Decision,
+        answer: Decision = "unknown",
+    ) -> list[SendOutcome]:
+        if group not in self._transacting:
+
+            def check(message: rmqpy.ReceivedMessage) -> rmqpy.TransactionState:
+                self._asked[group].append(_received(message))
+                return STATES[answer]
+
+            self._transacting[group] = rmqpy.Producer(
+                namesrv, group=group, transaction_checker=check, send_timeout=10.0
+            )
+        sent = []
+        for message in messages:
+            outgoing = _outgoing(topic, message, is_keyed=False)
+            with self._transacting[group].transaction(outgoing) as transaction:
+                if decision == "rollback":
+                    transaction.rollback()
+                elif decision == "unknown":
+                    transaction.leave_unknown()
+            sent.append(_sent(transaction.half))
+        return sent
+
+    def asked(self, group: str) -> list[Received]:
+        return self._asked[group]
+
+    def leave(self, group: str) -> None:
+        self._transacting.pop(group).close()
+
     def close(self) -> None:
-        """Nothing is kept between calls."""
+        for group in list(self._transacting):
+            self.leave(group)
 
 
 def _outgoing(topic: str, message: MessageSpec, *, is_keyed: bool) -> rmqpy.Message:

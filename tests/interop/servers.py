@@ -19,6 +19,12 @@ BROKER_NAME = "broker-a"
 DELAY_LEVELS = "1s 5s 1s 2s 3s"
 """The first two as everywhere; a first retry waits on level 3, and each further one on the next."""
 APACHE_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+CHECKS = {"transactionTimeOut": 1_000, "transactionCheckInterval": 1_000}
+"""Producers are soon asked about transactions, in ms."""
+APACHE_CHECKS = {
+    "transactionTimeOut": 3_000, "transactionCheckInterval": 3_000, "transactionOpBatchInterval": 200
+}  # fmt: skip
+"""Not as soon: what is marked as ended after the next look at it is asked about, and may be committed, twice."""
 APACHE_SECONDS_MAX = 60.0
 RMQPY_SECONDS_MAX = 20.0
 
@@ -66,7 +72,8 @@ def apache_broker(
     home = _home(folder, "apache-broker")
     port = broker_port()
     # On a busy machine a cold JVM would refuse sends that waited for 200 ms; Java's asynchronous sends do not retry.
-    write_broker_conf(home / "broker.conf", port, namesrv, brokerName=name, waitTimeMillsInSendQueue=5000)
+    settings = APACHE_CHECKS | {"brokerName": name, "waitTimeMillsInSendQueue": 5000}
+    write_broker_conf(home / "broker.conf", port, namesrv, **settings)
     with Child("apache-broker", apache_broker_command(jars, home), home) as child:
         child.wait_until(lambda: _is_registered(namesrv, name), APACHE_SECONDS_MAX)
         yield f"127.0.0.1:{port}", child
@@ -107,7 +114,7 @@ def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
         "standalone",
         "--namesrv-port", str(namesrv_port), "--broker-port", str(port), "--data-dir", str(home / "data"),
         f"brokerClusterName={CLUSTER_NAME}", f"brokerName={BROKER_NAME}", f"messageDelayLevel={DELAY_LEVELS}",
-        "traceTopicEnable=true",
+        "traceTopicEnable=true", *(f"{key}={value}" for key, value in CHECKS.items()),
     )  # fmt: skip
     with Child("rmqpy-standalone", command, home) as child:
         namesrv = f"127.0.0.1:{namesrv_port}"

@@ -127,11 +127,13 @@ def stored(broker: str, topic: str, queue_id: int, queue_offset: int) -> tuple[i
 
 
 def await_readable(broker: str, topic: str, queue_id: int, queue_offset: int) -> None:
-    """Wait until the queue reaches beyond an offset: an Apache broker answers a send before its queues name the message."""
+    """Wait until the queue reaches beyond an offset: an Apache broker answers a send before its queues name it."""
     deadline = time.monotonic() + SECONDS_MAX
     while max_offset(broker, topic, queue_id) <= queue_offset:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{broker} has nothing at offset {queue_offset} of queue {queue_id} of {topic}")
+            raise TimeoutError(
+                f"{broker} has nothing at offset {queue_offset} of queue {queue_id} of {topic}"
+            )
         time.sleep(0.01)
 
 

@@ -36,6 +36,8 @@ type request struct {
 	API         string    `json:"api"`
 	Count       int       `json:"count"`
 	TimeoutMs   int       `json:"timeout_ms"`
+	Decision    string    `json:"decision"`
+	Answer      string    `json:"answer"`
 }
 
 type answer struct {
@@ -65,6 +67,7 @@ func main() {
 	os.Stdout = os.Stderr // Whatever the library prints must not break the protocol.
 	producers := newProducers()
 	listeners := newListeners(out)
+	transactions := newTransactions(out)
 
 	requests := bufio.NewReaderSize(os.Stdin, lineBytesMax)
 	for {
@@ -78,7 +81,7 @@ func main() {
 		}
 		var ok any
 		if err == nil {
-			ok, err = answerTo(&asked, producers, listeners)
+			ok, err = answerTo(&asked, producers, listeners, transactions)
 		}
 		if err != nil {
 			out.write(answer{ID: asked.ID, Error: err.Error()})
@@ -88,7 +91,9 @@ func main() {
 	}
 }
 
-func answerTo(asked *request, producers *producers, listeners *listeners) (any, error) {
+func answerTo(
+	asked *request, producers *producers, listeners *listeners, transactions *transactions,
+) (any, error) {
 	switch asked.Verb {
 	case "send":
 		return producers.send(asked)
@@ -98,6 +103,10 @@ func answerTo(asked *request, producers *producers, listeners *listeners) (any, 
 		return done, listeners.stop(asked.Listener)
 	case "pull":
 		return pull(asked)
+	case "transact":
+		return transactions.transact(asked)
+	case "leave":
+		return done, transactions.leave(asked.Group)
 	}
 	return nil, fmt.Errorf("unknown verb %s", asked.Verb)
 }

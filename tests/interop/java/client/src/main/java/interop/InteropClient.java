@@ -22,6 +22,7 @@ public final class InteropClient {
     private final PrintStream lines;
     private final Producers producers = new Producers();
     private final Listeners listeners = new Listeners(this::write);
+    private final Transactions transactions = new Transactions(this::write);
 
     private InteropClient(PrintStream lines) {
         this.lines = lines;
@@ -57,6 +58,10 @@ public final class InteropClient {
                 return listeners.stop(request.getString("listener"));
             case "pull":
                 return Pulls.pull(request);
+            case "transact":
+                return transactions.transact(request);
+            case "leave":
+                return transactions.leave(request.getString("group"));
             case "mqadmin":
                 return Mqadmin.run(request);
             case "mqadmin-names":

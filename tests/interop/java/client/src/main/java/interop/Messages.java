@@ -50,11 +50,16 @@ final class Messages {
             .fluentPut("properties", new TreeMap<>(message.getProperties()))
             .fluentPut("flag", message.getFlag())
             .fluentPut("id", message.getMsgId())
-            .fluentPut("offset_id", ((MessageClientExt) message).getOffsetMsgId())
+            .fluentPut("offset_id", offsetId(message))
             .fluentPut("queue_id", message.getQueueId())
             .fluentPut("queue_offset", message.getQueueOffset())
             .fluentPut("reconsume_times", message.getReconsumeTimes())
             .fluentPut("stored_ms", message.getStoreTimestamp());
+    }
+
+    /** One that a broker asks about is no message of a consumer, and its id is this one. */
+    private static String offsetId(MessageExt message) {
+        return message instanceof MessageClientExt ? ((MessageClientExt) message).getOffsetMsgId() : message.getMsgId();
     }
 
     static JSONArray described(List<MessageExt> messages) {
