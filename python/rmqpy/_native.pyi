@@ -203,9 +203,9 @@ class Store:
         """What happened since the last call and belongs into a log, oldest first: whether it warns, and the text."""
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
         """Entries of a queue, 1,024 at most: position and size of the record, hash of its tag."""
-    def take_arrivals(self) -> list[tuple[str, int, int, int]]:
-        """Topic, queue id, messages and bytes of what became visible since the last call. One caller keeps count; the
-        first call counts what recovery found as well."""
+    def take_arrivals(self) -> list[tuple[str, int, str, int, int]]:
+        """Topic, queue id, type of message, messages and bytes of what became visible since the last call. One caller
+        keeps count; the first call counts what recovery found as well."""
     def message_sizes(self) -> list[int]:
         """Messages stored since the start by bytes in the log: up to 1 KiB, 4 KiB, 512 KiB, 1, 2, 4 MiB, and larger."""
     def statistics(self) -> dict[str, int]:
@@ -300,6 +300,8 @@ class Metadata:
         retry topic goes to its dead letters."""
     def set_transactions(self, rejects: bool, timeout_ms: int) -> None:
         """Whether half messages are refused, and how long their producers have to decide."""
+    def set_message_type_check(self, is_on: bool) -> None:
+        """Whether topics whose type was set take messages of that type alone."""
     def set_permission(self, permission: int) -> None:
         """Bits of the permission of the broker itself."""
 

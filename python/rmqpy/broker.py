@@ -189,7 +189,7 @@ class Broker(Service):
         self._started.callback(log_events, store)
         retain(store, config.store, self._clock)
         metadata = Metadata(config, _numeric(self._host, self._port))
-        _set_transactions(metadata, config)
+        _set_rules(metadata, config)
         offsets = Offsets(metadata)
         folder = Path(config.store.folder) / "config"
         topics = Topics(folder / "topics.json", metadata, built_in_topics(config), self._clock)
@@ -331,7 +331,7 @@ class Broker(Service):
 
         def settings_changed(before: BrokerConfig, after: BrokerConfig) -> None:
             retain(parts.store, after.store, self._clock)
-            _set_transactions(parts.metadata, after)
+            _set_rules(parts.metadata, after)
             if before.permission != after.permission:
                 parts.metadata.set_permission(after.permission)
                 topics.touch()
@@ -368,8 +368,9 @@ def _free_port(host: str) -> int:
     raise OSError(f"no two free ports on {host}")
 
 
-def _set_transactions(metadata: Metadata, config: BrokerConfig) -> None:
+def _set_rules(metadata: Metadata, config: BrokerConfig) -> None:
     metadata.set_transactions(config.rejects_transactions, config.transaction_timeout_ms)
+    metadata.set_message_type_check(config.checks_message_types)
 
 
 def _numeric(host: str, port: int) -> str:

@@ -18,8 +18,7 @@ use rmqpy::message::record::RecordFields;
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::store::disk::OsDisk;
 use rmqpy::store::{
-    Arrivals, ConsumeQueue, Durability, Get, GetResult, KeyHashes, Options, Put, PutError, RecoveryProgress,
-    Store,
+    Arrivals, ConsumeQueue, Durability, Get, GetResult, KeyHashes, Options, Put, RecoveryProgress, Store,
 };
 
 const PROPERTIES: &[u8] = b"UNIQ_KEY\x01AC11000100001234567890ABCDEF0000\x02WAIT\x01true\x02";
@@ -29,27 +28,21 @@ const STORED: usize = 200_000;
 
 fn put<'a>(store: &Store, body: &'a [u8]) -> Put<'a> {
     let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
-    Put {
-        queue: store.queue_or_create("orders", 0).unwrap(),
-        record: RecordFields {
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp_ms: 1_700_000_000_000,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
-            body,
-            body_crc: RecordFields::body_crc(body),
-            topic: b"orders",
-            properties: PROPERTIES,
-        },
-        tags_code: 0,
-        keys: KeyHashes::of(b"orders", PROPERTIES),
-        joined: false,
-        outcome: Err(PutError::Pending),
-    }
+    let record = RecordFields {
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp_ms: 1_700_000_000_000,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body,
+        body_crc: RecordFields::body_crc(body),
+        topic: b"orders",
+        properties: PROPERTIES,
+    };
+    Put::new(store.queue_or_create("orders", 0).unwrap(), record, 0, KeyHashes::of(b"orders", PROPERTIES))
 }
 
 fn open(options: Options) -> Arc<Store> {

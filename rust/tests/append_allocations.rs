@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rmqpy::clock::SystemClock;
 use rmqpy::message::record::RecordFields;
 use rmqpy::store::disk::OsDisk;
-use rmqpy::store::{KeyHashes, Options, Put, PutError};
+use rmqpy::store::{KeyHashes, Options, Put};
 use store_model::{Folder, open};
 
 thread_local! {
@@ -72,14 +72,7 @@ fn an_append_allocates_nothing_in_steady_state() {
         properties,
     };
     let mut puts: Vec<Put<'_>> = (0..BURST)
-        .map(|_| Put {
-            queue: Arc::clone(&queue),
-            record,
-            tags_code: 0,
-            keys: KeyHashes::of(b"orders", properties),
-            joined: false,
-            outcome: Err(PutError::Pending),
-        })
+        .map(|_| Put::new(Arc::clone(&queue), record, 0, KeyHashes::of(b"orders", properties)))
         .collect();
     let mut run = |bursts| {
         let (mut allocations, mut elapsed) = (0, Duration::ZERO);

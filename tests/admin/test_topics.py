@@ -42,6 +42,25 @@ def test_a_topic_is_made_on_every_broker_and_removed_from_all(run: Any, cluster:
     assert "rmqpy topic create orders" in err
 
 
+def test_what_topics_are_for_is_shown_and_changed(run: Any, cluster: Cluster) -> None:
+    for name, kind in {"plain": None, "in-turn": "FIFO"}.items():
+        assert run("topic", "create", name, *(("--type", kind) if kind else ()))[0] == 0
+    assert [
+        {**row} for row in run("topic", "list", "--types")[1] if row["topic"] in ("plain", "in-turn")
+    ] == [
+        {"topic": "in-turn", "type": "FIFO"},
+        {"topic": "plain", "type": "NORMAL"},
+    ]
+    assert run("topic", "alter", "in-turn", "--type", "DELAY")[0] == 0
+    assert {row["type"] for row in run("topic", "describe", "in-turn")[1]} == {"DELAY"}
+    with rmqpy.Admin(cluster.namesrv) as admin:
+        assert admin.topic_types()["in-turn"] == "DELAY"
+        assert "SELF_TEST_TOPIC" in admin.topic_types(with_system=True)
+    code, _, err = run("topic", "create", "all", "--type", "MIXED")
+    assert code != 0
+    assert "MIXED message type is not supported" in err
+
+
 def listed(cluster: Cluster) -> list[dict[str, str]]:
     """The order topics of each name server."""
     found = []

@@ -20,10 +20,10 @@ from wire import Frame, Peer, Refusal
 class Counted:
     """Counts of a data plane since the last call."""
 
-    arrivals: list[tuple[str, int, int, int]] = field(default_factory=list)
+    arrivals: list[tuple[str, int, str, int, int]] = field(default_factory=list)
     deliveries: list[tuple[str, str, int, int, int, int, int]] = field(default_factory=list)
 
-    def take_arrivals(self) -> list[tuple[str, int, int, int]]:
+    def take_arrivals(self) -> list[tuple[str, int, str, int, int]]:
         taken, self.arrivals = self.arrivals, []
         return taken
 
@@ -45,7 +45,7 @@ class Day:
         )
 
     def put(self, messages: int, topic: str = "orders") -> None:
-        self.counted.arrivals.append((topic, 0, messages, 100 * messages))
+        self.counted.arrivals.append((topic, 0, "NORMAL", messages, 100 * messages))
 
     def passes(self, seconds: int) -> None:
         for _ in range(seconds // SAMPLE_SECONDS):
@@ -108,7 +108,7 @@ def test_what_was_idle_for_a_day_is_forgotten_and_a_system_topic_is_no_business(
 def test_queues_are_told_apart_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "SERIES_MAX", 10)
     day = Day()
-    day.counted.arrivals = [("orders", queue, 1, 100) for queue in range(20)]
+    day.counted.arrivals = [("orders", queue, "NORMAL", 1, 100) for queue in range(20)]
     assert day.orders().stats_day.sum == 20
     known = [queue for queue in range(20) if day.statistics.view("QUEUE_PUT_NUMS", f"orders@{queue}")]
     assert known == list(range(len(known)))

@@ -193,7 +193,7 @@ def test_messages_in_and_out_are_counted_by_topic_and_group(server: Standalone) 
     with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv) as producer:
         admin.create_topic("traffic", read_queues=1, write_queues=1, message_type="FIFO")
         for _ in range(5):
-            producer.send("traffic", b"x" * 100)
+            producer.send("traffic", b"x" * 100, sharding_key="customer-7")
     sent = {"topic": "traffic", "message_type": "fifo", "is_system": "false"}
     assert value(server, "rocketmq_messages_in_total", **sent) == 5
     assert 500 < value(server, "rocketmq_throughput_in_total", **sent) < 5_000

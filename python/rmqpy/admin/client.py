@@ -150,6 +150,7 @@ class _Operations:
         return self._opened
 
     topics = _Operation(Topics.names)
+    topic_types = _Operation(Topics.types)
     topic = _Operation(Topics.describe)
     topic_settings = _Operation(Topics.settings)
     route = _Operation(Topics.route)

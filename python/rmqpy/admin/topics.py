@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, NamedTuple
 
-from rmqpy.admin.connection import Part, masters
+from rmqpy.admin.connection import Part, master, masters
 from rmqpy.errors import (
     ConfigError,
     ConnectError,
@@ -44,8 +44,8 @@ from rmqpy.remoting.backoff import Backoff
 
 #: What clients may do with a topic: read, write, both.
 Perm = Literal["RW", "R", "W"]
-#: What a topic is for; brokers hold senders to it.
-TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION"]
+#: What a topic is for. RocketMQ's proxy holds senders to it, a broker of rmqpy does with `enableTopicMessageTypeCheck`.
+TopicType = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]
 
 #: Between looks whether name servers show a new topic.
 _LOOK_AGAIN: Final = Backoff(0.02, 0.5)
@@ -75,6 +75,16 @@ class Topics(Part):
             return sorted(found)
         system = await self._system_names()
         return sorted(name for name in found if name not in system and not names.is_derived(name))
+
+    async def types(self, *, with_system: bool = False) -> dict[str, str]:
+        """What each topic is for, by name: `NORMAL` unless it was said; system topics only if asked for."""
+        wanted = await self.names(with_system=with_system)
+        found: dict[str, str] = {}
+        brokers = (await self._cluster.cluster_info()).broker_addr_table.values()
+        for address in filter(None, map(master, brokers)):
+            table = (await self._cluster.ask(address, GetAllTopicConfig())).body.topic_config_table
+            found |= {name: message_type(topic) for name, topic in table.items()}
+        return {name: found[name] for name in wanted if name in found}
 
     async def describe(self, name: str) -> list[QueueState]:
         """Every readable queue with the offsets its broker holds. Raises `TopicNotFound`."""
@@ -177,6 +187,7 @@ class Topics(Part):
         write_queues: int | None = None,
         perm: Perm | None = None,
         order: bool | None = None,
+        message_type: TopicType | None = None,
     ) -> list[str]:
         """Change some settings of a topic where it exists; the names of these brokers. Raises `TopicNotFound`.
 
@@ -190,7 +201,7 @@ class Topics(Part):
             "order": order,
         }
         changes = {field: value for field, value in given.items() if value is not None}
-        if not changes:
+        if not changes and message_type is None:
             raise ConfigError("nothing to change: name a setting")
         known, addresses = await self.settings(name), await self._masters_of(name)
         if order is False:
@@ -207,6 +218,7 @@ class Topics(Part):
                 topic_filter_type=new.topic_filter_type,
                 topic_sys_flag=new.topic_sys_flag,
                 order=new.order,
+                attributes=None if message_type is None else f"+{_TYPE}={message_type}",
             )
             await self._cluster.ask(addresses[broker], ask)
         if order or (order is None and write_queues is not None):
@@ -322,6 +334,11 @@ def _unfinished(failures: list[RocketMQError]) -> RocketMQError:
     """The first error of a deletion, which says what is left."""
     failures[0].hint = "the other servers have forgotten the topic; delete it again when this one answers"
     return failures[0]
+
+
+def message_type(topic: TopicConfig) -> str:
+    """What a topic is for."""
+    return topic.attributes.get(_TYPE, "NORMAL")
 
 
 def permission(bits: int) -> str:

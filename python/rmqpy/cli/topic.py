@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TOPIC = click.argument("name", shell_complete=complete_topics)
 _PERM = click.Choice(["RW", "R", "W"])
 _QUEUES = click.IntRange(1, 1024)
+_TYPES = click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"])
 
 
 command = click.Group("topic", help=COMMANDS["topic"])
@@ -32,13 +33,18 @@ command = click.Group("topic", help=COMMANDS["topic"])
 
 @command.command("list")
 @click.option("--system", is_flag=True, help="Show system topics, too.")
+@click.option("--types", is_flag=True, help="Show what each is for, too: every broker is asked.")
 @cluster_command
-def list_(admin: "Admin", system: bool) -> Rows:
+def list_(admin: "Admin", system: bool, types: bool) -> Rows:
     """Names of all topics.
 
     \b
     rmqpy topic list
+    rmqpy topic list --types
     """
+    if types:
+        found = admin.topic_types(with_system=system)
+        return [{"topic": name, "type": kind} for name, kind in found.items()]
     return [{"topic": name} for name in admin.topics(with_system=system)]
 
 
@@ -46,12 +52,16 @@ def list_(admin: "Admin", system: bool) -> Rows:
 @_TOPIC
 @cluster_command
 def describe(admin: "Admin", name: str) -> Rows:
-    """Queues of topic NAME: their broker, offsets and last message.
+    """Queues of topic NAME: their broker, offsets and last message, and what the topic is for.
 
     \b
     rmqpy topic describe orders
     """
-    return [_row(queue) for queue in admin.topic(name)]
+    from rmqpy.admin.topics import message_type
+
+    settings = admin.topic_settings(name)
+    types = {broker: message_type(topic) for broker, topic in settings.items()}
+    return [_row(queue) | {"type": types.get(queue.broker)} for queue in admin.topic(name)]
 
 
 @command.command()
@@ -110,7 +120,7 @@ def settings(admin: "Admin", name: str) -> Rows:
 
 
 def _settings(admin: "Admin", name: str) -> list[dict[str, Any]]:
-    from rmqpy.admin.topics import permission
+    from rmqpy.admin.topics import message_type, permission
 
     return [
         {
@@ -119,7 +129,7 @@ def _settings(admin: "Admin", name: str) -> list[dict[str, Any]]:
             "write_queues": topic.write_queue_nums,
             "perm": permission(topic.perm),
             "order": topic.order,
-            "type": topic.attributes.get("message.type", "NORMAL"),
+            "type": message_type(topic),
         }
         for broker, topic in sorted(admin.topic_settings(name).items())
     ]
@@ -161,10 +171,10 @@ def route(admin: "Admin", name: str) -> Rows:
 @click.option(
     "--type",
     "message_type",
-    type=click.Choice(["NORMAL", "FIFO", "DELAY", "TRANSACTION"]),
+    type=_TYPES,
     default="NORMAL",
     show_default=True,
-    help="What it is for.",
+    help="What it is for; MIXED is for all, where the broker has enableMixedMessageType.",
 )
 @click.option("--order", is_flag=True, help="An order topic: its queues stay with their brokers.")
 @click.option("--cluster", help="Needed where the name servers know several clusters.")
@@ -197,6 +207,7 @@ def create(
 @click.option("--write-queues", type=_QUEUES, help="Queues producers see on each broker.")
 @click.option("--perm", type=_PERM, help="What clients may do.")
 @click.option("--order/--no-order", default=None, help="Whether it is an order topic.")
+@click.option("--type", "message_type", type=_TYPES, help="What it is for.")
 @yes_option
 @cluster_command
 def alter(admin: "Admin", name: str, queues: int | None, yes: bool, **settings: Any) -> Rows:
@@ -206,6 +217,7 @@ def alter(admin: "Admin", name: str, queues: int | None, yes: bool, **settings: 
 
     \b
     rmqpy topic alter orders --perm RW
+    rmqpy topic alter orders --type FIFO
     """
     if queues is not None:
         if settings["read_queues"] or settings["write_queues"]:

@@ -195,6 +195,13 @@ class BrokerConfig(Settings):
     allows_mixed_topics: bool = key(
         "enableMixedMessageType", False, "Topics may be of the type MIXED.", changeable=True
     )
+    checks_message_types: bool = key(
+        "enableTopicMessageTypeCheck",
+        False,
+        "Sends to a topic whose `message.type` was set are refused with code 13 unless the message is of that type; "
+        "MIXED takes all. RocketMQ's proxy has this key, its broker never refuses a type.",
+        changeable=True,
+    )
     clears_retry_topics: bool = key(
         "clearRetryTopicWhenDeleteTopic",
         True,

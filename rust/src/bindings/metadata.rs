@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use super::config::{field, identity};
 use crate::dataplane::metadata::{Group, Metadata, Subscription, Subscriptions, Topic};
+use crate::message::MessageType;
 
 /// What the data plane may know: topics, groups, subscriptions and the broker's own settings.
 ///
@@ -35,6 +36,9 @@ impl PyMetadata {
         topic.sys_flag = field(entry, "topic_sys_flag")?;
         topic.is_ordered = field(entry, "order")?;
         topic.is_multi_tag = field::<String>(&entry.getattr("topic_filter_type")?, "name")? == "MULTI_TAG";
+        let attributes = entry.getattr("attributes")?;
+        let message_type: Option<String> = attributes.call_method1("get", ("message.type",))?.extract()?;
+        topic.message_type = message_type.as_deref().and_then(MessageType::named);
         self.metadata.set_topic(&name, Some(topic));
         Ok(())
     }
@@ -100,6 +104,11 @@ impl PyMetadata {
     /// Whether half messages are refused, and how long their producers have to decide.
     fn set_transactions(&self, rejects: bool, timeout_ms: i64) {
         self.metadata.set_transactions(rejects, timeout_ms);
+    }
+
+    /// Whether topics whose type was set take messages of that type alone.
+    fn set_message_type_check(&self, is_on: bool) {
+        self.metadata.set_message_type_check(is_on);
     }
 
     /// Bits of the permission of the broker itself.

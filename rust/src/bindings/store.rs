@@ -18,6 +18,9 @@ use crate::store::{
     Boundary, ConsumeQueue, Options, QueueArrivals, RecoveryPhase, RecoveryProgress, Store, StoreError,
 };
 
+/// Topic, queue id, type of message, messages and bytes.
+type Arrival = (String, u32, &'static str, u64, u64);
+
 /// A message store directory, opened by one process.
 ///
 /// The constructor only remembers the configuration. `open` takes the lock, recovers and starts the store's threads.
@@ -265,13 +268,13 @@ impl PyStore {
         Ok(units.into_iter().map(|unit| (unit.physical, unit.size, unit.tags_code)).collect())
     }
 
-    /// Topic, queue id, messages and bytes of what became visible since the last call. One caller keeps count; the
-    /// first call counts what recovery found as well.
-    fn take_arrivals(&self) -> PyResult<Vec<(String, u32, u64, u64)>> {
+    /// Topic, queue id, type of message, messages and bytes of what became visible since the last call. One caller
+    /// keeps count; the first call counts what recovery found as well.
+    fn take_arrivals(&self) -> PyResult<Vec<Arrival>> {
         let arrivals = self.opened()?.take_arrivals().into_iter();
         Ok(arrivals
-            .map(|QueueArrivals { key, messages, bytes }| {
-                (key.topic.to_string(), key.queue_id, messages, bytes)
+            .map(|QueueArrivals { key, message_type, messages, bytes }| {
+                (key.topic.to_string(), key.queue_id, message_type.name(), messages, bytes)
             })
             .collect())
     }

@@ -12,6 +12,7 @@ use std::ops::Range;
 use super::metadata::Identity;
 use super::rejection::{ErrorReply, not_served};
 use crate::clock::SharedClock;
+use crate::message::MessageType;
 use crate::message::id::UniqueIds;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::tag;
@@ -33,6 +34,8 @@ pub(super) struct MessageAttributes {
     pub(super) is_timed: bool,
     /// It is to be delivered when its transaction is committed.
     pub(super) is_prepared: bool,
+    /// Whether messages with the same key are kept in order.
+    has_sharding_key: bool,
 }
 
 impl MessageAttributes {
@@ -83,6 +86,19 @@ impl MessageAttributes {
             return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, remark));
         }
         attributes.close(arena, start)
+    }
+
+    /// What it is, in the order in which the original decides.
+    pub(super) fn message_type(&self) -> MessageType {
+        if self.is_prepared {
+            MessageType::Transaction
+        } else if self.is_timed || self.delay_level > 0 {
+            MessageType::Delay
+        } else if self.has_sharding_key {
+            MessageType::Fifo
+        } else {
+            MessageType::Normal
+        }
     }
 
     /// The same message on its way to another topic.
@@ -171,6 +187,7 @@ impl MessageAttributes {
             name::DELAY => self.delay_level = delay_level(value)?,
             name::TIMER_DELIVER_MS | name::TIMER_DELAY_MS | name::TIMER_DELAY_SEC => self.is_timed = true,
             name::TRANSACTION_PREPARED => self.is_prepared = value.eq_ignore_ascii_case(b"true"),
+            name::SHARDING_KEY => self.has_sharding_key = true,
             _ => {}
         }
         Ok(())

@@ -13,8 +13,8 @@ use super::transactions::DueHalf;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::record::{RecordFields, RecordView};
-use crate::message::tag;
 use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, UNDECIDED_TOPIC};
+use crate::message::{MessageType, tag};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::{KeyHashes, Put, PutError};
 
@@ -121,14 +121,9 @@ impl Broker {
         let topic = UNDECIDED_TOPIC.as_bytes();
         let record = RecordFields { queue_id: 0, topic, ..half.fields() };
         let mark = format!("{},", half.queue_offset().0);
-        let discarded = Put {
-            queue,
-            record,
-            tags_code: tag::tags_code(record.properties),
-            keys: KeyHashes::of(topic, record.properties),
-            joined: false,
-            outcome: Err(PutError::Pending),
-        };
+        let (tags_code, keys) = (tag::tags_code(record.properties), KeyHashes::of(topic, record.properties));
+        let message_type = MessageType::Transaction;
+        let discarded = Put { message_type, ..Put::new(queue, record, tags_code, keys) };
         let mut puts = [discarded, self.mark(marks, mark.as_bytes(), true)];
         self.store.append(&mut puts);
         // Both are stored or none is.

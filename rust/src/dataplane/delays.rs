@@ -24,8 +24,8 @@ use super::rejection::ErrorReply;
 use crate::clock::SharedClock;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
-use crate::message::tag;
 use crate::message::topic::{HALF_TOPIC, SCHEDULE_TOPIC};
+use crate::message::{MessageType, tag};
 use crate::positions::QueueOffset;
 use crate::remoting::codes::response;
 use crate::store::{ConsumeQueue, Get, GetResult, KeyHashes, Put, PutError, STORE_TIME_AHEAD_MS_MAX, Store};
@@ -219,14 +219,8 @@ impl Delivery {
         let queue = self.store.queue_of_waiting(name, queue_id, record.physical_offset()).ok()?;
         // The properties keep DELAY, REAL_TOPIC and REAL_QID, as clients of the original see them.
         let record = RecordFields { queue_id, topic, prepared_transaction_offset: 0, ..record.fields() };
-        Some(Put {
-            queue,
-            record,
-            tags_code: tag::tags_code(properties),
-            keys: KeyHashes::of(topic, properties),
-            joined: false,
-            outcome: Err(PutError::Pending),
-        })
+        let put = Put::new(queue, record, tag::tags_code(properties), KeyHashes::of(topic, properties));
+        Some(Put { message_type: MessageType::Delay, ..put })
     }
 }
 

@@ -19,7 +19,7 @@ use super::timers::schedule;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC};
-use crate::message::{sysflag, tag};
+use crate::message::{MessageType, sysflag, tag};
 use crate::positions::PhysicalOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
@@ -128,14 +128,8 @@ impl Broker {
                 properties: arena.get(attributes.properties.clone()).unwrap_or_default(),
                 ..half.fields()
             };
-            puts.push(Put {
-                queue: Arc::clone(queue),
-                record,
-                tags_code: attributes.tags_code,
-                keys: attributes.keys.clone(),
-                joined: false,
-                outcome: Err(PutError::Pending),
-            });
+            let put = Put::new(Arc::clone(queue), record, attributes.tags_code, attributes.keys.clone());
+            puts.push(Put { message_type: MessageType::Transaction, ..put });
         }
         puts.push(self.mark(marks, mark.as_bytes(), committed.is_some()));
         if self.store.try_append(&mut puts) == 0 {
@@ -209,14 +203,8 @@ impl Broker {
             topic: OP_HALF_TOPIC.as_bytes(),
             properties: MARK_PROPERTIES,
         };
-        Put {
-            queue,
-            record,
-            tags_code: tag::tags_code(MARK_PROPERTIES),
-            keys: KeyHashes::of(OP_HALF_TOPIC.as_bytes(), MARK_PROPERTIES),
-            joined,
-            outcome: Err(PutError::Pending),
-        }
+        let keys = KeyHashes::of(OP_HALF_TOPIC.as_bytes(), MARK_PROPERTIES);
+        Put { joined, ..Put::new(queue, record, tag::tags_code(MARK_PROPERTIES), keys) }
     }
 }
 

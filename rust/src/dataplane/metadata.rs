@@ -19,6 +19,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::filter::{Filter, SqlSupport, UnservedFilter};
+use crate::message::MessageType;
 use crate::store::{ConsumeQueue, Store, StoreError};
 
 pub(crate) const PERMISSION_READ: u8 = 4;
@@ -78,6 +79,8 @@ pub struct Topic {
     pub(crate) is_ordered: bool,
     /// Whether records are marked as having several tags.
     pub(crate) is_multi_tag: bool,
+    /// What its messages are, where it was said and is one type.
+    pub(crate) message_type: Option<MessageType>,
     queues: Box<[OnceLock<Arc<ConsumeQueue>>]>,
     /// Whether it was deleted while a request still holds it; one with its replacements.
     is_deleted: Arc<AtomicBool>,
@@ -96,6 +99,7 @@ impl Topic {
             sys_flag: 0,
             is_ordered: false,
             is_multi_tag: false,
+            message_type: None,
             queues: (0..count).map(|_| OnceLock::new()).collect(),
             is_deleted: Arc::default(),
         }
@@ -212,6 +216,7 @@ pub struct Metadata {
     permission: AtomicU8,
     rejects_transactions: AtomicBool,
     transaction_timeout_ms: AtomicI64,
+    checks_message_types: AtomicBool,
 }
 
 impl Metadata {
@@ -228,6 +233,7 @@ impl Metadata {
             permission: AtomicU8::new(permission),
             rejects_transactions: AtomicBool::new(false),
             transaction_timeout_ms: AtomicI64::new(0),
+            checks_message_types: AtomicBool::new(false),
         }
     }
 
@@ -276,6 +282,15 @@ impl Metadata {
     pub(crate) fn set_transactions(&self, rejects: bool, timeout_ms: i64) {
         self.rejects_transactions.store(rejects, Ordering::Relaxed);
         self.transaction_timeout_ms.store(timeout_ms, Ordering::Relaxed);
+    }
+
+    /// Whether topics take messages of their own type alone.
+    pub(super) fn checks_message_types(&self) -> bool {
+        self.checks_message_types.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_message_type_check(&self, is_on: bool) {
+        self.checks_message_types.store(is_on, Ordering::Relaxed);
     }
 
     pub(super) fn is_forbidden(&self, group: &str, topic: &str) -> bool {

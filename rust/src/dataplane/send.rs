@@ -17,6 +17,7 @@ use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
 use super::latency::LatencyBuffer;
+use super::metadata::Topic;
 use super::rejection::{ErrorReply, Rejection, not_served, unavailable};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
@@ -29,7 +30,7 @@ use crate::message::record::RecordFields;
 use crate::message::topic::{
     DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, is_of_group,
 };
-use crate::message::{batch, sysflag};
+use crate::message::{MessageType, batch, sysflag};
 use crate::positions::PhysicalOffset;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
@@ -53,6 +54,7 @@ pub(super) struct StagedRecord<'f> {
     body: &'f [u8],
     body_crc: u32,
     attributes: MessageAttributes,
+    message_type: MessageType,
     /// It waits for the end of its transaction.
     is_half: bool,
     context: RequestContext,
@@ -99,12 +101,13 @@ impl Broker {
             body: frame.body,
             body_crc: 0,
             attributes: MessageAttributes::default(),
+            message_type: MessageType::Normal,
             is_half: false,
             context,
         };
         if fields.is_batch {
             check_flag(transaction, false)?;
-            return self.stage_batch(arena, &staged, &fields).map_err(Rejection::from);
+            return self.stage_batch(arena, &staged, &fields, &topic).map_err(Rejection::from);
         }
         self.check_body(frame.body)?;
         let attributes =
@@ -112,7 +115,10 @@ impl Broker {
         // A copy that a consumer sent back to be retried keeps the property, and is no half again.
         let is_half = attributes.is_prepared && !is_of_group(&topic.name);
         check_flag(transaction, attributes.is_prepared)?;
-        let mut staged = StagedRecord { body_crc: RecordFields::body_crc(frame.body), attributes, ..staged };
+        let message_type = attributes.message_type();
+        self.check_type(&topic, message_type)?;
+        let body_crc = RecordFields::body_crc(frame.body);
+        let mut staged = StagedRecord { body_crc, attributes, message_type, ..staged };
         if is_half {
             return self.stage_half(arena, staged, &topic.name);
         }
@@ -167,6 +173,7 @@ impl Broker {
         arena: &mut Vec<u8>,
         outer: &StagedRecord<'f>,
         fields: &SendHeader<'_>,
+        topic: &Topic,
     ) -> Result<StagedSend<'f>, ErrorReply> {
         if fields.topic.starts_with(RETRY_PREFIX) {
             return Err(ErrorReply::new(
@@ -182,18 +189,31 @@ impl Broker {
             })?;
             // Stored verbatim, as Apache's broker does: region, trace and cluster are not added to members.
             let attributes = MessageAttributes::read(arena, fields.topic, inner.properties)?;
+            let message_type = attributes.message_type();
+            self.check_type(topic, message_type)?;
             messages.push(StagedRecord {
                 queue: Arc::clone(&outer.queue),
                 flag: inner.flag,
                 body: inner.body,
                 body_crc: RecordFields::body_crc(inner.body),
                 attributes,
+                message_type,
                 ..*outer
             });
         }
         let unique_key = properties::get(fields.properties.as_bytes(), name::UNIQ_KEY);
         let unique_key = unique_key.and_then(|key| std::str::from_utf8(key).ok()).map(Box::from);
         Ok(StagedSend::Batch(messages, unique_key))
+    }
+
+    /// Checks that the message is one of those that its topic is for, where the topic says so and the broker checks it.
+    fn check_type(&self, topic: &Topic, actual: MessageType) -> Result<(), ErrorReply> {
+        match topic.message_type {
+            Some(expected) if expected != actual && self.metadata.checks_message_types() => {
+                Err(wrong_type(&topic.name, expected, actual))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_body(&self, body: &[u8]) -> Result<(), ErrorReply> {
@@ -338,14 +358,9 @@ impl Broker {
             topic: key.topic.as_bytes(),
             properties: arena.get(staged.attributes.properties.clone()).unwrap_or_default(),
         };
-        Put {
-            queue: Arc::clone(&staged.queue),
-            record,
-            tags_code: staged.attributes.tags_code,
-            keys: staged.attributes.keys.clone(),
-            joined,
-            outcome: Err(PutError::Pending),
-        }
+        let (tags_code, keys) = (staged.attributes.tags_code, staged.attributes.keys.clone());
+        let put = Put::new(Arc::clone(&staged.queue), record, tags_code, keys);
+        Put { message_type: staged.message_type, joined, ..put }
     }
 
     /// Writes the answer for records that are stored: one message, or the members of a batch.
@@ -409,6 +424,18 @@ impl Broker {
             reply::finish(reply, 0);
         }
     }
+}
+
+/// The refusal of a message that its topic is not for, with the words of RocketMQ's proxy.
+fn wrong_type(topic: &str, expected: MessageType, actual: MessageType) -> ErrorReply {
+    let remark = format!(
+        "the message is illegal: TopicMessageType validate failed, the expected type is {}, but actual type is {}; \
+         a message of topic [{topic}] {}",
+        expected.name(),
+        actual.name(),
+        expected.meaning()
+    );
+    ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
 }
 
 /// A send's transaction bits have to agree with its properties: Apache's broker stores what no reader finds.

@@ -25,7 +25,7 @@ use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
 use crate::requests::send_back::SendBackHeader;
-use crate::store::{ConsumeQueue, Put, PutError};
+use crate::store::{ConsumeQueue, Put};
 
 /// The level of the first retry: 10 s, where the levels are Apache's.
 const FIRST_RETRY_LEVEL: i32 = 3;
@@ -120,14 +120,8 @@ impl Broker {
             properties: session.arena.get(returned.attributes.properties.clone()).unwrap_or_default(),
             ..original.fields()
         };
-        let mut puts = [Put {
-            queue: Arc::clone(&returned.queue),
-            record,
-            tags_code: returned.attributes.tags_code,
-            keys: returned.attributes.keys,
-            joined: false,
-            outcome: Err(PutError::Pending),
-        }];
+        let queue = Arc::clone(&returned.queue);
+        let mut puts = [Put::new(queue, record, returned.attributes.tags_code, returned.attributes.keys)];
         if self.store.try_append(&mut puts) == 0 {
             return Err(Rejection::NoRoom);
         }

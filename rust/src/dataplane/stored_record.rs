@@ -2,7 +2,7 @@
 
 use crate::message::record::RecordFields;
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::{KeyHashes, Put, PutError, Store};
+use crate::store::{KeyHashes, Put, Store};
 
 /// A record of a queue, with these properties.
 pub(super) fn fields<'a>(
@@ -33,7 +33,7 @@ pub(super) fn store_record(store: &Store, record: RecordFields<'_>) -> (QueueOff
     let topic = std::str::from_utf8(record.topic).expect("a name");
     let queue = store.queue_or_create(topic, record.queue_id).expect("a queue");
     let (tags_code, keys) = (0, KeyHashes::default());
-    let mut puts = [Put { queue, record, tags_code, keys, joined: false, outcome: Err(PutError::Pending) }];
+    let mut puts = [Put::new(queue, record, tags_code, keys)];
     store.append(&mut puts);
     let stored = puts[0].outcome.expect("stored");
     (stored.queue_offset, stored.physical)

@@ -168,7 +168,7 @@ fn put(store: &Store, topic: &str, queue_id: u32) -> Result<(), PutError> {
     };
     let tags_code = tags_code(PROPERTIES);
     let keys = KeyHashes::of(topic.as_bytes(), PROPERTIES);
-    let mut puts = [Put { queue, record, tags_code, keys, joined: false, outcome: Err(PutError::Pending) }];
+    let mut puts = [Put::new(queue, record, tags_code, keys)];
     store.append(&mut puts);
     let [put] = puts;
     put.outcome.map(|_| ())

@@ -5,29 +5,37 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::message::MessageType;
 use crate::positions::QueueKey;
 
 use super::Store;
 use super::counters::Sizes;
-use super::derived::Index;
+use super::derived::{Arrived, Index};
 
-/// Messages that became visible in one queue.
+/// Messages of one type that became visible in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QueueArrivals {
     pub(crate) key: QueueKey,
+    pub(crate) message_type: MessageType,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
 }
 
 impl Store {
-    /// Queues that messages arrived in since the last call. The first call counts what recovery found as well.
+    /// What arrived since the last call, by queue and type. The first call counts what recovery found as well.
     pub(crate) fn take_arrivals(&self) -> Vec<QueueArrivals> {
         let queues = self.dispatcher.derived().queues.all();
-        let counted = queues.iter().map(|queue| {
-            let (messages, bytes) = queue.take_arrivals();
-            QueueArrivals { key: queue.key().clone(), messages, bytes }
+        let counted = queues.iter().flat_map(|queue| {
+            let arrivals = MessageType::ALL.into_iter().zip(queue.take_arrivals());
+            let present = arrivals.filter(|(_, arrived)| arrived.messages > 0);
+            present.map(|(message_type, Arrived { messages, bytes })| QueueArrivals {
+                key: queue.key().clone(),
+                message_type,
+                messages,
+                bytes,
+            })
         });
-        counted.filter(|arrived| arrived.messages > 0 || arrived.bytes > 0).collect()
+        counted.collect()
     }
 
     pub(crate) fn message_sizes(&self) -> Sizes {

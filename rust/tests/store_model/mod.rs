@@ -148,27 +148,26 @@ fn put_of<'a>(
     properties: &'a [u8],
 ) -> Put<'a> {
     let host: SocketAddr = "127.0.0.1:10911".parse().expect("an address");
-    Put {
-        queue: Arc::clone(queue),
-        record: RecordFields {
-            queue_id,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp_ms: 1_700_000_000_000,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_transaction_offset: 0,
-            body,
-            body_crc: RecordFields::body_crc(body),
-            topic: topic.as_bytes(),
-            properties,
-        },
-        tags_code: tag::tags_code(properties),
-        keys: KeyHashes::of(topic.as_bytes(), properties),
-        joined: false,
-        outcome: Err(PutError::Pending),
-    }
+    let record = RecordFields {
+        queue_id,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp_ms: 1_700_000_000_000,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_transaction_offset: 0,
+        body,
+        body_crc: RecordFields::body_crc(body),
+        topic: topic.as_bytes(),
+        properties,
+    };
+    Put::new(
+        Arc::clone(queue),
+        record,
+        tag::tags_code(properties),
+        KeyHashes::of(topic.as_bytes(), properties),
+    )
 }
 
 /// Lets maintenance read again what the index lacks after a start that found it damaged or gone.

@@ -25,7 +25,6 @@ from rmqpy.control.groups.backlog import Backlog, backlogs
 from rmqpy.control.groups.progress import by_queue
 from rmqpy.control.groups.table import Groups
 from rmqpy.control.statistics.traffic import Statistics, Totals
-from rmqpy.control.tables.attributes import MESSAGE_TYPE
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.monitor import connections, process
@@ -67,7 +66,7 @@ class _Tables(NamedTuple):
     group_count: int
     producers: Counter[tuple[str, int]]
     consumers: Counter[tuple[str, str, str, int]]
-    put: Mapping[str, Totals]
+    arrived: Mapping[str, Mapping[str, Totals]]
     got: Mapping[str, Totals]
 
 
@@ -110,7 +109,7 @@ class Metrics:
                 for name, group in self._consumers.groups.items()
                 for member in group.members.values()
             ),
-            self._statistics.totals("topic put"),
+            self._statistics.arrived(),
             self._statistics.totals("group get"),
         )
 
@@ -258,16 +257,15 @@ class Metrics:
     def _traffic(self, tables: _Tables) -> Iterator[Family]:
         sent: list[_Sample] = []
         sent_bytes: list[_Sample] = []
-        for topic, totals in tables.put.items():
-            known = tables.topics.get(topic)
-            kind = known.attributes.get(MESSAGE_TYPE, "NORMAL") if known else "NORMAL"
-            labels: Labels = {
-                "topic": topic,
-                "message_type": kind.lower(),
-                "is_system": _is(self._topics.is_system(topic)),
-            }
-            sent.append((labels, totals.messages))
-            sent_bytes.append((labels, totals.bytes))
+        for topic, by_type in tables.arrived.items():
+            for message_type, totals in by_type.items():
+                labels: Labels = {
+                    "topic": topic,
+                    "message_type": message_type.lower(),
+                    "is_system": _is(self._topics.is_system(topic)),
+                }
+                sent.append((labels, totals.messages))
+                sent_bytes.append((labels, totals.bytes))
         taken: list[_Sample] = []
         taken_bytes: list[_Sample] = []
         for key, totals in tables.got.items():

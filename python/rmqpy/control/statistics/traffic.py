@@ -47,6 +47,9 @@ class Totals(NamedTuple):
     messages: int = 0
     bytes: int = 0
 
+    def plus(self, times: int, messages: int, size: int) -> Totals:
+        return Totals(self.times + times, self.messages + messages, self.bytes + size)
+
 
 _NOTHING: Final = Totals()
 
@@ -61,7 +64,7 @@ class _Series:
         self.samples: tuple[list[Totals], ...] = ([_NOTHING], [_NOTHING], [_NOTHING])
 
     def add(self, times: int, messages: int, size: int) -> None:
-        self.now = Totals(self.now.times + times, self.now.messages + messages, self.now.bytes + size)
+        self.now = self.now.plus(times, messages, size)
 
     @property
     def is_idle(self) -> bool:
@@ -111,6 +114,8 @@ class Statistics:
         self._is_system = is_system
         self._clock = clock
         self._series: dict[tuple[str, str], _Series] = {}
+        #: What came into each topic since the start, by type of message.
+        self._arrived: dict[str, dict[str, Totals]] = {}
         self._samples = 0
         #: Times of the samples of each window, oldest first.
         self._times: tuple[list[float], ...] = tuple([clock.elapsed()] for _ in _WINDOWS)
@@ -179,6 +184,11 @@ class Statistics:
         self._collect()
         return {key: series.now for (known, key), series in self._series.items() if known == kind}
 
+    def arrived(self) -> dict[str, dict[str, Totals]]:
+        """What came into each topic since the start, by type of message; as long as the series of the topic."""
+        self._collect()
+        return {topic: dict(by_type) for topic, by_type in self._arrived.items()}
+
     def forget_topic(self, topic: str) -> None:
         """Drop everything about a topic that was deleted."""
         self._collect()
@@ -190,10 +200,12 @@ class Statistics:
         self._forget(key for key in self._series if "@" in key[1] and key[1].rpartition("@")[2] == group)
 
     def _collect(self) -> None:
-        for topic, queue_id, messages, size in self._store.take_arrivals():
+        for topic, queue_id, message_type, messages, size in self._store.take_arrivals():
             # Each message was put by itself: Apache's average of these statistics is the size of one.
             put = (messages, messages, size)
             self._add("topic put", topic, *put)
+            by_type = self._arrived.setdefault(topic, {})
+            by_type[message_type] = by_type.get(message_type, _NOTHING).plus(*put)
             self._add("queue put", f"{topic}@{queue_id}", *put)
             self._add("broker put", self._cluster, *put)
             if not self._is_system(topic):
@@ -232,8 +244,10 @@ class Statistics:
         return StatsWindow(sum=grown, tps=grown / seconds, avgpt=grown / times if times else 0.0)
 
     def _forget(self, keys: Iterable[tuple[str, str]]) -> None:
-        for key in list(keys):
-            del self._series[key]
+        for kind, name in list(keys):
+            del self._series[kind, name]
+            if kind == "topic put":
+                del self._arrived[name]
 
 
 def _keep(samples: list[T], newest: T, window: Window) -> None:

@@ -15,15 +15,17 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", TopicConfig, SubscriptionGroup)
 
-#: Kinds of topics that need more of a store than to append and read.
-_UNSERVED_TOPICS: Final = frozenset(
-    {
-        (MESSAGE_TYPE, "PRIORITY"),
-        (MESSAGE_TYPE, "LITE"),
-        ("queue.type", "BatchCQ"),
-        ("cleanup.policy", "COMPACTION"),
-    }
-)
+#: Kinds of topics that need more of a store than to append and read, and what to do instead.
+_UNSERVED_TOPICS: Final = {
+    (MESSAGE_TYPE, "PRIORITY"): "it is for POP consumption; use a topic for each priority",
+    (MESSAGE_TYPE, "LITE"): "it is for POP consumption; use topics, or filters by tag",
+    (
+        "queue.type",
+        "BatchCQ",
+    ): "it needs queues of another kind; leave it out and send batches to an ordinary topic, "
+    "where each is stored in one piece, too",
+    ("cleanup.policy", "COMPACTION"): "it needs a store by key; messages are kept for fileReservedTime",
+}
 
 
 #: Names in one line of the log.
@@ -34,7 +36,7 @@ def unserved_of_topic(topic: TopicConfig) -> Iterator[str]:
     """What of a topic's configuration has no effect, each as a sentence."""
     for name, value in topic.attributes.items():
         if (name, value) in _UNSERVED_TOPICS:
-            yield f"{name}={value} is not served yet"
+            yield f"{name}={value} is not served yet: {_UNSERVED_TOPICS[name, value]}"
     if topic.attributes.get("reserve.time", "-1") != "-1":
         yield "reserve.time is not served: messages of every topic are kept for fileReservedTime"
 

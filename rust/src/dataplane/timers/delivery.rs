@@ -17,8 +17,8 @@ use crate::clock::SharedClock;
 use crate::dataplane::delays::sound_records;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::record::{RecordFields, RecordView};
-use crate::message::tag;
 use crate::message::topic::TIMER_TOPIC;
+use crate::message::{MessageType, tag};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::timers::{
     DEFAULT, ProgressFile, ROLL, Slot, TimerLog, TimerProgress, TimerUnit, Unsynced, Wheel, WheelFile,
@@ -189,14 +189,9 @@ impl Moved {
             prepared_transaction_offset: 0,
             ..record.fields()
         };
-        Put {
-            queue: Arc::clone(&self.queue),
-            record: fields,
-            tags_code: tag::tags_code(&self.properties),
-            keys: KeyHashes::of(topic, &self.properties),
-            joined: false,
-            outcome: Err(PutError::Pending),
-        }
+        let (tags_code, keys) = (tag::tags_code(&self.properties), KeyHashes::of(topic, &self.properties));
+        let put = Put::new(Arc::clone(&self.queue), fields, tags_code, keys);
+        Put { message_type: MessageType::Delay, ..put }
     }
 }
 

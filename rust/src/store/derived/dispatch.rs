@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::message::record::RecordView;
-use crate::message::{sysflag, tag};
+use crate::message::{MessageType, sysflag, tag};
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::error::StoreError;
 
@@ -27,6 +27,8 @@ pub(crate) struct DispatchRequest {
     pub(crate) store_timestamp_ms: i64,
     /// Hashes of the keys it can be looked up by.
     pub(crate) keys: KeyHashes,
+    /// What it is counted as.
+    pub(crate) message_type: MessageType,
 }
 
 impl DispatchRequest {
@@ -40,6 +42,7 @@ impl DispatchRequest {
             queue_offset: record.queue_offset(),
             store_timestamp_ms: record.store_timestamp_ms(),
             keys: KeyHashes::of(record.topic(), record.properties()),
+            message_type: MessageType::Normal,
             queue,
         }
     }

@@ -20,7 +20,7 @@ pub(crate) use index::Index;
 pub(crate) use index::index_file::Key;
 pub(crate) use index::indexed_note::{EVERYTHING, IndexedNote};
 pub(crate) use index::layout::{ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES};
-pub(crate) use queue::consume_queue::weight_of;
+pub(crate) use queue::consume_queue::{Arrived, weight_of};
 pub(crate) use queue::queue_file_cache::QueueFileCache;
 pub(crate) use queue::queue_files::QueueFiles;
 pub(crate) use queue::queues::Queues;

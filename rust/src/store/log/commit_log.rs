@@ -392,6 +392,7 @@ impl Writer {
             queue_offset,
             store_timestamp_ms: self.store_timestamp_ms,
             keys: std::mem::take(&mut put.keys),
+            message_type: put.message_type,
         });
         put.outcome = Ok(Stored {
             physical,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::message::MessageType;
 use crate::message::record::RecordFields;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::{ConsumeQueue, KeyHashes};
@@ -15,10 +16,21 @@ pub struct Put<'a> {
     pub tags_code: i64,
     /// Hashes of the keys it can be looked up by. Moved out by the append.
     pub keys: KeyHashes,
+    /// What it is counted as.
+    pub message_type: MessageType,
     /// Whether it belongs to one client batch with the put before it: in the same file, right behind it.
     pub joined: bool,
     /// `Err(PutError::Pending)` before the append.
     pub outcome: Result<Stored, PutError>,
+}
+
+impl<'a> Put<'a> {
+    /// A normal message, by itself.
+    #[must_use]
+    pub fn new(queue: Arc<ConsumeQueue>, record: RecordFields<'a>, tags_code: i64, keys: KeyHashes) -> Self {
+        let (message_type, outcome) = (MessageType::Normal, Err(PutError::Pending));
+        Self { queue, record, tags_code, keys, message_type, joined: false, outcome }
+    }
 }
 
 /// Where a message was stored.
@@ -73,6 +85,6 @@ impl<'a> Put<'a> {
             properties: b"",
         };
         let (queue, keys) = (Arc::clone(queue), KeyHashes::default());
-        Self { queue, record, tags_code: 0, keys, joined: false, outcome: Err(PutError::Pending) }
+        Self::new(queue, record, 0, keys)
     }
 }

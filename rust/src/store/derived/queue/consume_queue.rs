@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::iter;
 use std::sync::atomic::Ordering;
 
+use crate::message::MessageType;
 use crate::positions::{QueueKey, QueueOffset};
 use crate::store::sync::{AtomicBool, AtomicU64, Mutex, fence};
 
@@ -34,9 +35,6 @@ pub struct ConsumeQueue {
     first: AtomicU64,
     min: AtomicU64,
     max: AtomicU64,
-    /// Bytes of the messages that became visible, and `max`, when they were counted last.
-    bytes: AtomicU64,
-    counted: AtomicU64,
     is_awaited: AtomicBool,
     is_deleted: AtomicBool,
     is_listed: AtomicBool,
@@ -52,6 +50,25 @@ struct Tail {
     written: u64,
     /// Offset of the next unit when the queue was to cool down last.
     cooled: u64,
+    /// What became visible since it was asked for last.
+    arrived: ArrivedByType,
+}
+
+impl Tail {
+    /// Nothing in memory, and the next unit at `offset`.
+    fn at(offset: u64) -> Self {
+        Self { first: offset, written: offset, cooled: offset, ..Self::default() }
+    }
+}
+
+/// Messages of each type, and their bytes.
+pub(crate) type ArrivedByType = [Arrived; MessageType::ALL.len()];
+
+/// Messages that became visible, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
 }
 
 /// What came of adding units.
@@ -74,12 +91,10 @@ impl ConsumeQueue {
             first: AtomicU64::new(min),
             min: AtomicU64::new(min),
             max: AtomicU64::new(max),
-            bytes: AtomicU64::new(0),
-            counted: AtomicU64::new(max),
             is_awaited: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
             is_listed: AtomicBool::new(false),
-            tail: Mutex::new(Tail { first: max, units: VecDeque::new(), written: max, cooled: max }),
+            tail: Mutex::new(Tail::at(max)),
         }
     }
 
@@ -171,31 +186,31 @@ impl ConsumeQueue {
 
     /// Adds the units of records that become visible now, each at its offset, in one go. One that is not the next is left
     /// out.
-    pub(crate) fn push_all(&self, units: impl Iterator<Item = (QueueOffset, Unit)>) -> Pushed {
+    pub(crate) fn push_all(&self, units: impl Iterator<Item = (QueueOffset, Unit, MessageType)>) -> Pushed {
         let mut tail = self.tail.lock();
         let begin = tail.first + tail.units.len() as u64;
-        let (mut max, mut bytes) = (begin, 0);
-        for (offset, unit) in units {
+        let mut max = begin;
+        for (offset, unit, message_type) in units {
             if offset.0 == max {
                 tail.units.push_back(unit.encode());
-                bytes += u64::from(unit.size);
+                let arrived = &mut tail.arrived[message_type as usize];
+                arrived.messages += 1;
+                arrived.bytes += u64::from(unit.size);
                 max += 1;
             }
         }
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.max.store(max, Ordering::Release);
         Pushed { count: max - begin, unwritten: (max - tail.written) as usize }
     }
 
     /// Adds one unit. `false`, and nothing done, unless it is the next one.
     pub(crate) fn push(&self, offset: QueueOffset, unit: Unit) -> bool {
-        self.push_all(iter::once((offset, unit))).count == 1
+        self.push_all(iter::once((offset, unit, MessageType::Normal))).count == 1
     }
 
-    /// Messages that became visible since the last call, and their bytes. Only one caller keeps count.
-    pub(crate) fn take_arrivals(&self) -> (u64, u64) {
-        let max = self.max.load(Ordering::Acquire);
-        (max - self.counted.swap(max, Ordering::Relaxed).min(max), self.bytes.swap(0, Ordering::Relaxed))
+    /// What became visible since the last call, by type. Only one caller keeps count.
+    pub(crate) fn take_arrivals(&self) -> ArrivedByType {
+        std::mem::take(&mut self.tail.lock().arrived)
     }
 
     /// Adds a unit during recovery, when nothing is appended: the next message follows it.
@@ -210,7 +225,7 @@ impl ConsumeQueue {
     /// Starts over at `offset`, during recovery: what was there before is not part of the queue any more.
     pub(crate) fn restart(&self, offset: QueueOffset) {
         let mut tail = self.tail.lock();
-        *tail = Tail { first: offset.0, units: VecDeque::new(), written: offset.0, cooled: offset.0 };
+        *tail = Tail::at(offset.0);
         self.next.store(offset.0, Ordering::Relaxed);
         self.first.store(offset.0, Ordering::Release);
         self.min.store(offset.0, Ordering::Release);
@@ -308,6 +323,7 @@ pub(crate) fn weight_of(topic: &[u8], queue_id: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::MessageType::{Fifo, Normal, Transaction};
 
     fn queue(max: u64) -> ConsumeQueue {
         ConsumeQueue::new(QueueKey::new("t", 0), 0, 0, max)
@@ -336,16 +352,19 @@ mod tests {
     #[test]
     fn units_of_a_batch_are_added_in_one_go_without_those_out_of_turn() {
         let queue = queue(5);
-        let offsets = [5, 6, 9, 7, 6, 8];
-        let pushed = queue.push_all(offsets.iter().map(|offset| (QueueOffset(*offset), unit(offset * 100))));
+        let offsets = [5, 6, 9, 7, 6, 8].into_iter().zip([Normal, Fifo, Fifo, Fifo, Normal, Transaction]);
+        let pushed =
+            queue.push_all(offsets.map(|(offset, kind)| (QueueOffset(offset), unit(offset * 100), kind)));
         assert_eq!((pushed.count, pushed.unwritten, queue.max()), (4, 4, QueueOffset(9)));
-        assert_eq!(queue.take_arrivals(), (4, 400));
+        let of = |messages| Arrived { messages, bytes: messages * 100 };
+        assert_eq!(queue.take_arrivals(), [of(1), of(2), of(0), of(1)]);
+        assert_eq!(queue.take_arrivals(), [Arrived::default(); 4]);
         let mut into = [[0; UNIT_BYTES]; 8];
         assert_eq!(queue.read_tail(5, &mut into), Some(4));
         let physical = into[..4].iter().map(|bytes| Unit::decode(bytes).physical).collect::<Vec<_>>();
         assert_eq!(physical, [500, 600, 700, 800]);
         queue.wrote(8);
-        assert_eq!(queue.push_all(iter::once((QueueOffset(9), unit(900)))).unwritten, 2);
+        assert_eq!(queue.push_all(iter::once((QueueOffset(9), unit(900), Normal))).unwritten, 2);
     }
 
     #[test]

@@ -344,7 +344,7 @@ impl Queues {
         let queued = records.iter().filter(|record| record.is_queued());
         let pushed = queue.push_all(queued.clone().map(|record| {
             let unit = Unit { physical: record.physical.0, size: record.size, tags_code: record.tags_code };
-            (record.queue_offset, unit)
+            (record.queue_offset, unit, record.message_type)
         }));
         debug_assert_eq!(pushed.count, queued.count() as u64, "records of a queue arrive in order");
         if pushed.count == 0 {
