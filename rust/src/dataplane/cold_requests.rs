@@ -232,7 +232,7 @@ fn owned_ext(session: &Session) -> Vec<(String, String)> {
 }
 
 /// Nobody serves this code, here or in Python, and none of the two has heard of it.
-fn refuse_unknown(session: &mut Session, context: RequestContext, out: &mut Outbox) {
+pub(super) fn refuse_unknown(session: &mut Session, context: RequestContext, out: &mut Outbox) {
     let code = response::REQUEST_CODE_NOT_SUPPORTED;
     session.latency.note(context, code);
     let remark = format!(" request type {} not supported", context.code);
