@@ -82,6 +82,7 @@ HOT_CODES: Final = frozenset(
         RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.CONSUMER_SEND_MSG_BACK,
         RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
     }
 )
 

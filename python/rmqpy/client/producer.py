@@ -145,6 +145,7 @@ class Producer(ProducerBase):
     send_oneway = blocking(ProducerBase._send_oneway)
     send_batch = blocking(ProducerBase._send_batch)
     queues = blocking(ProducerBase._queues)
+    recall = blocking(ProducerBase._recall)
 
     def submit_rows(
         self,

@@ -101,6 +101,7 @@ class AsyncProducer(ProducerBase):
     send_oneway = ProducerBase._send_oneway
     send_batch = ProducerBase._send_batch
     queues = ProducerBase._queues
+    recall = ProducerBase._recall
 
     def transaction(
         self, message: Message | str, body: Body | None = None, /, **fields: Unpack[MessageFields]

@@ -232,6 +232,23 @@ class ProducerBase(Lifetime, ABC):
         self._check_open()
         await self._half_messages.end(half, state)
 
+    # ---- timed messages ----------------------------------------------------------------------------------
+
+    async def _recall(self, topic: str, handle: str, *, timeout: float | timedelta | None = None) -> str:
+        """Take back a timed message that still waits; its id. `handle` is the `recall_handle` of its `SendResult`.
+
+        It is not delivered then. Brokers take a message back until the second begins (`timerPrecisionMs`) in which
+        it is due; the same handle may be used again. Raises `RecallError` when it is too late or the handle is of no
+        message to this topic, and `Unsupported` where brokers do not take messages back (`recallMessageEnable`).
+        """
+        check_types(topic=(topic, str), handle=(handle, str))
+        self._check_open()
+        # Few producers take anything back.
+        from rmqpy.client.recall import recall
+
+        limit = self._send_timeout_s if timeout is None else seconds(timeout)
+        return await recall(self._cluster, self._caller, self.group, topic, handle, limit)
+
     # ---- the one way to send -----------------------------------------------------------------------------
 
     async def _send(

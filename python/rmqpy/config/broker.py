@@ -250,6 +250,24 @@ class BrokerConfig(Settings):
         changeable=True,
     )
 
+    # Timed messages.
+    serves_recall: bool = key(
+        "recallMessageEnable",
+        False,
+        "Producers may take timed messages back before their time. `rmqpy standalone` has it on.",
+    )
+    serves_recall_unwritable: bool = key(
+        "allowRecallWhenBrokerNotWriteable",
+        True,
+        "Timed messages are taken back also by a broker without the permission to write.",
+    )
+    is_topic_in_recall_key: bool = key(
+        "appendTopicForTimerDeleteKey",
+        False,
+        "What takes a message back names its topic, too, as Apache's brokers up to 5.3 look for it. Later ones, and "
+        "ours, know both kinds.",
+    )
+
     # Groups and consumers.
     auto_create_groups: bool = key(
         "autoCreateSubscriptionGroup",

@@ -15,7 +15,6 @@ _FLOW = "the engine bounds its queues and answers SYSTEM_BUSY by itself"
 _RETENTION = "files are deleted one by one, and readers keep what they read from"
 _POP = "POP consumption is not supported yet"
 _TIMER = "timed messages wait in the file wheel, and one thread delivers them"
-_RECALL = "taking timed messages back is not supported yet"
 _TRANSACTION = "an end of a transaction is marked with its message, and the open ones are kept in memory"
 _SLAVES = "replication is not supported yet"
 _FILTER = "SQL92 filters are evaluated for each message that is read, without bits computed in advance"
@@ -121,7 +120,6 @@ _HARMLESS: Final = (
         timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
         timerWheelSnapshotFlush timerWheelSnapshotIntervalMs""",
     ),
-    (_RECALL, "recallMessageEnable allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey"),
     (
         _TRANSACTION,
         """transactionOpMsgMaxSize transactionOpBatchInterval transactionMetricFlushInterval

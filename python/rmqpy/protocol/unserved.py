@@ -22,8 +22,8 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     "half messages that were given up are not taken up again yet": """
         RESUME_CHECK_HALF_MESSAGE
     """,
-    "recall, request and reply are not served yet": """
-        SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2 PUSH_REPLY_MESSAGE_TO_CLIENT RECALL_MESSAGE
+    "request and reply are not served yet": """
+        SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2 PUSH_REPLY_MESSAGE_TO_CLIENT
     """,
     "POP consumption is not served yet": """
         QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE GET_ALL_MESSAGE_REQUEST_MODE POP_MESSAGE ACK_MESSAGE

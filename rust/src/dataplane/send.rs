@@ -32,7 +32,7 @@ use crate::message::topic::{
 };
 use crate::message::{MessageType, batch, sysflag};
 use crate::positions::PhysicalOffset;
-use crate::remoting::codes::response;
+use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
 use crate::requests::send::SendHeader;
@@ -42,22 +42,24 @@ use crate::store::{ConsumeQueue, Put, PutError};
 #[derive(Debug)]
 pub(super) struct StagedRecord<'f> {
     /// Where it is stored: its own queue, or the one in which it waits.
-    queue: Arc<ConsumeQueue>,
+    pub(super) queue: Arc<ConsumeQueue>,
     /// The queue in the reply.
-    queue_id: u32,
+    pub(super) queue_id: u32,
     /// The header of its frame.
-    header: &'f [u8],
-    flag: i32,
-    sys_flag: i32,
-    born_timestamp_ms: i64,
-    reconsume_times: i32,
-    body: &'f [u8],
-    body_crc: u32,
-    attributes: MessageAttributes,
-    message_type: MessageType,
+    pub(super) header: &'f [u8],
+    pub(super) flag: i32,
+    pub(super) sys_flag: i32,
+    pub(super) born_timestamp_ms: i64,
+    pub(super) reconsume_times: i32,
+    pub(super) body: &'f [u8],
+    pub(super) body_crc: u32,
+    pub(super) attributes: MessageAttributes,
+    pub(super) message_type: MessageType,
     /// It waits for the end of its transaction.
-    is_half: bool,
-    context: RequestContext,
+    pub(super) is_half: bool,
+    /// With which it can be taken back while it waits for its time.
+    pub(super) recall_handle: Option<Box<str>>,
+    pub(super) context: RequestContext,
 }
 
 pub(super) type Burst<'f> = ArrayVec<StagedRecord<'f>, BURST_FRAMES_MAX>;
@@ -103,6 +105,7 @@ impl Broker {
             attributes: MessageAttributes::default(),
             message_type: MessageType::Normal,
             is_half: false,
+            recall_handle: None,
             context,
         };
         if fields.is_batch {
@@ -133,6 +136,7 @@ impl Broker {
             let properties = arena.get(staged.attributes.properties.clone()).unwrap_or_default();
             let now = self.clock.wall_ms() as i64;
             if let Some(timing) = schedule::timing(&self.store, now, properties, &topic.name, queue_id)? {
+                staged.recall_handle = self.recall_handle(context.code, &topic.name, &timing, &staged, arena);
                 staged.attributes = staged.attributes.moved(arena, TIMER_TOPIC, &timing.properties())?;
                 staged.queue = timing.queue;
             }
@@ -198,6 +202,7 @@ impl Broker {
                 body_crc: RecordFields::body_crc(inner.body),
                 attributes,
                 message_type,
+                recall_handle: None,
                 ..*outer
             });
         }
@@ -373,6 +378,13 @@ impl Broker {
     ) {
         let context = staged.context;
         let mut reply = reply::begin(out, context, response::SUCCESS, None);
+        if context.code == request::RECALL_MESSAGE {
+            let recalled =
+                puts.first().and_then(|put| properties::get(put.record.properties, name::UNIQ_KEY));
+            reply.ext("msgId", recalled.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default());
+            reply.ext_block(&self.send_answer_fields);
+            return reply::finish(reply, 0);
+        }
         let stored = puts.iter().filter_map(|put| put.outcome.as_ref().ok());
         let store_host = self.metadata.identity.store_host;
         let ids =
@@ -382,6 +394,9 @@ impl Broker {
         reply.ext_u64("queueOffset", stored.clone().next().map_or(0, |first| first.queue_offset.0));
         if let Some(Ok(unique_key)) = unique_key.map(std::str::from_utf8) {
             reply.ext("transactionId", unique_key);
+        }
+        if let Some(handle) = &staged.recall_handle {
+            reply.ext("recallHandle", handle);
         }
         reply.ext_block(&self.send_answer_fields);
         reply::finish(reply, 0);

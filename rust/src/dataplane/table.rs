@@ -62,6 +62,13 @@ impl DataPlane {
                 broker.pull(session, frame.encoding, out)
             }
             request::CONSUMER_SEND_MSG_BACK => broker.send_back(session, frame, false, out),
+            request::RECALL_MESSAGE => {
+                if !session.parked_sends.frames.is_empty() {
+                    return Err(Rejection::NoRoom);
+                }
+                burst.push(broker.stage_recall(session, frame)?);
+                Ok(())
+            }
             request::END_TRANSACTION => broker.end_transaction(session, frame, false, out),
             request::QUERY_CONSUMER_OFFSET => broker.query_offset(session, frame.encoding, out),
             request::UPDATE_CONSUMER_OFFSET => broker.update_offset(session, frame.encoding, out),

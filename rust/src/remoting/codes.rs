@@ -37,6 +37,8 @@ pub mod request {
     pub(crate) const SEND_BATCH_MESSAGE: i32 = 320;
     /// Pull from one queue, asked for by a lite pull consumer.
     pub(crate) const LITE_PULL_MESSAGE: i32 = 361;
+    /// Takes back a timed message.
+    pub(crate) const RECALL_MESSAGE: i32 = 370;
 }
 
 /// Answers, under the names of the original.
