@@ -2,8 +2,9 @@
 
     python examples/reminders.py
 
-A surgery reminds its patients a day before their appointment, and asks how it was two hours after. The broker of this
-program goes by a clock that is moved by hand, so that the week passes in a moment; nothing else is different.
+A surgery reminds its patients a day before their appointment, and asks how it was two hours after. One of them does not
+come, and both letters are taken back. The broker of this program goes by a clock that is moved by hand, so that the
+week passes in a moment; nothing else is different.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,12 @@ from datetime import UTC, datetime, timedelta
 import rmqpy
 from rmqpy import testing
 
-APPOINTMENTS = {"Ada": timedelta(days=3), "Grace": timedelta(days=2), "Edsger": timedelta(hours=30)}
+APPOINTMENTS = {
+    "Ada": timedelta(days=3),
+    "Grace": timedelta(days=2),
+    "Edsger": timedelta(hours=30),
+    "Alan": timedelta(days=4),
+}
 
 
 def main() -> None:
@@ -26,9 +32,16 @@ def main() -> None:
         with rmqpy.Admin(server.namesrv) as admin:
             admin.create_topic("letters", read_queues=1, write_queues=1)
         now = datetime.fromtimestamp(clock.wall_ms() / 1_000, UTC)
-        for patient, until in APPOINTMENTS.items():
-            surgery.send("letters", f"{patient}: tomorrow", deliver_at=now + until - timedelta(days=1))
-            surgery.send("letters", f"{patient}: how was it?", deliver_after=until + timedelta(hours=2))
+        sent = {
+            patient: [
+                surgery.send("letters", f"{patient}: tomorrow", deliver_at=now + until - timedelta(days=1)),
+                surgery.send("letters", f"{patient}: how was it?", deliver_after=until + timedelta(hours=2)),
+            ]
+            for patient, until in APPOINTMENTS.items()
+        }
+        for letter in sent["Alan"]:
+            if letter.recall_handle is not None:
+                surgery.recall("letters", letter.recall_handle)
         letters.assign(surgery.queues("letters"))
         written = 0
         for day in range(1, 8):

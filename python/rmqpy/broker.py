@@ -28,7 +28,6 @@ from rmqpy.control.clients.filter_file import FILTERS_SECONDS, FilterFile
 from rmqpy.control.clients.notifications import ClientNotifications
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.relay import Relay
-from rmqpy.control.clients.replies import UNDELIVERED_SECONDS, Replies
 from rmqpy.control.clients.transaction_checks import CHECKS_SECONDS, TransactionChecks
 from rmqpy.control.duplicates import refuse_duplicate
 from rmqpy.control.groups.offset_file import OffsetFile
@@ -45,7 +44,6 @@ from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
-from rmqpy.control.handlers.replies import ReplyHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Identity, Registration
@@ -84,6 +82,7 @@ HOT_CODES: Final = frozenset(
         RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.CONSUMER_SEND_MSG_BACK,
         RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
     }
 )
 
@@ -224,7 +223,6 @@ class Broker(Service):
         notifications = ClientNotifications(self._config, groups, server)
         consumers = Consumers(metadata, notifications.group_changed)
         relay = Relay(server)
-        replies = Replies(producers, relay)
         progress = ConsumerProgress(config.name, store, offsets, server.fetch_positions)
         locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store, store, server, self._clock)
@@ -244,9 +242,6 @@ class Broker(Service):
                 relay,
                 QueueLockHandlers(locks, topics, groups),
                 MessageHandlers(store, consumers),
-                ReplyHandlers(
-                    self._config, topics, replies, server, _numeric(self._host, self._port), self._clock
-                ),
                 BrokerHandlers(self._config, runtime, store, statistics),
             ),
             role="broker",
@@ -287,7 +282,6 @@ class Broker(Service):
         periodic.every(EVENTS_SECONDS, lambda: log_events(store))
         periodic.every(STEPS_BACK_SECONDS, lambda: log_steps_back(offsets))
         periodic.every(REFUSALS_SECONDS, Refusals(limits, server.statistics).log)
-        periodic.every(UNDELIVERED_SECONDS, replies.log)
         periodic.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
         return Metrics(
             lambda: self._config.now,
@@ -299,7 +293,6 @@ class Broker(Service):
             store,
             offsets,
             server,
-            replies.counts,
             self._clock,
         )
 

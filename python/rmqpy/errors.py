@@ -28,6 +28,7 @@ process.
     │   ├── AuthError(PermissionError)       credentials, or the permission of topic or broker
     │   ├── GroupNotFound                    the subscription group does not exist
     │   ├── MessageNotFound                  no message has this id
+    │   ├── RecallError                      a timed message is not taken back
     │   ├── QueueLost                        another member of the group owns the queue now
     │   ├── DataLoss                         messages that were asked for are not there, or not any more
     │   ├── Unsupported                      this server does not serve that request
@@ -203,6 +204,10 @@ class GroupNotFound(BrokerError):
 
 class MessageNotFound(BrokerError):
     """No message has this id or lies at this place: it never did, or retention took it."""
+
+
+class RecallError(BrokerError):
+    """A timed message is not taken back: it is too late, the handle is damaged, or of another topic or broker."""
 
 
 class QueueLost(BrokerError):

@@ -141,6 +141,7 @@ class Standalone(Service):
             "httpPort": str(self._http_port),
             "storePathRootDir": str(self.data_dir / "store"),
             "enablePropertyFilter": "true",
+            "recallMessageEnable": "true",
             # A machine that is also used for other things may have a fuller disk than a broker's own.
             "diskSpaceWarningLevelRatio": "100",
         } | written(self._settings)

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rmqpy::clock::SystemClock;
 use rmqpy::dataplane::data_plane::DataPlane;
 use rmqpy::dataplane::filter::SqlSupport;
-use rmqpy::dataplane::metadata::{Group, Identity, Metadata, Topic};
+use rmqpy::dataplane::metadata::{Group, Identity, Metadata, RecallOptions, Topic};
 use rmqpy::dataplane::offsets::Offsets;
 use rmqpy::remoting::codes::request;
 use rmqpy::remoting::frame::Encoding;
@@ -160,6 +160,7 @@ fn pull_frame(offset: usize) -> Vec<u8> {
 fn identity() -> Identity {
     Identity {
         cluster: "DefaultCluster".into(),
+        broker: "broker-a".to_owned(),
         store_host: "127.0.0.1:10911".parse().unwrap(),
         region: "DefaultRegion".into(),
         is_trace_on: true,
@@ -171,5 +172,6 @@ fn identity() -> Identity {
         is_auto_create_topics: false,
         creations_per_minute: 1000,
         sql: SqlSupport::Off,
+        recall: RecallOptions::default(),
     }
 }

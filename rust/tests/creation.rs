@@ -14,7 +14,7 @@ use echo::{Peer, request};
 use rmqpy::clock::ManualClock;
 use rmqpy::dataplane::data_plane::DataPlane;
 use rmqpy::dataplane::filter::SqlSupport;
-use rmqpy::dataplane::metadata::{Identity, Metadata};
+use rmqpy::dataplane::metadata::{Identity, Metadata, RecallOptions};
 use rmqpy::dataplane::offsets::Offsets;
 use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX};
 use rmqpy::remoting::codes::request::SEND_MESSAGE;
@@ -96,6 +96,7 @@ impl Drop for Fixture {
 fn identity() -> Identity {
     Identity {
         cluster: "c".into(),
+        broker: "b".into(),
         store_host: "127.0.0.1:10911".parse().unwrap(),
         region: "r".into(),
         is_trace_on: true,
@@ -107,6 +108,7 @@ fn identity() -> Identity {
         is_auto_create_topics: true,
         creations_per_minute: u32::MAX,
         sql: SqlSupport::Off,
+        recall: RecallOptions::default(),
     }
 }
 

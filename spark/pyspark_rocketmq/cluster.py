@@ -15,6 +15,7 @@ from pyspark_rocketmq.offsets import EARLIEST, GROUP, LATEST, Begin, Bound, Queu
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.plan import Held, settle
 from rmqpy.errors import ConfigError, DataLoss, RocketMQError
+from rmqpy.message import Filter
 from rmqpy.remoting.backoff import FAILING, Backoff
 
 P = ParamSpec("P")
@@ -42,6 +43,8 @@ class Cluster:
         self._catalog = rmqpy.Catalog(client_config(options, route_refresh_s=QUEUES_REFRESH_S))
         self._topics: tuple[str, ...] = ()
         self._topics_at = float("-inf")
+        #: Brokers that were asked whether they filter so.
+        self._filtering: set[tuple[str, Filter]] = set()
 
     def queues(self, *, skip_missing: bool = False) -> list[Queue]:
         """The queues to read, as they are now, sorted. Raises `TopicNotFound` for a topic asked for by name, unless it
@@ -92,6 +95,15 @@ class Cluster:
             found |= {_ours(queue): held and Held(*held) for queue, held in answered.items()}
             named -= answered.keys()
         return found
+
+    def check_filter(self, queues: Iterable[Queue], wanted: Filter) -> None:
+        """Check once that the brokers of these queues filter by an expression; those that do not answer are left out.
+
+        Raises `Unsupported` where it is switched off, and `BrokerError` where a broker cannot read it.
+        """
+        unasked = [queue for queue in queues if (queue.broker, wanted) not in self._filtering]
+        self._again(self._catalog.check_filter, map(_named, unasked), wanted, skip_unreachable=True)
+        self._filtering.update((queue.broker, wanted) for queue in unasked)
 
     def wait(self, offsets: Mapping[Queue, int], timeout_s: float) -> None:
         """Until a queue has a message at its offset or later, or the time is up."""

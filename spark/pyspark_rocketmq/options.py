@@ -92,12 +92,19 @@ class Options:
     assign: tuple[Queue, ...] = _option(
         "RS", values.queues, (), 'Queues to read, `{"topic":{"broker":[0,1]}}`.'
     )
-    tags: str = _option(
+    expression: str = _option(
         "RS",
         values.text,
         "*",
-        'Only messages with one of these tags: `"paid \\|\\| refunded"`.',
+        'Only messages with one of these tags: `"paid \\|\\| refunded"`; or an expression on properties.',
         name="subExpression",
+    )
+    expression_type: Literal["TAG", "SQL92"] = _option(
+        "RS",
+        values.choice("TAG", "SQL92"),
+        "TAG",
+        "`TAG`, or `SQL92`: `price > 10 AND region = 'EU'`; brokers need `enablePropertyFilter=true`.",
+        name="subExpressionType",
     )
     topic: str | None = _option(
         "W", values.text, None, "Topic of all rows; wins over a column.", also=("path",)
@@ -294,7 +301,6 @@ NOT_YET: Mapping[str, str] = {
     "secretKey": "access control",
     "securityToken": "access control",
     "tls": "TLS",
-    "subExpressionType": "SQL filters",
     "deliveryGuarantee": "a guarantee other than at least once with repeated ids",
     "txnAppId": "skipping a batch that was written before",
     "txnVersion": "skipping a batch that was written before",

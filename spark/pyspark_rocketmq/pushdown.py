@@ -1,8 +1,8 @@
 """Filters of a query, as far as they exclude messages from a read.
 
 Owns the decision which of them are settled by reading less, and which Spark must still apply: everything about the
-place of a message is settled here; times and tags only narrow the read, because a broker finds messages by
-milliseconds and filters by hash.
+place of a message is settled here; times, tags and properties only narrow the read, because a broker finds messages by
+milliseconds, filters by hash, and may be another release's.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,12 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+import rmqpy
 from pyspark_rocketmq.offsets import Queue
+from pyspark_rocketmq.predicates import conjunction, predicate
+from rmqpy.errors import ConfigError
+from rmqpy.message import Filter as Wanted
+from rmqpy.message import Sql
 
 #: Columns that name a queue, and where they stand in its name.
 _PLACES = {"topic": 0, "brokerName": 1, "queueId": 2}
@@ -36,7 +41,9 @@ class Narrowing:
         #: Store times in milliseconds: from, and up to but not including.
         self.times_ms: tuple[int | None, int | None] = (None, None)
         #: Tags of which a message has one, if it matters.
-        self.tags: tuple[str, ...] | None = None
+        self._tags: tuple[str, ...] | None = None
+        #: What is asked of properties other than that.
+        self._predicates: list[str] = []
 
     def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
         """Use the filters; those that Spark must still apply come back."""
@@ -53,6 +60,24 @@ class Narrowing:
         first = max(first, self._first)
         return first, max(first, last if self._last is None else min(last, self._last))
 
+    def by_tags(self, wanted: Wanted) -> Wanted:
+        """The messages that are wanted, for any broker."""
+        return wanted if wanted != "*" or self._tags is None else " || ".join(self._tags)
+
+    def by_properties(self, wanted: Wanted) -> Sql | None:
+        """The same for brokers that evaluate SQL92, where that excludes more. Tags that the user asked for are not
+        joined by anything: brokers look at them without reading the message."""
+        if not self._predicates or not (isinstance(wanted, Sql) or wanted == "*"):
+            return None
+        parts = [wanted.expression] if isinstance(wanted, Sql) else []
+        if self._tags is not None:
+            parts += filter(None, [predicate(In(("tags",), self._tags))])
+        try:
+            return rmqpy.sql(conjunction([*parts, *self._predicates]))
+        except ConfigError:
+            # Too much for one expression.
+            return None
+
     def _use(self, each: Filter) -> bool:
         """Take a filter into account; whether that settles it."""
         column = ".".join(getattr(each, "attribute", ()))
@@ -64,8 +89,10 @@ class Narrowing:
             return self._bound(each, self._offsets, int)
         if column == "storeTimestamp":
             self._bound(each, self._times, _milliseconds)
-        if column == "tags" and values and self.tags is None and all(map(_is_plain, values)):
-            self.tags = tuple(sorted(values))
+        if column == "tags" and values and self._tags is None and all(map(_is_plain, values)):
+            self._tags = tuple(sorted(values))
+        elif (asked := predicate(each)) is not None:
+            self._predicates.append(asked)
         return False
 
     def _bound(self, each: Filter, narrow: Callable[[Any, Any], None], number: Callable[[Any], Any]) -> bool:

@@ -1,6 +1,12 @@
-"""Columns of a read. rmqpy defines their names, and the types each can have."""
+"""Columns of a read. rmqpy defines their names, and the types each can have.
+
+Of `properties` Spark may have a structure, whose fields are properties by name: those alone cross over to it, and
+filters on them can be left to brokers.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     BinaryType,
@@ -15,6 +21,9 @@ from pyspark.sql.types import (
 )
 
 import rmqpy
+
+if TYPE_CHECKING:
+    import pyarrow
 
 #: Spark's types by the names rmqpy knows them by.
 SPARK_TYPES: Mapping[str, DataType] = {
@@ -37,15 +46,45 @@ def default_schema(with_properties: bool) -> StructType:
     return StructType([StructField(name, SPARK_TYPES[kinds[name][0]]) for name in names])
 
 
-def asked(schema: StructType) -> dict[str, str]:
-    """The columns of a schema with their types, as rmqpy takes them: they alone are produced, in this order.
+_PROPERTIES = "properties"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The columns of a read: they alone are produced, in this order."""
+
+    #: With their types, as rmqpy takes them.
+    columns: Mapping[str, str]
+    #: Fields of the structure that `properties` is; none where it is something else.
+    fields: tuple[str, ...] = ()
+
+    def shaped(self, batch: "pyarrow.RecordBatch") -> "pyarrow.RecordBatch":
+        """A batch of rmqpy as Spark expects it."""
+        if not self.fields:
+            return batch
+        import pyarrow
+        from pyarrow import compute
+
+        index = batch.schema.get_field_index(_PROPERTIES)
+        properties = batch.column(index)
+        values = [compute.map_lookup(properties, name, "last") for name in self.fields]
+        structure = pyarrow.StructArray.from_arrays(values, list(self.fields))
+        return batch.set_column(index, _PROPERTIES, structure)
+
+
+def asked(schema: StructType) -> Asked:
+    """The columns of a schema.
 
     Raises `ConfigError` for a column there is not, and for a type it cannot have.
     """
     known = rmqpy.column_types()
     columns: dict[str, str] = {}
+    properties: tuple[str, ...] = ()
     for field in schema.fields:
         kind = field.dataType.simpleString()
+        if field.name == _PROPERTIES and isinstance(field.dataType, StructType):
+            properties = _fields(field.dataType)
+            kind = known[_PROPERTIES][0]
         if field.name not in known:
             raise rmqpy.errors.ConfigError(f"there is no column {field.name!r}; there are {', '.join(known)}")
         if kind not in known[field.name]:
@@ -54,4 +93,18 @@ def asked(schema: StructType) -> dict[str, str]:
         if field.name in columns:
             raise rmqpy.errors.ConfigError(f"column {field.name!r} stands twice in the schema")
         columns[field.name] = kind
-    return columns
+    return Asked(columns, properties)
+
+
+def _fields(structure: StructType) -> tuple[str, ...]:
+    names = tuple(field.name for field in structure.fields)
+    for field in structure.fields:
+        if not isinstance(field.dataType, StringType):
+            raise rmqpy.errors.ConfigError(
+                f"property {field.name!r} cannot be {field.dataType.simpleString()}: properties are string; cast it"
+            )
+    if not names or len(set(names)) < len(names):
+        raise rmqpy.errors.ConfigError(
+            "the structure of properties names each property once, and one at least"
+        )
+    return names

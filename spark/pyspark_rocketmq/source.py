@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.batch import FilteringReader, TopicReader
 from pyspark_rocketmq.options import BATCH, STREAM, WRITE, Options
+from pyspark_rocketmq.predicates import wanted_by
 from pyspark_rocketmq.schema import asked, default_schema
 from pyspark_rocketmq.sink import TopicStreamWriter, TopicWriter, refuse_overwrite
 from pyspark_rocketmq.stream import TopicStream
@@ -25,6 +26,7 @@ class RocketMQSource(DataSource):
         super().__init__(options)
         # Misspelt names are refused early; combinations are checked for the operation that comes next.
         self._any = Options.parse(options)
+        wanted_by(self._any)
 
     def schema(self) -> StructType:
         """The default columns, for a user without a schema."""

@@ -27,6 +27,8 @@ from pyspark_rocketmq.cluster import Cluster, existing, lost
 from pyspark_rocketmq.offsets import LATEST, Position, Queue
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.plan import Held, ranges_between, share
+from pyspark_rocketmq.predicates import wanted_by
+from pyspark_rocketmq.schema import Asked
 from pyspark_rocketmq.task import read, tasks_of
 from rmqpy.errors import RocketMQError
 
@@ -37,9 +39,10 @@ if TYPE_CHECKING:
 class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches on the driver and, pickled before its first use, reads on an executor."""
 
-    def __init__(self, options: Options, columns: dict[str, str]) -> None:
+    def __init__(self, options: Options, asked: Asked) -> None:
         self._options = options
-        self._columns = columns
+        self._asked = asked
+        self._wanted = wanted_by(options)
         self._cluster: Cluster | None = None
         #: Brokers that name servers knew when this run began.
         self._registered: frozenset[str] = frozenset()
@@ -129,11 +132,13 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held = {queue: each or Held(0, 0) for queue, each in offsets.items()}
         ranges, losses = ranges_between(begun, {queue: last.queues[queue] for queue in moved}, held)
         self._lost(losses)
-        return tasks_of(ranges, self._options)
+        # Here, where it is said once, and not in each task.
+        self._at().check_filter(moved, self._wanted)
+        return tasks_of(ranges, self._options, self._wanted)
 
     def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
         """The rows of one task."""
-        return read(partition, self._options, self._columns, self._options.tags)
+        return read(partition, self._options, self._asked)
 
     def commit(self, end: dict[str, Any]) -> None:
         """A micro-batch is done. Its offsets are stored for lag tools; a failure to do so is not the query's."""

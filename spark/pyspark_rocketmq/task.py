@@ -14,6 +14,8 @@ from pyspark_rocketmq.cluster import client_config
 from pyspark_rocketmq.offsets import Range
 from pyspark_rocketmq.options import Options
 from pyspark_rocketmq.plan import cut, pack
+from pyspark_rocketmq.schema import Asked
+from rmqpy.message import Filter
 
 if TYPE_CHECKING:
     import pyarrow
@@ -22,21 +24,21 @@ if TYPE_CHECKING:
 class Task(InputPartition):
     """Ranges of queues that one task reads; there may be none."""
 
-    def __init__(self, ranges: tuple[Range, ...]) -> None:
+    def __init__(self, ranges: tuple[Range, ...], wanted: Filter = "*") -> None:
         super().__init__(ranges)
         self.ranges = ranges
+        #: The messages of them that are wanted.
+        self.wanted = wanted
 
 
-def tasks_of(ranges: Iterable[Range], options: Options) -> list[InputPartition]:
+def tasks_of(ranges: Iterable[Range], options: Options, wanted: Filter) -> list[InputPartition]:
     """Ranges, cut and packed as the options say."""
     pieces = cut(ranges, options.max_records_per_partition, options.min_partitions)
     packed = pack(pieces, options.pack_records, options.min_partitions, options.max_partitions)
-    return [Task(task) for task in packed]
+    return [Task(task, wanted) for task in packed]
 
 
-def read(
-    partition: InputPartition, options: Options, columns: dict[str, str], tags: str
-) -> "Iterator[pyarrow.RecordBatch]":
+def read(partition: InputPartition, options: Options, asked: Asked) -> "Iterator[pyarrow.RecordBatch]":
     """The rows of one task, in batches that rmqpy has filled."""
     import pyarrow
 
@@ -47,8 +49,8 @@ def read(
     with rmqpy.read_ranges(
         ranges,
         client_config(options),
-        columns=columns,
-        tags=tags,
+        columns=asked.columns,
+        tags=partition.wanted,
         group=options.consumer_group,
         batch_rows=options.fetch_batch_rows,
         batch_bytes=options.fetch_batch_bytes,
@@ -59,7 +61,7 @@ def read(
         fail_on_data_loss=options.fail_on_data_loss,
     ) as batches:
         for native in batches:
-            batch = pyarrow.record_batch(native)
+            batch = asked.shaped(pyarrow.record_batch(native))
             # A batch ends with the pull that filled it, which may bring more rows than were left to fill.
             for start in range(0, batch.num_rows, options.fetch_batch_rows):
                 yield batch.slice(start, options.fetch_batch_rows)

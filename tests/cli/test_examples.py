@@ -122,6 +122,8 @@ def folder(
         message_id = producer.send("orders", b"first", keys="A-1").message_id
         note = ("Recall", "1700000000000", "null", "shop", "orders", message_id, "true")
         producer.send("RMQ_SYS_TRACE_TOPIC", "\x01".join(note) + "\x02", keys=message_id)
+        timed = producer.send("reminders", b"later", deliver_after=3_600)
+        monkeypatch.setenv("RECALL_HANDLE", timed.recall_handle or "")
     monkeypatch.setenv("MESSAGE_ID", message_id)
     monkeypatch.setenv("CLIENT_ID", member)
     with rmqpy.PullConsumer("billing", cluster.namesrv, start_from="earliest") as consumer:

@@ -19,7 +19,6 @@ PROGRAMS = {
     "reminders.py": "wrote 6 letters in a week",
     "filters.py": "insured: camera, 400 EUR",
     "transactions.py": "billed: A-1: 30 EUR, A-3: 12 EUR, A-4: 8 EUR",
-    "request_reply.py": "durians: no reply to the request to prices within 0.5 s",
     "namespaces.py": "the operator sees ['north%orders', 'south%orders']",
 }
 #: Needs Spark: `make demo` runs it.

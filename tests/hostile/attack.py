@@ -30,7 +30,7 @@ def attempt(case: Case, address: Address) -> int | str:
         sending = threading.Thread(target=_pour, args=(peer.socket, case.content), daemon=True)
         sending.start()
         try:
-            return _ending(case, peer, COURTESY["namesrv" if case.target == "namesrv" else "broker"])
+            return _ending(case, peer, COURTESY["namesrv" if case.target == "namesrv" else "broker"], sending)
         except TimeoutError:
             return "no end"
         finally:
@@ -45,7 +45,7 @@ def _pour(to: socket.socket, content: bytes) -> None:
         to.sendall(content)
 
 
-def _ending(case: Case, peer: Connection, courtesy: Frame) -> int | str:
+def _ending(case: Case, peer: Connection, courtesy: Frame, sending: threading.Thread) -> int | str:
     if case.end == "waits":
         peer.socket.settimeout(GLANCE)
         try:
@@ -61,6 +61,8 @@ def _ending(case: Case, peer: Connection, courtesy: Frame) -> int | str:
         return "hangs up"
     if answer is None:
         return "closed"
+    # It may have been answered before all of it was sent.
+    sending.join(TIMEOUT_S)
     return answer.code if peer.ask(courtesy) else "not served afterwards"
 
 

@@ -5,6 +5,7 @@ object per line:
 
     {"id": 1, "verb": "send", "namesrv": .., "topic": .., "mode": "sync|async|oneway|batch|keyed",
      "compression": "zlib|lz4|zstd", "messages": [{"body": <Base64>, "tag", "keys", "properties", "flag"}]}
+    {"id": 7, "verb": "recall", "namesrv", "topic", "handle"}        (Java 5 only)
     {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "sql", "ordered",
      "broadcast", "failing", "retries"}
     {"id": 3, "verb": "stop", "listener": <name>}
@@ -178,6 +179,11 @@ class ProcessClient:
             namespace=namespace,
         )  # fmt: skip
         return [SendOutcome(**result) for result in results]
+
+    def recall(self, namesrv: str, topic: str, handle: str) -> str:
+        """Take a timed message back; its id. Raises `RuntimeError` with what the client says."""
+        recalled: str = self._ask("recall", namesrv=namesrv, topic=topic, handle=handle, compression="zlib")
+        return recalled
 
     def pull(
         self,

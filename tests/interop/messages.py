@@ -40,6 +40,7 @@ class SendOutcome:
     offset_id: str
     queue_id: int
     queue_offset: int
+    recall_handle: str | None = None
 
 
 @dataclass(frozen=True)

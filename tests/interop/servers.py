@@ -166,6 +166,7 @@ def write_broker_conf(file: Path, port: int, namesrv: str, **more: object) -> No
         "autoCreateTopicEnable": "true",
         "traceTopicEnable": "true",
         "enablePropertyFilter": "true",
+        "recallMessageEnable": "true",
         "messageDelayLevel": DELAY_LEVELS,
         **more,
     }

@@ -190,11 +190,11 @@ MAX, MIN = RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET
         ),
         (Upcall(9999), (1, 3, " request type 9999 not supported", None, None)),
         (
-            Upcall(RequestCode.RECALL_MESSAGE),
+            Upcall(RequestCode.SEND_REPLY_MESSAGE),
             (
                 1,
                 3,
-                " request type 370 not supported: RECALL_MESSAGE is not served by this broker",
+                " request type 324 not supported: SEND_REPLY_MESSAGE is not served by this broker",
                 None,
                 None,
             ),

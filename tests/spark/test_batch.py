@@ -1,6 +1,7 @@
 """Batch reads without a session: each option that chooses messages, columns and filters, against a real broker."""
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,17 +13,24 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
+    Not,
     StringContains,
+    StringEndsWith,
+    StringStartsWith,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import rmqpy
+import rmqpy.testing
 from pyspark_rocketmq.batch import FilteringReader, TopicReader
 from pyspark_rocketmq.schema import SPARK_TYPES
 from pyspark_rocketmq.source import RocketMQSource
+from rmqpy import errors
 from rmqpy.server import Standalone
 
 
@@ -34,6 +42,14 @@ def bodies(reader: TopicReader) -> list[Any]:
 
 #: Only the bodies, as text.
 BODY = StructType().add("body", "string")
+
+
+def texts(*names: str) -> StructType:
+    """A structure of strings."""
+    structure = StructType()
+    for name in names:
+        structure.add(name, "string")
+    return structure
 
 
 def reader(server: Standalone, **options: str) -> TopicReader:
@@ -247,9 +263,25 @@ C = ("queueOffset",)
         ([GreaterThan(C, 7)], [], True),
         ([EqualTo(("tags",), "t2")], ["0-2", "1-2"], False),
         ([In(("tags",), ("t0", "t2"))], ["0-0", "0-2", "1-0", "1-2"], False),
-        ([StringContains(("tags",), "2")], None, False),
-        ([EqualTo(("tags",), "a||b")], None, False),
+        ([StringContains(("tags",), "2")], ["0-2", "1-2"], False),
+        ([EqualTo(("tags",), "a||b")], [], False),
+        ([EqualTo(("properties", "number"), "1")], ["0-1", "1-1"], False),
         ([EqualTo(("properties", "queueId"), 1)], None, False),
+        ([In(("properties", "number"), ("0", "2"))], ["0-0", "0-2", "1-0", "1-2"], False),
+        ([Not(EqualTo(("properties", "number"), "1"))], ["0-0", "0-2", "1-0", "1-2"], False),
+        ([Not(In(("properties", "number"), ("0", "1")))], ["0-2", "1-2"], False),
+        ([IsNotNull(("properties", "first"))], ["0-0", "1-0"], False),
+        ([IsNull(("properties", "first"))], None, False),
+        ([StringStartsWith(("properties", "text"), "it's 1")], ["0-1", "1-1"], False),
+        ([StringEndsWith(("properties", "text"), " 2")], ["0-2", "1-2"], False),
+        ([StringContains(("properties", "text"), "'s 0")], ["0-0", "1-0"], False),
+        ([StringContains(("properties", "text"), "")], None, False),
+        ([EqualTo(("keys",), "k2")], ["0-2", "1-2"], False),
+        ([GreaterThan(("properties", "number"), "0")], None, False),
+        ([EqualTo(("properties", "true"), "1")], None, False),
+        ([EqualTo(("properties", "no-name"), "1")], None, False),
+        ([EqualTo(("properties", "number"), "x" * 100_000)], None, False),
+        ([In(("tags",), ("t1", "t2")), Not(EqualTo(("properties", "number"), "1"))], ["0-2", "1-2"], False),
     ],
 )
 def test_filters_narrow_what_is_read(
@@ -262,13 +294,90 @@ def test_filters_narrow_what_is_read(
 ) -> None:
     for number in range(3):
         for queue_id in (0, 1):
-            send_to(producer, topic, queue_id, f"{queue_id}-{number}", tag=f"t{number}")
+            properties = {"number": str(number), "text": f"it's {number}"} | (
+                {} if number else {"first": "yes"}
+            )
+            fields = {"tag": f"t{number}", "keys": f"k{number}", "properties": properties}
+            send_to(producer, topic, queue_id, f"{queue_id}-{number}", **fields)
     narrowed = reader(server, subscribe=topic, pushdown="true")
     assert isinstance(narrowed, FilteringReader)
     left = list(narrowed.pushFilters(filters))
     assert left == ([] if is_settled else filters)
     whole = [f"{queue_id}-{number}" for queue_id in (0, 1) for number in range(3)]
     assert bodies(narrowed) == (whole if expected is None else expected)
+
+
+@pytest.fixture(scope="module")
+def without_sql() -> Iterator[Standalone]:
+    """A broker that filters by tags alone, as Apache's does unless it is told otherwise."""
+    with rmqpy.testing.broker(enablePropertyFilter="false") as server:
+        yield server
+
+
+def test_messages_are_chosen_by_sql(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    for number in range(12):
+        send_to(
+            producer, topic, number % 2, str(number), tag=f"t{number % 3}", properties={"price": str(number)}
+        )
+    options = {"subscribe": topic, "subExpressionType": "SQL92", "subExpression": "price > 8 OR price = 1"}
+    assert bodies(reader(server, **options)) == ["1", "10", "11", "9"]
+    narrowed = reader(server, **options, pushdown="true")
+    assert isinstance(narrowed, FilteringReader)
+    assert (
+        len(list(narrowed.pushFilters([EqualTo(("tags",), "t1"), IsNotNull(("properties", "price"))]))) == 2
+    )
+    assert bodies(narrowed) == ["1", "10"]
+
+
+def test_sql_that_a_broker_has_switched_off_fails_the_plan_with_what_to_do(without_sql: Standalone) -> None:
+    topic = "sql-asked-for"
+    with rmqpy.Admin(without_sql.namesrv) as admin:
+        admin.create_topic(topic)
+    options = {"subscribe": topic, "subExpressionType": "SQL92", "subExpression": "price > 8"}
+    with pytest.raises(errors.Unsupported, match=r"enablePropertyFilter=true") as refused:
+        reader(without_sql, **options).partitions()
+    assert "broker-a" in str(refused.value)
+
+
+def test_filters_on_properties_are_left_to_spark_where_brokers_have_them_switched_off(
+    without_sql: Standalone,
+) -> None:
+    topic = "sql-left-to-spark"
+    with rmqpy.Producer(without_sql.namesrv) as producer:
+        producer.send(topic, "first", tag="t9")
+        for number in range(3):
+            send_to(producer, topic, 0, str(number), tag=f"t{number}", properties={"number": str(number)})
+    for more, expected in (([], ["0", "1", "2", "first"]), ([In(("tags",), ("t1", "t2"))], ["1", "2"])):
+        narrowed = reader(without_sql, subscribe=topic, pushdown="true")
+        assert isinstance(narrowed, FilteringReader)
+        filters: list[Filter] = [EqualTo(("properties", "number"), "1"), *more]
+        assert list(narrowed.pushFilters(filters)) == filters
+        with pytest.warns(UserWarning, match="left to Spark: .*enablePropertyFilter=true"):
+            assert bodies(narrowed) == expected
+
+
+def test_properties_may_be_a_structure_of_those_that_are_wanted(
+    server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send_to(producer, topic, 0, "a", properties={"region": "EU", "price": "5", "more": "x"})
+    send_to(producer, topic, 0, "b", tag="paid")
+    schema = StructType().add("body", "string").add("properties", texts("region", "price", "TAGS"))
+    source = RocketMQSource({"nameserver": server.namesrv, "subscribe": topic})
+    read = source.reader(schema=schema)
+    batches = [batch for task in read.partitions() for batch in read.read(task)]
+    table = pyarrow.Table.from_batches(batches)
+    assert table.schema == to_arrow_schema(schema, timezone="UTC")
+    assert table.column("properties").to_pylist() == [
+        {"region": "EU", "price": "5", "TAGS": None},
+        {"region": None, "price": None, "TAGS": "paid"},
+    ]
+    for wrong, reason in (
+        (StructType().add("price", "integer"), "properties are string; cast it"),
+        (texts("a", "a"), "each property once"),
+        (StructType(), "one at least"),
+    ):
+        with pytest.raises(errors.ConfigError, match=reason):
+            source.reader(schema=StructType().add("properties", wrong))
 
 
 def test_times_narrow_what_is_read_and_spark_looks_again(

@@ -105,6 +105,29 @@ def test_sql_reads_a_topic(
     assert spark.sql(f"SELECT count(*) FROM {view} WHERE tags = 'paid'").first()[0] == 4
 
 
+def test_filters_on_properties_are_left_to_the_broker(
+    spark: "SparkSession", server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    for number in range(20):
+        region = "EU" if number % 10 == 0 else "UK"
+        producer.send(topic, str(number), properties={"region": region, "price": str(number)})
+    schema = "body binary, properties struct<region: string, price: string>"
+
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "true")
+    try:
+        reader = spark.read.format("rocketmq").schema(schema)
+        df = reader.options(nameserver=server.namesrv, pushdown="true").load(topic)
+        assert numbers(df.where("properties.region = 'EU' AND CAST(properties.price AS INT) > 5")) == [10]
+    finally:
+        spark.conf.unset(setting)
+    with rmqpy.Admin(server.namesrv) as admin:
+        taken = admin.broker_statistic("broker-a", "GROUP_GET_NUMS", f"{topic}@spark-rocketmq")
+    # Two of the 20 are of that region.
+    assert taken is not None
+    assert taken.day.sum == 2
+
+
 def test_timestamps_are_those_of_the_broker(load: Load, producer: rmqpy.Producer, topic: str) -> None:
     before = time.time()
     send(producer, topic, 1)

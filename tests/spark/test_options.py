@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rmqpy
 from pyspark_rocketmq.offsets import EARLIEST, GROUP, LATEST, Position, Queue, format_offsets, parse_offsets
 from pyspark_rocketmq.options import BATCH, NOT_YET, STREAM, WRITE, OptionError, Options, spelling, table
+from pyspark_rocketmq.predicates import wanted_by
+from rmqpy.message import Filter
 
 GIVEN = {"nameserver": "127.0.0.1:9876", "subscribe": "orders"}
 
@@ -136,6 +139,24 @@ def test_an_option_for_something_else_is_refused(key: str, text: str, role: str,
 def test_an_option_that_would_be_dangerous_to_ignore_is_refused(name: str) -> None:
     with pytest.raises(OptionError, match=f"option '{name}' is not supported yet"):
         Options.parse(GIVEN | {name.lower(): "x"})
+
+
+def wanted(given: dict[str, str]) -> Filter:
+    return wanted_by(Options.parse(GIVEN | given))
+
+
+def test_sql_is_told_from_tags_by_its_type() -> None:
+    price = {"subExpression": "price > 10"}
+    assert wanted(price | {"subExpressionType": "sql92"}) == rmqpy.sql("price > 10")
+    for tags in ("paid", "paid || refunded", "a-b", "*", "TRUE", "5"):
+        assert wanted({"subExpression": tags}) == tags
+    with pytest.raises(OptionError, match=r"is SQL, not tags .* give 'subExpressionType' as 'SQL92'"):
+        wanted(price)
+    for wrong in ({}, {"subExpression": "price >"}, {"subExpression": "a LIKE 'x%'"}):
+        with pytest.raises(OptionError, match=r"option 'subExpression': .* is no filter: "):
+            wanted(wrong | {"subExpressionType": "SQL92"})
+    with pytest.raises(OptionError, match="expected TAG or SQL92"):
+        wanted({"subExpressionType": "REGEX"})
 
 
 def test_what_spark_adds_to_a_sinks_options_is_left_to_it() -> None:

@@ -18,7 +18,7 @@ from pyspark_rocketmq.schema import default_schema
 from pyspark_rocketmq.source import RocketMQSource
 from pyspark_rocketmq.stream import TopicStream
 from pyspark_rocketmq.task import Task
-from rmqpy import cli
+from rmqpy import cli, errors
 from rmqpy.server import Standalone
 
 if TYPE_CHECKING:
@@ -51,6 +51,27 @@ def rows(reader: TopicStream, start: dict[str, Any], end: dict[str, Any]) -> int
 
 def limit(reader: TopicStream) -> ReadLimit:
     return reader.getDefaultReadLimit()
+
+
+def test_a_stream_may_choose_by_sql(server: Standalone, producer: rmqpy.Producer, topic: str) -> None:
+    for price in range(12):
+        producer.send(topic, "x", properties={"price": str(price)})
+    chosen = {"subExpressionType": "SQL92", "subExpression": "price > 8"}
+    reader = stream(server, topic, startingOffsets="earliest", **chosen)
+    start = reader.initialOffset()
+    assert rows(reader, start, reader.latestOffset(start, limit(reader))) == 3
+
+
+def test_a_stream_by_sql_fails_where_a_broker_has_it_switched_off() -> None:
+    with rmqpy.testing.broker(enablePropertyFilter="false") as server:
+        with rmqpy.Producer(server.namesrv) as producer:
+            producer.send("orders", "x")
+        chosen = {"subExpressionType": "SQL92", "subExpression": "price > 8"}
+        reader = stream(server, "orders", startingOffsets="earliest", **chosen)
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, limit(reader))
+        with pytest.raises(errors.Unsupported, match="set enablePropertyFilter=true"):
+            reader.partitions(start, end)
 
 
 def test_a_stream_begins_at_the_latest_message_unless_asked(

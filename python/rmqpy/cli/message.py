@@ -1,4 +1,4 @@
-"""`rmqpy message`: get, find, trace, resend, export, decode-id."""
+"""`rmqpy message`: get, find, trace, resend, recall, export, decode-id."""
 
 from datetime import datetime
 from itertools import islice
@@ -9,7 +9,14 @@ import click
 
 from rmqpy.cli import COMMANDS
 from rmqpy.cli.command import Rows, cluster_command, printed, with_admin
-from rmqpy.cli.options import complete_groups, complete_topics, moment, options
+from rmqpy.cli.options import (
+    client_config,
+    cluster_options,
+    complete_groups,
+    complete_topics,
+    moment,
+    options,
+)
 from rmqpy.cli.output import (
     Format,
     export_option,
@@ -126,6 +133,23 @@ def resend(admin: "Admin", message_id: str, group: str, topic: str | None) -> Ro
     """
     sent = admin.resend_message(message_id, group, topic)
     return {"message_id": message_id, "group": group, "sent_as": sent}
+
+
+@command.command()
+@_TOPIC
+@click.argument("handle")
+@cluster_options
+@printed
+def recall(topic: str, handle: str, namesrv: str, timeout: float) -> Rows:
+    """Take a timed message to TOPIC back while it waits. HANDLE is what its send was answered.
+
+    \b
+    rmqpy message recall reminders $RECALL_HANDLE
+    """
+    from rmqpy.client.producer import Producer
+
+    with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
+        return {"recalled": producer.recall(topic, handle), "topic": topic}
 
 
 @command.command()

@@ -322,6 +322,7 @@ def _record(result: "SendResult", is_later: bool) -> dict[str, object]:
     """What became of the message. A delayed one has an offset in its queue only when its time has come."""
     record: dict[str, object] = {
         "message_id": result.message_id,
+        **({"recall_handle": result.recall_handle} if result.recall_handle else {}),
         "status": result.status.name,
         "topic": result.queue.topic,
         "broker": result.queue.broker,

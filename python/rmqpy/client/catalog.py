@@ -18,9 +18,11 @@ from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.group.offsets import commitment, place_query, progress_query
 from rmqpy.client.routes import Route
 from rmqpy.config.client import Address, ClientConfig
-from rmqpy.message import MessageQueue
+from rmqpy.message import Filter, MessageQueue
 from rmqpy.protocol import declare, names, refusals
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.clients import CheckClientConfig, SubscriptionData
+from rmqpy.protocol.requests.clients import ClientConfig as Subscriber
 from rmqpy.protocol.requests.offsets import GetTopicStatsInfo, OffsetReply, queue_limits
 from rmqpy.protocol.requests.routes import MASTER_ID, GetAllTopics, GetClusterInfo, GetSystemTopics
 from rmqpy.protocol.requests.topics import GetSystemTopicListFromBroker
@@ -195,6 +197,34 @@ class Catalog:
 
         self._each(offsets, start, note, skip_unreachable)
         return sizes
+
+    def check_filter(
+        self, queues: Iterable[MessageQueue], wanted: Filter, *, skip_unreachable: bool = False
+    ) -> None:
+        """Check that the brokers of these queues filter by an expression; tags all of them do. One request to each
+        broker. `skip_unreachable`: as in `offsets`.
+
+        Raises `Unsupported` where SQL92 is switched off, and `BrokerError` where the broker cannot read this one.
+        """
+        if isinstance(wanted, str):
+            return
+        asks = {
+            queue: CheckClientConfig(
+                body=Subscriber(
+                    subscription_data=SubscriptionData(
+                        topic=queue.topic, sub_string=wanted.expression, expression_type="SQL92"
+                    )
+                )
+            )
+            for queue in {queue.broker: queue for queue in queues}.values()
+        }
+
+        def note(queue: MessageQueue, call: Call, _: str) -> None:
+            if call.code != ResponseCode.SUCCESS:
+                raise refusals.from_response(call.code, call.remark, broker=queue.broker, topic=queue.topic)
+
+        run(self._cluster.routes.look_up({queue.topic for queue in asks}, self._caller))
+        self._each(asks, lambda queue, address: self._start(asks[queue], address), note, skip_unreachable)
 
     def close(self) -> None:
         """Give the connections back. Idempotent."""

@@ -7,18 +7,14 @@ access control or a replica, so the broker refuses to start. No key is in two ta
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Final, NamedTuple
-
-from rmqpy.config.keys import nearest
 
 _ENGINE = "threads, queues and buffers are sized by the engine"
 _FLOW = "the engine bounds its queues and answers SYSTEM_BUSY by itself"
 _RETENTION = "files are deleted one by one, and readers keep what they read from"
 _POP = "POP consumption is not supported yet"
 _TIMER = "timed messages wait in the file wheel, and one thread delivers them"
-_RECALL = "taking timed messages back is not supported yet"
 _TRANSACTION = "an end of a transaction is marked with its message, and the open ones are kept in memory"
 _SLAVES = "replication is not supported yet"
 _FILTER = "SQL92 filters are evaluated for each message that is read, without bits computed in advance"
@@ -124,13 +120,13 @@ _HARMLESS: Final = (
         timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
         timerWheelSnapshotFlush timerWheelSnapshotIntervalMs""",
     ),
-    (_RECALL, "recallMessageEnable allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey"),
     (
         _TRANSACTION,
         """transactionOpMsgMaxSize transactionOpBatchInterval transactionMetricFlushInterval
         transRocksDBEnable transWriteOriginTransHalfEnable""",
     ),
     ("delayed messages are delivered in batches", "enableScheduleAsyncDeliver"),
+    ("request-reply is not supported yet", "storeReplyMessageEnable"),
     (
         _AUTH,
         """authenticationProvider authorizationProvider authenticationMetadataProvider
@@ -226,20 +222,3 @@ def refusal(wire: str, value: str) -> str | None:
     if guard is None or value.strip().lower() in (safe.lower() for safe in guard.safe):
         return None
     return f"{wire}={value}: {guard.reason}"
-
-
-def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
-    """What to say of a key that is not `served`; None where nothing is ignored. `root`: of the store."""
-    if wire in DERIVED_PATHS:
-        derived = os.path.join(root, DERIVED_PATHS[wire])
-        if os.path.abspath(os.path.expanduser(value)) == derived:
-            return None
-        return f"{wire}={value} is ignored: this broker uses {derived}"
-    if IN_FORCE.get(wire) == value.strip():
-        return None
-    if wire in HARMLESS:
-        return f"{wire}={value} is ignored: {HARMLESS[wire]}"
-    if is_guarded(wire):
-        return None
-    close = nearest(wire, served | HARMLESS.keys())
-    return f"unknown key {wire} is ignored" + (f": did you mean {close}?" if close else "")

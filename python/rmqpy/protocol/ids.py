@@ -1,8 +1,9 @@
 """Message ids: the broker's is an address in its log, the producer's is only unique, and names its maker.
 
-Both are hex, of any case. Any thread; pure, but for `UniqueIds`.
+Both are hex, of any case. A timed message has a recall handle, too. Any thread; pure, but for `UniqueIds`.
 """
 
+import base64
 import os
 import socket
 from datetime import UTC, datetime, timedelta
@@ -54,6 +55,30 @@ def decode(text: str, now: datetime | None = None) -> OffsetId | UniqueId | None
     if 0 < port < 1 << 16 and offset < 1 << 63:
         return OffsetId(str(HostPort(host, port)), offset)
     return UniqueId(host, int.from_bytes(raw[-12:-10]), _moment(raw[-6:-2], now), int.from_bytes(raw[-2:]))
+
+
+class RecallHandle(NamedTuple):
+    """With which a timed message is taken back. Topic and id are those of the wire."""
+
+    topic: str
+    broker: str
+    #: A time in the slot of the broker's wheel in which it waits: milliseconds since the epoch.
+    time_ms: int
+    message_id: str
+
+
+def decode_recall_handle(text: str) -> RecallHandle | None:
+    """The content of a recall handle; None when it is none, or of a version that is not known.
+
+    >>> decode_recall_handle("djEgVDEgYmEgMTc5NTI1NzY1NjAwMSAwQTAwMDAwMTAwMDAwMDAxMDAwMDAwMDAwMDAwMDBDNA==").time_ms
+    1795257656001
+    """
+    try:
+        version, topic, broker, time_ms, message_id = base64.urlsafe_b64decode(text).decode().split(" ")
+        found = RecallHandle(topic, broker, int(time_ms), message_id)
+    except ValueError:
+        return None
+    return found if version == "v1" and all((topic, broker, message_id)) else None
 
 
 class UniqueIds:

@@ -22,8 +22,8 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     "half messages that were given up are not taken up again yet": """
         RESUME_CHECK_HALF_MESSAGE
     """,
-    "recall is not served yet": """
-        RECALL_MESSAGE
+    "request and reply are not served yet": """
+        SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2 PUSH_REPLY_MESSAGE_TO_CLIENT
     """,
     "POP consumption is not served yet": """
         QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE GET_ALL_MESSAGE_REQUEST_MODE POP_MESSAGE ACK_MESSAGE
@@ -69,7 +69,6 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     """,
     "it is a request of a broker to a client": """
         CHECK_TRANSACTION_STATE NOTIFY_CONSUMER_IDS_CHANGED RESET_CONSUMER_CLIENT_OFFSET GET_CONSUMER_STATUS_FROM_CLIENT
-        PUSH_REPLY_MESSAGE_TO_CLIENT
     """,
     "no tool or client sends it": """
         QUERY_BROKER_OFFSET GET_TOPIC_CONFIG_LIST GET_TOPIC_NAME_LIST TRIGGER_DELETE_FILES GET_CLIENT_CONFIG

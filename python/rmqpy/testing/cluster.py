@@ -176,5 +176,6 @@ class _Members(Service):
             "listenPort": self._ports.get(name, 0),
             "storePathRootDir": str(self._folder / name),
             "enablePropertyFilter": "true",
+            "recallMessageEnable": "true",
         }
         return Broker(broker_config.read(written({**settings, **self._settings})).config)

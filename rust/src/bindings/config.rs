@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use super::errors::raise;
 use crate::dataplane::filter::SqlSupport;
-use crate::dataplane::metadata::Identity;
+use crate::dataplane::metadata::{Identity, RecallOptions};
 use crate::store::{Durability, Options, Retention, Setting, StorePaths, TimerOptions};
 
 /// Default, lowest and highest value, and unit.
@@ -92,6 +92,7 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
         .map_err(|_| PyValueError::new_err(format!("store_host must be ip:port, not {store_host:?}")))?;
     Ok(Identity {
         cluster: field(config, "cluster")?,
+        broker: field(config, "name")?,
         store_host,
         region: field(config, "region")?,
         is_trace_on: field(config, "trace_on")?,
@@ -106,6 +107,11 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
             (false, _) => SqlSupport::Off,
             (true, true) => SqlSupport::Strict,
             (true, false) => SqlSupport::Lenient,
+        },
+        recall: RecallOptions {
+            is_served: field(config, "serves_recall")?,
+            is_served_unwritable: field(config, "serves_recall_unwritable")?,
+            is_topic_in_key: field(config, "is_topic_in_recall_key")?,
         },
     })
 }

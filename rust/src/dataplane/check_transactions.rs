@@ -7,7 +7,8 @@
 //! Threads: any that may wait for the disk.
 
 use super::broker::Broker;
-use super::rejection::{ErrorReply, put_refused, unavailable};
+use super::rejection::{ErrorReply, unavailable};
+use super::send::put_refused;
 use super::transactions::DueHalf;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};

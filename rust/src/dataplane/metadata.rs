@@ -174,6 +174,8 @@ pub(crate) struct Subscriptions {
 pub struct Identity {
     /// Cluster name, stored with each message.
     pub cluster: String,
+    /// Name of the broker, which recall handles carry.
+    pub broker: String,
     /// Address written into records and message ids.
     pub store_host: SocketAddr,
     /// Region id, stored with each message and sent with each reply.
@@ -196,6 +198,20 @@ pub struct Identity {
     pub creations_per_minute: u32,
     /// Whether SQL92 subscriptions are served.
     pub sql: SqlSupport,
+    /// Which timed messages may be taken back.
+    pub recall: RecallOptions,
+}
+
+/// Taking timed messages back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RecallOptions {
+    /// Whether it is served at all.
+    pub is_served: bool,
+    /// Whether also by a broker that takes no messages.
+    pub is_served_unwritable: bool,
+    /// Whether a recall names topic and key of the message, as brokers up to 5.3 look for it, and not the key
+    /// alone.
+    pub is_topic_in_key: bool,
 }
 
 /// Everything that comes down from the control plane.
@@ -330,6 +346,7 @@ mod tests {
         let host = "127.0.0.1:10911".parse().expect("an address");
         let identity = Identity {
             cluster: "c1".to_owned(),
+            broker: "b1".to_owned(),
             store_host: host,
             region: "r1".to_owned(),
             is_trace_on: false,
@@ -341,6 +358,7 @@ mod tests {
             is_auto_create_topics: true,
             creations_per_minute: 1_000,
             sql: SqlSupport::Off,
+            recall: RecallOptions::default(),
         };
         let metadata = Metadata::new(identity, 6);
         metadata.set_topic("orders", Some(Topic::new("orders", 2, 2, 6)));

@@ -2,7 +2,7 @@
 //!
 //! A connection's thread reads a burst of frames, decodes each header into a reused buffer, and `table` finds the
 //! handler. Sends are checked (`admission`), staged and stored under one put lock (`send`); messages that a consumer
-//! returns are stored again for later (`send_back`, `delays`), those for a time of their own wait for it (`timers`); pulls are answered with slices of the log (`pull`) or
+//! returns are stored again for later (`send_back`, `delays`), those for a time of their own wait for it (`timers`), unless they are taken back (`recall`); pulls are answered with slices of the log (`pull`) or
 //! parked (`long_poll`); offsets are looked up and committed (`offset_requests`). All of it runs on that thread, on an
 //! immutable picture of topics and groups (`metadata`). Everything else goes up to Python (`cold_requests`) through one
 //! ring (`upcall`) and comes back as an `event` of the connection.
@@ -13,9 +13,9 @@
 //! |---|---|
 //! | one request | `request`, `rejection`, `event` |
 //! | what the broker knows | `filter`, `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
-//! | what waits | `deadlines`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `client_requests`, `upcall` |
+//! | what waits | `deadlines`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `upcall` |
 //! | state | `session` of one connection, `broker`, `data_plane` |
-//! | handlers | `send`, `send_back`, `end_transaction`, `check_transactions`, `store_reply`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
+//! | handlers | `send`, `recall`, `send_back`, `end_transaction`, `check_transactions`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
 //! | service | `table` |
 //!
 //! *Architecture invariant*: no hot request waits for Python, for the disk or for another connection. What must
@@ -25,7 +25,6 @@ mod admission;
 mod attributes;
 mod broker;
 pub(crate) mod check_transactions;
-mod client_requests;
 mod cold_requests;
 pub mod data_plane;
 mod deadlines;
@@ -42,13 +41,13 @@ pub mod offsets;
 mod parked_frames;
 mod parked_sends;
 mod pull;
+mod recall;
 pub(crate) mod rejection;
 mod reply;
 pub(crate) mod request;
 mod send;
 mod send_back;
 mod session;
-mod store_reply;
 #[cfg(test)]
 mod stored_record;
 mod table;

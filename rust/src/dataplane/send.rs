@@ -18,7 +18,7 @@ use super::broker::Broker;
 use super::delays;
 use super::latency::LatencyBuffer;
 use super::metadata::Topic;
-use super::rejection::{ErrorReply, Rejection, no_room, not_served, put_refused, unavailable};
+use super::rejection::{ErrorReply, Rejection, not_served, unavailable};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
 use super::session::{HeldReplies, Session};
@@ -32,32 +32,34 @@ use crate::message::topic::{
 };
 use crate::message::{MessageType, batch, sysflag};
 use crate::positions::PhysicalOffset;
-use crate::remoting::codes::response;
+use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
 use crate::requests::send::SendHeader;
-use crate::store::{ConsumeQueue, Put};
+use crate::store::{ConsumeQueue, Put, PutError};
 
 /// A record that passed every check and waits for the put lock.
 #[derive(Debug)]
 pub(super) struct StagedRecord<'f> {
     /// Where it is stored: its own queue, or the one in which it waits.
-    queue: Arc<ConsumeQueue>,
+    pub(super) queue: Arc<ConsumeQueue>,
     /// The queue in the reply.
-    queue_id: u32,
+    pub(super) queue_id: u32,
     /// The header of its frame.
-    header: &'f [u8],
-    flag: i32,
-    sys_flag: i32,
-    born_timestamp_ms: i64,
-    reconsume_times: i32,
-    body: &'f [u8],
-    body_crc: u32,
-    attributes: MessageAttributes,
-    message_type: MessageType,
+    pub(super) header: &'f [u8],
+    pub(super) flag: i32,
+    pub(super) sys_flag: i32,
+    pub(super) born_timestamp_ms: i64,
+    pub(super) reconsume_times: i32,
+    pub(super) body: &'f [u8],
+    pub(super) body_crc: u32,
+    pub(super) attributes: MessageAttributes,
+    pub(super) message_type: MessageType,
     /// It waits for the end of its transaction.
-    is_half: bool,
-    context: RequestContext,
+    pub(super) is_half: bool,
+    /// With which it can be taken back while it waits for its time.
+    pub(super) recall_handle: Option<Box<str>>,
+    pub(super) context: RequestContext,
 }
 
 pub(super) type Burst<'f> = ArrayVec<StagedRecord<'f>, BURST_FRAMES_MAX>;
@@ -103,13 +105,14 @@ impl Broker {
             attributes: MessageAttributes::default(),
             message_type: MessageType::Normal,
             is_half: false,
+            recall_handle: None,
             context,
         };
         if fields.is_batch {
             check_flag(transaction, false)?;
             return self.stage_batch(arena, &staged, &fields, &topic).map_err(Rejection::from);
         }
-        admission::body(&self.metadata, frame.body)?;
+        self.check_body(frame.body)?;
         let attributes =
             MessageAttributes::rewrite(&self.added_properties, arena, &topic.name, fields.properties)?;
         // A copy that a consumer sent back to be retried keeps the property, and is no half again.
@@ -133,6 +136,7 @@ impl Broker {
             let properties = arena.get(staged.attributes.properties.clone()).unwrap_or_default();
             let now = self.clock.wall_ms() as i64;
             if let Some(timing) = schedule::timing(&self.store, now, properties, &topic.name, queue_id)? {
+                staged.recall_handle = self.recall_handle(context.code, &topic.name, &timing, &staged, arena);
                 staged.attributes = staged.attributes.moved(arena, TIMER_TOPIC, &timing.properties())?;
                 staged.queue = timing.queue;
             }
@@ -181,7 +185,7 @@ impl Broker {
                 "batch request does not support retry group",
             ));
         }
-        admission::body(&self.metadata, outer.body)?;
+        self.check_body(outer.body)?;
         let mut messages = Vec::new();
         for inner in batch::inner_messages(outer.body) {
             let inner = inner.map_err(|error| {
@@ -198,6 +202,7 @@ impl Broker {
                 body_crc: RecordFields::body_crc(inner.body),
                 attributes,
                 message_type,
+                recall_handle: None,
                 ..*outer
             });
         }
@@ -214,6 +219,25 @@ impl Broker {
             }
             _ => Ok(()),
         }
+    }
+
+    fn check_body(&self, body: &[u8]) -> Result<(), ErrorReply> {
+        if body.is_empty() {
+            return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, "the message body is empty"));
+        }
+        if body.len() > self.metadata.identity.message_bytes_max {
+            return Err(self.too_large());
+        }
+        Ok(())
+    }
+
+    fn too_large(&self) -> ErrorReply {
+        let remark = format!(
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit {}B, \
+             msg properties length limit 32KB.",
+            self.metadata.identity.message_bytes_max
+        );
+        ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
     }
 
     /// Stores everything staged, in order, and answers each, or parks it; afterwards nothing is staged.
@@ -354,6 +378,13 @@ impl Broker {
     ) {
         let context = staged.context;
         let mut reply = reply::begin(out, context, response::SUCCESS, None);
+        if context.code == request::RECALL_MESSAGE {
+            let recalled =
+                puts.first().and_then(|put| properties::get(put.record.properties, name::UNIQ_KEY));
+            reply.ext("msgId", recalled.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or_default());
+            reply.ext_block(&self.send_answer_fields);
+            return reply::finish(reply, 0);
+        }
         let stored = puts.iter().filter_map(|put| put.outcome.as_ref().ok());
         let store_host = self.metadata.identity.store_host;
         let ids =
@@ -363,6 +394,9 @@ impl Broker {
         reply.ext_u64("queueOffset", stored.clone().next().map_or(0, |first| first.queue_offset.0));
         if let Some(Ok(unique_key)) = unique_key.map(std::str::from_utf8) {
             reply.ext("transactionId", unique_key);
+        }
+        if let Some(handle) = &staged.recall_handle {
+            reply.ext("recallHandle", handle);
         }
         reply.ext_block(&self.send_answer_fields);
         reply::finish(reply, 0);
@@ -426,4 +460,21 @@ fn check_flag(transaction: i32, is_prepared: bool) -> Result<(), ErrorReply> {
         sysflag::PREPARED if is_prepared => Ok(()),
         _ => Err(not_served("messages with the flag of a transaction and without TRAN_MSG")),
     }
+}
+
+pub(super) fn put_refused(error: &PutError) -> ErrorReply {
+    let code = match error {
+        PutError::TooLarge => response::MESSAGE_ILLEGAL,
+        PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
+        PutError::QueueGone => response::TOPIC_NOT_EXIST,
+        PutError::ReadOnly | PutError::DiskFull => response::SERVICE_NOT_AVAILABLE,
+    };
+    ErrorReply::new(code, error.to_string())
+}
+
+/// The refusal of a send that has waited for room in the log, or of one for which there is no room to wait.
+pub(super) fn no_room() -> ErrorReply {
+    // Operators know the overload of an original broker by this prefix.
+    let remark = format!("[PC_SYNCHRONIZED]broker busy, start flow control for a while: {}", PutError::Busy);
+    ErrorReply::new(response::SYSTEM_BUSY, remark)
 }

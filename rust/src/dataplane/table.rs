@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 
-use super::cold_requests::upcall;
+use super::cold_requests::{refuse_unknown, upcall};
 use super::data_plane::DataPlane;
 use super::event::{Event, Link};
 use super::rejection::{ErrorReply, Rejection};
@@ -62,6 +62,13 @@ impl DataPlane {
                 broker.pull(session, frame.encoding, out)
             }
             request::CONSUMER_SEND_MSG_BACK => broker.send_back(session, frame, false, out),
+            request::RECALL_MESSAGE => {
+                if !session.parked_sends.frames.is_empty() {
+                    return Err(Rejection::NoRoom);
+                }
+                burst.push(broker.stage_recall(session, frame)?);
+                Ok(())
+            }
             request::END_TRANSACTION => broker.end_transaction(session, frame, false, out),
             request::QUERY_CONSUMER_OFFSET => broker.query_offset(session, frame.encoding, out),
             request::UPDATE_CONSUMER_OFFSET => broker.update_offset(session, frame.encoding, out),
@@ -72,6 +79,20 @@ impl DataPlane {
             }
         }
     }
+}
+
+/// What `serve` has a line for.
+fn is_hot(code: i32) -> bool {
+    is_send(code)
+        || matches!(
+            code,
+            request::PULL_MESSAGE
+                | request::LITE_PULL_MESSAGE
+                | request::CONSUMER_SEND_MSG_BACK
+                | request::END_TRANSACTION
+                | request::QUERY_CONSUMER_OFFSET
+                | request::UPDATE_CONSUMER_OFFSET
+        )
 }
 
 impl Service for DataPlane {
@@ -164,6 +185,24 @@ impl Service for DataPlane {
             self.settle(session);
         }
         Ok(())
+    }
+
+    /// Nobody keeps megabytes for a request that nobody serves.
+    fn declines(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<bool, Close> {
+        session.latency.began = self.clock.elapsed();
+        session.header.decode(head)?;
+        let code = session.header.code;
+        if session.header.is_response()
+            || self.broker.is_some() && is_hot(code)
+            || self.body_bytes_max(code).is_some()
+        {
+            return Ok(false);
+        }
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let context = session.context(head.encoding);
+        refuse_unknown(session, context, out);
+        self.settle(session);
+        Ok(true)
     }
 
     fn kept_bytes(&self, session: &Session) -> usize {

@@ -1,7 +1,9 @@
 //! Message: the same bytes on disk and on the wire.
 //!
 //! `record` is the unit of the log and of every pull; `properties`, `batch`, `id`, `tag`, `sysflag` and
-//! `compression` are its parts, `sql` filters by its properties, `message_type` is what they make of it, and `topic` and `namespace` know the names of topics. Everything here is a pure function of bytes: no I/O, no clock, no locks; any thread.
+//! `compression` are its parts, `sql` filters by its properties, `message_type` is what they make of it, `recall_handle` names
+//! one that waits for its time, and `topic` and `namespace` know the names of topics. Everything here is a pure function of
+//! bytes: no I/O, no clock, no locks; any thread.
 //!
 //! Invariant: decoders borrow, check every length before they use it, and never panic on bytes from outside.
 
@@ -12,6 +14,7 @@ pub mod id;
 pub mod message_type;
 pub(crate) mod namespace;
 pub mod properties;
+pub mod recall_handle;
 pub mod record;
 pub mod sql;
 pub mod sysflag;

@@ -45,6 +45,7 @@ pub mod name {
     pub(crate) const TIMER_ENQUEUE_MS: &[u8] = b"TIMER_ENQUEUE_MS";
     pub(crate) const TIMER_DEQUEUE_MS: &[u8] = b"TIMER_DEQUEUE_MS";
     pub(crate) const TIMER_ROLL_TIMES: &[u8] = b"TIMER_ROLL_TIMES";
+    pub(crate) const BORN_TIMESTAMP: &[u8] = b"BORN_TIMESTAMP";
     pub(crate) const TIMER_DELETE_KEY: &[u8] = b"TIMER_DEL_UNIQKEY";
 }
 

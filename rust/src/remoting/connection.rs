@@ -257,7 +257,22 @@ impl<S: Service> Connection<S> {
         }
         drop(frames);
         self.inbox.handled(extent);
-        extent.error.map_or(Ok(()), |error| Err(error.into()))
+        if let Some(error) = extent.error {
+            return Err(error.into());
+        }
+        self.weigh_large_frame()
+    }
+
+    /// Asks, once the header of a large frame has come, whether its body is worth reading.
+    fn weigh_large_frame(&mut self) -> Result<(), Close> {
+        if let Some(head) = self.inbox.large_head() {
+            if guarded(|| self.thread.service.declines(&mut self.session, &head, &mut self.outbox))? {
+                self.inbox.skip();
+            } else {
+                self.inbox.keep();
+            }
+        }
+        Ok(())
     }
 
     /// Writes as much as the socket takes; the rest goes on when it takes more.

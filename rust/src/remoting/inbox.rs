@@ -3,7 +3,7 @@
 //! Owns one buffer: frames are parsed where they were read, what is left of the last one moves to the front. It is
 //! small while idle, grows with the traffic to a size every connection may have while buffers are within their budget,
 //! and beyond that only for one large frame, after the whole of it was reserved on a budget all connections share. A
-//! frame that waited too long for that is skipped: its bytes are read and forgotten.
+//! frame that waited too long for that, or whose header says enough, is skipped: its bytes are read and forgotten.
 //!
 //! Invariant: `start <= end <= buffer.len()`; a frame that announces much and sends little costs what it sent.
 //! Threads: the connection's I/O thread.
@@ -89,6 +89,8 @@ pub(super) struct Inbox {
     is_claimed: bool,
     /// Size of the frame that begins at `start`, once its length is known.
     open_bytes: usize,
+    /// The frame that begins at `start` has been looked at: it is kept, however large.
+    is_wanted: bool,
     /// What is still to come of a frame that will not be kept.
     skipped_bytes: usize,
     /// The last read filled the buffer: there was probably more.
@@ -110,6 +112,7 @@ impl Inbox {
             reserved: None,
             is_claimed: false,
             open_bytes: 0,
+            is_wanted: false,
             skipped_bytes: 0,
             was_full: false,
             peak: 0,
@@ -142,6 +145,16 @@ impl Inbox {
     /// The open frame without its body, if its header has come.
     pub(super) fn head(&self) -> Option<Frame<'_>> {
         frame::head(self.unhandled())
+    }
+
+    /// The same of a large frame, until it was kept or skipped.
+    pub(super) fn large_head(&self) -> Option<Frame<'_>> {
+        (self.open_bytes > INBOX_BYTES_HOT && !self.is_wanted).then(|| self.head())?
+    }
+
+    /// Lets the open frame have the memory that it takes.
+    pub(super) fn keep(&mut self) {
+        self.is_wanted = true;
     }
 
     /// Forgets the open frame: what is still to come of it will be read and not kept.
@@ -205,6 +218,7 @@ impl Inbox {
     pub(super) fn handled(&mut self, extent: Extent) {
         self.start += extent.bytes;
         self.is_claimed &= extent.bytes == 0;
+        self.is_wanted &= extent.bytes == 0;
         self.open_bytes = extent.open_bytes;
         debug_assert!(self.start <= self.end, "handled what was not read");
         if self.start == self.end {

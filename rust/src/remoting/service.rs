@@ -40,6 +40,21 @@ pub trait Service: Send + Sync + 'static {
     /// As `burst`.
     fn refuse(&self, session: &mut Self::Session, head: &Frame<'_>, out: &mut Outbox) -> Result<(), Close>;
 
+    /// A frame larger than any usual buffer has begun. Whether its header, which is all that `head` has of it, was enough to
+    /// answer it: its body is then read and not kept.
+    ///
+    /// # Errors
+    /// As `burst`.
+    fn declines(
+        &self,
+        session: &mut Self::Session,
+        head: &Frame<'_>,
+        out: &mut Outbox,
+    ) -> Result<bool, Close> {
+        let _ = (session, head, out);
+        Ok(false)
+    }
+
     /// Another thread has called `Link::signal`.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 
 pub(crate) mod end_transaction;
 pub(crate) mod pull;
+pub(crate) mod recall;
 pub(crate) mod send;
 pub(crate) mod send_back;
 

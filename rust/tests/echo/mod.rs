@@ -29,6 +29,8 @@ pub const PARK: i32 = 4;
 pub const PANIC: i32 = 5;
 /// Close the connection.
 pub const QUIT: i32 = 6;
+/// Refused with code 3, by its header alone where it is large.
+pub const UNWANTED: i32 = 7;
 
 /// An event that is counted and answers nothing.
 pub const NOTICE: i32 = i32::MIN;
@@ -117,6 +119,17 @@ impl Service for Echo {
             .finish(0)
             .unwrap();
         Ok(())
+    }
+
+    fn declines(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<bool, Close> {
+        session.header.decode(head)?;
+        if session.header.code != UNWANTED {
+            return Ok(false);
+        }
+        HeaderWriter::begin(out.bytes(), head.encoding, 3, session.header.opaque, flag::RESPONSE, None)
+            .finish(0)
+            .unwrap();
+        Ok(true)
     }
 
     fn signalled(&self, _: &mut Session, _: &mut Outbox) -> Result<(), Close> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rmqpy::remoting::ServerOptions;
 
-use crate::echo::{BULK, ECHO, Peer, TIMEOUT, eventually, request, serve};
+use crate::echo::{BULK, ECHO, Peer, TIMEOUT, UNWANTED, eventually, request, serve};
 
 /// Silence that is closed in a test, and that no peer keeps who means to talk, on whatever machine.
 const IDLE: Duration = Duration::from_secs(3);
@@ -127,6 +127,30 @@ fn a_frame_that_waits_too_long_for_memory_is_refused_and_its_connection_goes_on(
     assert_eq!(half.answer().unwrap().body.len(), 12 << 20);
     let statistics = server.statistics();
     assert_eq!((statistics.closed_slow, statistics.refused_frames), (0, 1));
+}
+
+#[test]
+fn a_large_frame_that_nobody_wants_is_answered_at_its_header_and_takes_no_memory() {
+    let options = ServerOptions {
+        large_frames_bytes_max: 16 << 20,
+        large_frame_delay: TIMEOUT,
+        large_frame_wait: TIMEOUT,
+        ..ServerOptions::default()
+    };
+    let (_server, _, address) = serve(options);
+    let (unwanted, wanted) = [UNWANTED, ECHO].map(|code| request(code, 1, &[], &vec![b'x'; 12 << 20])).into();
+    let mut peer = Peer::connect(address);
+    peer.send(&unwanted[..1 << 20]);
+    let refusal = peer.answer().unwrap();
+    assert_eq!((refusal.code, refusal.opaque), (3, 1));
+    // Most of it is still to come, and there is memory for one.
+    let mut other = Peer::connect(address);
+    other.send(&wanted);
+    assert_eq!(other.answer().unwrap().body.len(), 12 << 20);
+    peer.send(&unwanted[1 << 20..]);
+    peer.echoes(2);
+    peer.send(&wanted);
+    assert_eq!(peer.answer().unwrap().body.len(), 12 << 20);
 }
 
 #[test]

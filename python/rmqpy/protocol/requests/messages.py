@@ -83,6 +83,26 @@ class SendMessage(Request[StoredMessage]):
     body: bytes
 
 
+@reply
+class Recalled:
+    """What was taken back."""
+
+    #: The id that its producer gave it.
+    msg_id: str
+    region: str | None = wire("MSG_REGION", default=None)
+    trace_on: bool | None = wire("TRACE_ON", default=None)
+
+
+@request(RequestCode.RECALL_MESSAGE)
+class RecallMessage(Request[Recalled]):
+    """Do not deliver a timed message, which its broker's handle names."""
+
+    producer_group: Resource | None = None
+    topic: Resource
+    recall_handle: str
+    bname: str | None = None
+
+
 @record
 class QueueUnit:
     """One entry of a queue: where its record lies in the log, and the hash of its tag."""

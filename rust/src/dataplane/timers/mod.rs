@@ -1,8 +1,9 @@
 //! Timers: timed messages wait in `rmq_sys_wheel_timer`, and move on at the millisecond they asked for.
 //!
 //! A send that names a time is stored in the queue of that topic, with the topic and queue it was meant for among its
-//! properties (`schedule`). One thread reads the queue (`delivery`), notes each message in the timer log, and appends
-//! a copy of it to its own queue when its time has come. A message whose time is beyond the window of rolls is stored
+//! properties (`schedule`). One thread (`delivery`) reads the queue and notes each message in the timer log (`enqueue`),
+//! and appends a copy of it to its own queue when its time has come (`dequeue`), unless another message of its slot
+//! took it back (`recalls`). A message whose time is beyond the window of rolls is stored
 //! again half-way, so that neither the wheel nor the retention of the log has to reach as far as the time.
 //!
 //! *Invariant*: the progress that is saved passes a message only when it is noted durably, and a time only when the
@@ -11,6 +12,9 @@
 //! Threads: `schedule` on I/O threads; delivery on a thread of its own, which may wait for the disk; `save` on any.
 
 mod delivery;
+mod dequeue;
+mod enqueue;
+mod recalls;
 pub(super) mod schedule;
 
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use crate::dataplane::rejection::ErrorReply;
 use crate::message::properties::{self, name};
 use crate::message::topic::TIMER_TOPIC;
 use crate::remoting::codes::response;
+use crate::store::timers::{DEFAULT, DELETE, ROLL};
 use crate::store::{ConsumeQueue, Store, TimerOptions};
 
 /// The furthest that the time may lie from `TIMER_OUT_MS`, whatever the precision was when it was stored.
@@ -18,6 +19,8 @@ const ROUNDING_MS_MAX: i64 = 60_000;
 /// Where a message waits, and what its properties say about it.
 pub(in crate::dataplane) struct Timing<'a> {
     pub(in crate::dataplane) queue: Arc<ConsumeQueue>,
+    /// `TIMER_OUT_MS`: the slot in which it waits.
+    pub(in crate::dataplane) out_ms: i64,
     entries: Vec<(&'static [u8], String)>,
     topic: &'a str,
 }
@@ -60,15 +63,16 @@ pub(in crate::dataplane) fn timing<'a>(
     let queue = store
         .queue_or_create(TIMER_TOPIC, 0)
         .map_err(|error| ErrorReply::new(response::SERVICE_NOT_AVAILABLE, error.to_string()))?;
+    let out_ms = rounded(deliver_ms, options);
     let mut entries = vec![
         (name::TIMER_DELIVER_MS, deliver_ms.to_string()),
-        (name::TIMER_OUT_MS, rounded(deliver_ms, options).to_string()),
+        (name::TIMER_OUT_MS, out_ms.to_string()),
         (name::REAL_QUEUE_ID, queue_id.to_string()),
     ];
     if asked != name::TIMER_DELIVER_MS {
         entries.push((asked, value));
     }
-    Ok(Some(Timing { queue, entries, topic }))
+    Ok(Some(Timing { queue, out_ms, entries, topic }))
 }
 
 /// The property that says when, its value, and the time.
@@ -106,12 +110,11 @@ fn number(value: &[u8]) -> Option<i64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// When something is to be done about a message that waits.
+/// When something is to be done about a message that waits, and what, as the kind of its unit in the timer log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) at_ms: i64,
-    /// It is stored again then, for its time is later.
-    pub(super) is_roll: bool,
+    pub(super) kind: u32,
 }
 
 /// What a stored message says; `None` where it is none that waits. The same at any time, so that what has been done
@@ -120,15 +123,19 @@ pub(super) fn plan(properties: &[u8], stored_ms: i64, options: &TimerOptions) ->
     let out_ms = properties::get(properties, name::TIMER_OUT_MS).and_then(number)?;
     let precision_ms = i64::try_from(options.precision_ms).ok()?;
     // A client of the original's broker may have said something else beside a delay in seconds.
+    let is_recall = properties::get(properties, name::TIMER_DELETE_KEY).is_some();
     let exact = properties::get(properties, name::TIMER_DELIVER_MS).and_then(number);
+    // What takes another message of its slot back comes before all of them.
+    let exact = if is_recall { Some(out_ms.saturating_add(1)) } else { exact };
     let exact = exact.filter(|at| (1..=ROUNDING_MS_MAX).contains(&at.saturating_sub(out_ms)));
     let due_ms = exact.unwrap_or_else(|| out_ms.saturating_add(precision_ms));
     let window_ms = options.roll_window_ms();
+    let kind = if is_recall { DEFAULT | DELETE } else { DEFAULT };
     let beyond_ms = due_ms.saturating_sub(stored_ms).saturating_sub(window_ms);
     if beyond_ms < 0 {
-        return Some(Plan { at_ms: due_ms, is_roll: false });
+        return Some(Plan { at_ms: due_ms, kind });
     }
     // Not so that the last stretch is a short one.
     let wait_ms = if beyond_ms < window_ms / 3 { window_ms / 2 } else { window_ms };
-    Some(Plan { at_ms: stored_ms.saturating_add(wait_ms), is_roll: true })
+    Some(Plan { at_ms: stored_ms.saturating_add(wait_ms), kind: kind | ROLL })
 }

@@ -38,11 +38,15 @@ fn fresh() -> (SimDisk, Arc<ManualClock>, Arc<Store>) {
 
 /// Stores a message for queue 1 of `orders` that asks for a time, as a send does.
 fn send(store: &Store, clock: &ManualClock, asked: &str, body: &[u8]) {
-    let properties = format!("TAGS\u{1}t\u{2}{asked}\u{2}");
+    send_with(store, clock, "TAGS\u{1}t\u{2}", asked, body);
+}
+
+fn send_with(store: &Store, clock: &ManualClock, own: &str, asked: &str, body: &[u8]) {
+    let properties = format!("{own}{asked}\u{2}");
     let timing = schedule::timing(store, clock.wall_ms() as i64, properties.as_bytes(), "orders", 1);
     let timing = timing.expect("accepted").expect("later");
-    let mut stored = b"TAGS\x01t\x02".to_vec();
-    let mut writer = properties::Writer::new(&mut stored);
+    let mut stored = Vec::new();
+    let mut writer = properties::Writer::copy(&mut stored, own.as_bytes());
     for (name, value) in timing.properties() {
         writer.append(name, value);
     }
@@ -347,6 +351,94 @@ fn a_wait_beyond_the_window_is_stored_again_on_the_way_and_ends_at_its_time() {
     let [(_, stored_ms, stored)] = &arrivals(&store)[..] else { panic!("once") };
     assert!(*stored_ms >= (START_MS + delay_ms) as i64);
     assert!(properties::get(stored, name::TIMER_ROLL_TIMES).is_some());
+}
+
+/// Takes back the message for queue 1 of `orders` with this key and time, as a broker does.
+fn recall(store: &Store, clock: &ManualClock, at_ms: u64, key: &str) {
+    // Its handle names the slot.
+    let time_ms = (at_ms - 1) / 1_000 * 1_000 + 1;
+    let own = format!("TIMER_DEL_UNIQKEY\u{1}{key}\u{2}UNIQ_KEY\u{1}{key}\u{2}");
+    send_with(store, clock, &own, &format!("TIMER_DELIVER_MS\u{1}{time_ms}"), b"0");
+}
+
+fn keyed(store: &Store, clock: &ManualClock, at_ms: u64, key: &str) {
+    let own = format!("UNIQ_KEY\u{1}{key}\u{2}");
+    send_with(store, clock, &own, &format!("TIMER_DELIVER_MS\u{1}{at_ms}"), key.as_bytes());
+}
+
+#[test]
+fn what_was_taken_back_does_not_come_and_its_neighbours_do() {
+    let (_, clock, store) = fresh();
+    let fixture = fixture(&store, &clock);
+    for (delay_ms, key) in [(5_000, "a"), (5_000, "b"), (5_499, "c"), (5_501, "d"), (5_501, "e")] {
+        keyed(&store, &clock, START_MS + delay_ms, key);
+    }
+    fixture.settle();
+    recall(&store, &clock, START_MS + 5_000, "b");
+    recall(&store, &clock, START_MS + 5_501, "orders+d");
+    // Of another slot, and of nothing.
+    recall(&store, &clock, START_MS + 7_000, "a");
+    recall(&store, &clock, START_MS + 5_000, "nobody");
+    fixture.settle();
+    clock.advance(Duration::from_secs(20));
+    fixture.settle();
+    assert_eq!(bodies(&store), [b"a", b"c", b"e"]);
+    assert_eq!(fixture.timers.pending(), 0);
+}
+
+#[test]
+fn a_recall_holds_through_rolls_and_through_stops_in_the_middle_of_its_slot() {
+    let timers = TimerOptions { roll_window_slots: 10, ..TimerOptions::default() };
+    for stop_ms in [0, 3_000, 14_000, 39_510, 39_999] {
+        for is_log_lost in [false, true] {
+            let (disk, clock) = (SimDisk::new(), ManualClock::at(START_MS));
+            let store = open_with(&disk, &clock, timers.clone());
+            let first = fixture(&store, &clock);
+            let at_ms = START_MS + 40_000;
+            keyed(&store, &clock, at_ms, "gone");
+            keyed(&store, &clock, at_ms, "stays");
+            clock.advance(Duration::from_millis(2_000));
+            first.settle();
+            recall(&store, &clock, at_ms, "gone");
+            while clock.wall_ms() < START_MS + stop_ms {
+                clock.advance(Duration::from_millis(500.min(START_MS + stop_ms - clock.wall_ms())));
+                first.settle();
+            }
+            first.save();
+            store.close().expect("closed");
+            if is_log_lost {
+                disk.shared().remove_dir(std::path::Path::new("/store/timerlog")).expect("removed");
+            }
+            let store = open_with(&disk, &clock, timers.clone());
+            let again = fixture(&store, &clock);
+            while clock.wall_ms() < at_ms {
+                again.settle();
+                assert_eq!(bodies(&store).len(), 0);
+                clock.advance(Duration::from_millis(250));
+            }
+            clock.advance(Duration::from_secs(2));
+            again.settle();
+            assert_eq!(bodies(&store), [b"stays"], "stopped at {stop_ms} ms");
+            assert_eq!(again.timers.pending(), 0);
+        }
+    }
+}
+
+/// Goal: what a broker accepted to take back in time is not delivered, even if delivery is far behind in its queue.
+#[test]
+fn a_recall_behind_thousands_of_others_is_met_before_its_message_is_delivered() {
+    let (_, clock, store) = fresh();
+    let at_ms = START_MS + 1_500;
+    keyed(&store, &clock, at_ms, "gone");
+    for number in 0..3_000 {
+        keyed(&store, &clock, START_MS + 60_000, &format!("{number}"));
+    }
+    recall(&store, &clock, at_ms, "gone");
+    clock.advance(Duration::from_secs(3));
+    let fixture = fixture(&store, &clock);
+    fixture.settle();
+    assert_eq!(bodies(&store).len(), 0);
+    assert_eq!(fixture.timers.pending(), 3_000);
 }
 
 #[test]

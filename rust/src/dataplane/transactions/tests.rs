@@ -56,6 +56,7 @@ fn recovered(store: &Arc<Store>, offsets: &Offsets) -> Transactions {
 fn metadata() -> Metadata {
     let identity = Identity {
         cluster: "c".into(),
+        broker: "b".into(),
         store_host: ([127, 0, 0, 1], 10911).into(),
         region: "r".into(),
         is_trace_on: true,
@@ -67,6 +68,7 @@ fn metadata() -> Metadata {
         is_auto_create_topics: true,
         creations_per_minute: 100,
         sql: crate::dataplane::filter::SqlSupport::Off,
+        recall: crate::dataplane::metadata::RecallOptions::default(),
     };
     let metadata = Metadata::new(identity, 6);
     for name in [HALF_TOPIC, OP_HALF_TOPIC] {

@@ -18,6 +18,6 @@ mod wheel_file;
 
 pub(crate) use progress::{ProgressFile, TimerProgress};
 pub(crate) use timer_log::{TimerLog, Unsynced};
-pub(crate) use unit::{DEFAULT, ROLL, TimerUnit};
+pub(crate) use unit::{DEFAULT, DELETE, ROLL, TimerUnit};
 pub(crate) use wheel::{Slot, Wheel};
 pub(crate) use wheel_file::WheelFile;

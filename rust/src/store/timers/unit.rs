@@ -12,6 +12,8 @@ pub(crate) const UNIT_BYTES: usize = 52;
 pub(crate) const DEFAULT: u32 = 1;
 /// The message is stored again when the time of the unit has come, and waits on.
 pub(crate) const ROLL: u32 = 2;
+/// The message takes another one of its slot back, and is not delivered.
+pub(crate) const DELETE: u32 = 4;
 const KINDS: u32 = 15;
 const NO_PREVIOUS: i64 = -1;
 

@@ -12,7 +12,8 @@ pub(crate) struct Slot {
     pub(crate) first: u64,
     /// Position of its newest unit.
     pub(crate) last: u64,
-    pub(crate) count: u32,
+    /// Messages that wait; one that takes another back counts against it, as in the original.
+    pub(crate) count: i32,
 }
 
 /// The slots with units.
@@ -44,11 +45,11 @@ impl Wheel {
         self.slots.get(&slot).map(|found| found.last)
     }
 
-    /// Adds the unit at `position` to the end of a slot's chain.
-    pub(crate) fn add(&mut self, slot: i64, position: u64) {
+    /// Adds the unit at `position` to the end of a slot's chain, which has `count` messages more for it.
+    pub(crate) fn add(&mut self, slot: i64, position: u64, count: i32) {
         let found = self.slots.entry(slot).or_insert(Slot { first: position, last: position, count: 0 });
         found.last = position;
-        found.count = found.count.saturating_add(1);
+        found.count = found.count.saturating_add(count);
         self.changed.insert(slot);
     }
 
@@ -96,8 +97,8 @@ mod tests {
     #[test]
     fn a_slot_is_forgotten_when_all_of_it_was_due() {
         let mut wheel = Wheel::new(1_000);
-        wheel.add(1, 0);
-        wheel.add(1, 52);
+        wheel.add(1, 0, 1);
+        wheel.add(1, 52, 1);
         assert_eq!(wheel.next(0), Some((1, Slot { first: 0, last: 52, count: 2 })));
         wheel.forget_until(1_999);
         assert_eq!(wheel.last(1), Some(52));

@@ -52,6 +52,8 @@ public final class InteropClient {
         switch (request.getString("verb")) {
             case "send":
                 return producers.send(request);
+            case "recall":
+                return producers.recall(request);
             case "listen":
                 return listeners.start(request);
             case "stop":

@@ -68,12 +68,22 @@ final class Messages {
         return array;
     }
 
-    static JSONObject described(SendResult result) {
+    static JSONObject described(SendResult result) throws ReflectiveOperationException {
         return new JSONObject()
+            .fluentPut("recall_handle", recallHandle(result))
             .fluentPut("status", result.getSendStatus().name())
             .fluentPut("id", result.getMsgId())
             .fluentPut("offset_id", result.getOffsetMsgId())
             .fluentPut("queue_id", result.getMessageQueue().getQueueId())
             .fluentPut("queue_offset", result.getQueueOffset());
+    }
+
+    /** By reflection, because the 4.9 client, which is built from the same source, takes nothing back. */
+    private static Object recallHandle(SendResult result) throws ReflectiveOperationException {
+        try {
+            return SendResult.class.getMethod("getRecallHandle").invoke(result);
+        } catch (NoSuchMethodException old) {
+            return null;
+        }
     }
 }

@@ -2,6 +2,7 @@ package interop;
 
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
+import java.lang.reflect.InvocationTargetException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -57,6 +58,16 @@ final class Producers {
                 throw new IllegalArgumentException("unknown mode " + request.getString("mode"));
         }
         return results;
+    }
+
+    /** By reflection, for the same reason as the handle itself. */
+    String recall(JSONObject request) throws Exception {
+        try {
+            return (String) DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+                .invoke(producer(request), request.getString("topic"), request.getString("handle"));
+        } catch (InvocationTargetException failure) {
+            throw (Exception) failure.getCause();
+        }
     }
 
     private static List<SendResult> sendAsync(DefaultMQProducer producer, List<Message> messages) throws Exception {

@@ -1,0 +1,106 @@
+//! From the queue of timed messages into the wheel.
+//!
+//! What is read after its time was delivered comes at once and is never noted; where the log of messages refuses it,
+//! reading stays before it.
+
+use std::cmp::Reverse;
+
+use super::delivery::{BATCH_MESSAGES_MAX, BATCHES_MAX, Delivery, Waiting, count, is_recall, over_ms};
+use super::schedule::{Plan, plan};
+use crate::dataplane::delays::sound_records;
+use crate::message::properties::{self, name};
+use crate::message::record::RecordView;
+use crate::message::tag;
+use crate::message::topic::TIMER_TOPIC;
+use crate::store::timers::TimerUnit;
+use crate::store::{Get, GetResult};
+
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+impl Delivery {
+    /// Reads on in the queue, some batches at most; whether its end has been reached.
+    pub(super) fn read_on(&mut self, now: i64) -> Result<bool, ()> {
+        // What an earlier step could not write.
+        self.log.write().map_err(drop)?;
+        let Some(queue) = self.store.queue(TIMER_TOPIC, 0) else { return Ok(true) };
+        for _ in 0..BATCHES_MAX {
+            if self.next >= queue.max() {
+                return Ok(true);
+            }
+            let ask = Get { offset: self.next, messages_max: BATCH_MESSAGES_MAX, bytes_max: BATCH_BYTES_MAX };
+            let mut found = std::mem::take(&mut self.found);
+            let read = self.store.get(&queue, &ask, &mut |_| true, &mut found).map_err(drop);
+            let noted = read.and_then(|()| self.note(&found, now));
+            found.clear();
+            self.found = found;
+            noted?;
+        }
+        Ok(self.next >= queue.max())
+    }
+
+    /// Notes what waits of these messages, and delivers what is due.
+    fn note(&mut self, found: &GetResult, now: i64) -> Result<(), ()> {
+        let records: Vec<RecordView<'_>> =
+            found.slices.iter().flat_map(|slice| sound_records(slice)).collect();
+        let begin = self.next.max(found.min);
+        let missing = found.next_begin.0.saturating_sub(begin.0).saturating_sub(records.len() as u64);
+        let mut due = Vec::new();
+        let mut later = Vec::new();
+        for record in &records {
+            let options = self.store.timer_options();
+            let Some(plan) = plan(record.properties(), record.store_timestamp_ms(), options) else {
+                continue;
+            };
+            let is_known = record.queue_offset() < self.known;
+            let over_ms = over_ms(&self.wheel, plan.at_ms, plan.kind);
+            if is_known && over_ms <= self.recovered_ms {
+                continue;
+            }
+            if is_known || over_ms > now.min(self.delivered_ms) {
+                later.push((record, plan));
+            } else if !is_recall(plan.kind)
+                && !self.is_recalled(record, plan.at_ms)
+                && let Some(copy) = self.copy(record, plan.kind, i64::MAX, now)
+            {
+                due.push((*record, copy));
+            }
+        }
+        let refused = self.append(&due);
+        let first = refused.first().and_then(|index| due.get(*index));
+        let reached = first.map_or(found.next_begin, |(record, _)| record.queue_offset());
+        for (record, plan) in later.into_iter().filter(|(record, _)| record.queue_offset() < reached) {
+            self.wait(record, plan);
+        }
+        self.next = reached;
+        if let Some(last) = records.last() {
+            self.read_ms = last.store_timestamp_ms();
+        }
+        if refused.is_empty() && missing > 0 {
+            self.store.report_lost_timers(missing);
+        }
+        let written = self.log.write().map_err(drop);
+        if refused.is_empty() { written } else { Err(()) }
+    }
+
+    fn wait(&mut self, record: &RecordView<'_>, plan: Plan) {
+        let Plan { at_ms, kind } = plan;
+        let slot = self.wheel.slot_of(at_ms);
+        let topic = properties::get(record.properties(), name::REAL_TOPIC).unwrap_or_default();
+        let physical = record.physical_offset().0;
+        let position = self.log.push(&TimerUnit {
+            previous: self.wheel.last(slot),
+            kind,
+            stored_ms: record.store_timestamp_ms(),
+            due_ms: at_ms,
+            physical,
+            size: record.total_size() as u32,
+            topic_hash: tag::java_hash(topic),
+        });
+        self.wheel.add(slot, position, count(kind));
+        self.pending += i64::from(count(kind));
+        // Its slot has been read already, or is passed over as one of before the start.
+        if slot < self.next_slot || over_ms(&self.wheel, at_ms, kind) <= self.recovered_ms {
+            self.waiting.push(Reverse(Waiting::new(at_ms, position, physical, kind)));
+        }
+    }
+}
