@@ -4,6 +4,7 @@ import json
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from rmqpy.protocol.requests.clients import (
 from rmqpy.server import Standalone
 from wire import Frame, Peer
 
-from .conftest import Cluster, Start
+from .conftest import Cluster, Start, made_broker
 from .talk import beat, pull, send
 from .test_filters import tagged_send
 from .test_hot_path import exchange
@@ -66,6 +67,49 @@ async def test_a_pull_gets_the_messages_whose_properties_match(start: Start) -> 
         nothing = await pull(peer, "billing", TOPIC, **sql("price > 100"))
         assert nothing.ext is not None
         assert (nothing.code, nothing.ext["nextBeginOffset"]) == (20, "4")
+
+
+@pytest.mark.parametrize("memory", ["0", "40"], ids=["from the disk", "from memory"])
+@pytest.mark.parametrize(
+    "writing",
+    [
+        {"commitLogWritePath": "mapping"},
+        {"commitLogWritePath": "spool"},
+        {"flushDiskType": "SYNC_FLUSH"},
+        {"transientStorePoolEnable": "true"},
+    ],
+    ids=lambda settings: next(iter(settings.items())),
+)
+async def test_filters_look_through_files_however_they_were_written(
+    start: Start, tmp_path: Path, writing: dict[str, str], memory: str
+) -> None:
+    settings = (
+        ON | writing | {"accessMessageInMemoryMaxRatio": memory, "mappedFileSizeCommitLog": str(1 << 20)}
+    )
+    cluster = await start(**settings)
+    wanted = sql("price BETWEEN 7 AND 8 OR price = 299")
+
+    async def matching(address: str) -> list[bytes]:
+        found: list[bytes] = []
+        async with await Peer.connect(address) as peer:
+            offset = 0
+            while offset < 300:
+                answer = await pull(peer, "billing", TOPIC, offset, **wanted)
+                assert answer.code in (0, 20), answer
+                assert answer.ext is not None
+                offset = int(answer.ext["nextBeginOffset"])
+                found += [record.body[:3] for record in records(answer.body)]
+        return found
+
+    async with await Peer.connect(cluster.broker.address) as peer:
+        # Over three files of the log.
+        for price in range(300):
+            body = f"{price:03}".encode() + b"x" * 10_000
+            assert (await send(peer, TOPIC, body, i=f"price\x01{price}\x02")).code == 0
+    assert await matching(cluster.broker.address) == [b"007", b"008", b"299"]
+    await cluster.broker.stop()
+    async with made_broker(tmp_path, cluster.namesrv, settings) as again:
+        assert await matching(again.address) == [b"007", b"008", b"299"]
 
 
 async def test_what_the_broker_adds_can_be_asked_for_too(start: Start) -> None:

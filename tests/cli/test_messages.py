@@ -217,6 +217,35 @@ def test_a_filter_lets_only_its_tags_through(run: Any) -> None:
     assert sorted(run("consume", "tagged", "--filter", "paid || refunded")[1].split()) == ["paid", "refunded"]
 
 
+def test_sql_lets_only_what_matches_through(run: Any, server: Standalone) -> None:
+    for price in (5, 11, 12):
+        run("produce", "by-price", str(price), "--prop", f"price={price}", "--prop", "region=EU")
+    run("produce", "by-price", "no price")
+    assert sorted(run("consume", "by-price", "--sql", "price > 10 AND region = 'EU'")[1].split()) == [
+        "11",
+        "12",
+    ]
+    assert run("consume", "by-price", "--sql", "price IS NULL")[1] == "no price\n"
+    # As a member of a group, which commits what it has seen: what does not match is passed by.
+    grouped = ("consume", "by-price", "--group", "dear", "--from", "begin", "--sql", "price > 11")
+    assert run(*grouped)[1].split() == ["12"]
+    code, out, err = run("consume", "by-price", "--sql", "price >")
+    assert (code, out) == (2, "")
+    assert "'price >' is no filter" in err
+    code, _, err = run("consume", "by-price", "--sql", "price > 1", "--filter", "paid")
+    assert code == 2
+    assert "give --filter or --sql" in err
+
+
+def test_sql_that_is_switched_off_says_what_to_set(run: Any) -> None:
+    with broker(enablePropertyFilter="false") as server:
+        with rmqpy.Producer(server.namesrv) as producer:
+            producer.send("by-price", "x", properties={"price": "11"})
+        code, out, err = run("consume", "by-price", "--sql", "price > 10", "-n", server.namesrv)
+    assert (code, out) == (1, "")
+    assert "set enablePropertyFilter=true in the broker's configuration" in err
+
+
 def test_a_whole_file_is_one_message(run: Any, tmp_path: Path) -> None:
     body = b"first line\n\n\xff second line"
     (tmp_path / "file").write_bytes(body)
