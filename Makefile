@@ -33,7 +33,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile campaign-kill campaign-transactions campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-topics bench-spark fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile campaign-kill campaign-transactions campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -175,6 +175,9 @@ bench-peers: build ## rmqpy beside Kafka (Maven) and NATS JetStream (nats-server
 
 cold-start: build ## start-up time of a command beside a bare interpreter: medians of 20
 	$(BIN)/python -m benchmarks.cold_start
+
+bench-filters: build ## what filters by tag and by SQL92 cost a broker a message, beside none (2 min)
+	$(BIN)/python -m benchmarks.filters
 
 bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registration, memory, listing; TOPICS (10000)
 	$(BIN)/python -m benchmarks.topics --topics $(or $(TOPICS),10000)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use rmqpy::message::id::OffsetMessageId;
 use rmqpy::message::record::{RecordFields, RecordView, Stamp};
+use rmqpy::message::sql::SqlFilter;
 use rmqpy::message::tag::{self, TagCodes, TagFilter};
 use rmqpy::positions::{PhysicalOffset, QueueOffset};
 use rmqpy::remoting::codes::{flag, request, response};
@@ -109,9 +110,38 @@ fn filters(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// The message of an order: what consumers choose by stands among what clients and brokers add.
+const ORDER: &str = "KEYS\u{1}A-1\u{2}UNIQ_KEY\u{1}FD000000000000000000000000000002584E30946E096946E6DC0000\u{2}\
+     WAIT\u{1}true\u{2}TAGS\u{1}paid\u{2}region\u{1}EU\u{2}price\u{1}120\u{2}customer\u{1}c-4711\u{2}\
+     channel\u{1}web\u{2}coupon\u{1}X1\u{2}MSG_REGION\u{1}DefaultRegion\u{2}TRACE_ON\u{1}true\u{2}\
+     CLUSTER\u{1}DefaultCluster\u{2}";
+
+fn expressions(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("filter by SQL92");
+    for (name, expression) in [
+        ("one text", "region = 'EU'"),
+        ("one number", "price > 100"),
+        ("no such property", "missing > 100"),
+        (
+            "five comparisons",
+            "price BETWEEN 100 AND 200 AND region IN ('DE', 'EU') AND coupon IS NOT NULL \
+             AND customer STARTSWITH 'c-' AND NOT (channel = 'shop')",
+        ),
+    ] {
+        let filter = SqlFilter::parse(expression, true).unwrap();
+        group.bench_function(name, |bench| {
+            bench.iter(|| filter.matches(black_box(ORDER.as_bytes())));
+        });
+        group.bench_function(format!("{name}, read"), |bench| {
+            bench.iter(|| SqlFilter::parse(black_box(expression), true).unwrap());
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = codec;
     config = Criterion::default().warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
-    targets = headers, records, filters
+    targets = headers, records, filters, expressions
 }
 criterion_main!(codec);

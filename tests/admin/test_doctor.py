@@ -97,6 +97,26 @@ def test_a_cluster_that_is_well_has_no_findings(doctor: Any, conf: Any, cluster:
     assert doctor("-c", conf(), "--topic", "healthy") == (0, {})
 
 
+def test_the_broker_of_a_file_is_named_with_where_it_was_looked_for(
+    run: Run, conf: Any, cluster: Cluster, tmp_path: Path
+) -> None:
+    def told(file: str) -> tuple[str, str]:
+        _, out, _ = run("doctor", "--disk-free-min", "0", "-c", file, "-o", "json")
+        (result,) = [each for each in json.loads(out) if each["check"] == "broker broker-y of this file"]
+        return result["level"], result["found"]
+
+    folder = tmp_path / "store"
+    with another_broker(cluster, tmp_path, brokerName="broker-y", storePathRootDir=str(folder)) as broker:
+        port = broker.address.rpartition(":")[2]
+        assert told(conf(listenPort=port)) == ("ok", f"runs at 127.0.0.1:{port}")
+        level, found = told(conf(listenPort=port, storePathRootDir=tmp_path / "elsewhere"))
+        assert level == "warn"
+        assert f"has its store in {folder}, not in {tmp_path / 'elsewhere'}" in found
+    assert told(conf(listenPort=port)) == ("ok", f"does not run: none answers at 127.0.0.1:{port}")
+    with another_broker(cluster, tmp_path, listenPort=port):
+        assert told(conf(listenPort=port)) == ("ok", f"does not run: broker-x answers at 127.0.0.1:{port}")
+
+
 def test_1_a_dead_name_server(doctor: Any, cluster: Cluster) -> None:
     code, found = doctor("-n", f"{cluster.namesrv};127.0.0.1:1", "--topic", "TBW102")
     assert (code, list(found)) == (1, ["name server 127.0.0.1:1"])

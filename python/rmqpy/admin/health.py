@@ -95,15 +95,15 @@ class Health(Part):
     ) -> list[CheckResult]:
         """Check that a broker with this configuration runs on this machine, or could be started."""
         host = LOOPBACK if config.listen_host == ANY_HOST else config.listen_host
+        address = str(HostPort(host, config.listen_port))
         try:
-            answer = (
-                await self._cluster.ask(str(HostPort(host, config.listen_port)), GetBrokerConfig())
-            ).body
-            running = properties.parse(answer)
+            running = properties.parse((await self._cluster.ask(address, GetBrokerConfig())).body)
         except RocketMQError:
             running = {}
-        is_running = running.get("brokerName") == config.name
-        return machine.look(config, is_running=is_running, disk_free_min=disk_free_min)
+        checks = machine.look(
+            config, is_running=running.get("brokerName") == config.name, disk_free_min=disk_free_min
+        )
+        return [_running(config, address, running), *checks]
 
     async def _name_servers(self) -> tuple[list[CheckResult], dict[str, ClusterInfo]]:
         checks, views = [], {}
@@ -176,6 +176,21 @@ def _broker_checks(
             yield CheckResult(
                 f"permission of {name}", "warn", f"it {verb}: brokerPermission={permission}", advice
             )
+
+
+def _running(config: BrokerConfig, address: str, running: dict[str, str]) -> CheckResult:
+    """Which broker was looked at: the one that runs there, or the file's, that could be started."""
+    check = f"broker {config.name} of this file"
+    actual = running.get("brokerName")
+    if actual is None:
+        return CheckResult(check, "ok", f"does not run: none answers at {address}")
+    if actual != config.name:
+        return CheckResult(check, "ok", f"does not run: {actual} answers at {address}")
+    folder = running.get("storePathRootDir", config.store.folder)
+    if folder != config.store.folder:
+        found = f"the one that runs at {address} has its store in {folder}, not in {config.store.folder}"
+        return CheckResult(check, "warn", found, "see that it was started with this file; restart it")
+    return CheckResult(check, "ok", f"runs at {address}")
 
 
 def _disk_fault(settings: dict[str, str], runtime: dict[str, str], free_min: int) -> str | None:

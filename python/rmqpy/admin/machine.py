@@ -54,9 +54,8 @@ def look(config: BrokerConfig, *, is_running: bool, disk_free_min: int) -> list[
         for wire, named in zip(FOLDER_KEYS, config.store.named_folders, strict=True)
         if named is not None
     }
-    if is_running:
-        own = [CheckResult(f"broker {config.name}", "ok", f"runs at port {config.listen_port}")]
-    else:
+    own: list[CheckResult] = []
+    if not is_running:
         own = [result for wire, folder in folders.items() for result in _folder(folder, wire)]
         own += _ports(config)
     disks = [
