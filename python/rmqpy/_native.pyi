@@ -41,6 +41,7 @@ __all__ = [
     "SYSTEM_TOPIC_PREFIX",
     "TOPIC_BYTES_MAX",
     "TRACE_TOPIC",
+    "TRANSACTION_BOUNDS_S",
     "UNDECIDED_TOPIC",
     "ArrowBatch",
     "Call",
@@ -108,6 +109,8 @@ PULL_SUBSCRIPTION: int
 LATENCY_BOUNDS_MS: tuple[int, ...]
 #: The same of `Store.message_sizes`, in bytes.
 MESSAGE_SIZE_BOUNDS: tuple[int, ...]
+#: The same of commits in `Server.transactions`, in seconds.
+TRANSACTION_BOUNDS_S: tuple[int, ...]
 
 def attach_count() -> int:
     """Times that control crossed from Python into a server object since the process began.
@@ -480,6 +483,13 @@ class Server:
     def discard_transaction(self, offset: int, physical: int) -> bool:
         """Give a half message up: it is stored in `UNDECIDED_TOPIC`, and its transaction has ended. False where
         somebody has decided. Raises `StoreError`."""
+    def resume_transaction(self, physical: int) -> None:
+        """Ask producers about a half message again, from the first time on: one that is open, or that was given up and
+        is a half once more then. Raises `BrokerError` with the reason for any other, and `StoreError`."""
+    def transactions(self) -> list[tuple[str, int, int, int, list[int], int]]:
+        """Topic, and of its transactions: how many are open, were committed and rolled back since the start; how many
+        commits came when their message was as old as each of `TRANSACTION_BOUNDS_S` at most, and older, each counted
+        once; seconds of all together."""
     def forget_heartbeats(self) -> None:
         """Make every client's next heartbeat come up again."""
     def heartbeat_age_ms(self, connection: int) -> int | None:
@@ -1105,19 +1115,21 @@ class ArrowBatch:
 class Load:
     """Load for any RocketMQ broker, on threads of its own; begun by the constructor.
 
-    `work` is `produce` (sends, codes 310 and 320) or `consume` (pulls, code 11). `targets` are brokers: address, name,
-    and queues with the offsets their readers begin at. `messages_each` is the size of a client batch, or what one pull
+    `work` is `produce` (sends, codes 310 and 320), `transact` (half messages, each committed when it is stored, codes
+    310 and 37: one request with two answers) or `consume` (pulls, code 11). `targets` are brokers: address, name, and
+    queues with the offsets their readers begin at. `messages_each` is the size of a client batch, or what one pull
     asks for. `connections` are dealt among brokers and `threads`; each has up to `window` requests under way: the
-    closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count from
-    these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured seconds or
-    `count` messages. Without any answer for `timeout` seconds it fails. Seconds of processor time of `pids` are told.
+    closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count
+    from these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured
+    seconds or `count` messages. Without any answer for `timeout` seconds it fails. Seconds of processor time of
+    `pids` are told.
 
     Raises `ConfigError` for settings out of their bounds, and `ConnectError` when a broker cannot be reached.
     """
 
     def __new__(
         cls,
-        work: Literal["produce", "consume"],
+        work: Literal["produce", "transact", "consume"],
         topic: str,
         group: str,
         targets: Sequence[tuple[str, str, Sequence[tuple[int, int]]]],

@@ -45,6 +45,7 @@ from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
+from rmqpy.control.handlers.transactions import TransactionHandlers
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Identity, Registration
 from rmqpy.control.settings import LiveConfig
@@ -242,6 +243,7 @@ class Broker(Service):
                 relay,
                 QueueLockHandlers(locks, topics, groups),
                 MessageHandlers(store, consumers),
+                TransactionHandlers(server),
                 BrokerHandlers(self._config, runtime, store, statistics),
             ),
             role="broker",

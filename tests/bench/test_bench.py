@@ -90,6 +90,22 @@ def test_messages_have_ids_of_their_own_and_every_queue_its_share(
     assert len({message.message_id for message in read(server, "ids", 400)}) == 400
 
 
+@pytest.mark.parametrize("header", ["json", "binary"])
+def test_a_transaction_counts_when_it_is_committed(
+    measure: Any, held: Any, server: Standalone, header: str
+) -> None:
+    topic = f"transactions-{header}"
+    result = measure(
+        "transaction", topic, "-c", "3", "-w", "7", "--threads", "2", "--count", "500", "--warm-up", "0",
+        "--header", header, "-s", "77",
+    )  # fmt: skip
+    assert (result["messages"], result["messages_total"], result["requests_total"]) == (500, 500, 500)
+    assert (result["bytes"], result["latency_us"]["samples"]) == (38_500, 500)
+    assert (result["refused"], result["unanswered"]) == ([], 0)
+    assert sum(held(topic)) == 500
+    assert len({message.message_id for message in read(server, topic, 500)}) == 500
+
+
 def test_a_batch_counts_as_the_messages_in_it(measure: Any, held: Any) -> None:
     result = measure(
         "produce", "batches", "-c", "2", "-w", "2", "--batch", "32", "--count", "320", "--warm-up", "0"

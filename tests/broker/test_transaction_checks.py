@@ -16,9 +16,9 @@ from rmqpy.testing import HandClock
 from wire import TIMEOUT_S, Frame, Peer
 
 from .conftest import Cluster, made_broker, samples
-from .talk import beat, heartbeat, pull, pushed
+from .talk import beat, heartbeat, pull, pushed, send
 from .test_send_back import Record, arrival, records
-from .test_transactions import COMMIT, HALF, KEY, MARKS, ONEWAY, end, half, stored
+from .test_transactions import COMMIT, HALF, KEY, MARKS, ONEWAY, ROLLBACK, end, half, stored
 
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 #: Defaults of transactionTimeOut and transactionCheckInterval, in seconds.
@@ -211,6 +211,103 @@ async def test_what_nobody_decides_about_is_given_up_after_the_last_check_and_co
                 if [await counted(server, name) for name in names] == [0, 2, 1, 0]:
                     break
                 await asyncio.sleep(0.02)
+
+
+async def resumed(peer: Peer, message_id: str) -> tuple[int, str]:
+    """The answer to an operator who wants a half message to be asked about again."""
+    answer = await peer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"topic": GIVEN_UP, "msgId": message_id})
+    return answer.code, answer.remark or ""
+
+
+def message_id(record: Record) -> str:
+    return f"{'0' * 15}1{record.position:016X}"
+
+
+async def test_what_was_given_up_is_asked_about_again_when_an_operator_wants_it_and_once(
+    timed: StartTimed,
+) -> None:
+    server = await timed(transactionCheckMax="1")
+    async with await server.connect(group="producers") as producer:
+        decided = await half(producer)
+        [first] = await stored(producer, HALF)
+        await server.advance(TIME_OUT)
+        assert await asked_about(producer) == (b"hello", "1")
+        await server.advance(INTERVAL)
+        [record] = await given_up(producer, 1)
+        assert await resumed(producer, message_id(record)) == (0, "")
+        [_, again] = await stored(producer, HALF)
+        assert again.body == b"hello"
+        assert again.properties == first.properties | {"TRANSACTION_CHECK_TIMES": "0"}
+        await server.advance(1)
+        check = await asked(producer)
+        assert check.ext is not None
+        assert check.ext["tranStateTableOffset"] == str(again.queue_offset)
+        assert await resumed(producer, message_id(record)) == (
+            1,
+            "the half message was taken up again already",
+        )
+        assert (await end(producer, decided, COMMIT, fromTransactionCheck="true")).code == 1
+        decided |= {
+            "tranStateTableOffset": str(again.queue_offset),
+            "commitLogOffset": str(again.position),
+        }
+        assert (await end(producer, decided, COMMIT, fromTransactionCheck="true")).code == 0
+        assert (await arrival(producer, "orders")).body == b"hello"
+        assert await resumed(producer, message_id(again)) == (1, "the transaction has ended already")
+        assert (await resumed(producer, message_id(record)))[0] == 1
+        assert len(await stored(producer, "orders")) == 1
+
+
+async def test_checks_of_an_open_half_message_are_counted_anew_when_an_operator_wants_it(
+    timed: StartTimed,
+) -> None:
+    server = await timed()
+    async with await server.connect(group="producers") as producer:
+        await half(producer)
+        [waiting] = await stored(producer, HALF)
+        await server.advance(TIME_OUT)
+        assert await asked_about(producer) == (b"hello", "1")
+        assert await resumed(producer, message_id(waiting)) == (0, "")
+        await server.advance(1)
+        assert await asked_about(producer) == (b"hello", "1")
+        assert len(await stored(producer, HALF)) == 1
+
+
+async def test_only_half_messages_can_be_asked_about_again(timed: StartTimed) -> None:
+    server = await timed()
+    async with await server.connect() as peer:
+        await send(peer, "orders")
+        plain = await arrival(peer, "orders")
+        for wrong in (message_id(plain), f"{'0' * 15}1{1 << 40:016X}", "nonsense", ""):
+            code, remark = await resumed(peer, wrong)
+            assert (code, remark != "") == (1, True), wrong
+
+
+async def test_transactions_are_counted_by_topic_as_the_original_names_them(timed: StartTimed) -> None:
+    server = await timed(httpPort="0")
+    async with await server.connect(group="producers") as producer:
+        ended = [await half(producer, topic="orders") for _ in range(3)]
+        await half(producer, topic="bills")
+        for decided, decision in zip(ended, (COMMIT, COMMIT, ROLLBACK), strict=True):
+            assert (await end(producer, decided, decision)).code == 0
+        found = {
+            name: sorted(
+                (line.partition('topic="')[2].partition('"')[0], float(line.rpartition(" ")[2]))
+                for line in await samples(server.cluster, name)
+            )
+            for name in (
+                "rocketmq_half_messages",
+                "rocketmq_commit_messages_total",
+                "rocketmq_rollback_messages_total",
+                "rocketmq_finish_message_latency_count",
+            )
+        }
+        assert found == {
+            "rocketmq_half_messages": [("bills", 1), ("orders", 0)],
+            "rocketmq_commit_messages_total": [("bills", 0), ("orders", 2)],
+            "rocketmq_rollback_messages_total": [("bills", 0), ("orders", 1)],
+            "rocketmq_finish_message_latency_count": [("bills", 0), ("orders", 2)],
+        }
 
 
 async def test_a_half_message_is_given_up_before_its_file_of_the_log_expires(timed: StartTimed) -> None:

@@ -84,9 +84,14 @@ load_options = options(
     output_option,
 )
 
+_body_bytes = number("-s", "--body-bytes", low=1, high=4 << 20, default=128, help="Of one message.")
+_queues = number(
+    "--queues", low=1, high=1024, default=4, help="On each broker, of a topic that is made for this."
+)
+
 #: Options of loads that send.
 sending_options = options(
-    number("-s", "--body-bytes", low=1, high=4 << 20, default=128, help="Of one message."),
+    _body_bytes,
     number(
         "--batch",
         low=1,
@@ -94,7 +99,7 @@ sending_options = options(
         default=1,
         help="Messages in one request; more than one makes client batches.",
     ),
-    number("--queues", low=1, high=1024, default=4, help="On each broker, of a topic that is made for this."),
+    _queues,
 )
 
 
@@ -123,7 +128,7 @@ def produce(body_bytes: int, batch: int, queues: int, **settings: Any) -> None:
     rmqpy bench produce -c 4 -w 256 --header binary   # pipelined
     rmqpy bench produce -c 4 -w 8 --batch 32
     """
-    _send(body_bytes, batch, queues, settings)
+    _send("produce", {"messages_each": batch, "body_bytes": body_bytes}, queues, settings)
 
 
 @command.command()
@@ -136,7 +141,25 @@ def latency(body_bytes: int, batch: int, queues: int, **settings: Any) -> None:
     \b
     rmqpy bench latency --rate 30000 -d 120 --plot latency.svg
     """
-    _send(body_bytes, batch, queues, settings)
+    _send("produce", {"messages_each": batch, "body_bytes": body_bytes}, queues, settings)
+
+
+@command.command()
+@load_options
+@_body_bytes
+@_queues
+@rate_option(None)
+def transaction(body_bytes: int, queues: int, **settings: Any) -> None:
+    """Send half messages to TOPIC, and commit each as soon as it is stored.
+
+    A message is counted, and its latency ends, when its commit is answered: two requests, one after the other. The
+    half messages are in the group TOOLS_CONSUMER.
+
+    \b
+    rmqpy bench transaction -c 64 -w 1
+    rmqpy bench transaction -c 4 -w 256 --header binary
+    """
+    _send("transact", {"messages_each": 1, "body_bytes": body_bytes}, queues, settings)
 
 
 @command.command()
@@ -163,12 +186,12 @@ def consume(max_messages: int, **settings: Any) -> None:
     _measure("consume", targets, {"messages_each": max_messages}, settings)
 
 
-def _send(body_bytes: int, batch: int, queues: int, settings: dict[str, Any]) -> None:
+def _send(work: str, what: Mapping[str, Any], queues: int, settings: dict[str, Any]) -> None:
     from rmqpy.load.targets import writable
 
     settings["topic"] = _wire_name(settings["topic"])
     targets = writable(settings["namesrv"], settings["topic"], queues=queues, timeout=settings["timeout"])
-    _measure("produce", targets, {"messages_each": batch, "body_bytes": body_bytes}, settings)
+    _measure(work, targets, what, settings)
 
 
 def _wire_name(topic: str) -> str:

@@ -77,6 +77,8 @@ def described(command: Mapping[str, Any]) -> str:
     what = f"pulls of {each}" if command["work"] == "consume" else f"{command['body_bytes']} B"
     if command["work"] == "produce" and each > 1:
         what = f"batches of {each} x {what}"
+    if command["work"] == "transact":
+        what += " half and commit"
     loop = f"{command['rate']:,.0f}/s" if command["rate"] else "closed loop"
     header = "binary" if command["binary"] else "JSON"
     return f"{command['connections']} x {command['window']}, {what}, {header}, {loop}"

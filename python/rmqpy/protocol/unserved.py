@@ -19,9 +19,6 @@ _CONTROLLER: Final = """
 #: Reason to names of codes; the last reason of a code counts.
 _BY_BROKER: Final[Mapping[str, str]] = {
     "there is no controller": _CONTROLLER,
-    "half messages that were given up are not taken up again yet": """
-        RESUME_CHECK_HALF_MESSAGE
-    """,
     "request and reply are not served yet": """
         SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2 PUSH_REPLY_MESSAGE_TO_CLIENT
     """,

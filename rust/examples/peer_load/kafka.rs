@@ -43,11 +43,15 @@ struct Place {
 
 impl Protocol for Kafka {
     fn open(plan: &Plan, target: &Target, number: usize, stream: &mut TcpStream) -> Result<Self, LoadError> {
+        if let Work::Transact { .. } = plan.work {
+            return Err(LoadError::Plan("Kafka has no half messages"));
+        }
         let mut greeting = Greeting::new(stream, &target.address);
         let partitions = target.queues.len();
         (0..partitions).try_for_each(|partition| readable(&mut greeting, plan, partition))?;
         let request = |partition: usize| match plan.work {
             Work::Produce { body_bytes, batch } => produce(&plan.topic, partition, &body(body_bytes), batch),
+            Work::Transact { .. } => Vec::new(),
             Work::Consume { messages_max } => fetch(&plan.topic, partition, messages_max),
         };
         let place = |slot: usize| Place { partition: (number * plan.window + slot) % partitions, offset: 0 };
@@ -85,7 +89,7 @@ impl Protocol for Kafka {
 
     fn read(&mut self, frame: &[u8], _: &mut Vec<u8>) -> Result<Option<Answer>, String> {
         let read = match self.work {
-            Work::Produce { .. } => {
+            Work::Produce { .. } | Work::Transact { .. } => {
                 produced(frame, self.topic_bytes).map(|(slot, code)| (slot, code, &[][..]))
             }
             Work::Consume { .. } => fetched(frame, self.topic_bytes),
@@ -258,6 +262,7 @@ mod tests {
     fn one(work: Work) -> Kafka {
         let requests = vec![match work {
             Work::Produce { body_bytes, batch } => produce("t", 0, &body(body_bytes), batch),
+            Work::Transact { .. } => Vec::new(),
             Work::Consume { messages_max } => fetch("t", 0, messages_max),
         }];
         Kafka { work, requests, places: vec![Place { partition: 0, offset: 7 }; 2], turn: 0, topic_bytes: 1 }

@@ -41,8 +41,12 @@ struct Batch {
 
 impl Protocol for Nats {
     fn open(plan: &Plan, target: &Target, number: usize, stream: &mut TcpStream) -> Result<Self, LoadError> {
-        if let Work::Produce { batch: 2.., .. } = plan.work {
-            return Err(LoadError::Plan("NATS has no request that publishes several messages"));
+        match plan.work {
+            Work::Produce { batch: 2.., .. } => {
+                return Err(LoadError::Plan("NATS has no request that publishes several messages"));
+            }
+            Work::Transact { .. } => return Err(LoadError::Plan("NATS has no half messages")),
+            Work::Produce { .. } | Work::Consume { .. } => {}
         }
         let streams = target.queues.iter().map(|at| format!("{}-{}", plan.topic, at.queue)).collect();
         let mut nats = Self::new(plan.work, plan.window, number, streams);
@@ -125,7 +129,7 @@ impl Nats {
     fn new(work: Work, window: usize, number: usize, streams: Vec<String>) -> Self {
         let inbox = format!("_INBOX.{}-{number}.", std::process::id());
         let payload = match work {
-            Work::Produce { body_bytes, .. } => body(body_bytes),
+            Work::Produce { body_bytes, .. } | Work::Transact { body_bytes } => body(body_bytes),
             Work::Consume { messages_max } => {
                 format!("{{\"batch\":{messages_max},\"no_wait\":true}}").into_bytes()
             }
@@ -148,7 +152,7 @@ impl Nats {
     /// One inbox for all acknowledgements, or one for each slot that reads.
     fn subscriptions(&self) -> Vec<u8> {
         match self.work {
-            Work::Produce { .. } => format!("SUB {}* 1\r\n", self.inbox).into_bytes(),
+            Work::Produce { .. } | Work::Transact { .. } => format!("SUB {}* 1\r\n", self.inbox).into_bytes(),
             Work::Consume { .. } => (0..self.heads.len())
                 .flat_map(|slot| format!("SUB {}{slot} {}\r\n", self.inbox, slot + 1).into_bytes())
                 .collect(),
@@ -195,7 +199,7 @@ impl Nats {
     /// The server has answered the request of a slot.
     fn replied(&mut self, slot: usize, payload: &[u8], out: &mut Vec<u8>) -> Option<Outcome> {
         match (self.work, failure(payload)) {
-            (Work::Produce { body_bytes, .. }, None) => {
+            (Work::Produce { body_bytes, .. } | Work::Transact { body_bytes }, None) => {
                 Some(Outcome::Done { messages: 1, bytes: body_bytes as u64 })
             }
             // A consumer has been made.

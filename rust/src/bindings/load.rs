@@ -14,12 +14,14 @@ type TargetTuple = (String, String, Vec<(u32, u64)>);
 
 /// Load for any RocketMQ broker, on threads of its own; begun by the constructor.
 ///
-/// `work` is `produce` (sends, codes 310 and 320) or `consume` (pulls, code 11). `targets` are brokers: address, name,
-/// and queues with the offsets their readers begin at. `messages_each` is the size of a client batch, or what one pull
+/// `work` is `produce` (sends, codes 310 and 320), `transact` (half messages, each committed when it is stored, codes
+/// 310 and 37: one request with two answers) or `consume` (pulls, code 11). `targets` are brokers: address, name, and
+/// queues with the offsets their readers begin at. `messages_each` is the size of a client batch, or what one pull
 /// asks for. `connections` are dealt among brokers and `threads`; each has up to `window` requests under way: the
-/// closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count from
-/// these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured seconds or
-/// `count` messages. Without any answer for `timeout` seconds it fails. Seconds of processor time of `pids` are told.
+/// closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count
+/// from these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured
+/// seconds or `count` messages. Without any answer for `timeout` seconds it fails. Seconds of processor time of
+/// `pids` are told.
 ///
 /// Raises `ConfigError` for settings out of their bounds, and `ConnectError` when a broker cannot be reached.
 #[pyclass(frozen, module = "rmqpy._native")]
@@ -54,8 +56,9 @@ impl Load {
     ) -> PyResult<Self> {
         let work = match work {
             "produce" => Work::Produce { body_bytes, batch: messages_each },
+            "transact" => Work::Transact { body_bytes },
             "consume" => Work::Consume { messages_max: messages_each },
-            _ => return Err(raise("ConfigError", "work is produce or consume")),
+            _ => return Err(raise("ConfigError", "work is produce, transact or consume")),
         };
         let plan = Plan {
             work,

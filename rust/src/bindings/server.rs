@@ -27,6 +27,7 @@ use crate::dataplane::latency::Histogram;
 use crate::dataplane::rejection::{ErrorReply, Missing, overload};
 use crate::dataplane::request::RequestKind;
 use crate::dataplane::timers::Timers;
+use crate::dataplane::transactions::TopicTransactions;
 use crate::dataplane::upcall::ReplyTo;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::codes::{flag, response};
@@ -56,6 +57,9 @@ type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option
 
 /// offset, position, earlier checks, store time, producer group, unique key, message id, record
 type Undecided<'py> = (u64, u64, u32, i64, String, String, String, Bound<'py, PyBytes>);
+
+/// topic, open, committed, rolled back, commits by age, seconds of all together
+type TransactionsRow = (String, u64, u64, u64, Vec<u64>, u64);
 
 /// A remoting server. With a store it is a broker's: hot requests end there, everything else comes up.
 ///
@@ -339,6 +343,29 @@ impl PyServer {
         let discarded =
             py.detach(|| broker.map_or(Ok(false), |broker| broker.discard_transaction(offset, physical)));
         discarded.map_err(|refusal| raise("StoreError", &refusal.remark))
+    }
+
+    /// Ask producers about a half message again, from the first time on: one that is open, or that was given up and
+    /// is a half once more then. Raises `BrokerError` with the reason for any other, and `StoreError`.
+    fn resume_transaction(&self, py: Python<'_>, physical: u64) -> PyResult<()> {
+        let broker = self.data_plane.broker.as_ref();
+        let resumed =
+            py.detach(|| broker.map_or(Ok(()), |broker| broker.resume_transaction(PhysicalOffset(physical))));
+        resumed.map_err(|refusal| {
+            let class = if refusal.code == response::SYSTEM_ERROR { "BrokerError" } else { "StoreError" };
+            raise(class, &refusal.remark)
+        })
+    }
+
+    /// Topic, and of its transactions: how many are open, were committed and rolled back since the start; how many
+    /// commits came when their message was as old as each of `TRANSACTION_BOUNDS_S` at most, and older, each counted
+    /// once; seconds of all together.
+    fn transactions(&self) -> Vec<TransactionsRow> {
+        let row = |(topic, counts): (Box<str>, TopicTransactions)| {
+            let TopicTransactions { open, committed, rolled_back, latencies, latency_s } = counts;
+            (topic.into_string(), open, committed, rolled_back, latencies.to_vec(), latency_s)
+        };
+        self.data_plane.transactions_by_topic().into_iter().map(row).collect()
     }
 
     /// Make every client's next heartbeat come up again.

@@ -1,5 +1,6 @@
 //! Broker: everything its hot requests share.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -54,6 +55,8 @@ pub(crate) struct Broker {
     pub(super) delays: OnceLock<Delays>,
     pub(crate) timers: OnceLock<Timers>,
     pub(super) transactions: Transactions,
+    /// Halves that were given up and taken up again lately.
+    pub(super) resumed: Mutex<VecDeque<PhysicalOffset>>,
     /// Region and trace, which every answer to a send carries.
     pub(super) send_answer_fields: ExtBlock,
 }

@@ -9,7 +9,7 @@
 use super::broker::Broker;
 use super::rejection::{ErrorReply, unavailable};
 use super::send::put_refused;
-use super::transactions::DueHalf;
+use super::transactions::{DueHalf, End};
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::record::{RecordFields, RecordView};
@@ -81,10 +81,8 @@ impl Broker {
             return Ok(false);
         }
         let stored = self.store_discarded(&half);
-        self.transactions.finish_end(offset, stored.is_ok());
-        stored?;
-        self.transactions.count_discarded();
-        Ok(true)
+        self.transactions.finish_end(offset, stored.is_ok().then_some(End::Discard));
+        stored.map(|()| true)
     }
 
     fn undecided(&self, due: DueHalf) -> Option<UndecidedHalf> {
@@ -143,7 +141,7 @@ fn sound_half(bytes: &[u8]) -> Option<RecordView<'_>> {
 
 /// The properties of a half with the number of this check, which checkers of the original read; without, where there
 /// is no room.
-fn with_checks(half: &RecordView<'_>, checks: u32) -> Vec<u8> {
+pub(super) fn with_checks(half: &RecordView<'_>, checks: u32) -> Vec<u8> {
     let mut counted = Vec::new();
     properties::Writer::copy_if(&mut counted, half.properties(), |name| name != name::TRANSACTION_CHECKS)
         .append(name::TRANSACTION_CHECKS, checks.to_string().as_bytes());

@@ -23,7 +23,7 @@ use super::parked_frames::ParkedFrames;
 use super::rejection::not_made;
 use super::reply::send_answer_fields;
 use super::timers::Timers;
-use super::transactions::{TransactionCounts, Transactions};
+use super::transactions::{TopicTransactions, TransactionCounts, Transactions};
 use super::upcall::Upcalls;
 use crate::clock::SharedClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
@@ -122,6 +122,7 @@ impl DataPlane {
             delays: OnceLock::new(),
             timers: OnceLock::new(),
             transactions: Transactions::new(&store),
+            resumed: Mutex::default(),
         });
         let data_plane = Arc::new(data_plane);
         store.set_arrivals(Arc::clone(&data_plane) as Arc<dyn Arrivals>);
@@ -196,6 +197,11 @@ impl DataPlane {
     /// Transactions without a decision.
     pub(crate) fn open_transactions(&self) -> usize {
         self.broker.as_ref().map_or(0, |broker| broker.transactions.open_count())
+    }
+
+    /// Transactions by the topic of their messages.
+    pub(crate) fn transactions_by_topic(&self) -> Vec<(Box<str>, TopicTransactions)> {
+        self.broker.as_ref().map(|broker| broker.transactions.by_topic()).unwrap_or_default()
     }
 
     /// What has become of transactions since the start.

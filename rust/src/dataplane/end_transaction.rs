@@ -16,6 +16,7 @@ use super::reply;
 use super::send::put_refused;
 use super::session::Session;
 use super::timers::schedule;
+use super::transactions::End;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC};
@@ -68,7 +69,9 @@ impl Broker {
             return Err(refused("the transaction has ended already").into());
         }
         let ended = self.store_end(session, &half, decision, frame, out);
-        self.transactions.finish_end(offset, ended.is_ok());
+        let age_ms = (self.clock.wall_ms() as i64).saturating_sub(half.born_timestamp_ms());
+        let end = if decision == COMMIT { End::Commit(age_ms.max(0) as u64 / 1_000) } else { End::Rollback };
+        self.transactions.finish_end(offset, ended.is_ok().then_some(end));
         ended
     }
 

@@ -15,7 +15,7 @@
 //! | what the broker knows | `filter`, `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
 //! | what waits | `deadlines`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `upcall` |
 //! | state | `session` of one connection, `broker`, `data_plane` |
-//! | handlers | `send`, `recall`, `send_back`, `end_transaction`, `check_transactions`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
+//! | handlers | `send`, `recall`, `send_back`, `end_transaction`, `check_transactions`, `resume_transaction`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
 //! | service | `table` |
 //!
 //! *Architecture invariant*: no hot request waits for Python, for the disk or for another connection. What must
@@ -45,6 +45,7 @@ mod recall;
 pub(crate) mod rejection;
 mod reply;
 pub(crate) mod request;
+mod resume_transaction;
 mod send;
 mod send_back;
 mod session;
@@ -52,5 +53,5 @@ mod session;
 mod stored_record;
 mod table;
 pub(crate) mod timers;
-mod transactions;
+pub(crate) mod transactions;
 pub mod upcall;

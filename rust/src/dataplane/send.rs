@@ -7,6 +7,9 @@
 //! Threads: the I/O thread of the connection, from frame to reply. In sync mode replies wait in the session for
 //! the flush thread.
 
+mod batch;
+mod half;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,19 +21,16 @@ use super::broker::Broker;
 use super::delays;
 use super::latency::LatencyBuffer;
 use super::metadata::Topic;
-use super::rejection::{ErrorReply, Rejection, not_served, unavailable};
+use super::rejection::{ErrorReply, Rejection, unavailable};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
 use super::session::{HeldReplies, Session};
 use super::timers::schedule;
-use super::transactions::time_to_decide_ms;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordFields;
-use crate::message::topic::{
-    DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, is_of_group,
-};
-use crate::message::{MessageType, batch, sysflag};
+use crate::message::topic::{DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, is_of_group};
+use crate::message::{MessageType, sysflag};
 use crate::positions::PhysicalOffset;
 use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
@@ -109,7 +109,7 @@ impl Broker {
             context,
         };
         if fields.is_batch {
-            check_flag(transaction, false)?;
+            Self::check_flag(transaction, false)?;
             return self.stage_batch(arena, &staged, &fields, &topic).map_err(Rejection::from);
         }
         self.check_body(frame.body)?;
@@ -117,7 +117,7 @@ impl Broker {
             MessageAttributes::rewrite(&self.added_properties, arena, &topic.name, fields.properties)?;
         // A copy that a consumer sent back to be retried keeps the property, and is no half again.
         let is_half = attributes.is_prepared && !is_of_group(&topic.name);
-        check_flag(transaction, attributes.is_prepared)?;
+        Self::check_flag(transaction, attributes.is_prepared)?;
         let message_type = attributes.message_type();
         self.check_type(&topic, message_type)?;
         let body_crc = RecordFields::body_crc(frame.body);
@@ -142,73 +142,6 @@ impl Broker {
             }
         }
         Ok(StagedSend::Message(staged))
-    }
-
-    /// The half of a transaction: it waits in a queue of its own.
-    fn stage_half<'f>(
-        &self,
-        arena: &mut Vec<u8>,
-        mut staged: StagedRecord<'f>,
-        topic: &str,
-    ) -> Result<StagedSend<'f>, Rejection> {
-        if self.metadata.rejects_transactions() {
-            let remark = format!(
-                "the broker[{}] sending transaction message is forbidden",
-                self.metadata.identity.store_host
-            );
-            return Err(ErrorReply::new(response::NO_PERMISSION, remark).into());
-        }
-        if !self.transactions.has_room() {
-            return Err(ErrorReply::new(response::SYSTEM_BUSY, "too many transactions are open").into());
-        }
-        if staged.attributes.is_timed && staged.attributes.delay_level == 0 {
-            // What no commit could deliver is refused now.
-            let properties = arena.get(staged.attributes.properties.clone()).unwrap_or_default();
-            schedule::timing(&self.store, self.clock.wall_ms() as i64, properties, topic, staged.queue_id)?;
-        }
-        staged.attributes = staged.attributes.half(arena, topic, &staged.queue_id.to_string())?;
-        staged.queue = self.store.queue_or_create(HALF_TOPIC, 0).map_err(unavailable)?;
-        staged.is_half = true;
-        Ok(StagedSend::Message(staged))
-    }
-
-    fn stage_batch<'f>(
-        &self,
-        arena: &mut Vec<u8>,
-        outer: &StagedRecord<'f>,
-        fields: &SendHeader<'_>,
-        topic: &Topic,
-    ) -> Result<StagedSend<'f>, ErrorReply> {
-        if fields.topic.starts_with(RETRY_PREFIX) {
-            return Err(ErrorReply::new(
-                response::MESSAGE_ILLEGAL,
-                "batch request does not support retry group",
-            ));
-        }
-        self.check_body(outer.body)?;
-        let mut messages = Vec::new();
-        for inner in batch::inner_messages(outer.body) {
-            let inner = inner.map_err(|error| {
-                ErrorReply::new(response::MESSAGE_ILLEGAL, format!("the batch cannot be read: {error}"))
-            })?;
-            // Stored verbatim, as Apache's broker does: region, trace and cluster are not added to members.
-            let attributes = MessageAttributes::read(arena, fields.topic, inner.properties)?;
-            let message_type = attributes.message_type();
-            self.check_type(topic, message_type)?;
-            messages.push(StagedRecord {
-                queue: Arc::clone(&outer.queue),
-                flag: inner.flag,
-                body: inner.body,
-                body_crc: RecordFields::body_crc(inner.body),
-                attributes,
-                message_type,
-                recall_handle: None,
-                ..*outer
-            });
-        }
-        let unique_key = properties::get(fields.properties.as_bytes(), name::UNIQ_KEY);
-        let unique_key = unique_key.and_then(|key| std::str::from_utf8(key).ok()).map(Box::from);
-        Ok(StagedSend::Batch(messages, unique_key))
     }
 
     /// Checks that the message is one of those that its topic is for, where the topic says so and the broker checks it.
@@ -265,11 +198,8 @@ impl Broker {
         let done = self.store.try_append(&mut puts);
         let mut last_held = None;
         for (staged, put) in burst.iter().zip(&puts).take(done) {
-            if let (true, Ok(stored)) = (staged.is_half, &put.outcome) {
-                let timeout_ms = self.metadata.transaction_timeout_ms();
-                let time_ms = time_to_decide_ms(put.record.properties, timeout_ms);
-                let due_ms = stored.store_timestamp_ms.saturating_add(time_ms);
-                self.transactions.open(stored.queue_offset, stored.physical, due_ms);
+            if staged.is_half {
+                self.open_half(put);
             }
             let unique_key = arena.get(staged.attributes.unique_key.clone());
             let put = std::slice::from_ref(put);
@@ -280,34 +210,6 @@ impl Broker {
             self.wait_for_disk(session, end, out);
         }
         done
-    }
-
-    /// Stores the messages of a batch as one piece and answers once.
-    pub(super) fn append_batch(
-        &self,
-        session: &mut Session,
-        messages: &[StagedRecord<'_>],
-        unique_key: Option<&str>,
-        out: &mut Outbox,
-    ) -> Result<(), Rejection> {
-        let Some(first) = messages.first() else { return Ok(()) };
-        // What came before it in the burst may have been parked by now.
-        if !session.parked_sends.frames.is_empty() {
-            return Err(Rejection::NoRoom);
-        }
-        let Session { link, arena, held, latency, .. } = session;
-        let puts = messages.iter().enumerate();
-        let mut puts: Vec<Put<'_>> =
-            puts.map(|(index, staged)| self.put(staged, arena, link.peer(), index > 0)).collect();
-        if self.store.try_append(&mut puts) == 0 {
-            return Err(Rejection::NoRoom);
-        }
-        let end = self.answer(first, &puts, unique_key.map(str::as_bytes), held, latency, out);
-        drop(puts);
-        if let Some(end) = end {
-            self.wait_for_disk(session, end, out);
-        }
-        Ok(())
     }
 
     /// Answers a send by what became of its records. A reply that has to wait for the disk is held; this returns the
@@ -451,15 +353,6 @@ fn wrong_type(topic: &str, expected: MessageType, actual: MessageType) -> ErrorR
         expected.meaning()
     );
     ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
-}
-
-/// A send's transaction bits have to agree with its properties: Apache's broker stores what no reader finds.
-fn check_flag(transaction: i32, is_prepared: bool) -> Result<(), ErrorReply> {
-    match transaction {
-        0 => Ok(()),
-        sysflag::PREPARED if is_prepared => Ok(()),
-        _ => Err(not_served("messages with the flag of a transaction and without TRAN_MSG")),
-    }
 }
 
 pub(super) fn put_refused(error: &PutError) -> ErrorReply {

@@ -13,31 +13,26 @@
 //! then again and again. It has a time and a count of its own, so that one whose producer is gone holds back no other,
 //! and a check stores nothing. The counts are lost with the process.
 //!
-//! *Invariant*: the saved offset of the half queue passes a half only when its mark is durable.
 //! Threads: any; one lock, held for an operation on a map.
+
+mod by_topic;
+mod progress;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::metadata::Metadata;
-use super::offsets::Offsets;
 use crate::message::properties::{self, name};
-use crate::message::record::{RecordView, records};
-use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC};
 use crate::positions::{PhysicalOffset, QueueOffset};
-use crate::store::{ConsumeQueue, Get, GetResult, Store, StoreError};
+use crate::store::Store;
 
-/// The group under which the original saves how far both queues are done.
-const GROUP: &str = "CID_RMQ_SYS_TRANS";
+pub(super) use by_topic::End;
+use by_topic::{ByTopic, TopicIndex};
+pub(crate) use by_topic::{LATENCY_BOUNDS_S, TopicTransactions};
+
 /// Transactions that may be open at once.
 const OPEN_MAX: usize = 1 << 20;
-/// What one read takes of a queue.
-const READ_MESSAGES_MAX: u32 = 1_024;
-const READ_BYTES_MAX: usize = 4 << 20;
-/// Marks that are passed with one saving of the offsets.
-const PASSED_MARKS_MAX: u64 = 65_536;
 
 /// A half message without a decision.
 #[derive(Debug)]
@@ -47,6 +42,8 @@ struct OpenHalf {
     is_ending: bool,
     /// That it cannot be read has been told.
     is_reported: bool,
+    /// Of the message.
+    topic: TopicIndex,
     /// How often its producers have been asked.
     checks: u32,
     /// When it is looked at: its entry in `State::due`.
@@ -54,8 +51,8 @@ struct OpenHalf {
 }
 
 impl OpenHalf {
-    fn new(physical: PhysicalOffset, due_ms: i64, checks: u32) -> Self {
-        Self { physical, is_ending: false, is_reported: false, checks, due_ms }
+    fn new(physical: PhysicalOffset, topic: TopicIndex, due_ms: i64, checks: u32) -> Self {
+        Self { physical, is_ending: false, is_reported: false, topic, checks, due_ms }
     }
 }
 
@@ -85,6 +82,7 @@ struct State {
     /// When each of them is looked at, and its offset.
     due: BTreeSet<(i64, u64)>,
     counts: TransactionCounts,
+    by_topic: ByTopic,
     /// Every half before this offset has been opened.
     opened_until: u64,
     /// Halves beyond it that were: connections store side by side.
@@ -98,13 +96,16 @@ struct State {
 impl State {
     fn insert(&mut self, offset: u64, half: OpenHalf) {
         self.due.insert((half.due_ms, offset));
+        self.by_topic.open(half.topic);
         self.open.insert(offset, half);
     }
 
-    fn remove(&mut self, offset: u64) {
-        if let Some(half) = self.open.remove(&offset) {
-            self.due.remove(&(half.due_ms, offset));
-        }
+    /// The topic of one that was open.
+    fn remove(&mut self, offset: u64) -> Option<TopicIndex> {
+        let half = self.open.remove(&offset)?;
+        self.due.remove(&(half.due_ms, offset));
+        self.by_topic.close(half.topic);
+        Some(half.topic)
     }
 
     /// An open half, if it is that of this record.
@@ -137,10 +138,16 @@ impl Transactions {
         self.state.lock().counts
     }
 
-    /// A half message was stored, which is looked at when it is `due_ms`.
-    pub(super) fn open(&self, offset: QueueOffset, physical: PhysicalOffset, due_ms: i64) {
+    /// Transactions by the topic of their messages; once each.
+    pub(super) fn by_topic(&self) -> Vec<(Box<str>, TopicTransactions)> {
+        self.state.lock().by_topic.read()
+    }
+
+    /// A half message of `topic` was stored, which is looked at when it is `due_ms`.
+    pub(super) fn open(&self, offset: QueueOffset, physical: PhysicalOffset, topic: &str, due_ms: i64) {
         let mut state = self.state.lock();
-        state.insert(offset.0, OpenHalf::new(physical, due_ms, 0));
+        let topic = state.by_topic.index(topic);
+        state.insert(offset.0, OpenHalf::new(physical, topic, due_ms, 0));
         state.opened_beyond.insert(offset.0);
         while state.opened_beyond.first() == Some(&state.opened_until) {
             state.opened_beyond.pop_first();
@@ -161,10 +168,12 @@ impl Transactions {
     }
 
     /// The mark is stored, or is not and the half is open again.
-    pub(super) fn finish_end(&self, offset: QueueOffset, has_ended: bool) {
+    pub(super) fn finish_end(&self, offset: QueueOffset, ended: Option<End>) {
         let mut state = self.state.lock();
-        if has_ended {
-            state.remove(offset.0);
+        if let Some(end) = ended {
+            let topic = state.remove(offset.0);
+            topic.into_iter().for_each(|topic| state.by_topic.end(topic, end));
+            state.counts.discarded += u64::from(end == End::Discard);
         } else if let Some(half) = state.open.get_mut(&offset.0) {
             half.is_ending = false;
         }
@@ -214,9 +223,18 @@ impl Transactions {
         }
     }
 
-    /// A half was given up, and its mark is stored.
-    pub(super) fn count_discarded(&self) {
-        self.state.lock().counts.discarded += 1;
+    /// Looks at this half when it is `now_ms`, as if nobody had been asked about it yet; false where it has ended.
+    pub(super) fn begin_again(&self, offset: QueueOffset, physical: PhysicalOffset, now_ms: i64) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let Some(half) = state.open.get_mut(&offset.0).filter(|half| half.physical == physical) else {
+            return false;
+        };
+        half.checks = 0;
+        state.due.remove(&(half.due_ms, offset.0));
+        half.due_ms = now_ms;
+        state.due.insert((now_ms, offset.0));
+        true
     }
 
     /// The record of a half cannot be read. One that `is_gone` from the log ends with that; another may be restored.
@@ -231,139 +249,18 @@ impl Transactions {
         state.counts.lost += u64::from(is_news);
         is_news
     }
-
-    /// Finds the halves that are open after a start; before the first request. Their producers have `timeout_ms` where
-    /// they do not ask for another time. May wait for the disk.
-    pub(super) fn recover(&self, offsets: &Offsets, timeout_ms: i64) -> Result<(), StoreError> {
-        let Some(halves) = self.store.queue(HALF_TOPIC, 0) else { return Ok(()) };
-        let saved = |topic| offsets.query(GROUP, topic, 0).unwrap_or_default();
-        let (min, end) = (halves.min().0, halves.max().0);
-        let from = saved(HALF_TOPIC).max(min).min(end);
-        // A bit for each half: of those that a long transaction holds up there may be millions, nearly all of them ended.
-        let mut ended = vec![0_u64; ((end - from) / 64 + 1) as usize];
-        let place = |offset: u64| {
-            let index = offset.checked_sub(from).filter(|_| offset < end)?;
-            Some(((index / 64) as usize, 1_u64 << (index % 64)))
-        };
-        let marks = self.store.queue(OP_HALF_TOPIC, 0);
-        let marks_from =
-            marks.as_ref().map_or(0, |marks| saved(OP_HALF_TOPIC).max(marks.min().0).min(marks.max().0));
-        if let Some(marks) = &marks {
-            self.walk(marks, marks_from, |mark| {
-                for (word, bit) in marked(mark.body()).filter_map(place) {
-                    ended.get_mut(word).into_iter().for_each(|word| *word |= bit);
-                }
-                true
-            })?;
-        }
-        // Halves that an original broker stored again, by the offset of the first one, which its producer decides about.
-        let mut renewed = BTreeMap::<u64, Vec<u64>>::new();
-        let mut found = State { opened_until: end, marks_until: marks_from, ..State::default() };
-        self.walk(&halves, from, |half| {
-            let offset = half.queue_offset().0;
-            let is_open = place(offset)
-                .is_some_and(|(word, bit)| ended.get(word).is_some_and(|ended| ended & bit == 0));
-            if is_open {
-                let due_ms = half
-                    .store_timestamp_ms()
-                    .saturating_add(time_to_decide_ms(half.properties(), timeout_ms));
-                // The original counts in the message, and stores it again for that.
-                let checks = number(half.properties(), name::TRANSACTION_CHECKS).unwrap_or_default();
-                found.insert(offset, OpenHalf::new(half.physical_offset(), due_ms, checks));
-                if let Some(first) = number(half.properties(), name::FIRST_HALF_OFFSET) {
-                    renewed.entry(first).or_default().push(offset);
-                }
-            }
-            true
-        })?;
-        if let Some(marks) = marks.filter(|_| !renewed.is_empty()) {
-            self.walk(&marks, marks_from, |mark| {
-                let ended = marked(mark.body()).filter_map(|first| renewed.remove(&first)).flatten();
-                ended.for_each(|offset| found.remove(offset));
-                true
-            })?;
-        }
-        *self.state.lock() = found;
-        Ok(())
-    }
-
-    /// Saves in the table of offsets how far both queues are done, as far as the log was durable when this was found out,
-    /// and finds out anew. May wait for the disk.
-    pub(super) fn save(&self, metadata: &Metadata, offsets: &Offsets) -> Result<(), StoreError> {
-        let durable = self.store.durable();
-        let ready = self.state.lock().unsaved.take_if(|(position, _, _)| *position <= durable);
-        if let Some((_, halves, marks)) = ready {
-            for (name, offset) in [(HALF_TOPIC, halves), (OP_HALF_TOPIC, marks)] {
-                let known = offsets.query(GROUP, name, 0);
-                if let Some(topic) = metadata.topics.get(name).filter(|_| known != Some(offset)) {
-                    // Within the queue, which the topic has: it is the broker's own.
-                    let _ = offsets.commit(GROUP, &topic, 0, offset as i64);
-                }
-            }
-        }
-        let (done, marks_from) = {
-            let state = self.state.lock();
-            if state.unsaved.is_some() {
-                return Ok(());
-            }
-            let oldest = state.open.keys().next().copied().unwrap_or(u64::MAX);
-            (oldest.min(state.opened_until), state.marks_until)
-        };
-        // Behind the marks of all that has ended so far.
-        let position = self.store.range().1;
-        let mut marks_until = marks_from;
-        if let Some(marks) = self.store.queue(OP_HALF_TOPIC, 0) {
-            self.walk(&marks, marks_from, |mark| {
-                let at = mark.queue_offset().0;
-                let is_passed = marked(mark.body()).all(|half| half < done);
-                if is_passed {
-                    marks_until = at + 1;
-                }
-                is_passed && at - marks_from < PASSED_MARKS_MAX
-            })?;
-        }
-        let mut state = self.state.lock();
-        state.marks_until = marks_until;
-        state.unsaved = Some((position, done, marks_until));
-        Ok(())
-    }
-
-    /// Calls `visit` with the records of a queue from `from` on, until it returns false.
-    fn walk(
-        &self,
-        queue: &ConsumeQueue,
-        from: u64,
-        mut visit: impl FnMut(&RecordView<'_>) -> bool,
-    ) -> Result<(), StoreError> {
-        let mut found = GetResult::default();
-        let mut offset = QueueOffset(from.max(queue.min().0));
-        while offset < queue.max() {
-            let ask = Get { offset, messages_max: READ_MESSAGES_MAX, bytes_max: READ_BYTES_MAX };
-            self.store.get(queue, &ask, &mut |_| true, &mut found)?;
-            for record in found.slices.iter().flat_map(|slice| records(slice).flatten()) {
-                if !visit(&record) {
-                    return Ok(());
-                }
-            }
-            found.clear();
-            if found.next_begin <= offset {
-                break;
-            }
-            offset = found.next_begin;
-        }
-        Ok(())
-    }
-}
-
-/// The offsets of halves that a mark names: each followed by a comma, or one alone, as old releases wrote it.
-fn marked(body: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    body.split(|byte| *byte == b',').filter_map(|text| std::str::from_utf8(text).ok()?.parse().ok())
 }
 
 /// How long the producer of a half message has before it is asked: what the message says, or else `timeout_ms`.
 pub(super) fn time_to_decide_ms(half_properties: &[u8], timeout_ms: i64) -> i64 {
     let asked_s: Option<i64> = number(half_properties, name::CHECK_IMMUNITY_S);
     asked_s.filter(|seconds| *seconds >= 0).map_or(timeout_ms, |seconds| seconds.saturating_mul(1_000))
+}
+
+/// The topic of the message.
+pub(super) fn topic_of(half_properties: &[u8]) -> &str {
+    let topic = properties::get(half_properties, name::REAL_TOPIC);
+    topic.and_then(|topic| std::str::from_utf8(topic).ok()).unwrap_or_default()
 }
 
 fn number<T: std::str::FromStr>(half_properties: &[u8], name: &[u8]) -> Option<T> {

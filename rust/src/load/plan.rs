@@ -40,6 +40,9 @@ pub enum Work {
         /// Messages in one request; more than one makes client batches (code 320).
         batch: usize,
     },
+    /// Sends half messages (code 310) and commits each as soon as it is stored (code 37): one request, as far as slots,
+    /// times and latencies go.
+    Transact { body_bytes: usize },
     /// Pulls messages (code 11), each connection from one queue after the other.
     Consume {
         /// Messages one answer may bring.
@@ -113,8 +116,14 @@ impl Plan {
     pub fn messages_each(&self) -> usize {
         match self.work {
             Work::Produce { batch, .. } => batch,
+            Work::Transact { .. } => 1,
             Work::Consume { messages_max } => messages_max,
         }
+    }
+
+    /// Whether requests bring messages, and do not fetch them.
+    pub(super) fn sends(&self) -> bool {
+        !matches!(self.work, Work::Consume { .. })
     }
 
     /// Refuses what cannot be carried out, with the setting to change.
@@ -125,6 +134,7 @@ impl Plan {
         };
         let body_bytes = match self.work {
             Work::Produce { body_bytes, batch } => body_bytes.saturating_mul(batch),
+            Work::Transact { body_bytes } => body_bytes,
             Work::Consume { .. } => 0,
         };
         let rules = [
@@ -134,7 +144,7 @@ impl Plan {
             ((1..=WINDOW_MAX).contains(&self.window), "the window must be 1 to 65536"),
             ((1..=64).contains(&self.threads), "threads must be 1 to 64"),
             ((1..=32_768).contains(&self.messages_each()), "a request carries 1 to 32768 messages"),
-            (!matches!(self.work, Work::Produce { body_bytes: 0, .. }), "RocketMQ takes no empty message"),
+            (!self.sends() || body_bytes > 0, "RocketMQ takes no empty message"),
             (body_bytes <= BODY_BYTES_MAX, "one request must stay below 15 MiB"),
             (is_open_loop_possible, "the rate must be a number above 0"),
             (!self.duration.is_zero(), "the measured interval must be longer than nothing"),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, READ_BYTES};
-use super::plan::{LoadError, Plan, Work};
+use super::plan::{LoadError, Plan};
 use super::protocol::{Outcome, Protocol};
 use super::readiness::{Readiness, SLEEP_MAX};
 use super::schedule::Schedule;
@@ -144,8 +144,8 @@ impl<P: Protocol> Worker<P> {
         let Some(connection) = self.connections.get_mut(index) else { return };
         self.statistics.send(due_ns, now_ns);
         connection.ask(due_ns);
-        if let Work::Produce { batch, .. } = self.plan.work {
-            self.quota = self.quota.saturating_sub(batch as u64);
+        if self.plan.sends() {
+            self.quota = self.quota.saturating_sub(self.plan.messages_each() as u64);
         }
     }
 
@@ -204,7 +204,7 @@ impl<P: Protocol> Worker<P> {
         };
         match answer.outcome {
             Outcome::Done { messages, bytes } => {
-                if let Work::Consume { .. } = self.plan.work {
+                if !self.plan.sends() {
                     self.quota = self.quota.saturating_sub(messages);
                 }
                 self.statistics.complete(begin_ns, now_ns, messages, bytes);

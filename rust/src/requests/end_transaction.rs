@@ -1,6 +1,8 @@
 //! End of a transaction: END_TRANSACTION, with which a producer decides about a half message.
 
 use crate::remoting::error::FieldError;
+#[cfg(feature = "load")]
+use crate::remoting::header::HeaderWriter;
 use crate::remoting::header::{Header, number};
 
 /// The decisions, which are the transaction bits of a system flag.
@@ -36,5 +38,17 @@ impl<'h> EndTransactionHeader<'h> {
             }
         }
         Ok(fields)
+    }
+
+    /// Writes every field, and the unique id of the message, which our broker does not look at.
+    #[cfg(feature = "load")]
+    pub(crate) fn encode(&self, unique_id: &str, out: &mut HeaderWriter<'_>) {
+        out.ext("producerGroup", self.group)
+            .ext_i64("tranStateTableOffset", self.queue_offset)
+            .ext_i64("commitLogOffset", self.offset)
+            .ext_i64("commitOrRollback", self.decision.into())
+            .ext_bool("fromTransactionCheck", self.is_checked)
+            .ext("msgId", unique_id)
+            .ext("transactionId", unique_id);
     }
 }

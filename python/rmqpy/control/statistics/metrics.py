@@ -17,7 +17,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from rmqpy._native import LATENCY_BOUNDS_MS, MESSAGE_SIZE_BOUNDS, Offsets, Server, Store
+from rmqpy._native import (
+    LATENCY_BOUNDS_MS,
+    MESSAGE_SIZE_BOUNDS,
+    TRANSACTION_BOUNDS_S,
+    Offsets,
+    Server,
+    Store,
+)
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Consumers, Producers
@@ -28,7 +35,7 @@ from rmqpy.control.statistics.traffic import Statistics, Totals
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.monitor import connections, process
-from rmqpy.monitor.exposition import Family, Labels, expose, histogram, plain
+from rmqpy.monitor.exposition import Family, Labels, Sample, expose, histogram, plain
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.topics import TopicConfig
@@ -123,6 +130,7 @@ class Metrics:
                 *self._log(config),
                 *self._answers(),
                 *process.families(),
+                *self._transactions(),
                 *self._traffic(tables),
                 *self._given_up(tables),
                 *self._consumption(tables),
@@ -253,6 +261,23 @@ class Metrics:
                 self._store.statistics().get("put_bytes", 0),
             ),
         )
+
+    def _transactions(self) -> Iterator[Family]:
+        half: list[_Sample] = []
+        committed: list[_Sample] = []
+        rolled_back: list[_Sample] = []
+        latencies: list[Sample] = []
+        for topic, open_now, commits, rollbacks, counts, sum_s in self._server.transactions():
+            labels: Labels = {"topic": topic}
+            half.append((labels, open_now))
+            committed.append((labels, commits))
+            rolled_back.append((labels, rollbacks))
+            latencies += histogram(labels, TRANSACTION_BOUNDS_S, counts, sum_s)
+        yield Family("rocketmq_half_messages", "gauge", "Half messages without a decision.", half)
+        yield Family("rocketmq_commit_messages_total", "counter", "Half messages committed.", committed)
+        yield Family("rocketmq_rollback_messages_total", "counter", "Half messages rolled back.", rolled_back)
+        text = "Seconds from the birth of messages to their commits."
+        yield Family("rocketmq_finish_message_latency", "histogram", text, latencies)
 
     def _traffic(self, tables: _Tables) -> Iterator[Family]:
         sent: list[_Sample] = []

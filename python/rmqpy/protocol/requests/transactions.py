@@ -39,3 +39,12 @@ class EndTransaction(Request[None]):
     msg_id: str
     transaction_id: str | None = None
     bname: str | None = None
+
+
+@request(RequestCode.RESUME_CHECK_HALF_MESSAGE)
+class ResumeCheckHalfMessage(Request[None]):
+    """Have producers asked about a half message again, from the first time on: one that was given up, or is open."""
+
+    topic: Resource | None = None
+    #: Its offset message id: of the message in the topic of those that were given up.
+    msg_id: str

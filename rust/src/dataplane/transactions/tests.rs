@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
+use super::progress::GROUP;
 use super::*;
 use crate::clock::ManualClock;
-use crate::dataplane::metadata::{Identity, Topic};
+use crate::dataplane::metadata::{Identity, Metadata, Topic};
+use crate::dataplane::offsets::Offsets;
 use crate::dataplane::stored_record::{fields, store_record};
+use crate::message::record::RecordView;
+use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC};
 use crate::store::disk::simulated::{SimDisk, Survival};
 use crate::store::{Options, RecoveryProgress};
 
@@ -33,14 +37,14 @@ fn store_with(store: &Store, topic: &str, body: &[u8], properties: &[u8]) -> (Qu
 
 fn half(store: &Store, transactions: &Transactions) -> (QueueOffset, PhysicalOffset) {
     let (offset, physical) = store_plain(store, HALF_TOPIC, b"half");
-    transactions.open(offset, physical, NEVER_MS);
+    transactions.open(offset, physical, "orders", NEVER_MS);
     (offset, physical)
 }
 
 fn end(store: &Store, transactions: &Transactions, (offset, physical): (QueueOffset, PhysicalOffset)) {
     assert!(transactions.begin_end(offset, physical));
     store_plain(store, OP_HALF_TOPIC, format!("{},", offset.0).as_bytes());
-    transactions.finish_end(offset, true);
+    transactions.finish_end(offset, Some(End::Rollback));
 }
 
 fn open_offsets(transactions: &Transactions) -> Vec<u64> {
@@ -85,9 +89,9 @@ fn a_half_ends_once() {
     assert!(!transactions.begin_end(offset, PhysicalOffset(physical.0 + 1)), "another record");
     assert!(transactions.begin_end(offset, physical));
     assert!(!transactions.begin_end(offset, physical), "it is under way");
-    transactions.finish_end(offset, false);
+    transactions.finish_end(offset, None);
     assert!(transactions.begin_end(offset, physical), "nothing was stored");
-    transactions.finish_end(offset, true);
+    transactions.finish_end(offset, Some(End::Rollback));
     assert!(!transactions.begin_end(offset, physical));
 }
 
@@ -156,7 +160,7 @@ fn offsets_pass_what_has_ended_for_good_and_nothing_else() {
         transactions.save(&metadata, &offsets).expect("a working disk");
     }
     assert_eq!(saved(), [Some(1), Some(1)]);
-    transactions.finish_end(halves[1].0, false);
+    transactions.finish_end(halves[1].0, None);
     assert_eq!(open_offsets(&recovered(&store, &offsets)), [1]);
 }
 
@@ -173,7 +177,7 @@ fn an_offset_waits_for_a_half_that_another_thread_has_stored_and_not_yet_opened(
         transactions.save(&metadata, &offsets).expect("a working disk");
     }
     assert_eq!(offsets.query(GROUP, HALF_TOPIC, 0), Some(0));
-    transactions.open(first.0, first.1, NEVER_MS);
+    transactions.open(first.0, first.1, "orders", NEVER_MS);
     end(&store, &transactions, first);
     for _ in 0..3 {
         store.flush().expect("flushed");
@@ -194,7 +198,7 @@ fn halves_are_looked_at_each_in_its_own_time_and_again() {
     let transactions = recovered(&store, &Offsets::default());
     let halves = [30, 10, 20].map(|due_ms| {
         let (offset, physical) = store_plain(&store, HALF_TOPIC, b"half");
-        transactions.open(offset, physical, due_ms);
+        transactions.open(offset, physical, "orders", due_ms);
         (offset, physical)
     });
     assert!(due(&transactions, 9, 100, 9).is_empty());
@@ -205,7 +209,7 @@ fn halves_are_looked_at_each_in_its_own_time_and_again() {
     assert_eq!(due(&transactions, 100, 300, 9), [1, 2]);
     assert!(transactions.begin_end(halves[0].0, halves[0].1));
     assert!(due(&transactions, 200, 300, 9).is_empty(), "somebody is deciding");
-    transactions.finish_end(halves[0].0, false);
+    transactions.finish_end(halves[0].0, None);
     assert_eq!(due(&transactions, 300, 400, 9), [0, 1, 2]);
     end(&store, &transactions, halves[1]);
     assert_eq!(due(&transactions, 400, 500, 9), [0, 2]);
@@ -218,7 +222,7 @@ fn only_checks_of_this_half_count() {
     let store = open(&SimDisk::new());
     let transactions = recovered(&store, &Offsets::default());
     let (offset, physical) = store_plain(&store, HALF_TOPIC, b"half");
-    transactions.open(offset, physical, 0);
+    transactions.open(offset, physical, "orders", 0);
     transactions.count_check(offset, physical);
     transactions.count_check(offset, PhysicalOffset(physical.0 + 1));
     assert_eq!(transactions.take_due(0, 1, 9), [DueHalf { offset, physical, checks: 1 }]);
@@ -229,7 +233,7 @@ fn what_cannot_be_read_is_told_once_and_ends_when_it_is_gone() {
     let store = open(&SimDisk::new());
     let transactions = recovered(&store, &Offsets::default());
     let (offset, physical) = store_plain(&store, HALF_TOPIC, b"half");
-    transactions.open(offset, physical, 0);
+    transactions.open(offset, physical, "orders", 0);
     let [half] = transactions.take_due(0, 1, 9)[..] else { panic!("one half") };
     assert!(transactions.lose(half, false));
     assert!(!transactions.lose(half, false));

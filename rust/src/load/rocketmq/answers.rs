@@ -12,6 +12,14 @@ pub(super) struct Head {
     pub(super) opaque: i32,
 }
 
+/// Where a broker has stored a half message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct StoredHalf {
+    pub(super) queue_offset: u64,
+    /// In the log.
+    pub(super) position: u64,
+}
+
 /// Reads answers; keeps what makes that quick.
 #[derive(Debug)]
 pub(super) struct AnswerReader {
@@ -37,6 +45,26 @@ impl AnswerReader {
         }
         self.header.decode(frame)?;
         Ok(Head { code: self.header.code, opaque: self.header.opaque })
+    }
+
+    /// Where the half message is that this answer is about.
+    pub(super) fn half(&mut self, frame: &Frame<'_>) -> Result<StoredHalf, String> {
+        self.header.decode(frame).map_err(|error| error.to_string())?;
+        let (mut queue_offset, mut position) = (None, None);
+        for (name, value) in self.header.ext() {
+            match name {
+                "queueOffset" => queue_offset = value.parse().ok(),
+                // The id of a stored message ends with its position.
+                "msgId" => {
+                    let digits = value.len().checked_sub(16).and_then(|at| value.get(at..));
+                    position = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+                }
+                _ => {}
+            }
+        }
+        let half =
+            queue_offset.zip(position).map(|(queue_offset, position)| StoredHalf { queue_offset, position });
+        half.ok_or_else(|| "the answer does not say where the half message is".to_owned())
     }
 
     /// The remark of an answer, for telling people.

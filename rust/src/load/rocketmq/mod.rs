@@ -1,4 +1,5 @@
-//! RocketMQ's protocol, as a load speaks it: sends (codes 310 and 320) and pulls (11), in either header encoding.
+//! RocketMQ's protocol, as a load speaks it: sends (codes 310 and 320), transactions (310 and 37) and pulls (11), in either
+//! header encoding.
 
 mod answers;
 mod requests;
@@ -12,7 +13,7 @@ use crate::clock::SystemClock;
 use crate::remoting::codes::response;
 use crate::remoting::frame::{self, Frame, FrameLimits};
 use answers::{AnswerReader, records};
-use requests::{Numbers, OPAQUE_BASE, Template};
+use requests::{Commit, Numbers, OPAQUE_BASE, Template};
 
 /// One connection's requests, and where its readers are.
 #[derive(Debug)]
@@ -20,6 +21,10 @@ pub struct RocketMq {
     work: Work,
     queues: Vec<Queue>,
     places: Vec<Place>,
+    /// Of transactions.
+    commit: Option<Commit>,
+    /// Slots whose half message is stored, and whose commit is under way.
+    committing: Vec<bool>,
     /// Next queue of a connection that sends.
     turn: usize,
     id: Cell<u32>,
@@ -55,8 +60,11 @@ impl Protocol for RocketMq {
             let queue = (turn * plan.window + slot) % queues.len();
             Place { queue, offset: queues.get(queue).map_or(0, |queue| queue.begin) }
         };
+        let commits = matches!(plan.work, Work::Transact { .. });
         Ok(Self {
             work: plan.work,
+            commit: commits.then(|| Commit::new(plan)).transpose()?,
+            committing: vec![false; if commits { plan.window } else { 0 }],
             places: (0..plan.window).map(place).collect(),
             queues,
             turn,
@@ -68,7 +76,7 @@ impl Protocol for RocketMq {
     fn ask(&mut self, slot: usize, out: &mut Vec<u8>) {
         let Some(place) = self.places.get(slot) else { return };
         let queue = match self.work {
-            Work::Produce { .. } => {
+            Work::Produce { .. } | Work::Transact { .. } => {
                 let next = self.turn % self.queues.len();
                 self.turn = next + 1;
                 next
@@ -85,20 +93,33 @@ impl Protocol for RocketMq {
         frame::size(bytes, &FrameLimits::default()).map_err(|error| error.to_string())
     }
 
-    fn read(&mut self, frame: &[u8], _: &mut Vec<u8>) -> Result<Option<Answer>, String> {
+    fn read(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<Option<Answer>, String> {
         let frame = split(frame)?;
         let head = self.reader.read(&frame).map_err(|error| error.to_string())?;
         let slot = u32::try_from(head.opaque).ok().and_then(|opaque| opaque.checked_sub(OPAQUE_BASE));
         let slot = slot.ok_or("an answer to nothing that was asked")? as usize;
         let outcome = match (self.work, head.code) {
-            // Stored in all four: the last three say that a disk or a replica is slow.
-            (
-                Work::Produce { body_bytes, batch },
-                response::SUCCESS
-                | response::FLUSH_DISK_TIMEOUT
-                | response::SLAVE_NOT_AVAILABLE
-                | response::FLUSH_SLAVE_TIMEOUT,
-            ) => Outcome::Done { messages: batch as u64, bytes: (batch * body_bytes) as u64 },
+            (Work::Produce { body_bytes, batch }, code) if is_stored(code) => {
+                Outcome::Done { messages: batch as u64, bytes: (batch * body_bytes) as u64 }
+            }
+            (Work::Transact { body_bytes }, code) => {
+                let Some(is_committing) = self.committing.get_mut(slot) else {
+                    return Err("an answer to nothing that was asked".to_owned());
+                };
+                let was_committing = std::mem::take(is_committing);
+                if was_committing && code == response::SUCCESS {
+                    Outcome::Done { messages: 1, bytes: body_bytes as u64 }
+                } else if !was_committing && is_stored(code) {
+                    *is_committing = true;
+                    let half = self.reader.half(&frame)?;
+                    if let Some(commit) = &self.commit {
+                        commit.put(out, OPAQUE_BASE + slot as u32, half);
+                    }
+                    return Ok(None);
+                } else {
+                    Outcome::Refused(code)
+                }
+            }
             (Work::Consume { .. }, response::SUCCESS) => {
                 let messages = records(frame.body);
                 self.advance(slot, messages);
@@ -133,6 +154,17 @@ impl RocketMq {
             place.offset = self.queues.get(place.queue).map_or(0, |queue| queue.begin);
         }
     }
+}
+
+/// Stored in all four: the last three say that a disk or a replica is slow.
+fn is_stored(code: i32) -> bool {
+    matches!(
+        code,
+        response::SUCCESS
+            | response::FLUSH_DISK_TIMEOUT
+            | response::SLAVE_NOT_AVAILABLE
+            | response::FLUSH_SLAVE_TIMEOUT
+    )
 }
 
 fn split(frame: &[u8]) -> Result<Frame<'_>, String> {

@@ -6,11 +6,14 @@
 use memchr::memmem;
 
 use super::super::plan::{LoadError, Plan, Position, Target, Work};
+use super::answers::StoredHalf;
 use crate::message::batch::InnerMessage;
+use crate::message::sysflag::PREPARED;
 use crate::remoting::Encoding;
 use crate::remoting::codes::{language, request};
 use crate::remoting::frame::PREFIX_BYTES;
 use crate::remoting::header::HeaderWriter;
+use crate::requests::end_transaction::{COMMIT, EndTransactionHeader};
 use crate::requests::pull::{PullHeader, SUBSCRIPTION};
 use crate::requests::send::{SendHeader, SendOrigin};
 
@@ -57,14 +60,20 @@ impl Template {
         let id = format!("{ID_PREFIX}{writer:04X}{:08X}{ID_MARK}", now_ms as u32);
         let mut frame = Vec::new();
         let offset_at = match plan.work {
-            Work::Produce { body_bytes, batch } => {
-                let body = produce_body(body_bytes, batch, &id);
+            Work::Produce { .. } | Work::Transact { .. } => {
+                let is_half = matches!(plan.work, Work::Transact { .. });
+                let body = produce_body(plan, &id);
+                let mut properties = properties(&id);
+                if is_half {
+                    properties += &format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}{}\u{2}", plan.group);
+                }
                 let send = SendHeader {
                     topic: &plan.topic,
                     queue_id: at.queue as i32,
+                    sys_flag: if is_half { PREPARED } else { 0 },
                     born_timestamp_ms: now_ms as i64,
-                    properties: &properties(&id),
-                    is_batch: batch > 1,
+                    properties: &properties,
+                    is_batch: plan.messages_each() > 1,
                     ..SendHeader::default()
                 };
                 let origin = SendOrigin { group: &plan.group, template_queues: 4, broker: &target.broker };
@@ -94,13 +103,7 @@ impl Template {
                 memmem::rfind(&frame, OFFSET_MARK.to_string().as_bytes())
             }
         };
-        let opaque_at = match plan.encoding {
-            Encoding::Binary => BINARY_OPAQUE_AT,
-            Encoding::Json => {
-                let key = b"\"opaque\":";
-                memmem::find(&frame, key).map_or(0, |at| at + key.len())
-            }
-        };
+        let opaque_at = opaque_at(&frame, plan.encoding);
         let ids_at = memmem::find_iter(&frame, ID_MARK.as_bytes()).collect();
         Ok(Self { frame, encoding: plan.encoding, opaque_at, ids_at, offset_at })
     }
@@ -109,10 +112,7 @@ impl Template {
         let start = out.len();
         out.extend_from_slice(&self.frame);
         let Some(frame) = out.get_mut(start..) else { return };
-        match self.encoding {
-            Encoding::Binary => write_at(frame, self.opaque_at, &numbers.opaque.to_be_bytes()),
-            Encoding::Json => write_at(frame, self.opaque_at, &decimal::<10>(numbers.opaque.into())),
-        }
+        write_opaque(frame, self.encoding, self.opaque_at, numbers.opaque);
         for &at in &self.ids_at {
             let id = numbers.id.get();
             numbers.id.set(id.wrapping_add(1));
@@ -124,6 +124,67 @@ impl Template {
     }
 }
 
+/// The commit of a half message, ready but for its numbers.
+#[derive(Debug)]
+pub(super) struct Commit {
+    frame: Vec<u8>,
+    encoding: Encoding,
+    opaque_at: usize,
+    queue_offset_at: usize,
+    position_at: usize,
+}
+
+impl Commit {
+    /// Fails when it does not fit a frame.
+    pub(super) fn new(plan: &Plan) -> Result<Self, LoadError> {
+        // Two marks that differ and have all digits of an offset; 0, and -1 where there is none, have too few.
+        let marks = [OFFSET_MARK, OFFSET_MARK - 1];
+        let [queue_offset, offset] = marks;
+        let end = EndTransactionHeader {
+            group: &plan.group,
+            queue_offset,
+            offset,
+            decision: COMMIT,
+            is_checked: false,
+        };
+        let mut frame = Vec::new();
+        let mut header = begin(&mut frame, plan.encoding, request::END_TRANSACTION);
+        // Brokers want an id, and do not look at it.
+        end.encode(ID_PREFIX, &mut header);
+        header.finish(0).map_err(|error| LoadError::TooLarge(error.to_string()))?;
+        let [queue_offset_at, position_at] =
+            marks.map(|mark| memmem::rfind(&frame, mark.to_string().as_bytes()).unwrap_or(frame.len()));
+        let opaque_at = opaque_at(&frame, plan.encoding);
+        Ok(Self { frame, encoding: plan.encoding, opaque_at, queue_offset_at, position_at })
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>, opaque: u32, half: StoredHalf) {
+        let start = out.len();
+        out.extend_from_slice(&self.frame);
+        let Some(frame) = out.get_mut(start..) else { return };
+        write_opaque(frame, self.encoding, self.opaque_at, opaque);
+        write_at(frame, self.queue_offset_at, &decimal::<OFFSET_DIGITS>(half.queue_offset));
+        write_at(frame, self.position_at, &decimal::<OFFSET_DIGITS>(half.position));
+    }
+}
+
+fn opaque_at(frame: &[u8], encoding: Encoding) -> usize {
+    match encoding {
+        Encoding::Binary => BINARY_OPAQUE_AT,
+        Encoding::Json => {
+            let key = b"\"opaque\":";
+            memmem::find(frame, key).map_or(0, |at| at + key.len())
+        }
+    }
+}
+
+fn write_opaque(frame: &mut [u8], encoding: Encoding, at: usize, opaque: u32) {
+    match encoding {
+        Encoding::Binary => write_at(frame, at, &opaque.to_be_bytes()),
+        Encoding::Json => write_at(frame, at, &decimal::<10>(opaque.into())),
+    }
+}
+
 fn begin(out: &mut Vec<u8>, encoding: Encoding, code: i32) -> HeaderWriter<'_> {
     HeaderWriter::begin_as(language::JAVA, out, encoding, code, OPAQUE_BASE as i32, 0, None)
 }
@@ -132,7 +193,12 @@ fn properties(id: &str) -> String {
     format!("UNIQ_KEY\u{1}{id}\u{2}WAIT\u{1}true\u{2}")
 }
 
-fn produce_body(body_bytes: usize, batch: usize, id: &str) -> Vec<u8> {
+fn produce_body(plan: &Plan, id: &str) -> Vec<u8> {
+    let (body_bytes, batch) = match plan.work {
+        Work::Produce { body_bytes, batch } => (body_bytes, batch),
+        Work::Transact { body_bytes } => (body_bytes, 1),
+        Work::Consume { .. } => (0, 1),
+    };
     // Text that compresses badly enough, without any of the marks in it.
     let body: Vec<u8> = (0..body_bytes).map(|at| b'a' + (at * 7 % 26) as u8).collect();
     if batch == 1 {

@@ -1,0 +1,91 @@
+//! Half messages that producers are asked about again, for an operator: RESUME_CHECK_HALF_MESSAGE.
+//!
+//! One that was given up becomes a half again, stored anew and checked from the first time on. It does so once, or its
+//! message might be seen twice: later halves with its unique key are found by the index, and the last ones are remembered,
+//! which the index may not have yet.
+//!
+//! Threads: any that may wait for the disk.
+
+use super::broker::Broker;
+use super::check_transactions::with_checks;
+use super::rejection::{ErrorReply, unavailable};
+use super::send::put_refused;
+use super::transactions::topic_of;
+use crate::message::properties::{self, name};
+use crate::message::record::{RecordFields, RecordView};
+use crate::message::topic::{HALF_TOPIC, UNDECIDED_TOPIC};
+use crate::message::{MessageType, tag};
+use crate::positions::PhysicalOffset;
+use crate::remoting::codes::response;
+use crate::store::{KeyHashes, Put};
+
+/// Positions of halves that were taken up again.
+const REMEMBERED_MAX: usize = 1_024;
+/// Records with the key of one that are looked at.
+const KEY_HITS_MAX: usize = 32;
+
+impl Broker {
+    /// Has producers asked about a half again, from the first time on: one that is open, or that was given up, whose
+    /// message is a new half then. May wait for the disk.
+    pub(crate) fn resume_transaction(&self, at: PhysicalOffset) -> Result<(), ErrorReply> {
+        let bytes = self.store.lookup(at).ok_or_else(not_found)?;
+        let record = RecordView::parse(&bytes).ok().filter(RecordView::body_crc_matches);
+        let record = record.ok_or_else(not_found)?;
+        let now_ms = self.clock.wall_ms() as i64;
+        if record.topic() == HALF_TOPIC.as_bytes() {
+            let is_open = self.transactions.begin_again(record.queue_offset(), at, now_ms);
+            return if is_open { Ok(()) } else { Err(refused("the transaction has ended already")) };
+        }
+        if record.topic() != UNDECIDED_TOPIC.as_bytes() {
+            return Err(refused("this message is no half message that was given up"));
+        }
+        if !self.transactions.has_room() {
+            return Err(refused("too many transactions are open"));
+        }
+        // One at a time, so that none misses the other.
+        let mut resumed = self.resumed.lock();
+        if resumed.contains(&at) || self.was_resumed(&record)? {
+            return Err(refused("the half message was taken up again already"));
+        }
+        let queue = self.store.queue_or_create(HALF_TOPIC, 0).map_err(unavailable)?;
+        let properties = with_checks(&record, 0);
+        let topic = HALF_TOPIC.as_bytes();
+        let half = RecordFields { queue_id: 0, topic, properties: &properties, ..record.fields() };
+        let (tags_code, keys) = (tag::tags_code(&properties), KeyHashes::of(topic, &properties));
+        let message_type = MessageType::Transaction;
+        let mut puts = [Put { message_type, ..Put::new(queue, half, tags_code, keys) }];
+        self.store.append(&mut puts);
+        let [Put { outcome, .. }] = puts;
+        let stored = outcome.map_err(|error| put_refused(&error))?;
+        if self.store.is_sync() {
+            self.store.release_after(stored.end);
+        }
+        self.transactions.open(stored.queue_offset, stored.physical, topic_of(&properties), now_ms);
+        if resumed.len() == REMEMBERED_MAX {
+            resumed.pop_front();
+        }
+        resumed.push_back(at);
+        Ok(())
+    }
+
+    /// Whether a half with the key of this one was stored behind it.
+    fn was_resumed(&self, given_up: &RecordView<'_>) -> Result<bool, ErrorReply> {
+        let key = properties::get(given_up.properties(), name::UNIQ_KEY);
+        let Some(key) = key.and_then(|key| std::str::from_utf8(key).ok()) else { return Ok(false) };
+        let begin_ms = given_up.store_timestamp_ms();
+        let found =
+            self.store.query(HALF_TOPIC, key, KEY_HITS_MAX, begin_ms, i64::MAX).map_err(unavailable)?;
+        Ok(found.records.iter().filter_map(|bytes| RecordView::parse(bytes).ok()).any(|half| {
+            half.physical_offset() > given_up.physical_offset()
+                && properties::get(half.properties(), name::UNIQ_KEY) == Some(key.as_bytes())
+        }))
+    }
+}
+
+fn refused(remark: &'static str) -> ErrorReply {
+    ErrorReply::new(response::SYSTEM_ERROR, remark)
+}
+
+fn not_found() -> ErrorReply {
+    refused("no message is at this position")
+}

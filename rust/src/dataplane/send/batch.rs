@@ -1,0 +1,86 @@
+//! Batches: messages of one send, stored as one piece and answered once.
+
+use std::sync::Arc;
+
+use super::super::attributes::MessageAttributes;
+use super::super::metadata::Topic;
+use super::super::rejection::{ErrorReply, Rejection};
+use super::super::session::Session;
+use super::{Broker, StagedRecord, StagedSend};
+use crate::message::batch;
+use crate::message::properties::{self, name};
+use crate::message::record::RecordFields;
+use crate::message::topic::RETRY_PREFIX;
+use crate::remoting::Outbox;
+use crate::remoting::codes::response;
+use crate::requests::send::SendHeader;
+use crate::store::Put;
+
+impl Broker {
+    pub(super) fn stage_batch<'f>(
+        &self,
+        arena: &mut Vec<u8>,
+        outer: &StagedRecord<'f>,
+        fields: &SendHeader<'_>,
+        topic: &Topic,
+    ) -> Result<StagedSend<'f>, ErrorReply> {
+        if fields.topic.starts_with(RETRY_PREFIX) {
+            return Err(ErrorReply::new(
+                response::MESSAGE_ILLEGAL,
+                "batch request does not support retry group",
+            ));
+        }
+        self.check_body(outer.body)?;
+        let mut messages = Vec::new();
+        for inner in batch::inner_messages(outer.body) {
+            let inner = inner.map_err(|error| {
+                ErrorReply::new(response::MESSAGE_ILLEGAL, format!("the batch cannot be read: {error}"))
+            })?;
+            // Stored verbatim, as Apache's broker does: region, trace and cluster are not added to members.
+            let attributes = MessageAttributes::read(arena, fields.topic, inner.properties)?;
+            let message_type = attributes.message_type();
+            self.check_type(topic, message_type)?;
+            messages.push(StagedRecord {
+                queue: Arc::clone(&outer.queue),
+                flag: inner.flag,
+                body: inner.body,
+                body_crc: RecordFields::body_crc(inner.body),
+                attributes,
+                message_type,
+                recall_handle: None,
+                ..*outer
+            });
+        }
+        let unique_key = properties::get(fields.properties.as_bytes(), name::UNIQ_KEY);
+        let unique_key = unique_key.and_then(|key| std::str::from_utf8(key).ok()).map(Box::from);
+        Ok(StagedSend::Batch(messages, unique_key))
+    }
+
+    /// Stores the messages of a batch as one piece and answers once.
+    pub(in crate::dataplane) fn append_batch(
+        &self,
+        session: &mut Session,
+        messages: &[StagedRecord<'_>],
+        unique_key: Option<&str>,
+        out: &mut Outbox,
+    ) -> Result<(), Rejection> {
+        let Some(first) = messages.first() else { return Ok(()) };
+        // What came before it in the burst may have been parked by now.
+        if !session.parked_sends.frames.is_empty() {
+            return Err(Rejection::NoRoom);
+        }
+        let Session { link, arena, held, latency, .. } = session;
+        let puts = messages.iter().enumerate();
+        let mut puts: Vec<Put<'_>> =
+            puts.map(|(index, staged)| self.put(staged, arena, link.peer(), index > 0)).collect();
+        if self.store.try_append(&mut puts) == 0 {
+            return Err(Rejection::NoRoom);
+        }
+        let end = self.answer(first, &puts, unique_key.map(str::as_bytes), held, latency, out);
+        drop(puts);
+        if let Some(end) = end {
+            self.wait_for_disk(session, end, out);
+        }
+        Ok(())
+    }
+}

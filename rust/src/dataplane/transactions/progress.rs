@@ -1,0 +1,158 @@
+//! Progress of transactions: found after a start, and saved under the group of the original, which goes on there.
+//!
+//! *Invariant*: the saved offset of the half queue passes a half only when its mark is durable.
+
+use std::collections::BTreeMap;
+
+use super::super::metadata::Metadata;
+use super::super::offsets::Offsets;
+use super::{OpenHalf, State, Transactions, number, time_to_decide_ms};
+use crate::message::properties::name;
+use crate::message::record::{RecordView, records};
+use crate::message::topic::{HALF_TOPIC, OP_HALF_TOPIC};
+use crate::positions::QueueOffset;
+use crate::store::{ConsumeQueue, Get, GetResult, StoreError};
+
+/// The group under which the original saves how far both queues are done.
+pub(super) const GROUP: &str = "CID_RMQ_SYS_TRANS";
+/// What one read takes of a queue.
+const READ_MESSAGES_MAX: u32 = 1_024;
+const READ_BYTES_MAX: usize = 4 << 20;
+/// Marks that are passed with one saving of the offsets.
+const PASSED_MARKS_MAX: u64 = 65_536;
+
+impl Transactions {
+    /// Finds the halves that are open after a start; before the first request. Their producers have `timeout_ms` where
+    /// they do not ask for another time. May wait for the disk.
+    pub(in crate::dataplane) fn recover(&self, offsets: &Offsets, timeout_ms: i64) -> Result<(), StoreError> {
+        let Some(halves) = self.store.queue(HALF_TOPIC, 0) else { return Ok(()) };
+        let saved = |topic| offsets.query(GROUP, topic, 0).unwrap_or_default();
+        let (min, end) = (halves.min().0, halves.max().0);
+        let from = saved(HALF_TOPIC).max(min).min(end);
+        // A bit for each half: of those that a long transaction holds up there may be millions, nearly all of them ended.
+        let mut ended = vec![0_u64; ((end - from) / 64 + 1) as usize];
+        let place = |offset: u64| {
+            let index = offset.checked_sub(from).filter(|_| offset < end)?;
+            Some(((index / 64) as usize, 1_u64 << (index % 64)))
+        };
+        let marks = self.store.queue(OP_HALF_TOPIC, 0);
+        let marks_from =
+            marks.as_ref().map_or(0, |marks| saved(OP_HALF_TOPIC).max(marks.min().0).min(marks.max().0));
+        if let Some(marks) = &marks {
+            self.walk(marks, marks_from, |mark| {
+                for (word, bit) in marked(mark.body()).filter_map(place) {
+                    ended.get_mut(word).into_iter().for_each(|word| *word |= bit);
+                }
+                true
+            })?;
+        }
+        // Halves that an original broker stored again, by the offset of the first one, which its producer decides about.
+        let mut renewed = BTreeMap::<u64, Vec<u64>>::new();
+        let mut found = State { opened_until: end, marks_until: marks_from, ..State::default() };
+        self.walk(&halves, from, |half| {
+            let offset = half.queue_offset().0;
+            let is_open = place(offset)
+                .is_some_and(|(word, bit)| ended.get(word).is_some_and(|ended| ended & bit == 0));
+            if is_open {
+                let due_ms = half
+                    .store_timestamp_ms()
+                    .saturating_add(time_to_decide_ms(half.properties(), timeout_ms));
+                // The original counts in the message, and stores it again for that.
+                let checks = number(half.properties(), name::TRANSACTION_CHECKS).unwrap_or_default();
+                let topic = found.by_topic.index(super::topic_of(half.properties()));
+                found.insert(offset, OpenHalf::new(half.physical_offset(), topic, due_ms, checks));
+                if let Some(first) = number(half.properties(), name::FIRST_HALF_OFFSET) {
+                    renewed.entry(first).or_default().push(offset);
+                }
+            }
+            true
+        })?;
+        if let Some(marks) = marks.filter(|_| !renewed.is_empty()) {
+            self.walk(&marks, marks_from, |mark| {
+                let ended = marked(mark.body()).filter_map(|first| renewed.remove(&first)).flatten();
+                for offset in ended {
+                    found.remove(offset);
+                }
+                true
+            })?;
+        }
+        *self.state.lock() = found;
+        Ok(())
+    }
+
+    /// Saves in the table of offsets how far both queues are done, as far as the log was durable when this was found out,
+    /// and finds out anew. May wait for the disk.
+    pub(in crate::dataplane) fn save(
+        &self,
+        metadata: &Metadata,
+        offsets: &Offsets,
+    ) -> Result<(), StoreError> {
+        let durable = self.store.durable();
+        let ready = self.state.lock().unsaved.take_if(|(position, _, _)| *position <= durable);
+        if let Some((_, halves, marks)) = ready {
+            for (name, offset) in [(HALF_TOPIC, halves), (OP_HALF_TOPIC, marks)] {
+                let known = offsets.query(GROUP, name, 0);
+                if let Some(topic) = metadata.topics.get(name).filter(|_| known != Some(offset)) {
+                    // Within the queue, which the topic has: it is the broker's own.
+                    let _ = offsets.commit(GROUP, &topic, 0, offset as i64);
+                }
+            }
+        }
+        let (done, marks_from) = {
+            let state = self.state.lock();
+            if state.unsaved.is_some() {
+                return Ok(());
+            }
+            let oldest = state.open.keys().next().copied().unwrap_or(u64::MAX);
+            (oldest.min(state.opened_until), state.marks_until)
+        };
+        // Behind the marks of all that has ended so far.
+        let position = self.store.range().1;
+        let mut marks_until = marks_from;
+        if let Some(marks) = self.store.queue(OP_HALF_TOPIC, 0) {
+            self.walk(&marks, marks_from, |mark| {
+                let at = mark.queue_offset().0;
+                let is_passed = marked(mark.body()).all(|half| half < done);
+                if is_passed {
+                    marks_until = at + 1;
+                }
+                is_passed && at - marks_from < PASSED_MARKS_MAX
+            })?;
+        }
+        let mut state = self.state.lock();
+        state.marks_until = marks_until;
+        state.unsaved = Some((position, done, marks_until));
+        Ok(())
+    }
+
+    /// Calls `visit` with the records of a queue from `from` on, until it returns false.
+    fn walk(
+        &self,
+        queue: &ConsumeQueue,
+        from: u64,
+        mut visit: impl FnMut(&RecordView<'_>) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut found = GetResult::default();
+        let mut offset = QueueOffset(from.max(queue.min().0));
+        while offset < queue.max() {
+            let ask = Get { offset, messages_max: READ_MESSAGES_MAX, bytes_max: READ_BYTES_MAX };
+            self.store.get(queue, &ask, &mut |_| true, &mut found)?;
+            for record in found.slices.iter().flat_map(|slice| records(slice).flatten()) {
+                if !visit(&record) {
+                    return Ok(());
+                }
+            }
+            found.clear();
+            if found.next_begin <= offset {
+                break;
+            }
+            offset = found.next_begin;
+        }
+        Ok(())
+    }
+}
+
+/// The offsets of halves that a mark names: each followed by a comma, or one alone, as old releases wrote it.
+fn marked(body: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    body.split(|byte| *byte == b',').filter_map(|text| std::str::from_utf8(text).ok()?.parse().ok())
+}
