@@ -1,6 +1,7 @@
 """Addresses of name servers from options, environment and profiles; and names that a shell completes."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,11 @@ def test_quiet_leaves_out_what_is_no_result_and_verbose_adds_what_servers_are_as
     assert run("-q", "profile") == (0, "", "")
     code, _, err = run("-v", "topic", "list", "-n", server.namesrv)
     assert (code, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER" in err, "code 0" in err) == (0, True, True)
+    for count in (1, 2):
+        told = run("-v", "produce", "shown", "x", "--count", str(count), "-n", server.namesrv)[2]
+        assert len(re.findall(r"SEND_MESSAGE: SEND_OK, MessageQueue\(topic='shown', .* bytes", told)) == count
+    told = run("-v", "consume", "shown", "-n", server.namesrv)[2]
+    assert re.search(r"PULL_MESSAGE of \S+: MessageQueue\(topic='shown'.* at 0: MESSAGES, next \d", told)
     assert "_FROM_NAMESERVER of 127.0.0.1:1: no answer" in run("-v", "topic", "list", "-n", NOWHERE)[2]
 
 

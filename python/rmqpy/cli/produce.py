@@ -20,6 +20,7 @@ from rmqpy.cli.options import (
     cluster_options,
     complete_topics,
     connect,
+    flag,
     name_and_value,
     queue_name,
     span,
@@ -30,6 +31,7 @@ from rmqpy.errors import RocketMQError
 
 if TYPE_CHECKING:
     from rmqpy._native import SendFuture
+    from rmqpy.client.interceptors import ProducerInterceptor
     from rmqpy.client.producer import Producer
     from rmqpy.message import Message, MessageQueue, SendResult
 
@@ -140,7 +142,8 @@ def command(
                 except ValueError as error:
                     raise ValueError(f"line {number}: {error}; those before it were sent") from None
 
-    with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
+    shown = [_shown_sends()] if flag("verbose") else []
+    with Producer(client_config(namesrv, timeout), send_timeout=timeout, interceptors=shown) as producer:
         to = None if queue is None else queue.find(producer.queues(topic))
         try:
             if whole and lines is not None:
@@ -151,6 +154,26 @@ def command(
             return {"topic": topic, **sending.send(messages(), lines, count)}
         except ValueError as error:
             raise click.UsageError(str(error)) from None
+
+
+def _shown_sends() -> "ProducerInterceptor":
+    """Prints every send and its result: they leave past what prints other requests."""
+    import logging
+
+    from rmqpy.client.interceptors import ProducerInterceptor
+    from rmqpy.message import SendResult
+
+    log = logging.getLogger(__name__)
+
+    class Shown(ProducerInterceptor):
+        def after_send(self, message: "Message", outcome: SendResult | BaseException | None) -> None:
+            if isinstance(outcome, SendResult):
+                place = f"{outcome.queue} at {outcome.queue_offset}"
+                log.debug("SEND_MESSAGE: %s, %s, %d bytes", outcome.status.name, place, len(message.body))
+            else:
+                log.debug("SEND_MESSAGE to %s: %s", message.topic, outcome)
+
+    return Shown()
 
 
 def _properties(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

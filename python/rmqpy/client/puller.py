@@ -292,4 +292,12 @@ class Puller(Generic[PullT]):
     def _read(self, pull: PullT, call: Call) -> pulls.Pulled:
         pulled = pulls.read(call, pull.queue, pull.address)
         pull.suggested = pulled.suggested
+        log.debug(
+            "PULL_MESSAGE of %s: %s at %d: %s, next %d",
+            pull.address,
+            pull.queue,
+            pull.offset,
+            pulled.found.name,
+            pulled.next_offset,
+        )
         return pulled
