@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rmqpy.client.push.consumer import PushConsumer as PushConsumer
     from rmqpy.client.push.consumer_async import AsyncPushConsumer as AsyncPushConsumer
     from rmqpy.client.push.handlers import ConsumerStats as ConsumerStats
+    from rmqpy.client.push.reply import Reply as Reply
     from rmqpy.client.ranges import QueueRange as QueueRange
     from rmqpy.client.ranges import RangeReader as RangeReader
     from rmqpy.client.ranges import column_types as column_types
@@ -78,6 +79,7 @@ _HOMES = {
     "client.push.consumer_async": ("AsyncPushConsumer",),
     "client.push.handlers": ("ConsumerStats",),
     "client.push.consume_result": ("BatchResult", "ConsumeResult", "Retry"),
+    "client.push.reply": ("Reply",),
     "client.ranges": (
         "QueueRange",
         "RangeReader",

@@ -67,8 +67,10 @@ __all__ = [
     "Store",
     "__version__",
     "attach_count",
+    "encode_record",
     "sql_error",
     "sql_matches",
+    "store_reply",
     "store_settings",
 ]
 
@@ -126,6 +128,39 @@ def sql_error(expression: str, *, strict: bool = True) -> str | None:
 
 def sql_matches(expression: str, properties: dict[str, str], *, strict: bool = True) -> bool:
     """Whether a message with these properties matches an expression; one that cannot be used matches none."""
+
+def store_reply(
+    server: Server,
+    *,
+    topic: str,
+    queue_id: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: str,
+    flag: int,
+    properties: str,
+    reconsume_times: int,
+    body: bytes,
+) -> tuple[int, str, int]:
+    """Store a reply whose requester has been sent it, as a message of its topic: response code 0, message id and offset
+    in its queue; or the code of the refusal, its reason and 0. May wait for the disk."""
+
+def encode_record(
+    *,
+    topic: str,
+    queue_id: int,
+    flag: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: str,
+    stored_ms: int,
+    store_host: str,
+    reconsume_times: int,
+    properties: str,
+    body: bytes,
+) -> bytes:
+    """The bytes of a record, for a message that came as a request of a broker. Raises `DecodeError` for fields that
+    make none."""
 
 # --------------------------------------------------------------------------------------------------------------
 # Broker: store, metadata, offsets, server
@@ -595,6 +630,8 @@ class Message:
         >>> Message("orders", b"x", tag="new").replace(tag="paid").tag
         'paid'
         """
+    def _with_reserved(self, properties: Mapping[str, str]) -> Message:
+        """A copy with properties that no user may set, for the library."""
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
     def __hash__(self) -> int: ...
 
@@ -758,9 +795,10 @@ class Client:
         self, address: str, code: int, ext: dict[str, str] | None = None, body: bytes | None = None
     ) -> None:
         """Send a request without a reply. Raises `ConnectError` when it cannot even be queued."""
-    def listen(self, completions: Completions, token: int = 0) -> None:
-        """Announce what servers send without being asked to `completions`, as a `ServerRequest`. The last listener gets
-        it; without one it is dropped."""
+    def listen(self, completions: Completions, token: int = 0, *, codes: Sequence[int] = ()) -> None:
+        """Announce what servers send without being asked to `completions`, as a `ServerRequest`: requests of these
+        codes, or, without any, those that no other listener has; and the ends of connections. Of a code the last
+        listener gets it; without one it is dropped."""
     def close(self, *, grace_ms: int = 0) -> None:
         """End every connection. Requests that are not answered within `grace_ms` fail as closed. Idempotent."""
 

@@ -28,6 +28,7 @@ from rmqpy.control.clients.filter_file import FILTERS_SECONDS, FilterFile
 from rmqpy.control.clients.notifications import ClientNotifications
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.relay import Relay
+from rmqpy.control.clients.replies import UNDELIVERED_SECONDS, Replies
 from rmqpy.control.clients.transaction_checks import CHECKS_SECONDS, TransactionChecks
 from rmqpy.control.duplicates import refuse_duplicate
 from rmqpy.control.groups.offset_file import OffsetFile
@@ -44,6 +45,7 @@ from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
+from rmqpy.control.handlers.replies import ReplyHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.handlers.transactions import TransactionHandlers
 from rmqpy.control.periodic import PeriodicTasks
@@ -224,6 +226,7 @@ class Broker(Service):
         notifications = ClientNotifications(self._config, groups, server)
         consumers = Consumers(metadata, notifications.group_changed)
         relay = Relay(server)
+        replies = Replies(producers, relay)
         progress = ConsumerProgress(config.name, store, offsets, server.fetch_positions)
         locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store, store, server, self._clock)
@@ -244,6 +247,9 @@ class Broker(Service):
                 QueueLockHandlers(locks, topics, groups),
                 MessageHandlers(store, consumers),
                 TransactionHandlers(server),
+                ReplyHandlers(
+                    self._config, topics, replies, server, _numeric(self._host, self._port), self._clock
+                ),
                 BrokerHandlers(self._config, runtime, store, statistics),
             ),
             role="broker",
@@ -284,6 +290,7 @@ class Broker(Service):
         periodic.every(EVENTS_SECONDS, lambda: log_events(store))
         periodic.every(STEPS_BACK_SECONDS, lambda: log_steps_back(offsets))
         periodic.every(REFUSALS_SECONDS, Refusals(limits, server.statistics).log)
+        periodic.every(UNDELIVERED_SECONDS, replies.log)
         periodic.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
         return Metrics(
             lambda: self._config.now,
@@ -295,6 +302,7 @@ class Broker(Service):
             store,
             offsets,
             server,
+            replies.counts,
             self._clock,
         )
 

@@ -9,14 +9,14 @@ import pytest
 
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.declare import Request, decode, decode_reply, encode
-from rmqpy.protocol.requests import brokers, clients, groups, locks, messages, offsets, topics
+from rmqpy.protocol.requests import brokers, clients, groups, locks, messages, offsets, replies, topics
 from wire import Frame
 
 GOLDEN = Path(__file__).parent.parent / "vectors/golden"
 
 DECLARED: dict[int, type[Request[Any]]] = {
     kind.code: kind
-    for module in (brokers, clients, groups, locks, messages, offsets, topics)
+    for module in (brokers, clients, groups, locks, messages, offsets, replies, topics)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Request) and kind is not Request
 }

@@ -21,6 +21,7 @@ PROGRAMS = {
     "transactions.py": "billed: A-1: 30 EUR, A-3: 12 EUR, A-4: 8 EUR",
     "batches.py": "1010 were archived",
     "operation.py": "5 wait again in 2 queues",
+    "request_reply.py": "durians: no reply to the request to prices within 0.5 s",
     "namespaces.py": "the operator sees ['north%orders', 'south%orders']",
 }
 #: Needs Spark: `make demo` runs it.

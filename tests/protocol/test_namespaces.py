@@ -32,8 +32,14 @@ SHOP = Namespace("shop")
 #: Texts with several names, which no client of ours sends; names of the system; a name in a table of registrations.
 _OTHERWISE = {
     ("GetConsumeStats", "topic_list"),
+    ("PushReplyMessage", "default_topic"),
     ("QueryCorrectionOffset", "filter_groups"),
     ("SendMessage", "default_topic"),
+    # Replies are the cluster's, whatever the namespace of their request.
+    ("SendReplyMessage", "topic"),
+    ("SendReplyMessage", "default_topic"),
+    ("SendReplyMessageV2", "topic"),
+    ("SendReplyMessageV2", "default_topic"),
     ("UpdateAndCreateTopic", "default_topic"),
 }
 _NAMES = re.compile(r"(.*_)?(topic|group)s?(_name|_list)?")

@@ -18,6 +18,7 @@ from rmqpy.config.client import ClientConfig
 from rmqpy.remoting.nameservers import NameServers
 
 if TYPE_CHECKING:
+    from rmqpy.client.replies import Replies
     from rmqpy.client.transaction_checks import TransactionChecks
 
 #: May be taken again by the thread that has it: a release can be a finalizer's.
@@ -48,6 +49,7 @@ class ClusterConnection:
         )
         self.heartbeats = ProducerHeartbeats(self.client, config, self.servers)
         self._transaction_checks: TransactionChecks | None = None
+        self._replies: Replies | None = None
         self._holders = 0
         self._key = (os.getpid(), config)
 
@@ -74,6 +76,17 @@ class ClusterConnection:
             if self._transaction_checks is None:
                 self._transaction_checks = TransactionChecks(self.client, timeout=self.config.request_timeout)
             return self._transaction_checks
+
+    @property
+    def replies(self) -> Replies:
+        """Replies to the requests of the producers that share this connection."""
+        # As above.
+        from rmqpy.client.replies import Replies
+
+        with _LOCK:
+            if self._replies is None:
+                self._replies = Replies(self.client, self.heartbeats)
+            return self._replies
 
     def keep(self) -> None:
         """Let it outlive its holders, until `_KEPT_MAX` others were kept after it. To be called by a holder."""

@@ -4,7 +4,8 @@ Owns what one native client tells brokers about the producer groups that use it:
 consumer has a native client of its own, for a broker takes a connection for one member, and its own heartbeat.
 
 Invariant: a broker that a producer has a route to hears of its group at once, then every `HEARTBEAT_S`, and of its end.
-Where one is asked about transactions, every broker does: what an earlier process of its group left may be anywhere.
+Where one is asked about transactions, every broker does: what an earlier process of its group left may be anywhere. So
+it is where one sends requests, whose replies may come from any.
 A failure is told once and repeated in silence: sends go on without heartbeats. The thread `rmqpy-heartbeat` begins with
 the first route and ends with the last producer. Any thread.
 """
@@ -15,7 +16,7 @@ import logging
 import threading
 from collections import Counter
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmqpy import errors
 from rmqpy._native import Call, Client
@@ -27,6 +28,9 @@ from rmqpy.protocol.requests.routes import MASTER_ID, GetClusterInfo
 from rmqpy.remoting.backoff import FAILING
 from rmqpy.remoting.client import BlockingCaller, check_transport, run
 from rmqpy.remoting.nameservers import NameServers
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +49,14 @@ class ProducerHeartbeats:
         self._groups: Counter[str] = Counter()
         #: By topic: the newest route, whose masters are told.
         self._routes: dict[str, Route] = {}
-        #: Producers that are asked about transactions, and the brokers that may ask.
+        #: Producers that are asked about transactions, or get replies, and the brokers that may ask.
         self._asked = 0
         self._masters: frozenset[str] = frozenset()
-        #: Looks in a row that did not find these.
+        #: Looks in a row that did not find these, and rounds in a row with a broker that did not hear.
         self._misses = 0
+        self._failed_rounds = 0
+        #: Done at the end of the next whole round.
+        self._awaited: list[Future[None]] = []
         self._told: set[str] = set()
         self._failing: set[str] = set()
         #: For all of it, and to wake the thread.
@@ -79,6 +86,35 @@ class ProducerHeartbeats:
                     self._start(address, ask)
             self._wake()
 
+    def reach(self) -> Future[None]:
+        """One more producer that any broker may send a reply to; done when all have heard of it, or failed to. Until
+        `forgo`."""
+        from concurrent.futures import Future
+
+        done: Future[None] = Future()
+        with self._changed:
+            self._asked += 1
+            self._awaited.append(done)
+            self._wake()
+        return done
+
+    def forgo(self) -> None:
+        """One producer less that gets replies."""
+        with self._changed:
+            self._asked -= 1
+
+    def lost(self, address: str) -> None:
+        """A connection has ended, and its broker has forgotten the groups: tell it again where that is waited for."""
+        with self._changed:
+            # One that fails is tried again by itself.
+            if self._asked and address in self._told and address not in self._failing:
+                self._wake()
+
+    @property
+    def client_id(self) -> str:
+        """The name brokers know these producers by; empty until a first heartbeat."""
+        return self._client_id
+
     def learn(self, route: Route) -> None:
         """Tell the brokers of this route from now on. Cheap for a route that is known: called with every send whose
         queue was chosen."""
@@ -102,28 +138,41 @@ class ProducerHeartbeats:
         # Looks names up, which may take its time.
         self._client_id = self._client_id or client_id(self._config.namesrv, None, self._config.unit)
         while True:
-            if self._asked:
-                self._find_masters()
             with self._changed:
-                if not self._groups:
-                    self._thread = None
-                    return
-                self._is_due = False
-                calls = self._beat()
-            for ask, address, call in calls:
-                try:
-                    run(self._caller.wait(call))
-                    check_transport(call, address)
-                    self._caller.read(ask, call, address)
-                except errors.ClosedError:
-                    return
-                except errors.RocketMQError as error:
-                    self._note_failure(address, error)
-                else:
-                    self._failing.discard(address)
+                awaited, self._awaited = self._awaited, []
+            is_over = self._round()
+            for done in awaited:
+                done.set_result(None)
+            if is_over:
+                return
             with self._changed:
-                pause_s = FAILING.pause_s(self._misses) if self._asked and self._misses else HEARTBEAT_S
-                self._changed.wait_for(lambda: self._is_due, pause_s)
+                failures = max(self._misses, self._failed_rounds) if self._asked else 0
+                pause_s = FAILING.pause_s(failures) if failures else HEARTBEAT_S
+                self._changed.wait_for(lambda: self._is_due or self._awaited, pause_s)
+
+    def _round(self) -> bool:
+        """Tell every broker; whether that was the last time."""
+        if self._asked:
+            self._find_masters()
+        with self._changed:
+            if not self._groups:
+                self._thread = None
+                return True
+            self._is_due = False
+            calls = self._beat()
+        for ask, address, call in calls:
+            try:
+                run(self._caller.wait(call))
+                check_transport(call, address)
+                self._caller.read(ask, call, address)
+            except errors.ClosedError:
+                return True
+            except errors.RocketMQError as error:
+                self._note_failure(address, error)
+            else:
+                self._failing.discard(address)
+        self._failed_rounds = self._failed_rounds + 1 if self._failing else 0
+        return False
 
     def _find_masters(self) -> None:
         """Ask a name server for the brokers there are; those known so far stay when none answers."""
@@ -134,7 +183,7 @@ class ProducerHeartbeats:
         except errors.RocketMQError as error:
             self._misses += 1
             if self._misses == 1:
-                log.warning("the brokers that may ask about transactions are looked for again: %s", error)
+                log.warning("the brokers that may ask producers are looked for again: %s", error)
             return
         self._misses = 0
         mapped = dict(self._config.address_map)

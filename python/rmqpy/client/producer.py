@@ -17,24 +17,25 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
-from heapq import heappop, heappush
 from inspect import iscoroutinefunction
-from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, Unpack
 
 from rmqpy import errors
-from rmqpy._native import Completions, NotSent, Rows, SendBatch, SendFuture
+from rmqpy._native import NotSent, Rows, SendFuture
 from rmqpy.client import outcome
-from rmqpy.client.done_callbacks import DoneCallbacks
+from rmqpy.client.delivery import deliver
 from rmqpy.client.linger import ThreadLinger, may_share
-from rmqpy.client.producer_base import Chosen, ProducerBase, chosen, complete
-from rmqpy.client.routes import Route
+from rmqpy.client.message_arguments import complete, row_place
+from rmqpy.client.requesting import RequestingProducer
 from rmqpy.client.transactions import Transaction
 from rmqpy.config.client import seconds
-from rmqpy.message import Body, Message, MessageFields, MessageQueue, SendResult
-from rmqpy.remoting.client import BURST_COUNT_MAX, BlockingCaller, blocking, run
+from rmqpy.message import Body, Message, MessageFields, MessageQueue, ReceivedMessage, SendResult
+from rmqpy.remoting.client import BlockingCaller, blocking, run
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rmqpy.client.request_delivery import RequestCallback, RequestDelivery
     from rmqpy.client.transaction_checks import TransactionChecker
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 Callback = Callable[[SendResult | errors.RocketMQError], None]
 
 
-class Producer(ProducerBase):
+class Producer(RequestingProducer):
     """Sends messages. Thread-safe; make one and keep it.
 
     ::
@@ -68,6 +69,7 @@ class Producer(ProducerBase):
         self._linger = ThreadLinger(self._linger_s)
         self._lock = threading.Lock()
         self._delivery: threading.Thread | None = None
+        self._submitted_requests: RequestDelivery | None = None
         _OPEN.add(self)
 
     def send(
@@ -142,10 +144,43 @@ class Producer(ProducerBase):
         self._done_callbacks.started(token, future)
         return future
 
-    send_oneway = blocking(ProducerBase._send_oneway)
-    send_batch = blocking(ProducerBase._send_batch)
-    queues = blocking(ProducerBase._queues)
-    recall = blocking(ProducerBase._recall)
+    send_oneway = blocking(RequestingProducer._send_oneway)
+    send_batch = blocking(RequestingProducer._send_batch)
+    request = blocking(RequestingProducer._request)
+    queues = blocking(RequestingProducer._queues)
+    recall = blocking(RequestingProducer._recall)
+
+    def submit_request(
+        self,
+        message: Message | str,
+        body: Body | None = None,
+        /,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | timedelta = 3.0,
+        callback: RequestCallback | None = None,
+        **fields: Unpack[MessageFields],
+    ) -> Future[ReceivedMessage]:
+        """Start a request and return at once; arguments and errors as of `request`. `future.result()` waits for the
+        reply.
+
+        Blocks, or raises `BufferFull`, only while `max_in_flight` requests wait for their replies. `callback` gets the
+        reply or the error, on one thread the callbacks of this producer's requests share.
+        """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, not {type(callback).__name__}")
+        self._deliver()
+        ready = run(self._ready(message, body, queue, timeout, fields))
+        token = self._done_callbacks.expect(lambda future: self._request_sent(ready, outcome.of(future)))
+        try:
+            start = partial(self._starting(ready), announce="always", token=token)
+            self._done_callbacks.started(token, run(self._start(ready.message.topic, start)))
+        except BaseException as error:
+            self._done_callbacks.cancel(token)
+            ready.open.close()
+            self._tell(ready.message, error)
+            raise
+        return self._request_delivery().begin(ready.open, callback)
 
     def submit_rows(
         self,
@@ -205,7 +240,7 @@ class Producer(ProducerBase):
                 bytes_max=batch_bytes,
             )
             for send_batch in send_batches:
-                to = _place(send_batch, route)
+                to = row_place(send_batch, route)
                 yield run(
                     self._start(name, partial(self._sender.send_rows, rows, send_batch, topic=name, to=to))
                 )
@@ -236,7 +271,7 @@ class Producer(ProducerBase):
     def close(self, timeout: float | timedelta | None = 5.0) -> None:
         """Let what is on its way finish, for at most `timeout` seconds, then end. Idempotent.
 
-        What was not stored by then fails with `SendError`.
+        What was not stored by then fails with `SendError`, and a request that has no reply with `ClosedError`.
         """
         if self.is_closed:
             return
@@ -252,6 +287,8 @@ class Producer(ProducerBase):
         self._completions.close()
         if self._delivery is not None and self._delivery is not threading.current_thread():
             self._delivery.join()
+        if self._submitted_requests is not None:
+            self._submitted_requests.close()
         self._warn_of_failures()
 
     def _warn_of_failures(self) -> None:
@@ -329,13 +366,21 @@ class Producer(ProducerBase):
             with self._lock:
                 if self._delivery is None:
                     thread = threading.Thread(
-                        target=_deliver,
+                        target=deliver,
                         args=(weakref.ref(self), self._completions, self._done_callbacks),
                         daemon=True,
                     )
                     thread.name = "rmqpy-delivery"
                     thread.start()
                     self._delivery = thread
+
+    def _request_delivery(self) -> RequestDelivery:
+        with self._lock:
+            if self._submitted_requests is None:
+                from rmqpy.client.request_delivery import RequestDelivery
+
+                self._submitted_requests = RequestDelivery()
+            return self._submitted_requests
 
     def _completed(self, future: SendFuture, *, has_paused: bool = False) -> float:
         """An announced future, on the delivery thread; returns what `_decide` does."""
@@ -344,47 +389,6 @@ class Producer(ProducerBase):
         if future.done():
             self._done_callbacks.call(future)
         return 0.0
-
-
-def _deliver(owner: weakref.ref[Producer], completions: Completions, callbacks: DoneCallbacks) -> None:
-    """The delivery thread: ends when the producer is closed, or gone."""
-    pausing: list[tuple[float, int, SendFuture]] = []
-    order = count()
-    while True:
-        completions.wait(max(0.0, pausing[0][0] - time.monotonic()) if pausing else None)
-        completed = completions.take(BURST_COUNT_MAX)
-        if not completed and completions.is_closed():
-            break
-        producer = owner()
-        now = time.monotonic()
-        while pausing and (producer is None or pausing[0][0] <= now):
-            _, _, future = heappop(pausing)
-            if producer is None:
-                future._give_up()
-            else:
-                producer._completed(future, has_paused=True)
-        for _, future in completed:
-            if producer is None:
-                future._give_up()
-            elif pause := producer._completed(future):
-                heappush(pausing, (now + pause, next(order), future))
-        del producer
-    for _, _, future in pausing:
-        future._give_up()
-    callbacks.close()
-
-
-def _place(batch: SendBatch, route: Route) -> Chosen | None:
-    """The queue of rows that travel together; `None` leaves it to the rotation."""
-    index, broker, queue_id = batch.place
-    if index is not None:
-        return chosen(route, route.writable[index])
-    if queue_id is None:
-        return None
-    for queue in route.writable:
-        if queue.queue_id == queue_id and broker in (None, queue.broker):
-            return chosen(route, queue)
-    raise ValueError(f"topic {route.topic} has no queue {queue_id}" + (f" on {broker}" if broker else ""))
 
 
 #: Producers not closed yet: leaving the program flushes them.

@@ -19,16 +19,17 @@ from rmqpy import errors
 from rmqpy._native import NotSent, SendFuture
 from rmqpy.client import outcome
 from rmqpy.client.linger import LoopLinger, may_share
-from rmqpy.client.producer_base import ProducerBase, complete
+from rmqpy.client.message_arguments import complete
+from rmqpy.client.requesting import RequestingProducer
 from rmqpy.client.transactions import AsyncTransaction
 from rmqpy.config.client import seconds
-from rmqpy.message import Body, Message, MessageFields, MessageQueue, SendResult
+from rmqpy.message import Body, Message, MessageFields, MessageQueue, ReceivedMessage, SendResult
 from rmqpy.remoting.client import BURST_COUNT_MAX, LoopCaller
 
 T = TypeVar("T")
 
 
-class AsyncProducer(ProducerBase):
+class AsyncProducer(RequestingProducer):
     """Sends messages from an event loop: `Producer` with coroutines, and the same promises.
 
     ::
@@ -98,10 +99,32 @@ class AsyncProducer(ProducerBase):
             self._tell(message, error)
             raise
 
-    send_oneway = ProducerBase._send_oneway
-    send_batch = ProducerBase._send_batch
-    queues = ProducerBase._queues
-    recall = ProducerBase._recall
+    send_oneway = RequestingProducer._send_oneway
+    send_batch = RequestingProducer._send_batch
+    request = RequestingProducer._request
+    queues = RequestingProducer._queues
+    recall = RequestingProducer._recall
+
+    async def submit_request(
+        self,
+        message: Message | str,
+        body: Body | None = None,
+        /,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: float | timedelta = 3.0,
+        **fields: Unpack[MessageFields],
+    ) -> asyncio.Future[ReceivedMessage]:
+        """Start a request; the future has the reply. Arguments and errors as of `request`.
+
+        Waits, or raises `BufferFull`, only while `max_in_flight` requests wait for their replies. Cancelling the future
+        ends the wait.
+        """
+        ready = await self._ready(message, body, queue, timeout, fields)
+        task = self._caller.loop.create_task(self._finish_request(ready))
+        # Also where the task is cancelled before it begins.
+        task.add_done_callback(lambda _: ready.open.close())
+        return task
 
     def transaction(
         self, message: Message | str, body: Body | None = None, /, **fields: Unpack[MessageFields]
@@ -181,8 +204,8 @@ class AsyncProducer(ProducerBase):
         async def start(**announced: Any) -> SendFuture:
             return await self._start(topic, partial(send, **announced))
 
-        results: list[SendResult] = await (await self._submit(start))
-        return results
+        stored: list[SendResult] | SendResult = await (await self._submit(start))
+        return stored if isinstance(stored, list) else [stored]
 
     async def _in_turn(self, send: Callable[[], T | NotSent]) -> T | NotSent:
         async with self._line:

@@ -20,14 +20,15 @@ from rmqpy._native import Completions, NotSent, Sender, SendFuture
 from rmqpy.client import retry
 from rmqpy.client.cluster import ClusterConnection
 from rmqpy.client.done_callbacks import DoneCallbacks
-from rmqpy.client.half_messages import HalfMessages
 from rmqpy.client.interceptors import ProducerInterceptor, after_send, before_send
 from rmqpy.client.lifetime import Lifetime
+from rmqpy.client.message_arguments import Chosen, chosen, complete, topic_of
+from rmqpy.client.requests import Requests
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
 from rmqpy.client.selectors import QueueSelector
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig, seconds
-from rmqpy.message import Body, Message, MessageFields, MessageQueue, SendResult, TransactionState
+from rmqpy.message import Body, Message, MessageFields, MessageQueue, SendResult
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.remoting.client import Caller
 
@@ -46,8 +47,6 @@ _MEMBER_BYTES: Final = 22 + 32
 #: A route that is being looked up again is used meanwhile, and asked for so often.
 _ROUTE_REUSE_S: Final = 0.01
 
-#: Address, name of the broker, queue id, and whether only that queue will do.
-Chosen = tuple[str, str, int, bool]
 AnnouncedOutcomes = Literal["never", "failures", "always"]
 
 
@@ -80,8 +79,9 @@ class ProducerBase(Lifetime, ABC):
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         """`retry_not_stored`: try another broker also when the message is stored, but not flushed or copied as the
-        broker promises. `max_in_flight` and `max_buffered_bytes` bound what `submit` has under way; `when_full`
-        says what it does then. `selector` is round robin unless given; a sharding key goes before it.
+        broker promises. `max_in_flight` and `max_buffered_bytes` bound what `submit` has under way, and the
+        first the requests that wait for their replies; `when_full` says what happens then. `selector` is round robin
+        unless given; a sharding key goes before it.
         `latency_fault_tolerance`: without a selector or key, a broker that took half a second or failed is passed over
         for 2 to 30 s, as long as there is another. `linger`: seconds that a single send waits for others of its topic,
         to travel as one batch; what `Producer.submit` starts, which returns at once, does not. `transaction_checker`
@@ -149,6 +149,7 @@ class ProducerBase(Lifetime, ABC):
             self._checker = GroupChecker(self.group, transaction_checker)
             self._cluster.transaction_checks.join(self._checker)
         self._cluster.heartbeats.join(self.group, is_asked=self._checker is not None)
+        self._requests = Requests(self._cluster, max_in_flight, is_waiting=self._is_waiting_when_full)
         self.is_closed = False
         self._begin()
 
@@ -158,6 +159,7 @@ class ProducerBase(Lifetime, ABC):
 
     def _leave(self) -> None:
         """Let go of the cluster."""
+        self._requests.close()
         self._cluster.heartbeats.leave(self.group, is_asked=self._checker is not None)
         if self._checker is not None:
             self._cluster.transaction_checks.leave(self._checker)
@@ -180,57 +182,12 @@ class ProducerBase(Lifetime, ABC):
     async def _stored(self, topic: str, send: Callable[..., SendFuture | NotSent]) -> list[SendResult]:
         """Start a send, which takes `announce` and `token`, and wait for its end."""
 
-    # ---- transactions ------------------------------------------------------------------------------------
-
     def _check_checker(self, checker: TransactionChecker, group: str | None) -> None:
         if not group:
             raise errors.ConfigError(
                 "a transaction_checker needs a group",
                 hint="name the application: Producer(group='shop', ...)",
             )
-
-    @cached_property
-    def _half_messages(self) -> HalfMessages:
-        return HalfMessages(
-            self._cluster,
-            self._caller,
-            self.group,
-            timeout_s=self._send_timeout_s,
-            retries=self._retries,
-            compress_above=self._compress_above,
-            body_bytes_max=self._body_bytes_max,
-            is_slow=self._sender.is_slow,
-        )
-
-    def _transacted(self, message: Message | str, body: Body | None, fields: MessageFields) -> Message:
-        """The message of a transaction."""
-        self._check_open()
-        if self.group == DEFAULT_GROUP:
-            raise errors.ConfigError(
-                "transactions need a group, whose members the broker asks about those left undecided",
-                hint="name the application: Producer(group='shop', ...)",
-            )
-        if fields or isinstance(message, str) or body is not None:
-            message, _ = complete(message, body, fields)
-        check_types(message=(message, Message))
-        return message
-
-    async def _begin_half(self, message: Message) -> SendResult:
-        self._check_open()
-        message = self._intercept(message, None)
-        try:
-            to = await self._choose(message, None)
-            queue = None if to is None else MessageQueue(message.topic, to[1], to[2])
-            half = await self._half_messages.send(message, await self._route(message.topic), queue)
-        except BaseException as error:
-            self._tell(message, error)
-            raise
-        self._tell(message, half)
-        return half
-
-    async def _end_half(self, half: SendResult, state: TransactionState) -> None:
-        self._check_open()
-        await self._half_messages.end(half, state)
 
     # ---- timed messages ----------------------------------------------------------------------------------
 
@@ -266,7 +223,7 @@ class ProducerBase(Lifetime, ABC):
         message, body, to = await self._placed(message, body, queue)
         limit = None if timeout is None else seconds(timeout)
         send = partial(self._sender.send, message, body, to=to, timeout=limit, announce=announce, token=token)
-        return await self._start(_topic(message), send, refused)
+        return await self._start(topic_of(message), send, refused)
 
     async def _send_oneway(
         self,
@@ -284,7 +241,7 @@ class ProducerBase(Lifetime, ABC):
             message, body = self._intercept(message, body), None
         try:
             message, body, to = await self._placed(message, body, queue)
-            await self._start(_topic(message), partial(self._sender.send_oneway, message, body, to=to))
+            await self._start(topic_of(message), partial(self._sender.send_oneway, message, body, to=to))
         except BaseException as error:
             self._tell(message, error)
             raise
@@ -427,27 +384,3 @@ class ProducerBase(Lifetime, ABC):
         if not pause:
             self._sender.again(future, route.sender(queue.broker), queue.broker, queue.queue_id)
         return pause
-
-
-def complete(message: Message | str, body: Body | None, fields: MessageFields) -> tuple[Message, None]:
-    """The message that a topic, a body and fields stand for."""
-    if not isinstance(message, str):
-        raise TypeError("a Message is complete: use message.replace(...) to change it")
-    if body is None:
-        raise TypeError("a topic needs a body: send(topic, body) or send(Message(...))")
-    if unknown := fields.keys() - MessageFields.__annotations__.keys():
-        # Here: only a mistake needs it, and every start would pay for it.
-        from rmqpy.config.keys import nearest
-
-        name = min(unknown)
-        meant = nearest(name, MessageFields.__annotations__)
-        raise TypeError(f"a message has no field {name!r}" + (f"; did you mean {meant!r}?" if meant else ""))
-    return Message(message, body, **fields), None
-
-
-def chosen(route: Route, queue: MessageQueue, *, is_pinned: bool = True) -> Chosen:
-    return route.sender(queue.broker), queue.broker, queue.queue_id, is_pinned
-
-
-def _topic(message: Message | str) -> str:
-    return message if isinstance(message, str) else message.topic

@@ -21,7 +21,6 @@ from rmqpy.config.keys import (
     ProtectedKey,
     Settings,
     key,
-    nearest,
     protects,
     read_file,
 )
@@ -268,6 +267,14 @@ class BrokerConfig(Settings):
         "ours, know both kinds.",
     )
 
+    # Requests and replies.
+    stores_replies: bool = key(
+        "storeReplyMessageEnable",
+        True,
+        "Replies to requests are stored in CLUSTER_REPLY_TOPIC, after they were sent to their requesters.",
+        changeable=True,
+    )
+
     # Groups and consumers.
     auto_create_groups: bool = key(
         "autoCreateSubscriptionGroup",
@@ -416,29 +423,9 @@ def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
     warnings = [
         sentence
         for wire, value in given.items()
-        if wire not in served and (sentence := _warning(wire, value, store.folder, served))
+        if wire not in served and (sentence := known.warning(wire, value, store.folder, served))
     ]
     return LoadedConfig(config, warnings)
-
-
-def _warning(wire: str, value: str, root: str, served: set[str]) -> str | None:
-    if wire in known.DERIVED_PATHS:
-        derived = known.DERIVED_PATHS[wire]
-        if _is_path(value, root, derived):
-            return None
-        return f"{wire}={value} is ignored: this broker uses {os.path.join(root, derived)}"
-    if known.IN_FORCE.get(wire) == value.strip():
-        return None
-    if wire in known.HARMLESS:
-        return f"{wire}={value} is ignored: {known.HARMLESS[wire]}"
-    if known.is_guarded(wire):
-        return None
-    close = nearest(wire, served | known.HARMLESS.keys())
-    return f"unknown key {wire} is ignored" + (f": did you mean {close}?" if close else "")
-
-
-def _is_path(value: str, root: str, below: str) -> bool:
-    return os.path.abspath(os.path.expanduser(value)) == os.path.join(root, below)
 
 
 def _first_address() -> str:

@@ -7,8 +7,11 @@ access control or a replica, so the broker refuses to start. No key is in two ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Set
 from typing import Final, NamedTuple
+
+from rmqpy.config.keys import nearest
 
 _ENGINE = "threads, queues and buffers are sized by the engine"
 _FLOW = "the engine bounds its queues and answers SYSTEM_BUSY by itself"
@@ -126,7 +129,6 @@ _HARMLESS: Final = (
         transRocksDBEnable transWriteOriginTransHalfEnable""",
     ),
     ("delayed messages are delivered in batches", "enableScheduleAsyncDeliver"),
-    ("request-reply is not supported yet", "storeReplyMessageEnable"),
     (
         _AUTH,
         """authenticationProvider authorizationProvider authenticationMetadataProvider
@@ -222,3 +224,20 @@ def refusal(wire: str, value: str) -> str | None:
     if guard is None or value.strip().lower() in (safe.lower() for safe in guard.safe):
         return None
     return f"{wire}={value}: {guard.reason}"
+
+
+def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
+    """What to say of a key that is not `served`; None where nothing is ignored. `root`: of the store."""
+    if wire in DERIVED_PATHS:
+        derived = os.path.join(root, DERIVED_PATHS[wire])
+        if os.path.abspath(os.path.expanduser(value)) == derived:
+            return None
+        return f"{wire}={value} is ignored: this broker uses {derived}"
+    if IN_FORCE.get(wire) == value.strip():
+        return None
+    if wire in HARMLESS:
+        return f"{wire}={value} is ignored: {HARMLESS[wire]}"
+    if is_guarded(wire):
+        return None
+    close = nearest(wire, served | HARMLESS.keys())
+    return f"unknown key {wire} is ignored" + (f": did you mean {close}?" if close else "")

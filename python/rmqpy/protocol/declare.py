@@ -229,6 +229,12 @@ def json_tree(value: object) -> Any:
     return values.rule(type(value)).write(value)
 
 
+def is_raw(kind: type) -> bool:
+    """Whether a body of this request or reply is taken as it is, without reading it."""
+    body = _form(kind).body
+    return body is not None and body.empty == b""
+
+
 class _Body(NamedTuple):
     read: Callable[[bytes], Any]
     write: Callable[[Any, bool], bytes]

@@ -19,9 +19,6 @@ _CONTROLLER: Final = """
 #: Reason to names of codes; the last reason of a code counts.
 _BY_BROKER: Final[Mapping[str, str]] = {
     "there is no controller": _CONTROLLER,
-    "request and reply are not served yet": """
-        SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2 PUSH_REPLY_MESSAGE_TO_CLIENT
-    """,
     "POP consumption is not served yet": """
         QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE GET_ALL_MESSAGE_REQUEST_MODE POP_MESSAGE ACK_MESSAGE
         PEEK_MESSAGE CHANGE_MESSAGE_INVISIBLETIME NOTIFICATION POLLING_INFO POP_ROLLBACK BATCH_ACK_MESSAGE
@@ -66,6 +63,7 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     """,
     "it is a request of a broker to a client": """
         CHECK_TRANSACTION_STATE NOTIFY_CONSUMER_IDS_CHANGED RESET_CONSUMER_CLIENT_OFFSET GET_CONSUMER_STATUS_FROM_CLIENT
+        PUSH_REPLY_MESSAGE_TO_CLIENT
     """,
     "no tool or client sends it": """
         QUERY_BROKER_OFFSET GET_TOPIC_CONFIG_LIST GET_TOPIC_NAME_LIST TRIGGER_DELETE_FILES GET_CLIENT_CONFIG

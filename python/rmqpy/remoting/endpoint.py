@@ -5,7 +5,8 @@ descriptor. A wake-up takes up to `TAKE_MAX` requests, few of one connection; ev
 waiting goes down as one batch.
 
 Invariants: every two-way request gets exactly one answer, a one-way request none, whatever the handler does. What a
-connection sends behind a large body waits until that one is answered.
+connection sends behind a large body waits until that one is answered, unless its bytes are taken as they are by a
+handler that waits.
 Threads: the event loop's; large bodies are read in `large_bodies`. Handlers may be `def` (answered within the wake-up,
 in order of arrival) or `async def` (a task each, within the bounds of `pending_requests`).
 """
@@ -19,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from rmqpy.protocol.codes import RequestCode, ResponseCode
-from rmqpy.protocol.declare import decode, encode, utf8
+from rmqpy.protocol.declare import decode, encode, is_raw, utf8
 from rmqpy.remoting.large_bodies import is_large, read_aside
 from rmqpy.remoting.pending_requests import PendingRequests
 from rmqpy.remoting.server import (
@@ -146,7 +147,7 @@ class Endpoint:
             )
             self._reply(upcall, ResponseCode.INVALID_PARAMETER, remark)
             return
-        if is_large(body):
+        if is_large(body) and not (handler.waits and is_raw(handler.ask)):
             size = _size_of(ext, body)
             if self._admit(upcall, size):
                 self._behind[upcall.connection] = deque()

@@ -103,12 +103,19 @@ class ThreadListener:
     """The same in a thread of its own, for clients without an event loop.
 
     A handler that takes a second argument gets the address of the server that asks. Requests wait for a slow handler in
-    the native half, which bounds them.
+    the native half, which bounds them. Of one client each code has one such listener.
     """
 
-    def __init__(self, client: Client, handlers: Sequence[object], name: str) -> None:
-        """`name` is that of the thread."""
+    def __init__(
+        self,
+        client: Client,
+        handlers: Sequence[object],
+        name: str,
+        closed: Callable[[str], None] = lambda address: None,
+    ) -> None:
+        """`name` is that of the thread; `closed` as of `Listener`."""
         self._client = client
+        self._closed = closed
         self._handlers: dict[int, Handler] = {
             handler.ask.code: handler for holder in handlers for handler in marked(holder)
         }
@@ -117,7 +124,7 @@ class ThreadListener:
 
     def start(self) -> None:
         """Serve from now on."""
-        self._client.listen(self._requests)
+        self._client.listen(self._requests, codes=list(self._handlers))
         self._thread.start()
 
     def close(self) -> None:
@@ -128,7 +135,11 @@ class ThreadListener:
         while not self._requests.is_closed():
             self._requests.wait()
             for _, request in self._requests.take(1):
-                if isinstance(request, ServerRequest) and request.code is not None:
+                if not isinstance(request, ServerRequest):
+                    continue
+                if request.code is None:
+                    self._closed(request.address)
+                else:
                     self._handle(request, request.code)
 
     def _handle(self, request: ServerRequest, code: int) -> None:

@@ -135,11 +135,13 @@ impl Client {
             .map_err(|error| raise("ConnectError", &error.to_string()))
     }
 
-    /// Announce what servers send without being asked to `completions`, as a `ServerRequest`. The last listener gets
-    /// it; without one it is dropped.
-    #[pyo3(signature = (completions, token = 0))]
-    fn listen(&self, completions: &Completions, token: u64) -> PyResult<()> {
-        self.core.get()?.listen(CompletionTarget { to: Arc::clone(&completions.core), token });
+    /// Announce what servers send without being asked to `completions`, as a `ServerRequest`: requests of these
+    /// codes, or, without any, those that no other listener has; and the ends of connections. Of a code the last
+    /// listener gets it; without one it is dropped.
+    #[pyo3(signature = (completions, token = 0, *, codes = Vec::new()), text_signature = "($self, completions, token=0, *, codes=())")]
+    fn listen(&self, completions: &Completions, token: u64, codes: Vec<i32>) -> PyResult<()> {
+        let reader = CompletionTarget { to: Arc::clone(&completions.core), token };
+        self.core.get()?.listen(&reader, &codes);
         Ok(())
     }
 

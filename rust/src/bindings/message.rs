@@ -199,6 +199,14 @@ impl Message {
         slf.get_type().call((), Some(&arguments))
     }
 
+    /// A copy with properties that no user may set, for the library.
+    fn _with_reserved(&self, py: Python<'_>, properties: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut fields = self.fields.clone();
+        fields.properties.extend(property_pairs(properties)?);
+        fields.check_size().map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self { fields, body: self.body.clone_ref(py) })
+    }
+
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
         Ok((PyTuple::empty(py), self.arguments(py)?))
     }

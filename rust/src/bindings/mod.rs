@@ -24,6 +24,7 @@ mod metadata;
 mod namespace;
 mod offsets;
 mod received;
+mod replies;
 mod request;
 mod rows;
 mod send_future;
@@ -46,6 +47,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(config::store_settings, module)?)?;
     module.add_function(wrap_pyfunction!(sql::sql_error, module)?)?;
     module.add_function(wrap_pyfunction!(sql::sql_matches, module)?)?;
+    module.add_function(wrap_pyfunction!(replies::store_reply, module)?)?;
+    module.add_function(wrap_pyfunction!(replies::encode_record, module)?)?;
     module.add_class::<hand_clock::PyHandClock>()?;
     module.add_class::<store::PyStore>()?;
     module.add_class::<stopped_store::PyStoppedStore>()?;

@@ -68,7 +68,7 @@ type TransactionsRow = (String, u64, u64, u64, Vec<u64>, u64);
 /// `descriptors_max` descriptors open, are closed as they come.
 #[pyclass(name = "Server", module = "rmqpy._native", frozen)]
 pub struct PyServer {
-    data_plane: Arc<DataPlane>,
+    pub(super) data_plane: Arc<DataPlane>,
     server: Mutex<Option<Server<DataPlane>>>,
 }
 
@@ -234,20 +234,22 @@ impl PyServer {
         let Some(link) = server.as_ref().and_then(|server| server.link(LinkId(connection))) else {
             return Ok(None);
         };
-        let Some(opaque) = self.data_plane.upcalls.expect_answer(connection) else { return Ok(None) };
+        let Some(opaque) = self.data_plane.upcalls.client_requests.expect_answer(connection, code) else {
+            return Ok(None);
+        };
         let body = body.as_deref().unwrap_or_default();
         let asked = frame(Encoding::Json, code, opaque, 0, None, Some(ext), body)
             .map(|frame| (frame.len(), Event::Write(frame)))
             .map(|(bytes, request)| link.notify(request, bytes));
         if !matches!(asked, Ok(true)) {
-            self.data_plane.upcalls.forget_answer(connection, opaque);
+            self.data_plane.upcalls.client_requests.forget(connection, opaque);
         }
         Ok(asked?.then_some(u64::from(opaque.cast_unsigned())))
     }
 
     /// Drop the answer when it comes: its waiter has given up.
     fn forget_answer(&self, connection: u64, token: u64) {
-        self.data_plane.upcalls.forget_answer(connection, (token as u32).cast_signed());
+        self.data_plane.upcalls.client_requests.forget(connection, (token as u32).cast_signed());
     }
 
     /// Let requests parked for `name` run again (code 0, its metadata published before), or refuse them.

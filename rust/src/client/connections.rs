@@ -59,9 +59,10 @@ impl Connections {
         Ok(Self { net: Client::start(options, Arc::clone(&listener) as _)?, listener, encoding })
     }
 
-    /// From now on, what servers send without being asked goes to `reader`.
-    pub(crate) fn listen(&self, reader: CompletionTarget) {
-        self.listener.set(reader);
+    /// From now on, what servers send without being asked goes to `reader`: requests of these codes, or, without any,
+    /// those that no other reader has.
+    pub(crate) fn listen(&self, reader: &CompletionTarget, codes: &[i32]) {
+        self.listener.set(reader, codes);
     }
 
     /// Sends a request; the call gets its outcome, and is announced to `reader`.

@@ -1,12 +1,16 @@
-//! Listener of a client: the one reader of what servers send without being asked.
+//! Listener of a client: the readers of what servers send without being asked.
 //!
-//! Invariant: a request enters the reader's queue while fewer than `SERVER_REQUESTS_MAX` wait there, with less than
+//! A code has one reader, the last that asked for it; the others are one reader's together. All are told of the end of
+//! a connection.
+//!
+//! Invariant: a request enters its reader's queue while fewer than `SERVER_REQUESTS_MAX` wait there, with less than
 //! `SERVER_REQUESTS_BYTES_MAX`. Beyond, a server that waits for an answer is told so, and a notice is dropped: a reader
 //! that slow looks at the whole state anyway.
 //! Threads: `set` from any; requests come in on the I/O thread, which never waits here.
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 use super::completions::{Completed, CompletionTarget};
@@ -27,9 +31,16 @@ const BUSY: Response<'static> = Response {
     body: &[],
 };
 
+#[derive(Debug, Default)]
+struct Readers {
+    by_code: HashMap<i32, CompletionTarget>,
+    /// Of every other code.
+    others: Option<CompletionTarget>,
+}
+
 #[derive(Debug)]
 pub(super) struct Listener {
-    reader: RwLock<Option<CompletionTarget>>,
+    readers: RwLock<Readers>,
     /// How responses are written.
     encoding: Encoding,
 }
@@ -37,21 +48,43 @@ pub(super) struct Listener {
 impl Listener {
     /// Without a reader: what comes is dropped.
     pub(super) fn new(encoding: Encoding) -> Self {
-        Self { reader: RwLock::new(None), encoding }
+        Self { readers: RwLock::default(), encoding }
     }
 
-    /// From now on requests go to `reader`; those to come only.
-    pub(super) fn set(&self, reader: CompletionTarget) {
-        *self.reader.write() = Some(reader);
+    /// From now on requests of these codes go to `reader`, or, without any, those that no other reader has; those to
+    /// come only.
+    pub(super) fn set(&self, reader: &CompletionTarget, codes: &[i32]) {
+        let mut readers = self.readers.write();
+        if codes.is_empty() {
+            readers.others = Some(reader.clone());
+        }
+        readers.by_code.extend(codes.iter().map(|&code| (code, reader.clone())));
     }
 
     fn push(&self, request: ServerRequest) {
-        let reader = self.reader.read();
-        let Some(reader) = reader.as_ref() else { return };
+        let readers = self.readers.read();
+        let request = Arc::new(request);
+        if let Some(code) = request.code {
+            if let Some(reader) = readers.by_code.get(&code).or(readers.others.as_ref()) {
+                Self::push_to(reader, request);
+            }
+        } else {
+            // One that reads several codes would hear of it several times.
+            let mut told: Vec<&CompletionTarget> = Vec::new();
+            for reader in readers.by_code.values().chain(&readers.others) {
+                if !told.iter().any(|other| Arc::ptr_eq(&other.to, &reader.to)) {
+                    told.push(reader);
+                    Self::push_to(reader, Arc::clone(&request));
+                }
+            }
+        }
+    }
+
+    fn push_to(reader: &CompletionTarget, request: Arc<ServerRequest>) {
         let waiting = reader.to.server_requests();
         let fits = waiting.bytes + request.size() <= SERVER_REQUESTS_BYTES_MAX || waiting.count == 0;
         if fits && waiting.count < SERVER_REQUESTS_MAX {
-            reader.push(Completed::ServerRequest(Arc::new(request)));
+            reader.push(Completed::ServerRequest(request));
         } else {
             // Where it cannot be sent, the connection has ended, or its server does not read either.
             drop(request.answer(BUSY));
@@ -83,7 +116,7 @@ mod tests {
         let waiting = || completions.server_requests().count;
         listener.push(closed());
         assert_eq!(waiting(), 0, "there was no reader");
-        listener.set(CompletionTarget { to: Arc::clone(&completions), token: 7 });
+        listener.set(&CompletionTarget { to: Arc::clone(&completions), token: 7 }, &[]);
         for _ in 0..2 * SERVER_REQUESTS_MAX {
             listener.push(closed());
         }
@@ -93,9 +126,35 @@ mod tests {
     }
 
     #[test]
+    fn a_code_goes_to_its_own_reader_and_all_readers_hear_of_the_end_of_a_connection() {
+        let listener = Listener::new(Encoding::Json);
+        let [some, others] = [(); 2].map(|()| Arc::new(Completions::default()));
+        let target = |to: &Arc<Completions>| CompletionTarget { to: Arc::clone(to), token: 0 };
+        listener.set(&target(&some), &[326, 327]);
+        let request = |code: Option<i32>| {
+            let mut request = ServerRequest::closed("a:1".into());
+            request.code = code;
+            request
+        };
+        listener.push(request(Some(39)));
+        listener.set(&target(&others), &[]);
+        [Some(326), Some(39), None].map(request).into_iter().for_each(|each| listener.push(each));
+        let codes = |of: &Completions| {
+            let taken = of.take(usize::MAX).into_iter();
+            let code = |completed| match completed {
+                (_, Completed::ServerRequest(request)) => request.code,
+                _ => Some(-1),
+            };
+            taken.map(code).collect::<Vec<_>>()
+        };
+        assert_eq!(codes(&some), [Some(326), None]);
+        assert_eq!(codes(&others), [Some(39), None]);
+    }
+
+    #[test]
     fn a_reader_that_sleeps_costs_a_bounded_number_of_bytes() {
         let (listener, completions) = (Listener::new(Encoding::Json), Arc::new(Completions::default()));
-        listener.set(CompletionTarget { to: Arc::clone(&completions), token: 7 });
+        listener.set(&CompletionTarget { to: Arc::clone(&completions), token: 7 }, &[]);
         let large = |bytes: usize| {
             let mut request = ServerRequest::closed("a:1".into());
             request.body = Bytes::from(vec![0; bytes]);

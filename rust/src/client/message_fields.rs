@@ -163,6 +163,11 @@ impl MessageFields {
         {
             return Err(FieldError::Delay);
         }
+        self.check_size()
+    }
+
+    /// The part of `check_content` that looks at the size of all properties together.
+    pub(crate) fn check_size(&self) -> Result<(), FieldError> {
         let bytes = self.properties_bytes();
         if bytes > PROPERTIES_BYTES_MAX - BROKER_PROPERTIES_BYTES {
             return Err(FieldError::PropertiesTooLong(bytes));

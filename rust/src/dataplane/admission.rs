@@ -50,6 +50,22 @@ pub(super) fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Result<Landing, 
     Ok((topic, u32::try_from(to.queue_id).ok()))
 }
 
+/// Checks the size of a body, of a message or of all that a batch holds.
+pub(super) fn body(metadata: &Metadata, body: &[u8]) -> Result<(), ErrorReply> {
+    if body.is_empty() {
+        return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, "the message body is empty"));
+    }
+    let bytes_max = metadata.identity.message_bytes_max;
+    if body.len() > bytes_max {
+        let remark = format!(
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit \
+             {bytes_max}B, msg properties length limit 32KB."
+        );
+        return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, remark));
+    }
+    Ok(())
+}
+
 fn is_exhausted(metadata: &Metadata, group: &str, to: &SendHeader<'_>) -> Result<bool, ErrorReply> {
     let Some(group) = metadata.groups.get(group) else {
         let remark = format!("subscription group not exist, {group}");

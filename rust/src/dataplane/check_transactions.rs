@@ -7,8 +7,7 @@
 //! Threads: any that may wait for the disk.
 
 use super::broker::Broker;
-use super::rejection::{ErrorReply, unavailable};
-use super::send::put_refused;
+use super::rejection::{ErrorReply, put_refused, unavailable};
 use super::transactions::{DueHalf, End};
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};

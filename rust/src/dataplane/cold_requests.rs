@@ -6,14 +6,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::broker::Deadline;
+use super::client_requests::ExpectedAnswer;
 use super::data_plane::DataPlane;
 use super::event::Event;
 use super::parked_frames::CreationLimit;
 use super::pull::refuse_pull;
-use super::rejection::{ErrorReply, Missing, PARKED_MAX, Rejection, missing_reply, overload, took_too_long};
+use super::rejection::{
+    ErrorReply, Missing, PARKED_MAX, Rejection, missing_reply, no_room, overload, took_too_long,
+};
 use super::reply;
 use super::request::{OwnedFrame, RequestContext, RequestKind, is_send};
-use super::send::no_room;
 use super::session::Session;
 use super::upcall::{Cause, ReplyTo, Taken, Upcall};
 use crate::remoting::Outbox;
@@ -24,6 +26,8 @@ use crate::remoting::frame::Frame;
 const PARKINGS_MAX: u8 = 3;
 /// Largest answer of a client that is taken: dumps of all its threads have less.
 const CLIENT_ANSWER_BYTES_MAX: usize = 4 << 20;
+/// What is taken of the remark of an answer that has nothing else.
+const REMARK_CHARS_MAX: usize = 256;
 
 /// Largest heartbeat that is remembered, so that its repetitions need not go up: one of 200 subscriptions.
 const HEARTBEAT_KEPT_BYTES_MAX: usize = 32 << 10;
@@ -182,14 +186,14 @@ impl DataPlane {
     /// too large whoever waits for it gets the reason.
     pub(super) fn answered(&self, session: &Session, frame: &Frame<'_>) {
         let opaque = session.header.opaque;
-        let is_expected = self.upcalls.forget_answer(session.link.id().0, opaque);
-        if !is_expected {
-            return;
-        }
+        let expected = self.upcalls.client_requests.take(session.link.id().0, opaque);
+        let Some(expected) = expected else { return };
         let size = frame.body.len();
-        let is_taken = size <= CLIENT_ANSWER_BYTES_MAX;
+        let is_taken = expected == ExpectedAnswer::Whole && size <= CLIENT_ANSWER_BYTES_MAX;
         let remark = if is_taken {
             session.header.remark().unwrap_or_default().to_owned()
+        } else if expected == ExpectedAnswer::Code {
+            session.header.remark().unwrap_or_default().chars().take(REMARK_CHARS_MAX).collect()
         } else {
             self.counters.refused_answers.fetch_add(1, Ordering::Relaxed);
             format!("the client's answer has {size} bytes; at most {CLIENT_ANSWER_BYTES_MAX} are taken")
@@ -200,7 +204,7 @@ impl DataPlane {
             upcall.ext = owned_ext(session);
             upcall.body = frame.body.to_vec();
             upcall.body_bytes = size;
-        } else {
+        } else if expected == ExpectedAnswer::Whole {
             upcall.code = response::SYSTEM_ERROR;
         }
         self.upcalls.push_event(upcall);

@@ -13,9 +13,9 @@
 //! |---|---|
 //! | one request | `request`, `rejection`, `event` |
 //! | what the broker knows | `filter`, `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
-//! | what waits | `deadlines`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `upcall` |
+//! | what waits | `deadlines`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `client_requests`, `upcall` |
 //! | state | `session` of one connection, `broker`, `data_plane` |
-//! | handlers | `send`, `recall`, `send_back`, `end_transaction`, `check_transactions`, `resume_transaction`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
+//! | handlers | `send`, `recall`, `send_back`, `end_transaction`, `check_transactions`, `resume_transaction`, `store_reply`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
 //! | service | `table` |
 //!
 //! *Architecture invariant*: no hot request waits for Python, for the disk or for another connection. What must
@@ -25,6 +25,7 @@ mod admission;
 mod attributes;
 mod broker;
 pub(crate) mod check_transactions;
+mod client_requests;
 mod cold_requests;
 pub mod data_plane;
 mod deadlines;
@@ -49,6 +50,7 @@ mod resume_transaction;
 mod send;
 mod send_back;
 mod session;
+mod store_reply;
 #[cfg(test)]
 mod stored_record;
 mod table;

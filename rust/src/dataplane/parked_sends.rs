@@ -15,9 +15,9 @@ use arrayvec::ArrayVec;
 
 use super::broker::{Broker, Deadline};
 use super::data_plane::DataPlane;
-use super::rejection::{PARKED_SEND_MAX, Rejection};
+use super::rejection::{PARKED_SEND_MAX, Rejection, no_room};
 use super::request::OwnedFrame;
-use super::send::{Burst, no_room};
+use super::send::Burst;
 use super::session::Session;
 use crate::remoting::frame::Frame;
 use crate::remoting::{Close, Outbox};

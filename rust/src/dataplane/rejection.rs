@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::remoting::codes::response;
 use crate::remoting::error::FieldError;
-use crate::store::StoreError;
+use crate::store::{PutError, StoreError};
 
 /// How long a frame waits for what Python has to make.
 pub(super) const PARKED_MAX: Duration = Duration::from_secs(3);
@@ -126,4 +126,22 @@ pub(super) fn missing_reply(missing: Missing, name: &str) -> ErrorReply {
             format!("subscription group [{name}] does not exist"),
         ),
     }
+}
+
+/// The answer for a message that the store did not take.
+pub(super) fn put_refused(error: &PutError) -> ErrorReply {
+    let code = match error {
+        PutError::TooLarge => response::MESSAGE_ILLEGAL,
+        PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
+        PutError::QueueGone => response::TOPIC_NOT_EXIST,
+        PutError::ReadOnly | PutError::DiskFull => response::SERVICE_NOT_AVAILABLE,
+    };
+    ErrorReply::new(code, error.to_string())
+}
+
+/// The refusal of a send that has waited for room in the log, or of one for which there is no room to wait.
+pub(super) fn no_room() -> ErrorReply {
+    // Operators know the overload of an original broker by this prefix.
+    let remark = format!("[PC_SYNCHRONIZED]broker busy, start flow control for a while: {}", PutError::Busy);
+    ErrorReply::new(response::SYSTEM_BUSY, remark)
 }

@@ -8,8 +8,7 @@
 
 use super::broker::Broker;
 use super::check_transactions::with_checks;
-use super::rejection::{ErrorReply, unavailable};
-use super::send::put_refused;
+use super::rejection::{ErrorReply, put_refused, unavailable};
 use super::transactions::topic_of;
 use crate::message::properties::{self, name};
 use crate::message::record::{RecordFields, RecordView};

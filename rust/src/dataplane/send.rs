@@ -21,7 +21,7 @@ use super::broker::Broker;
 use super::delays;
 use super::latency::LatencyBuffer;
 use super::metadata::Topic;
-use super::rejection::{ErrorReply, Rejection, unavailable};
+use super::rejection::{ErrorReply, Rejection, no_room, put_refused, unavailable};
 use super::reply;
 use super::request::{RequestContext, RequestKind};
 use super::session::{HeldReplies, Session};
@@ -36,7 +36,7 @@ use crate::remoting::codes::{request, response};
 use crate::remoting::frame::Frame;
 use crate::remoting::{BURST_FRAMES_MAX, Outbox};
 use crate::requests::send::SendHeader;
-use crate::store::{ConsumeQueue, Put, PutError};
+use crate::store::{ConsumeQueue, Put};
 
 /// A record that passed every check and waits for the put lock.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Broker {
             Self::check_flag(transaction, false)?;
             return self.stage_batch(arena, &staged, &fields, &topic).map_err(Rejection::from);
         }
-        self.check_body(frame.body)?;
+        admission::body(&self.metadata, frame.body)?;
         let attributes =
             MessageAttributes::rewrite(&self.added_properties, arena, &topic.name, fields.properties)?;
         // A copy that a consumer sent back to be retried keeps the property, and is no half again.
@@ -152,25 +152,6 @@ impl Broker {
             }
             _ => Ok(()),
         }
-    }
-
-    fn check_body(&self, body: &[u8]) -> Result<(), ErrorReply> {
-        if body.is_empty() {
-            return Err(ErrorReply::new(response::MESSAGE_ILLEGAL, "the message body is empty"));
-        }
-        if body.len() > self.metadata.identity.message_bytes_max {
-            return Err(self.too_large());
-        }
-        Ok(())
-    }
-
-    fn too_large(&self) -> ErrorReply {
-        let remark = format!(
-            "the message is illegal, maybe msg body or properties length not matched. msg body length limit {}B, \
-             msg properties length limit 32KB.",
-            self.metadata.identity.message_bytes_max
-        );
-        ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
     }
 
     /// Stores everything staged, in order, and answers each, or parks it; afterwards nothing is staged.
@@ -353,21 +334,4 @@ fn wrong_type(topic: &str, expected: MessageType, actual: MessageType) -> ErrorR
         expected.meaning()
     );
     ErrorReply::new(response::MESSAGE_ILLEGAL, remark)
-}
-
-pub(super) fn put_refused(error: &PutError) -> ErrorReply {
-    let code = match error {
-        PutError::TooLarge => response::MESSAGE_ILLEGAL,
-        PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
-        PutError::QueueGone => response::TOPIC_NOT_EXIST,
-        PutError::ReadOnly | PutError::DiskFull => response::SERVICE_NOT_AVAILABLE,
-    };
-    ErrorReply::new(code, error.to_string())
-}
-
-/// The refusal of a send that has waited for room in the log, or of one for which there is no room to wait.
-pub(super) fn no_room() -> ErrorReply {
-    // Operators know the overload of an original broker by this prefix.
-    let remark = format!("[PC_SYNCHRONIZED]broker busy, start flow control for a while: {}", PutError::Busy);
-    ErrorReply::new(response::SYSTEM_BUSY, remark)
 }

@@ -17,13 +17,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::client_requests::ClientRequests;
 use super::event::{Link, Owed};
 use super::rejection::Missing;
 use super::request::RequestContext;
@@ -39,8 +39,6 @@ pub const TAKEN_PER_CONNECTION_MAX: usize = 4;
 pub const WAITING_PER_CONNECTION_MAX: usize = 256;
 /// Bytes of fields and bodies that may wait to be taken; a request larger than that waits alone.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// Requests of ours that clients may be answering at once.
-const CLIENT_REQUESTS_MAX: usize = 64;
 
 /// How long a request may wait to be taken, as at the original: beyond, its sender has given up or soon will.
 /// Brokers wait longer for a name server than clients wait for a broker.
@@ -213,21 +211,14 @@ impl Ring {
 #[derive(Debug)]
 pub struct Upcalls {
     ring: Mutex<Ring>,
-    /// Connections, and the requests of ours that they have not answered yet.
-    open_client_requests: Mutex<HashSet<(u64, i32)>>,
-    next_opaque: AtomicI32,
+    pub(crate) client_requests: ClientRequests,
     wakeup: OwnedFd,
 }
 
 impl Upcalls {
     pub(super) fn new() -> std::io::Result<Self> {
         let wakeup = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self {
-            ring: Mutex::default(),
-            open_client_requests: Mutex::default(),
-            next_opaque: AtomicI32::new(1),
-            wakeup,
-        })
+        Ok(Self { ring: Mutex::default(), client_requests: ClientRequests::default(), wakeup })
     }
 
     /// Requests that Python has not answered yet.
@@ -295,22 +286,6 @@ impl Upcalls {
             // Fails only when the counter is about to overflow, and then it is readable anyway.
             let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
         }
-    }
-
-    /// Names a request to a client whose answer is to come up; `None` when too many are under way.
-    pub(crate) fn expect_answer(&self, connection: u64) -> Option<i32> {
-        let mut open = self.open_client_requests.lock();
-        if open.len() >= CLIENT_REQUESTS_MAX {
-            return None;
-        }
-        let opaque = self.next_opaque.fetch_add(1, Ordering::Relaxed);
-        open.insert((connection, opaque));
-        Some(opaque)
-    }
-
-    /// The answer is here, or given up; whether it was still expected.
-    pub(crate) fn forget_answer(&self, connection: u64, opaque: i32) -> bool {
-        self.open_client_requests.lock().remove(&(connection, opaque))
     }
 
     /// Takes up to `limit` entries, and of one connection up to its maximum; clears the wakeup when it took the last.

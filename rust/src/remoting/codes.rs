@@ -35,6 +35,8 @@ pub mod request {
     pub const SEND_MESSAGE_V2: i32 = 310;
     /// A batch, one-letter field names.
     pub(crate) const SEND_BATCH_MESSAGE: i32 = 320;
+    /// A broker's, to a client: the reply to one of its requests.
+    pub(crate) const PUSH_REPLY_MESSAGE_TO_CLIENT: i32 = 326;
     /// Pull from one queue, asked for by a lite pull consumer.
     pub(crate) const LITE_PULL_MESSAGE: i32 = 361;
     /// Takes back a timed message.

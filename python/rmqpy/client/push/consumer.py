@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
@@ -25,10 +25,11 @@ from rmqpy.client.lifetime import Lifetime
 from rmqpy.client.push.engine import Engine
 from rmqpy.client.push.handlers import ConsumerStats, MessageHandler, check_callback
 from rmqpy.client.push.options import PushOptions
+from rmqpy.client.push.reply import REPLY_S, Reply
 from rmqpy.client.push.worker_pool import ThreadWorkerPool, WorkerPool
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig, seconds
-from rmqpy.message import Filter, MessageQueue
+from rmqpy.message import Body, Filter, MessageQueue, ReceivedMessage
 
 HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 R = TypeVar("R")
@@ -196,9 +197,9 @@ class PushConsumer(PushConsumerBase):
 
     A handler that returns has done its message. Raising, or returning `False` or `ConsumeResult.RETRY`, has it
     delivered again, by default after 10 s, then ever later, and after 16 retries as a dead letter; `Retry(after=60)`
-    sets the delay; `ConsumeResult.DISCARD` drops it. The error is logged, or written to stderr where logging is not
-    configured, and is the property `CONSUME_ERROR` of the dead letter. A crash repeats messages and loses none:
-    handlers must tolerate a message twice.
+    sets the delay; `ConsumeResult.DISCARD` drops it; `Reply(body)` answers a request. The error is logged, or written
+    to stderr where logging is not configured, and is the property `CONSUME_ERROR` of the dead letter. A crash repeats
+    messages and loses none: handlers must tolerate a message twice.
     """
 
     _loop: asyncio.AbstractEventLoop
@@ -245,6 +246,24 @@ class PushConsumer(PushConsumerBase):
     def resume(self, *queues: MessageQueue) -> None:
         """Go on with these queues, or with all."""
         self._call(lambda: self._engine.pause(queues, False))
+
+    def reply(
+        self,
+        message: ReceivedMessage,
+        body: Body,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | timedelta = REPLY_S,
+    ) -> None:
+        """Answer a request, when its handler has not: later, or of a batch. Waits until the requester has the reply; of
+        several it gets the first.
+
+        Raises `ValueError` for a message that is no request, `BrokerError` where its requester is gone, and what kept
+        the reply from the brokers within `timeout` seconds.
+        """
+        self._check_running()
+        reply = Reply(body, properties)
+        self._submit(self._engine.reply(message, reply, seconds(timeout))).result()
 
     def close(self, timeout: float | timedelta = CLOSE_S) -> None:
         """Begin nothing more, let handlers at work finish for `timeout` seconds, commit, leave the group. Idempotent.

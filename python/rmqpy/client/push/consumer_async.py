@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Self
 
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.client.push.consumer import CLOSE_S, PushConsumerBase
+from rmqpy.client.push.reply import REPLY_S, Reply
 from rmqpy.client.push.worker_pool import TaskWorkerPool, WorkerPool
 from rmqpy.config.client import seconds
-from rmqpy.message import MessageQueue
+from rmqpy.message import Body, MessageQueue, ReceivedMessage
 
 
 class AsyncPushConsumer(PushConsumerBase):
@@ -63,6 +65,18 @@ class AsyncPushConsumer(PushConsumerBase):
         """As `PushConsumer.resume`."""
         self._check_running()
         self._engine.pause(queues, False)
+
+    async def reply(
+        self,
+        message: ReceivedMessage,
+        body: Body,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | timedelta = REPLY_S,  # noqa: ASYNC109 - it bounds the attempts, too
+    ) -> None:
+        """As `PushConsumer.reply`."""
+        self._check_running()
+        await self._engine.reply(message, Reply(body, properties), seconds(timeout))
 
     async def close(self, timeout: float | timedelta = CLOSE_S) -> None:  # noqa: ASYNC109 - handlers get it
         """As `PushConsumer.close`."""

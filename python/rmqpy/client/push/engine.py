@@ -37,6 +37,7 @@ from rmqpy.client.push.ordered import Ordered
 from rmqpy.client.push.owned_queues import TAKE_OVER_S, OwnedQueues
 from rmqpy.client.push.process_queue import Limits, ProcessQueue
 from rmqpy.client.push.queue_reader import QueueReader
+from rmqpy.client.push.reply import REPLY_S, Reply, ReplySender
 from rmqpy.client.push.running_info import PushRunningInfo
 from rmqpy.client.push.send_back import SendBack
 from rmqpy.client.push.statistics import SAMPLE_S
@@ -72,7 +73,7 @@ class Engine:
         self._notify = notify
         fixed = () if options.broadcast else (names.retry_topic(options.group),)
         self.subscriptions = Subscriptions(*fixed)
-        self.handlers = Handlers(pool, options.batch_size)
+        self.handlers = Handlers(pool, options.batch_size, self.reply)
         self.failure: BaseException | None = None
         self._is_stopping = False
         self._has_ended = asyncio.Event()
@@ -171,6 +172,10 @@ class Engine:
     def pause(self, queues: Collection[MessageQueue], is_paused: bool) -> None:
         """Read no more of these queues, or go on."""
         self._owned_queues.pause(queues, is_paused)
+
+    async def reply(self, message: ReceivedMessage, reply: Reply, timeout_s: float = REPLY_S) -> None:
+        """Answer a request; see `ReplySender.send`."""
+        await self._replies.send(message, reply, timeout_s)
 
     # ---- by the clock ------------------------------------------------------------------------------------
 
@@ -313,6 +318,7 @@ class Engine:
                 options.offset_folder or default_folder(), me, group, caller.namespace
             )
         self._send_back = SendBack(cluster, caller, group, _retries(options.max_attempts))
+        self._replies = ReplySender(cluster, caller, group)
         self._consumption: Concurrent | Ordered
         if options.ordered:
             self._consumption = Ordered(

@@ -43,6 +43,13 @@ def dropped(message: ReceivedMessage, group: str, attempts: int, error: str) -> 
     )  # fmt: skip
 
 
+def unanswered(message: ReceivedMessage, error: Exception) -> None:
+    """Report a reply that its requester did not get."""
+    log.warning(
+        "the reply to message %s of %s was not delivered: %s", message.message_id, message.topic, error
+    )
+
+
 def property_text(error: str) -> str:
     """The error as the value of a property: one line, of bounded length."""
     return " ".join("".join(one if one.isprintable() else " " for one in error).split())[:TEXT_MAX]

@@ -7,7 +7,7 @@ thread.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -20,14 +20,16 @@ from rmqpy.client.push.consume_result import (
     Retry,
     interpret,
 )
+from rmqpy.client.push.reply import Reply
 from rmqpy.client.push.statistics import ConsumeStatistics, TopicCounts
 from rmqpy.client.push.worker_pool import Worker, WorkerPool
+from rmqpy.errors import RocketMQError
 from rmqpy.message import ReceivedMessage
 
 #: Gets a message, or a list of them where `batch_size` is more than 1.
 Handler = Callable[[Any], Any]
 #: What a handler may answer; a coroutine function, where `AsyncPushConsumer` awaits it.
-HandlerAnswer = bool | ConsumeResult | Retry | BatchResult | None
+HandlerAnswer = bool | ConsumeResult | Retry | BatchResult | Reply | None
 #: The same as users write it.
 MessageHandler = (
     Callable[[ReceivedMessage], HandlerAnswer | Awaitable[HandlerAnswer]]
@@ -70,11 +72,16 @@ class ConsumerStats(NamedTuple):
     queues: int
 
 
+#: Sends the reply to a request, on the event loop.
+SendReply = Callable[[ReceivedMessage, Reply], Coroutine[Any, Any, None]]
+
+
 class Handlers:
     """Handlers by topic."""
 
-    def __init__(self, pool: WorkerPool[Any], batch_size: int) -> None:
+    def __init__(self, pool: WorkerPool[Any], batch_size: int, send_reply: SendReply) -> None:
         self.batch_size = batch_size
+        self._send_reply = send_reply
         self.statistics = ConsumeStatistics()
         self._pool = pool
         self._tables = {worker: self.statistics.table() for worker in pool.workers}
@@ -110,7 +117,7 @@ class Handlers:
                 result = HandlerResult(messages, error="this member has no handler for the topic")
             else:
                 answer = handler(messages[0] if self.batch_size == 1 else list(messages))
-                result = DONE if answer is None else interpret(await self._pool.settle(answer), messages)
+                result = DONE if answer is None else await self._result(answer, messages)
         except BaseException as error:
             if self._pool.ends_worker(error):
                 raise
@@ -130,7 +137,7 @@ class Handlers:
         argument = message if self.batch_size == 1 else [message]
         try:
             answer = self._table[message.topic](argument)
-            return interpret(await self._pool.settle(answer), messages)
+            return await self._result(answer, messages)
         except Exception:
             raise
         except BaseException as error:
@@ -143,6 +150,20 @@ class Handlers:
         """As many from the beginning as have one topic."""
         topic = messages[0].topic
         return messages[: next((at for at, one in enumerate(messages) if one.topic != topic), None)]
+
+    async def _result(self, answer: Any, messages: Sequence[ReceivedMessage]) -> HandlerResult:
+        """The meaning of what a handler returned; a reply is sent. Raises as `interpret`."""
+        settled = await self._pool.settle(answer)
+        if not isinstance(settled, Reply):
+            return interpret(settled, messages)
+        if self.batch_size > 1:
+            raise TypeError("a Reply answers one message: with a batch_size, call reply(message, body)")
+        try:
+            await self._pool.on_loop(self._send_reply(messages[0], settled))
+        except (RocketMQError, ValueError) as error:
+            # The handler has done its part, and doing it again would not bring the requester back.
+            failures.unanswered(messages[0], error)
+        return DONE
 
     def _open(self, worker: Worker[Any], topic: str) -> TopicCounts:
         counts = self._tables[worker][topic] = TopicCounts()

@@ -102,6 +102,10 @@ class WorkerPool(ABC, Generic[T]):
         """Do this now, beside what waits for its turn."""
 
     @abstractmethod
+    async def on_loop(self, work: Coroutine[Any, Any, R]) -> R:
+        """Do this on the event loop, and wait for it. From a worker, or from `beside`."""
+
+    @abstractmethod
     def has_caller(self) -> bool:
         """True when the caller is one of the workers."""
 
@@ -169,6 +173,9 @@ class ThreadWorkerPool(WorkerPool[T]):
 
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
         return await asyncio.to_thread(run, work)
+
+    async def on_loop(self, work: Coroutine[Any, Any, R]) -> R:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def has_caller(self) -> bool:
         return threading.current_thread() in self._threads
@@ -296,6 +303,9 @@ class TaskWorkerPool(WorkerPool[T]):
         return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
     async def beside(self, work: Coroutine[Any, Any, R]) -> R:
+        return await work
+
+    async def on_loop(self, work: Coroutine[Any, Any, R]) -> R:
         return await work
 
     def has_caller(self) -> bool:

@@ -239,16 +239,27 @@ class Producers(ClientGroups):
     def __init__(self) -> None:
         super().__init__()
         self._groups: dict[str, dict[int, ConnectedClient]] = {}
+        #: Of each client, its connections, the newest at the end, and the other way round.
+        self._connections: dict[str, dict[int, None]] = {}
+        self._clients: dict[int, str] = {}
 
     @property
     def groups(self) -> Mapping[str, Mapping[int, ConnectedClient]]:
         """Members by group and connection."""
         return MappingProxyType(self._groups)
 
+    def connection_of(self, client_id: str) -> int | None:
+        """The newest connection of a client with a producer; None where it has none here."""
+        return next(reversed(self._connections.get(client_id, {})), None)
+
     def register(self, member: ConnectedClient, group_name: str) -> None:
         """A heartbeat of one member."""
         self._groups.setdefault(group_name, {})[member.connection] = member
         self._join(member.connection, group_name)
+        if self._clients.get(member.connection) != member.client_id:
+            self._forget(member.connection)
+            self._clients[member.connection] = member.client_id
+            self._connections.setdefault(member.client_id, {})[member.connection] = None
 
     def unregister(self, connection: int, group_name: str) -> None:
         members = self._groups.get(group_name)
@@ -257,3 +268,13 @@ class Producers(ClientGroups):
         self._leave(connection, group_name)
         if not members:
             del self._groups[group_name]
+        if not self.groups_of(connection):
+            self._forget(connection)
+
+    def _forget(self, connection: int) -> None:
+        """The connection is no client's any more."""
+        client_id = self._clients.pop(connection, None)
+        if client_id is not None:
+            del self._connections[client_id][connection]
+            if not self._connections[client_id]:
+                del self._connections[client_id]

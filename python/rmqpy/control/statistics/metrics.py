@@ -28,6 +28,7 @@ from rmqpy._native import (
 from rmqpy.clock import Clock
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.control.clients.registry import Consumers, Producers
+from rmqpy.control.clients.replies import REPLY_RESULTS
 from rmqpy.control.groups.backlog import Backlog, backlogs
 from rmqpy.control.groups.progress import by_queue
 from rmqpy.control.groups.table import Groups
@@ -90,6 +91,8 @@ class Metrics:
     _store: Store
     _offsets: Offsets
     _server: Server
+    #: What became of replies.
+    _replies: Mapping[str, int]
     _clock: Clock
 
     async def text(self) -> str:
@@ -186,6 +189,12 @@ class Metrics:
         yield plain("rmqpy_refused_commits_total", "counter", refused, self._offsets.refused)
         yield from connections.families(counters)
         yield plain("rmqpy_parked_pulls", "gauge", "Pulls that wait.", counters.get("parked_pulls", 0))
+        yield Family(
+            "rmqpy_replies_total",
+            "counter",
+            "Replies to requests: delivered to their requesters, or why not; and those not stored.",
+            [({"result": result}, self._replies.get(result, 0)) for result in REPLY_RESULTS],
+        )
         undecided = "Half messages without a decision."
         yield plain("rmqpy_open_transactions", "gauge", undecided, counters.get("open_transactions", 0))
         yield plain(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::admission;
 use super::super::attributes::MessageAttributes;
 use super::super::metadata::Topic;
 use super::super::rejection::{ErrorReply, Rejection};
@@ -30,7 +31,7 @@ impl Broker {
                 "batch request does not support retry group",
             ));
         }
-        self.check_body(outer.body)?;
+        admission::body(&self.metadata, outer.body)?;
         let mut messages = Vec::new();
         for inner in batch::inner_messages(outer.body) {
             let inner = inner.map_err(|error| {

@@ -1,0 +1,102 @@
+"""Replies to requests between clients: to the broker, which sends them on, and from it to the requester."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmqpy.protocol import names
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, Resource, reply, request, wire
+
+#: Property of a request and of its reply: what tells the replies of one requester apart.
+CORRELATION_ID: Final = "CORRELATION_ID"
+#: The requester's client id.
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+#: How long the requester waits, in milliseconds; clients written in Go say it in seconds.
+TIME_TO_LIVE: Final = "TTL"
+#: Property of a reply, with this value.
+MESSAGE_TYPE: Final = "MSG_TYPE"
+REPLY: Final = "reply"
+#: Property that brokers add to each message: their cluster, where replies are stored.
+CLUSTER: Final = "CLUSTER"
+#: When the broker has sent a reply to its requester, in milliseconds.
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+#: The same when the requester got it; written by the requester.
+ARRIVE_TIME: Final = "ARRIVE_TIME"
+
+#: Largest body of a reply that is read. What may be stored of it is `maxMessageSize`.
+_BODY_BYTES_MAX: Final = 16 << 20
+
+
+@reply
+class StoredReply:
+    """The place of a reply that was sent on; id `0` and offset 0 of one that was not stored."""
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    region: str | None = wire("MSG_REGION", default=None)
+    trace_on: bool | None = wire("TRACE_ON", default=None)
+
+
+@request(RequestCode.SEND_REPLY_MESSAGE, body_bytes_max=_BODY_BYTES_MAX)
+class SendReplyMessage(Request[StoredReply]):
+    """A reply, for the requester that its properties name. Answered when that has it."""
+
+    producer_group: Resource
+    #: The cluster's, in no namespace.
+    topic: str
+    default_topic: str = names.AUTO_CREATE_TOPIC
+    default_topic_queue_nums: int = 4
+    queue_id: int
+    sys_flag: int = 0
+    born_timestamp: int
+    flag: int = 0
+    properties: str = ""
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    batch: bool = False
+    max_reconsume_times: int | None = None
+    body: bytes
+
+
+@request(RequestCode.SEND_REPLY_MESSAGE_V2, body_bytes_max=_BODY_BYTES_MAX)
+class SendReplyMessageV2(Request[StoredReply]):
+    """The same with letters for names, as Java clients send it."""
+
+    producer_group: Resource = wire("a")
+    topic: str = wire("b")
+    default_topic: str = wire("c", default=names.AUTO_CREATE_TOPIC)
+    default_topic_queue_nums: int = wire("d", default=4)
+    queue_id: int = wire("e")
+    sys_flag: int = wire("f", default=0)
+    born_timestamp: int = wire("g")
+    flag: int = wire("h", default=0)
+    properties: str = wire("i", default="")
+    reconsume_times: int = wire("j", default=0)
+    unit_mode: bool = wire("k", default=False)
+    batch: bool = wire("m", default=False)
+    max_reconsume_times: int | None = wire("l", default=None)
+    body: bytes
+
+
+@request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
+class PushReplyMessage(Request[None]):
+    """Broker to requester: the reply to one of its requests. The answer says that it has come."""
+
+    producer_group: Resource
+    topic: Resource
+    default_topic: str = names.AUTO_CREATE_TOPIC
+    default_topic_queue_nums: int = 4
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    #: `ip:port` of the replier and of the broker.
+    born_host: str
+    store_host: str
+    store_timestamp: int
+    body: bytes
