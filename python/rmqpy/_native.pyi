@@ -503,8 +503,12 @@ class Server:
         """
     def delivered(self) -> dict[int, int]:
         """The same for those who only look: nothing is flushed."""
-    def recover_transactions(self) -> None:
-        """Find the transactions that are open. Once, before the server listens. Raises `StoreError`."""
+    def recover_transactions(self, checked: Sequence[tuple[int, int, int]]) -> None:
+        """Find the transactions that are open, and count on from these `checked_transactions`. Once, before the server
+        listens. Raises `StoreError`."""
+    def checked_transactions(self) -> list[tuple[int, int, int]]:
+        """Open half messages about which somebody was asked: position in the log of the first and of the last one of
+        several that follow one another, and how often about each of them."""
     def save_transactions(self) -> None:
         """Commit, under the group of the original, how far half messages are decided. Raises `StoreError`."""
     def due_transactions(

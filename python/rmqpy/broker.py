@@ -59,6 +59,7 @@ from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.events import EVENTS_SECONDS, log_events
 from rmqpy.control.store.recovery_progress import open_store
 from rmqpy.control.store.retention import RETENTION_SECONDS, retain
+from rmqpy.control.store.transaction_checks import CheckFile
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
@@ -105,6 +106,7 @@ class _Parts(NamedTuple):
     groups: Groups
     offset_file: OffsetFile
     delay_file: DelayFile
+    check_file: CheckFile
     filter_file: FilterFile
 
 
@@ -200,19 +202,23 @@ class Broker(Service):
         groups = Groups(folder / "subscriptionGroup.json", metadata, self._clock)
         offset_file = OffsetFile(folder / "consumerOffset.json", offsets, self._clock)
         delay_file = DelayFile(folder / "delayOffset.json", self._clock)
+        check_file = CheckFile(folder / "transactionChecks.json", self._clock)
         await asyncio.to_thread(topics.load)
         await asyncio.to_thread(groups.load)
         await asyncio.to_thread(offset_file.load, topics.has_queue, store.max_offset)
         await asyncio.to_thread(delay_file.load)
+        await asyncio.to_thread(check_file.load)
         filter_file = FilterFile(folder / "consumerFilter.json", self._clock)
         await asyncio.to_thread(filter_file.load)
         await asyncio.to_thread(warn_of_static_topics, folder)
         self._started.push_async_callback(offset_file.save)
-        return _Parts(store, metadata, offsets, topics, groups, offset_file, delay_file, filter_file)
+        return _Parts(
+            store, metadata, offsets, topics, groups, offset_file, delay_file, check_file, filter_file
+        )
 
     async def _serve(self, config: BrokerConfig, parts: _Parts) -> Metrics:
         """Listen, answer, and do what comes round again; the metrics of all of it."""
-        store, metadata, offsets, topics, groups, offset_file, delay_file, filter_file = parts
+        store, metadata, offsets, topics, groups, offset_file, delay_file, check_file, filter_file = parts
         limits = connection_limits(config.connections_max, config.connections_per_address_max)
         server = Server(
             store=store,
@@ -259,11 +265,13 @@ class Broker(Service):
         delay_file.follow(server)
         # Once more when the server has stopped and the store has not.
         self._started.push_async_callback(delay_file.save)
+        self._started.push_async_callback(check_file.save)
         self._started.push_async_callback(asyncio.to_thread, server.save_timers)
         self._started.push_async_callback(self._endpoint.stop)
         # While the groups are still there.
         self._started.push_async_callback(filter_file.save, consumers.groups)
-        await asyncio.to_thread(server.recover_transactions)
+        await asyncio.to_thread(server.recover_transactions, check_file.checked)
+        check_file.follow(server)
         self._endpoint.start()
         await asyncio.to_thread(server.deliver, delay_file.offsets)
         server.listen(config.listen_host, self._port)
@@ -275,6 +283,7 @@ class Broker(Service):
         periodic.every(config.offsets_interval_ms / 1_000, saving)
         checks = TransactionChecks(self._config, topics, producers, server, self._clock)
         periodic.every(CHECKS_SECONDS, checks.round)
+        periodic.every(config.offsets_interval_ms / 1_000, check_file.save)
         periodic.every(config.offsets_interval_ms / 1_000, offset_file.save)
         periodic.every(config.store.delay_offsets_interval_ms / 1_000, delay_file.save)
         periodic.every(

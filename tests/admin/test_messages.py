@@ -9,7 +9,7 @@ import pytest
 
 import rmqpy
 from commandline import Run, runner
-from rmqpy import errors
+from rmqpy import errors, testing
 from rmqpy.testing import Cluster
 
 TIMEOUT_S = 30.0
@@ -194,3 +194,39 @@ def test_the_stack_of_a_client_names_its_threads(run: Any, cluster: Cluster) -> 
             code, _, said = run("client", "stack", "stackers", "nobody@1")
     assert code == 1
     assert "nobody@1" in said
+
+
+def test_producers_are_asked_again_about_a_transaction_that_was_given_up_and_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock, decisions = testing.HandClock(), [None, True]
+
+    def check(message: rmqpy.ReceivedMessage) -> bool | None:
+        return decisions.pop(0)
+
+    def until(condition: Any) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    with (
+        testing.broker(clock=clock, transactionCheckMax="1") as server,
+        rmqpy.Admin(server.namesrv) as admin,
+        rmqpy.Producer(server.namesrv, group="shop", transaction_checker=check) as producer,
+    ):
+        run = runner(server.namesrv, monkeypatch, capfd)
+        admin.create_topic("orders", read_queues=1, write_queues=1)
+        until(lambda: any(client.group == "shop" for client in admin.clients()))
+        with producer.transaction("orders", b"paid") as transaction:
+            transaction.leave_unknown()
+        clock.advance(6)
+        until(lambda: decisions == [True])
+        clock.advance(30)
+        until(lambda: "TRANS_CHECK_MAX_TIME_TOPIC" in admin.topics(with_system=True))
+        message_id = transaction.half.message_id
+        until(lambda: run("message", "recheck", message_id)[0] == 0)
+        until(lambda: [message.body for message in admin.tail("orders")] == [b"paid"])
+        code, _, told = run("message", "recheck", message_id)
+        assert (code, "taken up again already" in told) == (1, True)
+        assert run("message", "recheck", "0" * 32)[0] != 0

@@ -332,6 +332,25 @@ async def test_checks_are_changed_while_the_broker_runs(timed: StartTimed) -> No
         await given_up(producer, 1)
 
 
+async def test_after_a_restart_checks_are_counted_on(tmp_path: Path) -> None:
+    clock = HandClock()
+    settings = {"transactionCheckMax": "2"}
+    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:
+        async with made_broker(tmp_path, namesrv.address, settings, clock) as broker:
+            server = Timed(Cluster(namesrv.address, broker, tmp_path / "store"), clock)
+            async with await server.connect(group="producers") as producer:
+                await half(producer)
+                await server.advance(TIME_OUT)
+                assert await asked_about(producer) == (b"hello", "1")
+        async with made_broker(tmp_path, namesrv.address, settings, clock) as broker:
+            server = Timed(Cluster(namesrv.address, broker, tmp_path / "store"), clock)
+            async with await server.connect(group="producers") as producer:
+                await server.advance(TIME_OUT + INTERVAL)
+                assert await asked_about(producer) == (b"hello", "2")
+                await server.advance(INTERVAL)
+                assert [record.body for record in await given_up(producer, 1)] == [b"hello"]
+
+
 async def test_after_a_restart_producers_are_asked_about_what_is_open(tmp_path: Path) -> None:
     clock = HandClock()
     async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as namesrv:

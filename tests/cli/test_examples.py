@@ -124,6 +124,10 @@ def folder(
         producer.send("RMQ_SYS_TRACE_TOPIC", "\x01".join(note) + "\x02", keys=message_id)
         timed = producer.send("reminders", b"later", deliver_after=3_600)
         monkeypatch.setenv("RECALL_HANDLE", timed.recall_handle or "")
+    with rmqpy.Producer(cluster.namesrv, group="shop") as shop:
+        with shop.transaction("orders", b"half") as transaction:
+            transaction.leave_unknown()
+        monkeypatch.setenv("HALF_ID", transaction.half.offset_message_id)
     monkeypatch.setenv("MESSAGE_ID", message_id)
     monkeypatch.setenv("CLIENT_ID", member)
     with rmqpy.PullConsumer("billing", cluster.namesrv, start_from="earliest") as consumer:

@@ -186,6 +186,7 @@ class _Operations:
     messages_between = _Search(Messages.between)
     tail = _Search(Messages.tail)
     resend_message = _Operation(Messages.resend)
+    recheck_transaction = _Operation(Messages.recheck)
     trace = _Operation(Traces.of)
 
     dead_letters = _Operation(DeadLetters.counts)

@@ -22,6 +22,7 @@ from rmqpy.protocol import ids, names
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.messages import QueryMessage, ViewMessageById
 from rmqpy.protocol.requests.offsets import SearchOffsetByTimestamp
+from rmqpy.protocol.requests.transactions import ResumeCheckHalfMessage
 
 #: Messages of one id that are looked at: each retry of a consumer makes one.
 _SAME_ID_MAX: Final = 64
@@ -137,6 +138,22 @@ class Messages(Part):
         properties = properties_of(message)
         properties.setdefault(ORIGIN, self._cluster.caller.wire_name(message.topic))
         return await send_again(self._cluster, address, retry, message, properties)
+
+    async def recheck(self, message_id: str) -> None:
+        """Have producers asked again about a half message that nobody decided about, and that its broker gave up: by
+        its id, or by that which the broker gave it in `TRANS_CHECK_MAX_TIME_TOPIC`. One that is open, by the broker's
+        id, is asked about as if it had not been yet.
+
+        Raises `MessageNotFound`, and `BrokerError` where it was taken up again before, or its transaction has ended.
+        """
+        place = ids.decode(message_id)
+        if not isinstance(place, ids.OffsetId):
+            message_id = (await self.get(message_id, names.UNDECIDED_TOPIC)).offset_message_id
+            place = ids.decode(message_id)
+            assert isinstance(place, ids.OffsetId), "the broker's id says where a message is"
+        await self._cluster.ask(
+            place.address, ResumeCheckHalfMessage(topic=names.UNDECIDED_TOPIC, msg_id=message_id)
+        )
 
     def _read(self, topic: str, state: QueueState, begin: int) -> AsyncIterator[ReceivedMessage]:
         return read(self._cluster, topic, state, max(state.begin, begin), state.end)

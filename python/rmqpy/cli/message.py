@@ -1,4 +1,4 @@
-"""`rmqpy message`: get, find, trace, resend, recall, export, decode-id."""
+"""`rmqpy message`: get, find, trace, resend, recheck, recall, export, decode-id."""
 
 from datetime import datetime
 from itertools import islice
@@ -150,6 +150,21 @@ def recall(topic: str, handle: str, namesrv: str, timeout: float) -> Rows:
 
     with Producer(client_config(namesrv, timeout), send_timeout=timeout) as producer:
         return {"recalled": producer.recall(topic, handle), "topic": topic}
+
+
+@command.command()
+@_ID
+@cluster_command
+def recheck(admin: "Admin", message_id: str) -> Rows:
+    """Have producers asked again about the half message ID, which a broker gave up because nobody decided about it.
+
+    Those are in TRANS_CHECK_MAX_TIME_TOPIC; `message find` lists them. Each can be taken up again once.
+
+    \b
+    rmqpy message recheck $HALF_ID
+    """
+    admin.recheck_transaction(message_id)
+    return {"message_id": message_id}
 
 
 @command.command()

@@ -27,7 +27,7 @@ use crate::dataplane::latency::Histogram;
 use crate::dataplane::rejection::{ErrorReply, Missing, overload};
 use crate::dataplane::request::RequestKind;
 use crate::dataplane::timers::Timers;
-use crate::dataplane::transactions::TopicTransactions;
+use crate::dataplane::transactions::{CheckedHalves, TopicTransactions};
 use crate::dataplane::upcall::ReplyTo;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::codes::{flag, response};
@@ -302,10 +302,24 @@ impl PyServer {
         self.data_plane.delay_offsets()
     }
 
-    /// Find the transactions that are open. Once, before the server listens. Raises `StoreError`.
-    fn recover_transactions(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.data_plane.recover_transactions())
+    /// Find the transactions that are open, and count on from these `checked_transactions`. Once, before the server
+    /// listens. Raises `StoreError`.
+    fn recover_transactions(&self, py: Python<'_>, checked: Vec<(u64, u64, u32)>) -> PyResult<()> {
+        let read = |(first, last, checks)| CheckedHalves {
+            first: PhysicalOffset(first),
+            last: PhysicalOffset(last),
+            checks,
+        };
+        let checked: Vec<_> = checked.into_iter().map(read).collect();
+        py.detach(|| self.data_plane.recover_transactions(&checked))
             .map_err(|error| raise("StoreError", &error.to_string()))
+    }
+
+    /// Open half messages about which somebody was asked: position in the log of the first and of the last one of
+    /// several that follow one another, and how often about each of them.
+    fn checked_transactions(&self, py: Python<'_>) -> Vec<(u64, u64, u32)> {
+        let checked = py.detach(|| self.data_plane.checked_transactions());
+        checked.into_iter().map(|run| (run.first.0, run.last.0, run.checks)).collect()
     }
 
     /// Commit, under the group of the original, how far half messages are decided. Raises `StoreError`.

@@ -23,7 +23,7 @@ use super::parked_frames::ParkedFrames;
 use super::rejection::not_made;
 use super::reply::send_answer_fields;
 use super::timers::Timers;
-use super::transactions::{TopicTransactions, TransactionCounts, Transactions};
+use super::transactions::{CheckedHalves, TopicTransactions, TransactionCounts, Transactions};
 use super::upcall::Upcalls;
 use crate::clock::SharedClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
@@ -181,11 +181,19 @@ impl DataPlane {
         is_settled && (!broker.store.is_sync() || broker.store.flush().is_ok() || broker.store.is_latched())
     }
 
-    /// Finds the transactions that are open, of a broker's store. Before it serves; may wait for the disk.
-    pub(crate) fn recover_transactions(&self) -> Result<(), StoreError> {
+    /// Finds the transactions that are open, of a broker's store, and counts on from these checks. Before it serves; may
+    /// wait for the disk.
+    pub(crate) fn recover_transactions(&self, checked: &[CheckedHalves]) -> Result<(), StoreError> {
         self.broker.as_ref().map_or(Ok(()), |broker| {
-            broker.transactions.recover(&broker.offsets, broker.metadata.transaction_timeout_ms())
+            broker.transactions.recover(&broker.offsets, broker.metadata.transaction_timeout_ms())?;
+            broker.transactions.restore_checks(checked);
+            Ok(())
         })
+    }
+
+    /// How often producers were asked about open transactions.
+    pub(crate) fn checked_transactions(&self) -> Vec<CheckedHalves> {
+        self.broker.as_ref().map(|broker| broker.transactions.checked()).unwrap_or_default()
     }
 
     /// Notes in the table of offsets which transactions have ended for good: see `Transactions::save`.

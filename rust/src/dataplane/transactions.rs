@@ -11,11 +11,12 @@
 //!
 //! Each is looked at when its time comes (`check_transactions`): first when its producer has had the time that it has,
 //! then again and again. It has a time and a count of its own, so that one whose producer is gone holds back no other,
-//! and a check stores nothing. The counts are lost with the process.
+//! and a check stores nothing: the counts are saved beside the log every few seconds (`checks`), and a kill forgets the last.
 //!
 //! Threads: any; one lock, held for an operation on a map.
 
 mod by_topic;
+mod checks;
 mod progress;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +63,15 @@ pub(super) struct DueHalf {
     pub(super) offset: QueueOffset,
     pub(super) physical: PhysicalOffset,
     pub(super) checks: u32,
+}
+
+/// Open halves, one behind the other, about each of which somebody was asked so often.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CheckedHalves {
+    /// Positions in the log of the first and the last of them.
+    pub(crate) first: PhysicalOffset,
+    pub(crate) last: PhysicalOffset,
+    pub(crate) checks: u32,
 }
 
 /// What has become of half messages since the start.

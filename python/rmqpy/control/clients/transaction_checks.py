@@ -2,8 +2,7 @@
 
 The data plane says which are due; each has a time and a count of its own, so that none waits for another's producer.
 Each check of a half goes to the next member of its producer group, and counts when it was sent. A half whose producers
-were asked often enough, or whose file of the log is about to expire, is given up. The counts begin anew with the
-broker.
+were asked often enough, or whose file of the log is about to expire, is given up.
 
 Threads: the event loop's; what may wait for the disk is done in a worker.
 """

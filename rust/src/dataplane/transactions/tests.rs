@@ -218,6 +218,29 @@ fn halves_are_looked_at_each_in_its_own_time_and_again() {
 }
 
 #[test]
+fn checks_are_counted_on_after_a_start_and_halves_that_were_not_open_have_none() {
+    let store = open(&SimDisk::new());
+    let transactions = Transactions::new(&store);
+    let halves: Vec<_> = (0..6).map(|_| half(&store, &transactions)).collect();
+    for (number, checks) in [(0, 2), (1, 2), (3, 2), (4, 1)] {
+        (0..checks).for_each(|_| transactions.count_check(halves[number].0, halves[number].1));
+    }
+    let run = |first: usize, last: usize, checks| CheckedHalves {
+        first: halves[first].1,
+        last: halves[last].1,
+        checks,
+    };
+    let saved = transactions.checked();
+    assert_eq!(saved, [run(0, 1, 2), run(3, 3, 2), run(4, 4, 1)]);
+    end(&store, &transactions, halves[1]);
+    let again = recovered(&store, &Offsets::default());
+    again.restore_checks(&saved);
+    let found = again.take_due(NEVER_MS - 1, NEVER_MS, 10);
+    assert_eq!(found.iter().map(|due| due.checks).collect::<Vec<_>>(), [2, 0, 2, 1, 0]);
+    assert_eq!(again.checked(), [run(0, 0, 2), run(3, 3, 2), run(4, 4, 1)]);
+}
+
+#[test]
 fn only_checks_of_this_half_count() {
     let store = open(&SimDisk::new());
     let transactions = recovered(&store, &Offsets::default());

@@ -1,0 +1,50 @@
+//! Checks of open halves, for a file: a restart counts on.
+
+use super::{CheckedHalves, Transactions};
+
+/// Halves that are looked at under one hold of the lock.
+const HALVES_MAX: usize = 4_096;
+
+impl Transactions {
+    /// Those about which somebody was asked. What happens meanwhile may be in it or not.
+    pub(in crate::dataplane) fn checked(&self) -> Vec<CheckedHalves> {
+        let mut found: Vec<CheckedHalves> = Vec::new();
+        let (mut from, mut checks_before) = (0, 0);
+        loop {
+            let state = self.state.lock();
+            let mut looked_at = 0;
+            for (offset, half) in state.open.range(from..).take(HALVES_MAX) {
+                looked_at += 1;
+                from = offset + 1;
+                match found.last_mut().filter(|_| half.checks == checks_before) {
+                    _ if half.checks == 0 => {}
+                    Some(run) => run.last = half.physical,
+                    None => {
+                        found.push(CheckedHalves {
+                            first: half.physical,
+                            last: half.physical,
+                            checks: half.checks,
+                        });
+                    }
+                }
+                checks_before = half.checks;
+            }
+            if looked_at < HALVES_MAX {
+                return found;
+            }
+        }
+    }
+
+    /// Counts on from these, after `recover` and before the first request.
+    pub(in crate::dataplane) fn restore_checks(&self, checked: &[CheckedHalves]) {
+        let mut state = self.state.lock();
+        let mut halves = state.open.values_mut().peekable();
+        // Both are in the order of the log.
+        for run in checked {
+            while halves.next_if(|half| half.physical < run.first).is_some() {}
+            while let Some(half) = halves.next_if(|half| half.physical <= run.last) {
+                half.checks = half.checks.max(run.checks);
+            }
+        }
+    }
+}
