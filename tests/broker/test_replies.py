@@ -225,7 +225,6 @@ async def test_replies_are_checked_as_sends_are_before_anybody_is_told(
     requester: Peer, replier: Peer
 ) -> None:
     assert (await reply(replier, e="9")).code == 29
-    assert (await reply(replier, b"")).code == 13
     assert (await reply(replier, bytes((4 << 20) + 1))).code == 13
     assert (await reply(replier, b="not a name")).code == 17
     # A client with a namespace has a topic of its own, which its first reply makes.
@@ -233,6 +232,16 @@ async def test_replies_are_checked_as_sends_are_before_anybody_is_told(
     assert ((await taken(requester)).ext or {})["topic"] == "shop%c1_REPLY_TOPIC"
     assert (await sent).code == 0
     assert not any(one.code == PUSH for one in requester.pushed)
+
+
+async def test_a_reply_without_a_body_is_delivered_and_not_stored(
+    cluster: Cluster, requester: Peer, replier: Peer
+) -> None:
+    sent = asyncio.create_task(reply(replier, b""))
+    assert (await taken(requester)).body == b""
+    answer = await sent
+    assert (answer.code, (answer.ext or {})["msgId"]) == (0, "0")
+    assert (await pull(replier, "billing", REPLY_TOPIC)).body == b""
 
 
 async def test_a_client_cannot_push_a_reply_itself(replier: Peer) -> None:

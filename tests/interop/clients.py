@@ -13,6 +13,9 @@ object per line:
     {"id": 5, "verb": "transact", "namesrv", "group", "topic", "messages": [..],
      "decision": "commit|rollback|unknown", "answer": <the same, to brokers that ask; of the group's first request>}
     {"id": 6, "verb": "leave", "group"}
+    {"id": 7, "verb": "request", "namesrv", "topic", "messages": [<one>], "timeout_ms"}
+    {"id": 8, "verb": "reply", "listener": <name>, "namesrv", "group", "topic"}     (with the request in capitals)
+    {"id": 9, "verb": "stop-reply", "listener": <name>}
     {"id": 7, "verb": "mqadmin", "lines": [[..], ..], "timeout_ms"}  (Java only, as is the next)
     {"id": 8, "verb": "mqadmin-names"}
 
@@ -30,7 +33,8 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -260,6 +264,32 @@ class ProcessClient:
         name = f"{group}-{next(self._names)}"
         self._ask("listen", listener=name, group=group, **fields)
         return Listener(self, name)
+
+    def request(
+        self, namesrv: str, topic: str, body: bytes, *, seconds: float
+    ) -> tuple[bytes, dict[str, str]]:
+        """Body and properties of the reply. Raises `RuntimeError` with what the client says where there is none."""
+        described = [_described(MessageSpec(body))]
+        timeout_ms = round(seconds * 1000)
+        reply = self._ask(
+            "request",
+            seconds + ANSWER_SECONDS_MAX,
+            namesrv=namesrv,
+            topic=topic,
+            messages=described,
+            timeout_ms=timeout_ms,
+        )
+        return base64.b64decode(reply["body"]), reply["properties"]
+
+    @contextmanager
+    def replying(self, namesrv: str, topic: str, group: str) -> Iterator[None]:
+        """A push consumer that replies to requests with their bodies in capitals."""
+        name = f"{group}-{next(self._names)}"
+        self._ask("reply", listener=name, group=group, namesrv=namesrv, topic=topic)
+        try:
+            yield
+        finally:
+            self._ask("stop-reply", listener=name)
 
     def mqadmin(self, *args: str) -> str:
         """Run Apache's command line tool; what it printed. Raises when it complained."""

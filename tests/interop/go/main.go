@@ -68,6 +68,7 @@ func main() {
 	producers := newProducers()
 	listeners := newListeners(out)
 	transactions := newTransactions(out)
+	asking := newRequests()
 
 	requests := bufio.NewReaderSize(os.Stdin, lineBytesMax)
 	for {
@@ -81,7 +82,7 @@ func main() {
 		}
 		var ok any
 		if err == nil {
-			ok, err = answerTo(&asked, producers, listeners, transactions)
+			ok, err = answerTo(&asked, producers, listeners, transactions, asking)
 		}
 		if err != nil {
 			out.write(answer{ID: asked.ID, Error: err.Error()})
@@ -92,7 +93,7 @@ func main() {
 }
 
 func answerTo(
-	asked *request, producers *producers, listeners *listeners, transactions *transactions,
+	asked *request, producers *producers, listeners *listeners, transactions *transactions, asking *requests,
 ) (any, error) {
 	switch asked.Verb {
 	case "send":
@@ -107,6 +108,12 @@ func answerTo(
 		return transactions.transact(asked)
 	case "leave":
 		return done, transactions.leave(asked.Group)
+	case "request":
+		return asking.request(asked)
+	case "reply":
+		return done, asking.reply(asked)
+	case "stop-reply":
+		return done, asking.stop(asked.Listener)
 	}
 	return nil, fmt.Errorf("unknown verb %s", asked.Verb)
 }

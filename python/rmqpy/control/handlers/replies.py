@@ -133,15 +133,14 @@ class ReplyHandlers:
 
 
 def _check(ask: _Reply, topic: TopicConfig, config: BrokerConfig) -> None:
-    """What is checked of a send, before anybody is told. Raises `Refused`."""
+    """What is checked of a send, before anybody is told; that it has a body is not, as at Apache's broker: Go's client
+    makes replies without one. They cannot be stored. Raises `Refused`."""
     if not topic.perm & Permission.WRITE:
         raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{ask.topic}] sending message is forbidden")
     queues = max(topic.read_queue_nums, topic.write_queue_nums)
     if ask.queue_id >= queues:
         remark = f"request queueId[{ask.queue_id}] is illegal, topic [{ask.topic}] has {queues} queues"
         raise Refused(ResponseCode.INVALID_PARAMETER, remark)
-    if not ask.body:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message body is empty")
     if len(ask.body) > config.store.message_bytes_max:
         remark = (
             f"the message is illegal: its body has {len(ask.body)} bytes, of {config.store.message_bytes_max}"

@@ -23,6 +23,7 @@ public final class InteropClient {
     private final Producers producers = new Producers();
     private final Listeners listeners = new Listeners(this::write);
     private final Transactions transactions = new Transactions(this::write);
+    private final Requests requests = new Requests();
 
     private InteropClient(PrintStream lines) {
         this.lines = lines;
@@ -64,6 +65,12 @@ public final class InteropClient {
                 return transactions.transact(request);
             case "leave":
                 return transactions.leave(request.getString("group"));
+            case "request":
+                return requests.request(request);
+            case "reply":
+                return requests.reply(request);
+            case "stop-reply":
+                return requests.stop(request.getString("listener"));
             case "mqadmin":
                 return Mqadmin.run(request);
             case "mqadmin-names":
