@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -42,8 +43,9 @@ class Narrowing:
         self.times_ms: tuple[int | None, int | None] = (None, None)
         #: Tags of which a message has one, if it matters.
         self._tags: tuple[str, ...] | None = None
-        #: What is asked of properties other than that.
-        self._predicates: list[str] = []
+        #: What is asked of properties other than that, by column: that it is there, or more.
+        self._present: dict[str, str] = {}
+        self._predicates: list[tuple[str, str]] = []
 
     def take(self, filters: Iterable[Filter]) -> Iterator[Filter]:
         """Use the filters; those that Spark must still apply come back."""
@@ -67,13 +69,17 @@ class Narrowing:
     def by_properties(self, wanted: Wanted) -> Sql | None:
         """The same for brokers that evaluate SQL92, where that excludes more. Tags that the user asked for are not
         joined by anything: brokers look at them without reading the message."""
-        if not self._predicates or not (isinstance(wanted, Sql) or wanted == "*"):
+        narrowed = {column for column, _ in self._predicates} | ({"tags"} if self._tags else set())
+        # Spark asks that a column is there along with whatever else it asks of it.
+        present = [asked for column, asked in self._present.items() if column not in narrowed]
+        predicates = [*(asked for _, asked in self._predicates), *present]
+        if not predicates or not (isinstance(wanted, Sql) or wanted == "*"):
             return None
         parts = [wanted.expression] if isinstance(wanted, Sql) else []
         if self._tags is not None:
             parts += filter(None, [predicate(In(("tags",), self._tags))])
         try:
-            return rmqpy.sql(conjunction([*parts, *self._predicates]))
+            return rmqpy.sql(conjunction([*parts, *predicates]))
         except ConfigError:
             # Too much for one expression.
             return None
@@ -92,7 +98,10 @@ class Narrowing:
         if column == "tags" and values and self._tags is None and all(map(_is_plain, values)):
             self._tags = tuple(sorted(values))
         elif (asked := predicate(each)) is not None:
-            self._predicates.append(asked)
+            if isinstance(each, IsNotNull):
+                self._present[column] = asked
+            else:
+                self._predicates.append((column, asked))
         return False
 
     def _bound(self, each: Filter, narrow: Callable[[Any, Any], None], number: Callable[[Any], Any]) -> bool:

@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 
 import rmqpy
+from rmqpy import errors
 from rmqpy._native import sql_error, sql_matches
+from rmqpy.message import Sql
 
 from . import wire
 from .clients import InteropClient, ProcessClient
@@ -204,6 +206,11 @@ def test_our_consumers_get_what_matches_from_either_broker(
             assert time.monotonic() < deadline, pulled
             pulled += [message.body for message in pulling.poll(0.2)]
     assert sorted(pulled) == MATCHING
+    with rmqpy.Catalog(cluster.namesrv) as catalog:
+        queues = catalog.queues(topic)
+        catalog.check_filter(queues, rmqpy.sql(WANTED))
+        with pytest.raises(errors.BrokerError, match="broker-a"):
+            catalog.check_filter(queues, Sql("price >"))
 
 
 def send_priced(cluster: Cluster, topic: str) -> None:

@@ -30,6 +30,7 @@ import rmqpy.testing
 from pyspark_rocketmq.batch import FilteringReader, TopicReader
 from pyspark_rocketmq.schema import SPARK_TYPES
 from pyspark_rocketmq.source import RocketMQSource
+from pyspark_rocketmq.task import Task
 from rmqpy import errors
 from rmqpy.server import Standalone
 
@@ -327,6 +328,28 @@ def test_messages_are_chosen_by_sql(server: Standalone, producer: rmqpy.Producer
         len(list(narrowed.pushFilters([EqualTo(("tags",), "t1"), IsNotNull(("properties", "price"))]))) == 2
     )
     assert bodies(narrowed) == ["1", "10"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "wanted"),
+    [
+        ([IsNotNull(("tags",)), EqualTo(("tags",), "t1")], "t1"),
+        ([IsNotNull(("tags",))], rmqpy.sql("(TAGS IS NOT NULL)")),
+        ([IsNotNull(("keys",)), EqualTo(("keys",), "k")], rmqpy.sql("(KEYS = 'k')")),
+        ([EqualTo(("tags",), "t1"), EqualTo(("keys",), "k")], rmqpy.sql("(TAGS IN ('t1')) AND (KEYS = 'k')")),
+        ([GreaterThan(("keys",), "k")], "*"),
+    ],
+)
+def test_brokers_are_asked_for_tags_where_these_will_do(
+    filters: list[Filter], wanted: object, server: Standalone, producer: rmqpy.Producer, topic: str
+) -> None:
+    send_to(producer, topic, 0, "x")
+    narrowed = reader(server, subscribe=topic, pushdown="true")
+    assert isinstance(narrowed, FilteringReader)
+    assert list(narrowed.pushFilters(filters)) == filters
+    (task,) = narrowed.partitions()
+    assert isinstance(task, Task)
+    assert task.wanted == wanted
 
 
 def test_sql_that_a_broker_has_switched_off_fails_the_plan_with_what_to_do(without_sql: Standalone) -> None:
