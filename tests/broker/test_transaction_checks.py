@@ -201,7 +201,7 @@ async def test_what_nobody_decides_about_is_given_up_after_the_last_check_and_co
         [record] = await given_up(producer, 1)
         assert (record.body, record.properties) == (b"hello", waiting.properties)
         [mark] = await stored(producer, MARKS)
-        assert mark.body == b"0,"
+        assert mark.body == b"0"
         answer = await end(producer, decided, COMMIT, fromTransactionCheck="true")
         assert (answer.code, answer.remark) == (1, "the transaction has ended already")
         names = ("open", "checked", "discarded", "lost")

@@ -78,7 +78,7 @@ async def test_the_record_of_a_commit_names_its_half_and_its_mark_is_the_origina
         assert int.from_bytes(answer.body[36:40]) & 0xC == COMMIT
         assert int.from_bytes(answer.body[76:84]) == int(decided["commitLogOffset"])
         [mark] = await stored(peer, MARKS)
-        assert (mark.body, mark.properties) == (b"1,", {"WAIT": "true", "TAGS": "d"})
+        assert (mark.body, mark.properties) == (b"1", {"WAIT": "true", "TAGS": "d"})
 
 
 async def test_a_message_that_is_rolled_back_is_never_seen(cluster: Cluster) -> None:

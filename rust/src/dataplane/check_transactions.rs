@@ -117,7 +117,7 @@ impl Broker {
         let marks = self.store.queue_or_create(OP_HALF_TOPIC, 0).map_err(unavailable)?;
         let topic = UNDECIDED_TOPIC.as_bytes();
         let record = RecordFields { queue_id: 0, topic, ..half.fields() };
-        let mark = format!("{},", half.queue_offset().0);
+        let mark = half.queue_offset().0.to_string();
         let (tags_code, keys) = (tag::tags_code(record.properties), KeyHashes::of(topic, record.properties));
         let message_type = MessageType::Transaction;
         let discarded = Put { message_type, ..Put::new(queue, record, tags_code, keys) };

@@ -116,7 +116,7 @@ impl Broker {
     ) -> Result<(), Rejection> {
         let context = session.context(frame.encoding);
         let marks = self.store.queue_or_create(OP_HALF_TOPIC, 0).map_err(unavailable)?;
-        let mark = format!("{},", half.queue_offset().0);
+        let mark = half.queue_offset().0.to_string();
         let arena = &mut session.arena;
         let committed = if decision == COMMIT { Some(self.committed(arena, half)?) } else { None };
         let mut puts = arrayvec::ArrayVec::<Put<'_>, 2>::new();

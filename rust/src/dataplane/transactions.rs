@@ -1,9 +1,10 @@
 //! Transactions: which half messages wait for the decision of their producer.
 //!
 //! A half message lies in the queue of `RMQ_SYS_TRANS_HALF_TOPIC`, where no consumer reads it. Its end is a mark in
-//! `RMQ_SYS_TRANS_OP_HALF_TOPIC`, with the offset of the half as the original writes it, and for a commit the message
-//! itself in front of it: both in one append, so that no crash leaves a commit that is open still. The original gathers
-//! marks for three seconds in memory, and delivers twice what was committed then.
+//! `RMQ_SYS_TRANS_OP_HALF_TOPIC`, with the offset of the half, and for a commit the message itself in front of it: both in
+//! one append, so that no crash leaves a commit that is open still. The original gathers marks for three seconds in
+//! memory, writes several as one, with commas, and delivers twice what was committed then. Its releases before 5.1 read
+//! one offset alone, as do later ones: that is what is written here.
 //!
 //! The halves that are open are kept in memory, by offset: one that has ended is in no table, so that a second decision
 //! finds nothing to end. After a start they are what lies behind the saved offset of the half queue and has no mark
