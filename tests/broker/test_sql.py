@@ -87,7 +87,8 @@ async def test_filters_look_through_files_however_they_were_written(
         ON | writing | {"accessMessageInMemoryMaxRatio": memory, "mappedFileSizeCommitLog": str(1 << 20)}
     )
     cluster = await start(**settings)
-    wanted = sql("price BETWEEN 7 AND 8 OR price = 299")
+    # With a write buffer consumers see what is on the disk: a pull at the end waits for the last message.
+    wanted = sql("price BETWEEN 7 AND 8 OR price = 299", sysFlag="6", suspendTimeoutMillis="20000")
 
     async def matching(address: str) -> list[bytes]:
         found: list[bytes] = []
