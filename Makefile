@@ -33,7 +33,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile campaign-kill campaign-transactions campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ campaign: ## the store against crashes, faults, damage and kills for long; SEEDS
 	RMQPY_CRASH_SEEDS=$(SEEDS) RMQPY_KILLS=$(KILLS) RMQPY_CORRUPTIONS=$(CORRUPTIONS) PROPTEST_CASES=20000 cargo test --locked --release --no-fail-fast \
 		--test crash --test corruption --test group_commit --test recovery --test retention --test store_formats -- --nocapture >> target/reports/campaign.txt 2>&1; \
 		status=$$?; grep -E 'states|faults|kills|corruptions|test result|panicked' target/reports/campaign.txt; exit $$status
+
+simulate-replicas: ## SEEDS (1000000) lives of replicas over a simulated disk, network and operator; no promise may be broken
+	RMQPY_REPLICA_SEEDS=$(or $(SEEDS),1000000) cargo test --locked --release --test replication -- --nocapture
 
 campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; acknowledged messages are read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s

@@ -27,6 +27,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "message": frozenset({"positions", "clock"}),
     "store": frozenset({"message", "positions", "clock"}),
     "remoting": frozenset({"message", "positions", "clock"}),
+    "replication": frozenset({"positions"}),
     "requests": frozenset({"message", "remoting"}),
     "columns": frozenset({"message", "positions"}),
     "dataplane": frozenset({"requests", "store", "remoting", "message", "positions", "clock"}),

@@ -2,7 +2,7 @@
 //!
 //! The crate is read from the bottom up: `positions` and `clock` are the vocabulary, `message` knows the bytes of
 //! a message, `store` keeps them, `remoting` carries them. `requests` are the headers of hot requests, `columns` turns
-//! records into messages or Arrow columns, `dataplane` serves the broker's hot requests, `client` is the native half of
+//! records into messages or Arrow columns, `replication` decides what copies of a log do, `dataplane` serves the broker's hot requests, `client` is the native half of
 //! every client, `load` measures any broker, `fuzzing` opens inner decoders to mutated bytes, and `bindings` is the only
 //! place that knows Python.
 //!
@@ -22,6 +22,7 @@ pub mod load;
 pub mod message;
 pub mod positions;
 pub mod remoting;
+pub mod replication;
 mod requests;
 pub mod store;
 

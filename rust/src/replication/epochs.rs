@@ -1,0 +1,213 @@
+//! Epochs: from where on the log was written under which leadership.
+
+use std::fmt;
+
+use crate::positions::PhysicalOffset;
+
+/// The most entries a list may have: what the original's peers have room for.
+pub const EPOCHS_MAX: usize = 1000;
+
+/// The beginning of an epoch; it ends where the next one begins, the last one with the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpochStart {
+    /// From 1, each larger than the one before it.
+    pub epoch: u32,
+    /// End of the log when it began.
+    pub start: PhysicalOffset,
+}
+
+/// The epochs of one log. Invariant: numbers and starts ascend, no start is there twice.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Epochs(Vec<EpochStart>);
+
+/// Why an epoch cannot follow the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EpochError {
+    /// Its number has been used.
+    Number {
+        /// The one that was to begin.
+        new: u32,
+        /// The last one.
+        last: u32,
+    },
+    /// It would begin before the last one did.
+    Start {
+        /// Where it was to begin.
+        new: PhysicalOffset,
+        /// Where the last one began.
+        last: PhysicalOffset,
+    },
+    /// The list is full.
+    Full,
+}
+
+impl Epochs {
+    /// Entries that were stored, or that came from a peer.
+    ///
+    /// # Errors
+    /// They do not ascend, or are too many.
+    pub fn from_entries(entries: impl IntoIterator<Item = EpochStart>) -> Result<Self, EpochError> {
+        let mut epochs = Self::default();
+        for entry in entries {
+            if let Some(last) = epochs.last().filter(|last| last.start >= entry.start) {
+                return Err(EpochError::Start { new: entry.start, last: last.start });
+            }
+            epochs.begin(entry.epoch, entry.start)?;
+        }
+        Ok(epochs)
+    }
+
+    /// Oldest first.
+    #[must_use]
+    pub fn entries(&self) -> &[EpochStart] {
+        &self.0
+    }
+
+    /// The youngest.
+    #[must_use]
+    pub fn last(&self) -> Option<EpochStart> {
+        self.0.last().copied()
+    }
+
+    /// The number of the youngest; 0 where there is none.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.last().map_or(0, |last| last.epoch)
+    }
+
+    /// Where the first epoch begins that begins after `at`.
+    #[must_use]
+    pub fn start_after(&self, at: PhysicalOffset) -> Option<PhysicalOffset> {
+        self.0.get(self.0.partition_point(|entry| entry.start <= at)).map(|entry| entry.start)
+    }
+
+    /// Takes over the epochs of a log of which this one is the beginning, up to its end: those that began by then.
+    pub fn take_over(&mut self, longer: &Self, end: PhysicalOffset) {
+        self.0.clone_from(&longer.0);
+        self.0.retain(|entry| entry.start <= end);
+    }
+
+    /// Begins an epoch at `start`. The last one makes way for it where nothing was written in that.
+    ///
+    /// # Errors
+    /// It does not follow the last one, or the list is full.
+    pub fn begin(&mut self, epoch: u32, start: PhysicalOffset) -> Result<(), EpochError> {
+        if epoch <= self.number() {
+            return Err(EpochError::Number { new: epoch, last: self.number() });
+        }
+        if let Some(last) = self.last() {
+            if start < last.start {
+                return Err(EpochError::Start { new: start, last: last.start });
+            }
+            self.0.pop_if(|last| last.start == start);
+        }
+        if self.0.len() == EPOCHS_MAX {
+            return Err(EpochError::Full);
+        }
+        self.0.push(EpochStart { epoch, start });
+        Ok(())
+    }
+
+    /// Forgets what began at `end` or after it: the log has been cut there.
+    pub fn cut(&mut self, end: PhysicalOffset) {
+        self.0.retain(|entry| entry.start < end);
+    }
+
+    /// Forgets what ended at `first` or before it: those files have expired. The epoch of `first` begins there now.
+    pub fn expire(&mut self, first: PhysicalOffset) {
+        let gone = self.0.partition_point(|entry| entry.start <= first).saturating_sub(1);
+        self.0.drain(..gone);
+    }
+
+    /// Up to where this log, which ends at `end`, and another one have the same bytes; `None` where they have no epoch in
+    /// common.
+    #[must_use]
+    pub fn agreed_end(
+        &self,
+        end: PhysicalOffset,
+        other: &Self,
+        other_end: PhysicalOffset,
+    ) -> Option<PhysicalOffset> {
+        let youngest = self.0.iter().rev().find(|entry| other.0.contains(entry))?;
+        Some(self.end_of(*youngest, end).min(other.end_of(*youngest, other_end)))
+    }
+
+    fn end_of(&self, epoch: EpochStart, end: PhysicalOffset) -> PhysicalOffset {
+        let next = self.0.iter().find(|entry| entry.epoch > epoch.epoch);
+        next.map_or(end, |next| next.start.min(end))
+    }
+}
+
+impl fmt::Display for EpochError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number { new, last } => write!(out, "epoch {new} cannot follow epoch {last}"),
+            Self::Start { new, last } => {
+                write!(out, "an epoch cannot begin at {new}, before the last one, which began at {last}")
+            }
+            Self::Full => write!(out, "there are {EPOCHS_MAX} epochs already"),
+        }
+    }
+}
+
+impl std::error::Error for EpochError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epochs(entries: &[(u32, u64)]) -> Epochs {
+        let entries =
+            entries.iter().map(|&(epoch, start)| EpochStart { epoch, start: PhysicalOffset(start) });
+        Epochs::from_entries(entries).unwrap()
+    }
+
+    fn agreed(own: &[(u32, u64)], end: u64, other: &[(u32, u64)], other_end: u64) -> Option<u64> {
+        let (own, other) = (epochs(own), epochs(other));
+        let there = own.agreed_end(PhysicalOffset(end), &other, PhysicalOffset(other_end));
+        let back = other.agreed_end(PhysicalOffset(other_end), &own, PhysicalOffset(end));
+        assert_eq!(there, back, "both sides must come to the same end");
+        there.map(|end| end.0)
+    }
+
+    #[test]
+    fn logs_agree_up_to_the_end_of_the_youngest_epoch_that_both_have() {
+        assert_eq!(agreed(&[(1, 0)], 100, &[(1, 0)], 70), Some(70));
+        assert_eq!(agreed(&[(1, 0)], 100, &[(1, 0), (2, 80)], 300), Some(80));
+        assert_eq!(agreed(&[(1, 0), (2, 50)], 100, &[(1, 0), (3, 80)], 300), Some(50));
+        assert_eq!(agreed(&[(1, 0), (2, 50), (4, 90)], 95, &[(1, 0), (2, 50), (3, 80)], 300), Some(80));
+        assert_eq!(agreed(&[(1, 0)], 100, &[(2, 0)], 100), None);
+        assert_eq!(agreed(&[], 100, &[(2, 0)], 100), None);
+    }
+
+    #[test]
+    fn an_epoch_in_which_nothing_was_written_makes_way_for_the_next() {
+        let mut found = epochs(&[(1, 0), (2, 50)]);
+        found.begin(3, PhysicalOffset(50)).unwrap();
+        assert_eq!(found, epochs(&[(1, 0), (3, 50)]));
+        assert_eq!(agreed(&[(1, 0), (2, 50)], 50, &[(1, 0), (3, 50)], 60), Some(50));
+    }
+
+    #[test]
+    fn an_epoch_that_does_not_follow_the_last_one_is_refused() {
+        let mut found = epochs(&[(1, 0), (2, 50)]);
+        assert_eq!(found.begin(2, PhysicalOffset(60)), Err(EpochError::Number { new: 2, last: 2 }));
+        let too_early = EpochError::Start { new: PhysicalOffset(40), last: PhysicalOffset(50) };
+        assert_eq!(found.begin(3, PhysicalOffset(40)), Err(too_early));
+        for epoch in 3..=EPOCHS_MAX as u32 {
+            found.begin(epoch, PhysicalOffset(u64::from(epoch) * 100)).unwrap();
+        }
+        assert_eq!(found.begin(2000, PhysicalOffset(u64::MAX)), Err(EpochError::Full));
+    }
+
+    #[test]
+    fn epochs_go_with_the_ends_of_the_log() {
+        let mut found = epochs(&[(1, 0), (2, 50), (3, 80)]);
+        found.cut(PhysicalOffset(80));
+        assert_eq!(found, epochs(&[(1, 0), (2, 50)]));
+        found.expire(PhysicalOffset(49));
+        assert_eq!(found, epochs(&[(1, 0), (2, 50)]));
+        found.expire(PhysicalOffset(50));
+        assert_eq!(found, epochs(&[(2, 50)]));
+    }
+}

@@ -1,0 +1,230 @@
+//! Stream: the bytes between master and slave, as Apache's brokers exchange them.
+//!
+//! ```text
+//! slave → master   i64 end of the slave's log                          the first one asks to begin there
+//! master → slave   i64 offset, i32 size, then as many bytes of the log; size 0 is a sign of life
+//! ```
+//!
+//! The bytes of the log are cut anywhere. A reader keeps the few bytes of a number that has not come whole, nothing else.
+
+use std::fmt;
+
+use arrayvec::ArrayVec;
+
+use crate::positions::PhysicalOffset;
+
+/// Bytes of a slave's report.
+pub const REPORT_BYTES: usize = 8;
+/// Bytes before those of the log.
+pub const TRANSFER_HEADER_BYTES: usize = 12;
+/// The most bytes of the log behind one header: Apache's slaves have room for 4 MiB.
+pub const TRANSFER_BYTES_MAX: u32 = 4 << 20;
+
+/// What can be no replication stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamError {
+    /// An offset below 0.
+    Offset(i64),
+    /// A size below 0 or above the bound.
+    Size(i32),
+}
+
+/// What comes before bytes of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferHeader {
+    /// Where they begin in the log.
+    pub at: PhysicalOffset,
+    /// How many they are; none is a sign of life.
+    pub bytes: u32,
+}
+
+impl TransferHeader {
+    /// As it is sent.
+    #[must_use]
+    pub fn encode(self) -> [u8; TRANSFER_HEADER_BYTES] {
+        let mut bytes = [0; TRANSFER_HEADER_BYTES];
+        let (offset, size) = bytes.split_at_mut(8);
+        offset.copy_from_slice(&self.at.0.to_be_bytes());
+        size.copy_from_slice(&self.bytes.to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: [u8; TRANSFER_HEADER_BYTES]) -> Result<Self, StreamError> {
+        let [offset @ .., s0, s1, s2, s3] = bytes;
+        let size = i32::from_be_bytes([s0, s1, s2, s3]);
+        let bytes = u32::try_from(size).ok().filter(|size| *size <= TRANSFER_BYTES_MAX);
+        Ok(Self { at: position(offset)?, bytes: bytes.ok_or(StreamError::Size(size))? })
+    }
+}
+
+/// A report as it is sent.
+#[must_use]
+pub fn report(end: PhysicalOffset) -> [u8; REPORT_BYTES] {
+    end.0.to_be_bytes()
+}
+
+fn position(bytes: [u8; 8]) -> Result<PhysicalOffset, StreamError> {
+    let offset = i64::from_be_bytes(bytes);
+    u64::try_from(offset).map(PhysicalOffset).map_err(|_| StreamError::Offset(offset))
+}
+
+/// Reads what a slave says.
+#[derive(Debug, Default)]
+pub struct ReportReader {
+    partial: ArrayVec<u8, REPORT_BYTES>,
+}
+
+impl ReportReader {
+    /// Takes the next bytes; the report that ends first, and what is left of them.
+    ///
+    /// # Errors
+    /// What came is no report.
+    pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(PhysicalOffset, &'a [u8])>, StreamError> {
+        let rest = fill(&mut self.partial, bytes);
+        let Ok(whole) =
+            std::mem::take(&mut self.partial).into_inner().map_err(|partial| self.partial = partial)
+        else {
+            return Ok(None);
+        };
+        Ok(Some((position(whole)?, rest)))
+    }
+}
+
+/// A part of what a master sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// A header has come; so many bytes of the log follow.
+    Header(TransferHeader),
+    /// Some of them.
+    Bytes(&'a [u8]),
+}
+
+/// Reads what a master says.
+#[derive(Debug, Default)]
+pub struct TransferReader {
+    header: ArrayVec<u8, TRANSFER_HEADER_BYTES>,
+    /// Bytes of the log that are still to come.
+    left: u32,
+}
+
+impl TransferReader {
+    /// Takes the next bytes; the piece that they begin with, and what is left of them.
+    ///
+    /// # Errors
+    /// What came is no transfer.
+    pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Piece<'a>, &'a [u8])>, StreamError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        if self.left > 0 {
+            let (piece, rest) = bytes.split_at(bytes.len().min(self.left as usize));
+            self.left -= piece.len() as u32;
+            return Ok(Some((Piece::Bytes(piece), rest)));
+        }
+        let rest = fill(&mut self.header, bytes);
+        let Ok(whole) =
+            std::mem::take(&mut self.header).into_inner().map_err(|partial| self.header = partial)
+        else {
+            return Ok(None);
+        };
+        let header = TransferHeader::decode(whole)?;
+        self.left = header.bytes;
+        Ok(Some((Piece::Header(header), rest)))
+    }
+}
+
+/// Moves bytes into what is not whole yet; those for which there is no room are left.
+fn fill<'a, const SIZE: usize>(partial: &mut ArrayVec<u8, SIZE>, bytes: &'a [u8]) -> &'a [u8] {
+    let (taken, rest) = bytes.split_at(bytes.len().min(partial.remaining_capacity()));
+    partial.extend(taken.iter().copied());
+    rest
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Offset(offset) => {
+                write!(out, "{offset} is no offset of a log: what came is no replication stream")
+            }
+            Self::Size(size) => {
+                write!(out, "a transfer of {size} bytes; there are 0 to {TRANSFER_BYTES_MAX} in one")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Feeds `stream` in pieces of these sizes, again and again.
+    fn in_pieces<'a>(stream: &'a [u8], sizes: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = stream;
+        sizes.iter().cycle().map_while(move |size| {
+            let (piece, left) = rest.split_at(rest.len().min(*size));
+            rest = left;
+            (!piece.is_empty()).then_some(piece)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn reports_come_out_as_they_went_in_however_they_are_cut(
+            ends in vec(0..=i64::MAX as u64, 0..20), sizes in vec(1_usize..20, 1..5),
+        ) {
+            let stream: Vec<u8> = ends.iter().flat_map(|end| report(PhysicalOffset(*end))).collect();
+            let mut reader = ReportReader::default();
+            let mut found = Vec::new();
+            for mut bytes in in_pieces(&stream, &sizes) {
+                while let Some((end, rest)) = reader.next(bytes).unwrap() {
+                    found.push(end.0);
+                    bytes = rest;
+                }
+            }
+            prop_assert_eq!(found, ends);
+        }
+
+        #[test]
+        fn transfers_come_out_as_they_went_in_however_they_are_cut(
+            transfers in vec((0..=i64::MAX as u64, vec(any::<u8>(), 0..50)), 0..10), sizes in vec(1_usize..40, 1..5),
+        ) {
+            let mut stream = Vec::new();
+            for (at, bytes) in &transfers {
+                let header = TransferHeader { at: PhysicalOffset(*at), bytes: bytes.len() as u32 };
+                stream.extend(header.encode());
+                stream.extend(bytes);
+            }
+            let mut reader = TransferReader::default();
+            let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
+            for mut bytes in in_pieces(&stream, &sizes) {
+                while let Some((piece, rest)) = reader.next(bytes).unwrap() {
+                    match piece {
+                        Piece::Header(header) => found.push((header.at.0, Vec::new())),
+                        Piece::Bytes(some) => found.last_mut().unwrap().1.extend(some),
+                    }
+                    bytes = rest;
+                }
+            }
+            prop_assert_eq!(found, transfers);
+        }
+
+        #[test]
+        fn whatever_comes_is_read_or_refused(stream in vec(any::<u8>(), 0..200)) {
+            let (mut bytes, mut reader) = (stream.as_slice(), TransferReader::default());
+            while let Ok(Some((_, rest))) = reader.next(bytes) {
+                prop_assert!(rest.len() < bytes.len());
+                bytes = rest;
+            }
+            let (mut bytes, mut reader) = (stream.as_slice(), ReportReader::default());
+            while let Ok(Some((_, rest))) = reader.next(bytes) {
+                prop_assert!(rest.len() < bytes.len());
+                bytes = rest;
+            }
+        }
+    }
+}
