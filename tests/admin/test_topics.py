@@ -133,10 +133,10 @@ def test_a_topic_that_does_not_exist_is_code_4(run: Any, command: str) -> None:
     assert "there is no topic 'nowhere'" in err
 
 
-def test_a_name_that_no_broker_takes_fails_with_the_brokers_words(run: Any) -> None:
+def test_a_name_that_no_topic_can_have_is_a_usage_error(run: Any) -> None:
     code, out, err = run("topic", "create", "not a name")
-    assert (code, out) == (1, None)
-    assert err.startswith("Error: ")
+    assert (code, out) == (2, None)
+    assert err.startswith("Error: topic 'not a name': ")
 
 
 def test_no_name_server_is_code_3(run: Any) -> None:

@@ -124,6 +124,8 @@ class Groups(Part):
         RocketMQ has it. A group that exists on any master raises `GroupExists`, and nothing is changed; with `exist_ok`
         it stays as it is there. `update_group` changes one.
         """
+        if wrong := names.group_fault(name):
+            raise ConfigError(f"group {name!r}: {wrong}")
         brokers, tables = await self._cluster.masters(cluster), await self._tables()
         known = [broker for broker in brokers if name in tables.get(broker, ())]
         if known and not exist_ok:

@@ -148,6 +148,8 @@ class Topics(Part):
         The queues of an order topic are listed at every name server, in `ORDER_TOPIC_CONFIG`. Where one does not
         answer, its error is raised at the end; the same call with `exist_ok` then finishes what is left.
         """
+        if wrong := names.topic_fault(name):
+            raise ConfigError(f"topic {name!r}: {wrong}")
         brokers = await self._cluster.masters(cluster)
         if known := await self._settings_at(name, brokers):
             if not exist_ok:

@@ -1,8 +1,8 @@
 """The command line: one family of commands per file, imported when it is named.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 usage, 3 cannot connect or timed
-out, 4 not found, 5 denied, 130 interrupted. Nothing of the client or the servers is imported before a command
-needs it: `rmqpy --version` costs click and little else.
+out, 4 not found, 5 denied, 130 interrupted, 141 when the reader of its output has gone. Nothing of the client or the
+servers is imported before a command needs it: `rmqpy --version` costs click and little else.
 """
 
 import sys
@@ -14,6 +14,9 @@ import click
 
 from rmqpy import __version__
 from rmqpy.cli.options import flag, global_options
+
+#: What a shell says of a program that a closed pipe has ended, 128 and the number of SIGPIPE.
+READER_GONE = 141
 
 #: Command → the line `rmqpy --help` shows. Each lives in a module of its name, as a click command called `command`.
 COMMANDS = {
@@ -95,6 +98,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def run_command(command: click.Command, name: str, arguments: Sequence[str] | None) -> int:
     """Run a command; its exit code. Errors are printed in one line each, never as a traceback."""
+    stdout = sys.stdout
     try:
         result = command.main(list(arguments) if arguments is not None else None, name, standalone_mode=False)
     except click.ClickException as error:
@@ -103,6 +107,11 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str] | No
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
+    except SystemExit:
+        # Of click, which puts another stream in its place when the reader has gone: `| head` has what it wants.
+        if sys.stdout is not stdout:
+            return READER_GONE
+        raise
     except Exception as error:
         from rmqpy.cli.exits import error_line, exit_code
 

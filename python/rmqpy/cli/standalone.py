@@ -65,9 +65,11 @@ def command(
     """
     if memory and data_dir is not None:
         raise click.UsageError("give --data-dir or --memory")
+    from rmqpy.config.broker import refuse_unknown
     from rmqpy.config.keys import NO_HTTP
     from rmqpy.server import Standalone, serve
 
+    refuse_unknown(settings)
     with ExitStack() as stack:
         server = Standalone(
             stack.enter_context(_folder_in_memory()) if memory else data_dir,

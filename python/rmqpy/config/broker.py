@@ -405,15 +405,26 @@ def load(
 ) -> LoadedConfig[BrokerConfig]:
     """Read `broker.conf`; entries of `overrides` (wire names) win over the file.
 
-    Raises `ConfigError` for a file that cannot be read, a value out of bounds, and a setting that is dangerous to
-    ignore; its text names them all.
+    Raises `ConfigError` for a file that cannot be read, a value out of bounds, an override that no broker knows, and a
+    setting that is dangerous to ignore; its text names them all.
     """
-    return read(read_file(path) | dict(overrides or {}))
+    given = read_file(path)
+    refuse_unknown(overrides or {})
+    return read(given | dict(overrides or {}))
+
+
+def refuse_unknown(overrides: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for settings that no broker knows, such as those of a command line."""
+    known.refuse_unknown(overrides, _served())
+
+
+def _served() -> set[str]:
+    return BrokerConfig.declared().keys() | StoreConfig.declared().keys()
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
     """Sort the entries of a file: a configuration from those served, a sentence for each of the others."""
-    served = BrokerConfig.declared().keys() | StoreConfig.declared().keys()
+    served = _served()
     # Refusals come first: a value such as brokerRole=SLAVE deserves its reason, not only the list of choices.
     refusals = [sentence for wire in given if (sentence := known.refusal(wire, given[wire]))]
     if refusals:

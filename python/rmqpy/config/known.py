@@ -8,10 +8,11 @@ access control or a replica, so the broker refuses to start. No key is in two ta
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Final, NamedTuple
 
 from rmqpy.config.keys import nearest
+from rmqpy.errors import ConfigError
 
 _ENGINE = "threads, queues and buffers are sized by the engine"
 _FLOW = "the engine bounds its queues and answers SYSTEM_BUSY by itself"
@@ -239,5 +240,17 @@ def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
         return f"{wire}={value} is ignored: {HARMLESS[wire]}"
     if is_guarded(wire):
         return None
+    return _unknown(wire, served, " is ignored")
+
+
+def refuse_unknown(given: Iterable[str], served: Set[str]) -> None:
+    """Raise `ConfigError` for keys of a command line that no broker knows. In a file they may be those of a release to
+    come, and are warned of; who types one means something here and now."""
+    known = served | HARMLESS.keys() | DERIVED_PATHS.keys() | IN_FORCE.keys() | _GUARDS.keys()
+    if unknown := [_unknown(wire, served) for wire in given if wire not in known]:
+        raise ConfigError("; ".join(unknown))
+
+
+def _unknown(wire: str, served: Set[str], consequence: str = "") -> str:
     close = nearest(wire, served | HARMLESS.keys())
-    return f"unknown key {wire} is ignored" + (f": did you mean {close}?" if close else "")
+    return f"unknown key {wire}{consequence}" + (f": did you mean {close}?" if close else "")

@@ -186,12 +186,17 @@ def load(
 ) -> LoadedConfig[NameServerConfig]:
     """Read `namesrv.conf`; entries of `overrides` (wire names) win over the file.
 
-    Raises `ConfigError` for a file that cannot be read, a value out of bounds, and a setting that is dangerous to
-    ignore.
+    Raises `ConfigError` for a file that cannot be read, a value out of bounds, an override that no name server knows,
+    and a setting that is dangerous to ignore.
     """
     given = read_file(path)
     if path is not None:
         given.setdefault("configStorePath", str(path))
+    known = NameServerConfig.declared().keys() | DANGEROUS.keys()
+    for wire in overrides or {}:
+        if wire not in known and wire not in HARMLESS:
+            meant = nearest(wire, known)
+            raise ConfigError(f"unknown key {wire}" + (f": did you mean {meant}?" if meant else ""))
     return read(given | dict(overrides or {}))
 
 
