@@ -8,6 +8,7 @@ import pytest
 
 import rmqpy
 from rmqpy import errors
+from rmqpy.server import Standalone
 
 Answering = Callable[[bytes], str]
 
@@ -65,3 +66,11 @@ def test_what_answers_at_a_wrong_port_is_named(answering: Answering, answer: byt
     with rmqpy.Producer(config) as producer, pytest.raises(errors.RocketMQError) as raised:
         producer.send("orders", b"x", timeout=10)
     assert f"it answers {name} not RocketMQ" in str(raised.value)
+
+
+def test_a_broker_in_the_place_of_a_name_server_is_named(server: Standalone) -> None:
+    told = f"{server.broker} is no name server, but probably a broker: .*9876"
+    with rmqpy.Admin(server.broker) as admin, pytest.raises(errors.Unsupported, match=told):
+        admin.topics()
+    with rmqpy.Producer(server.broker) as producer, pytest.raises(errors.Unsupported, match=told):
+        producer.send("orders", "x")

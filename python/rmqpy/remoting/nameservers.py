@@ -64,4 +64,13 @@ class NameServers:
             except (errors.ConnectError, errors.RequestTimeout) as failure:
                 failures.append(str(failure))
                 self.fail(address)
+            except errors.Unsupported as refusal:
+                # Every name server knows what is asked of it here; of the others a broker is the likeliest.
+                raise errors.Unsupported(
+                    f"{address} is no name server, but probably a broker: {refusal.args[0]}",
+                    code=refusal.code,
+                    remark=refusal.remark,
+                    broker=address,
+                    hint="give the address of a name server; its port is 9876, unless it was told another",
+                ) from refusal
         raise errors.NameServerUnreachable("no name server answers: " + "; ".join(failures))
