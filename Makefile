@@ -10,6 +10,8 @@ BENCH   ?= full
 SEEDS   ?= 3
 KILLS   ?= 100
 TRANSACTIONS ?= 100000
+TIMERS  ?= 1000000
+TIMER_POWER_LOSSES ?= 20
 CORRUPTIONS ?= 1500
 SPARK_KILLS ?= 30
 ROUNDS  ?= 200
@@ -33,7 +35,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -142,6 +144,9 @@ campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of t
 
 campaign-transactions: build ## brokers and producers killed in turn, KILLS (100) in all, while TRANSACTIONS (100000) and more run: none may be lost, seen after a rollback, or seen twice
 	RMQPY_TRANSACTION_KILLS=$(KILLS) RMQPY_TRANSACTIONS=$(TRANSACTIONS) $(BIN)/pytest tests/crash/test_killed_transactions.py -s
+
+campaign-timers: build ## brokers killed, KILLS (100) times, and power losses, TIMER_POWER_LOSSES (20), while TIMERS (1000000) messages wait for their times: none may be lost or early; how late they come is printed (root, loop devices)
+	RMQPY_TIMERS=$(TIMERS) RMQPY_TIMER_KILLS=$(KILLS) RMQPY_TIMER_POWER_LOSSES=$(TIMER_POWER_LOSSES) $(BIN)/pytest tests/crash/test_killed_timers.py -s
 
 campaign-power: build ## ROUNDS (200) power losses in either flush mode, on an ext4 image that is shut down under load (root, loop devices)
 	RMQPY_POWER_LOSSES=$(ROUNDS) $(BIN)/pytest tests/crash/test_power_loss.py -s
