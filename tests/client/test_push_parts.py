@@ -343,6 +343,10 @@ async def test_one_thread_writes_at_a_time_and_the_newest_progress_stays(
 
     def slow(file: int) -> None:
         nonlocal writers, most
+        # Servers of this process write, too.
+        if not os.readlink(f"/proc/self/fd/{file}").startswith(str(tmp_path)):
+            fsync(file)
+            return
         writers += 1
         most = max(most, writers)
         gate.wait(10)
