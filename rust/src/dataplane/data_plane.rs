@@ -136,7 +136,8 @@ impl DataPlane {
         let _ = self.bodies_bytes_max.set(bodies_bytes_max);
     }
 
-    /// How large a body is read of such a request; `None` where the code means nothing to Python.
+    /// How large a body Python reads of such a request; `None` where the code means nothing to it: every code with a name
+    /// does, also those that are served without it.
     pub(super) fn body_bytes_max(&self, code: i32) -> Option<usize> {
         self.bodies_bytes_max.get().map_or(Some(usize::MAX), |bytes_max| bytes_max.get(&code).copied())
     }

@@ -81,20 +81,6 @@ impl DataPlane {
     }
 }
 
-/// What `serve` has a line for.
-fn is_hot(code: i32) -> bool {
-    is_send(code)
-        || matches!(
-            code,
-            request::PULL_MESSAGE
-                | request::LITE_PULL_MESSAGE
-                | request::CONSUMER_SEND_MSG_BACK
-                | request::END_TRANSACTION
-                | request::QUERY_CONSUMER_OFFSET
-                | request::UPDATE_CONSUMER_OFFSET
-        )
-}
-
 impl Service for DataPlane {
     type Session = Session;
     type Event = Event;
@@ -191,11 +177,7 @@ impl Service for DataPlane {
     fn declines(&self, session: &mut Session, head: &Frame<'_>, out: &mut Outbox) -> Result<bool, Close> {
         session.latency.began = self.clock.elapsed();
         session.header.decode(head)?;
-        let code = session.header.code;
-        if session.header.is_response()
-            || self.broker.is_some() && is_hot(code)
-            || self.body_bytes_max(code).is_some()
-        {
+        if session.header.is_response() || self.body_bytes_max(session.header.code).is_some() {
             return Ok(false);
         }
         self.counters.requests.fetch_add(1, Ordering::Relaxed);

@@ -1,0 +1,41 @@
+"""Requests larger than any usual buffer: those that somebody serves are read, whoever does; the others are not."""
+
+import pytest
+
+from rmqpy.protocol.codes import RequestCode, ResponseCode
+from wire import Peer
+
+from .conftest import Start
+
+BODY = b"x" * (300 << 10)
+UNKNOWN = 9_999
+#: What the broker serves on the thread that read it.
+HOT = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.PULL_MESSAGE,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.HEART_BEAT,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.RECALL_MESSAGE,
+)
+
+
+@pytest.mark.parametrize("code", HOT, ids=lambda code: code.name)
+async def test_a_large_request_is_served_as_a_small_one_is(start: Start, code: RequestCode) -> None:
+    cluster = await start()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        small, large = await peer.call(code, {}, b"x"), await peer.call(code, {}, BODY)
+    assert large.code == small.code
+    assert large.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_large_request_that_nobody_serves_is_refused_and_its_connection_goes_on(start: Start) -> None:
+    cluster = await start()
+    async with await Peer.connect(cluster.broker.address) as peer:
+        for _ in range(2):
+            assert (await peer.call(UNKNOWN, {}, BODY)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
