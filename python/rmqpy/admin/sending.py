@@ -7,6 +7,7 @@ from rmqpy._native import ReceivedMessage
 from rmqpy.admin.connection import AdminConnection
 from rmqpy.admin.reading import TOOLS
 from rmqpy.protocol import names
+from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.messages import SendMessage
 
 #: Properties of its former destination, those that brokers add by themselves, and why it was given up.
@@ -36,7 +37,7 @@ async def send_again(
         queue_id=-1,
         born_timestamp=round(time.time() * 1_000),
         flag=message.flag,
-        properties="".join(f"{name}\x01{text}\x02" for name, text in properties.items()),
+        properties=encode(properties),
         body=message.body,
     )
     return (await cluster.ask(address, ask)).msg_id

@@ -24,6 +24,7 @@ from rmqpy.message import Message, MessageQueue, SendResult, TransactionState
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import decode_reply
 from rmqpy.protocol.ids import UniqueIds
+from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.messages import SendMessage
 from rmqpy.protocol.requests.transactions import EndTransaction
 from rmqpy.remoting.backoff import BUSY
@@ -75,7 +76,7 @@ class HalfMessages:
         """
         unique_id, deadline = self._ids.next(), time.monotonic() + self._timeout_s
         body, sys_flag = self._packed(message)
-        properties = "".join(f"{name}\x01{text}\x02" for name, text in self._properties(message, unique_id))
+        properties = encode(dict(self._properties(message, unique_id)))
         queue = queue or self._queue(message, route.writable)
         failed: list[outcome.AttemptFacts] = []
         while True:

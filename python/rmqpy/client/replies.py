@@ -19,6 +19,7 @@ from rmqpy import errors
 from rmqpy._native import Client, encode_record
 from rmqpy.client.heartbeats import ProducerHeartbeats
 from rmqpy.message import MessageQueue, ReceivedMessage
+from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.replies import ARRIVE_TIME, CORRELATION_ID, PushReplyMessage
 from rmqpy.remoting.listener import ThreadListener
 from rmqpy.remoting.server import handles
@@ -74,7 +75,7 @@ class Replies:
     def arrived(self, ask: PushReplyMessage, address: str) -> None:
         """A broker sends a reply. It is taken whether or not somebody waits for it still."""
         namespace = self._client.namespace
-        properties = f"{ask.properties or ''}{ARRIVE_TIME}\x01{time.time_ns() // 1_000_000}\x02"
+        properties = (ask.properties or "") + encode({ARRIVE_TIME: str(time.time_ns() // 1_000_000)})
         record = encode_record(
             topic=ask.topic,
             queue_id=ask.queue_id,

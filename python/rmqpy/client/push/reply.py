@@ -17,6 +17,7 @@ from rmqpy import errors
 from rmqpy.message import Body, Message, ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.ids import UniqueIds
+from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.replies import (
     CLUSTER,
     CORRELATION_ID,
@@ -130,6 +131,6 @@ class ReplySender:
             topic=f"{known[CLUSTER]}_REPLY_TOPIC",
             queue_id=0,
             born_timestamp=time.time_ns() // 1_000_000,
-            properties="".join(f"{name}\x01{value}\x02" for name, value in properties.items() if value),
+            properties=encode({name: value for name, value in properties.items() if value}),
             body=message.body,
         )

@@ -20,6 +20,7 @@ from rmqpy.client.push import failures
 from rmqpy.client.push.consume_result import BY_POLICY, DELAYS_S
 from rmqpy.message import ReceivedMessage
 from rmqpy.protocol import names
+from rmqpy.protocol.properties import encode
 from rmqpy.protocol.requests.groups import GetSubscriptionGroupConfig
 from rmqpy.protocol.requests.messages import ConsumerSendMessageBack, SendMessage
 from rmqpy.remoting.backoff import FAILING
@@ -165,7 +166,7 @@ class SendBack:
             queue_id=queue.queue_id,
             born_timestamp=round(message.born_at.timestamp() * 1000),
             flag=message.flag,
-            properties="".join(f"{name}\x01{value}\x02" for name, value in kept.items()),
+            properties=encode(kept),
             reconsume_times=attempts,
             max_reconsume_times=retries_max,
             body=message.body,

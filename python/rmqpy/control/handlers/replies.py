@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from dataclasses import dataclass
 
 from rmqpy._native import Server, store_reply
@@ -14,6 +13,7 @@ from rmqpy.control.settings import LiveConfig
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.properties import decode, encode
 from rmqpy.protocol.requests.replies import (
     PUSH_REPLY_TIME,
     REPLY_TO_CLIENT,
@@ -52,7 +52,7 @@ class ReplyHandlers:
     async def _send_on(self, ask: _Reply, context: RequestContext) -> StoredReply:
         config = self._config.now
         _check(ask, await self._topic(ask, config), config)
-        properties = _properties(ask.properties)
+        properties = decode(ask.properties)
         undelivered = await self._replies.deliver(
             properties.get(REPLY_TO_CLIENT), self._push(ask, properties, context, config)
         )
@@ -105,7 +105,7 @@ class ReplyHandlers:
             sys_flag=ask.sys_flag,
             born_timestamp=ask.born_timestamp,
             flag=ask.flag,
-            properties="".join(f"{name}\x01{value}\x02" for name, value in (properties | added).items()),
+            properties=encode(properties | added),
             reconsume_times=ask.reconsume_times,
             unit_mode=ask.unit_mode,
             born_host=context.address,
@@ -146,8 +146,3 @@ def _check(ask: _Reply, topic: TopicConfig, config: BrokerConfig) -> None:
             f"the message is illegal: its body has {len(ask.body)} bytes, of {config.store.message_bytes_max}"
         )
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
-
-
-def _properties(text: str) -> dict[str, str]:
-    entries = (entry.partition("\x01") for entry in itertools.filterfalse(str.isspace, text.split("\x02")))
-    return {name: value for name, separator, value in entries if name and separator and value}
