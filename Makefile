@@ -15,6 +15,7 @@ TIMER_POWER_LOSSES ?= 20
 CORRUPTIONS ?= 1500
 SPARK_KILLS ?= 30
 ROUNDS  ?= 200
+EVERY   ?= 1
 GB      ?= 5
 OUTAGE_SECONDS ?= 120
 MODEL_PREEMPTIONS ?= 2
@@ -151,8 +152,8 @@ campaign-timers: build ## brokers killed, KILLS (100) times, and power losses, T
 campaign-power: build ## ROUNDS (200) power losses in either flush mode, on an ext4 image that is shut down under load (root, loop devices)
 	RMQPY_POWER_LOSSES=$(ROUNDS) $(BIN)/pytest tests/crash/test_power_loss.py -s
 
-campaign-hostile: build ## every attack on a broker and a name server: answer, growth of memory, and the 99th percentile of a good client beside it (20 min); ONLY=words of a name; report in target/reports/campaign-hostile.txt
-	PYTHONPATH=tests $(BIN)/python -u -m hostile.campaign --only "$(ONLY)"
+campaign-hostile: build ## every attack on a broker and a name server: answer, growth of memory, and the 99th percentile of a good client beside it (45 min); ONLY=words of a name, EVERY (1)th case; report in target/reports/campaign-hostile.txt
+	PYTHONPATH=tests $(BIN)/python -u -m hostile.campaign --only "$(ONLY)" --every $(EVERY)
 
 campaign-disk: build ## ROUNDS (200) in all of a program that eats the disk of a broker, on ext4 and tmpfs: fill, expire, refuse, recover, stop (12 min, root)
 	RMQPY_DISK_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/crash/test_disk_story.py -s

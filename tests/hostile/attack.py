@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from hostile.cases.case import COURTESY, Case
 from hostile.conduct import CONDUCT, CROWDS
@@ -22,6 +21,8 @@ GLANCE = 0.05
 CALM_S = 30.0
 #: Private memory that a case may leave behind.
 GROWTH_MAX = 64 << 20
+#: The same for one that takes every connection there is: the default of `maxConnections`, and what an open frame has.
+CROWD_GROWTH_MAX = 10_000 * (10 << 10)
 
 
 def attempt(case: Case, address: Address) -> int | str:
@@ -74,11 +75,12 @@ class Row:
     expected: int | str
     end: int | str
     grown: int
+    grown_max: int = GROWTH_MAX
 
     @property
     def is_right(self) -> bool:
         is_any_answer = self.expected == "answered" and isinstance(self.end, int)
-        return (is_any_answer or self.end == self.expected) and self.grown <= GROWTH_MAX
+        return (is_any_answer or self.end == self.expected) and self.grown <= self.grown_max
 
     def __str__(self) -> str:
         mark = "  " if self.is_right else "!!"
@@ -99,17 +101,19 @@ def attack(target: Target, cases: Iterable[Case]) -> Iterator[Row]:
 def misbehave(target: Target) -> Iterator[Row]:
     """Carry out what is wrong by its conduct. Growth is the peak of each; one row is what all of them left."""
     beginning = target.memory()
-    yield from map(partial(_conducted, target), CONDUCT)
+    for row in CONDUCT:
+        yield _conducted(target, row, GROWTH_MAX)
     # Two servers were attacked, each with bounds of its own, and the allocator keeps what they gave back. Memory that a
     # flood needed goes when it has been quiet for some seconds.
     until = time.monotonic() + CALM_S
     while (left := (target.memory() - beginning) // 2) > GROWTH_MAX and time.monotonic() < until:
         time.sleep(0.5)
     yield Row("left behind, by each server", "served", "served", left)
-    yield from map(partial(_conducted, target), CROWDS)
+    for row in CROWDS:
+        yield _conducted(target, row, CROWD_GROWTH_MAX)
 
 
-def _conducted(target: Target, row: tuple[str, str, Callable[[Address], None]]) -> Row:
+def _conducted(target: Target, row: tuple[str, str, Callable[[Address], None]], grown_max: int) -> Row:
     name, at, conduct = row
     before = peak = target.memory()
     doing = threading.Thread(target=contained, args=(conduct, target.address(at)), daemon=True)
@@ -117,7 +121,7 @@ def _conducted(target: Target, row: tuple[str, str, Callable[[Address], None]]) 
     while doing.is_alive():
         doing.join(0.05)
         peak = max(peak, target.memory())
-    return Row(name, "served", is_served(target, at), peak - before)
+    return Row(name, "served", is_served(target, at), peak - before, grown_max)
 
 
 def is_served(target: Target, at: str) -> str:

@@ -1,6 +1,6 @@
 """Every attack, and how long a well-behaved client waits beside it.
 
-    PYTHONPATH=tests python -m hostile.campaign [--only WORDS] [--pairs 1] [--broker ... --namesrv ... --pid ...]
+    PYTHONPATH=tests python -m hostile.campaign [--only WORDS] [--every 1] [--pairs 1] [--broker ... --pid ...]
 
 For each case, windows without and with the attack take turns, on the same servers and in the same minute. A broker is
 attacked again and again throughout the window; a name server, where everything is answered in turn by one thread, once
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from hostile.attack import Row, attempt, contained, is_served
+from hostile.attack import CROWD_GROWTH_MAX, GROWTH_MAX, Row, attempt, contained, is_served
 from hostile.cases import BYTES, REQUESTS
 from hostile.cases.case import Case
 from hostile.citizen import CitizenProcess
@@ -148,6 +148,7 @@ def measured_conduct(
     citizen: CitizenProcess,
     nowhere: Sink,
     conduct: Conduct,
+    grown_max: int,
 ) -> Measured:
     name, at, attack = conduct
     waits = Waits()
@@ -171,10 +172,10 @@ def measured_conduct(
     else:
         for found in waits_beside(nowhere.answering if name in ANSWERED else nowhere.silent):
             waits.beside += found
-    return Measured(Row(name, "served", is_served(target, at), peak - before), waits)
+    return Measured(Row(name, "served", is_served(target, at), peak - before, grown_max), waits)
 
 
-def campaign(target: Target, only: str, pairs: int) -> Iterator[Measured]:
+def campaign(target: Target, only: str, every: int, pairs: int) -> Iterator[Measured]:
     with CitizenProcess.about(target) as citizen, sink() as nowhere:
         # The citizen has begun; from here on all threads of this process are the attacker's.
         for server in ("broker", "namesrv"):
@@ -182,12 +183,12 @@ def campaign(target: Target, only: str, pairs: int) -> Iterator[Measured]:
             citizen.waits()
         with suppress(OSError):
             os.nice(19)
-        for case in (*BYTES, *REQUESTS):
-            if only in case.name:
-                yield measured_case(target, citizen, nowhere, case, pairs)
-        for conduct in (*CONDUCT, *CROWDS):
-            if only in conduct[0]:
-                yield measured_conduct(target, citizen, nowhere, conduct)
+        for case in [case for case in (*BYTES, *REQUESTS) if only in case.name][::every]:
+            yield measured_case(target, citizen, nowhere, case, pairs)
+        for conducts, grown_max in ((CONDUCT, GROWTH_MAX), (CROWDS, CROWD_GROWTH_MAX)):
+            for conduct in conducts:
+                if only in conduct[0]:
+                    yield measured_conduct(target, citizen, nowhere, conduct, grown_max)
 
 
 def report(rows: Iterator[Measured], to: Path) -> int:
@@ -220,6 +221,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", metavar="WORDS", help="cases with these words in their name")
+    parser.add_argument(
+        "--every", type=int, default=1, help="each how manieth of the cases; all of the conduct (1)"
+    )
     parser.add_argument("--pairs", type=int, default=1, help="windows of either kind for each case (1)")
     parser.add_argument("--report", type=Path, default=Path("target/reports/campaign-hostile.txt"))
     parser.add_argument("--broker", type=parsed, metavar="HOST:PORT", help="servers that run already")
@@ -229,9 +233,9 @@ def main() -> int:
     if asked.broker:
         target = Target(asked.broker, asked.namesrv, asked.pid)
         target.prepare()
-        return min(1, report(campaign(target, asked.only, asked.pairs), asked.report))
+        return min(1, report(campaign(target, asked.only, asked.every, asked.pairs), asked.report))
     with tempfile.TemporaryDirectory() as folder, running(Path(folder), SEGMENT_BYTES) as target:
-        return min(1, report(campaign(target, asked.only, asked.pairs), asked.report))
+        return min(1, report(campaign(target, asked.only, asked.every, asked.pairs), asked.report))
 
 
 if __name__ == "__main__":

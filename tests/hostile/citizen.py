@@ -4,6 +4,7 @@ As a program it is a process of its own, so that no attacker takes its interpret
 measure, and the waits of that time come back as one line, in microseconds.
 """
 
+import itertools
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import IO, Self
 
 from hostile.cases.case import COURTESY
@@ -111,11 +113,13 @@ def measure(peer: Connection, server: str, seconds: float) -> list[int]:
 
 def main() -> None:
     addresses = dict(zip(("broker", "namesrv"), map(parsed, sys.argv[1:]), strict=True))
-    for line in sys.stdin:
-        server, seconds = line.split()
-        # One that was kept would be closed as idle while the other server is attacked.
+    asked = (line.split() for line in sys.stdin)
+    # A server that is full turns new clients away and keeps those it has: one connection for as long as the same one is
+    # asked. Then it goes: the server would close it as idle while the other is attacked.
+    for server, lines in itertools.groupby(asked, key=itemgetter(0)):
         with Connection(addresses[server]) as peer:
-            print(json.dumps(measure(peer, server, float(seconds))), flush=True)
+            for _, seconds in lines:
+                print(json.dumps(measure(peer, server, float(seconds))), flush=True)
 
 
 if __name__ == "__main__":
