@@ -14,6 +14,7 @@ import asyncio
 import inspect
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -31,24 +32,56 @@ log = logging.getLogger(__name__)
 TASKS_MAX: Final = 64
 
 
-class Listener:
-    """Serves the requests of servers on the connections of one client. The last listener of a client gets them."""
+class _Requests(ABC):
+    """The requests of servers on the connections of one client, each on its way to its handler."""
 
     def __init__(self, client: Client, handlers: Sequence[object], closed: Callable[[str], None]) -> None:
-        """Made inside the loop that uses it. `closed` gets the address of a connection that ended."""
-        self._loop = asyncio.get_running_loop()
         self._client = client
         self._closed = closed
         self._handlers: dict[int, Handler] = {
             handler.ask.code: handler for holder in handlers for handler in marked(holder)
         }
         self._requests = Completions()
+
+    def _take(self, count_max: int) -> None:
+        for _, request in self._requests.take(count_max):
+            if not isinstance(request, ServerRequest):
+                continue
+            if request.code is None:
+                self._closed(request.address)
+            elif handler := self._handlers.get(request.code):
+                self._handle(request, handler)
+            else:
+                remark = f"request {request.code} is not served by this client"
+                _answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+    @abstractmethod
+    def _handle(self, request: ServerRequest, handler: Handler) -> None: ...
+
+    def _asked(self, handler: Handler, request: ServerRequest) -> object:
+        """The declared request, with the names of the client's namespace."""
+        ask = decode(handler.ask, request.ext, request.body)
+        return ask if self._client.namespace is None else namespaces.inward(self._client.namespace, ask)
+
+    def _reply(self, request: ServerRequest, reply: object) -> None:
+        if self._client.namespace is not None:
+            reply = namespaces.outward(self._client.namespace, reply)
+        _answer(request, reply=reply)
+
+
+class Listener(_Requests):
+    """Serves the requests of servers in an event loop. The last listener of a client gets them."""
+
+    def __init__(self, client: Client, handlers: Sequence[object], closed: Callable[[str], None]) -> None:
+        """Made inside the loop that uses it. `closed` gets the address of a connection that ended."""
+        super().__init__(client, handlers, closed)
+        self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Serve from now on."""
         self._client.listen(self._requests)
-        self._loop.add_reader(self._requests.fileno(), self._wake)
+        self._loop.add_reader(self._requests.fileno(), self._take, BURST_COUNT_MAX)
 
     def close(self) -> None:
         """Serve no more requests. Idempotent."""
@@ -58,25 +91,12 @@ class Listener:
             for task in self._tasks:
                 task.cancel()
 
-    def _wake(self) -> None:
-        for _, request in self._requests.take(BURST_COUNT_MAX):
-            if not isinstance(request, ServerRequest):
-                continue
-            if request.code is None:
-                self._closed(request.address)
-            else:
-                self._handle(request, request.code)
-
-    def _handle(self, request: ServerRequest, code: int) -> None:
-        handler = self._handlers.get(code)
-        if handler is None:
-            _refuse_unserved(request, code)
-            return
+    def _handle(self, request: ServerRequest, handler: Handler) -> None:
         if len(self._tasks) >= TASKS_MAX and inspect.iscoroutinefunction(handler.call):
             _answer(request, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many questions at once")
             return
         try:
-            result = handler.call(_asked(self._client, handler, request))
+            result = handler.call(self._asked(handler, request))
         except Exception as error:
             _refuse(request, error)
             return
@@ -95,12 +115,9 @@ class Listener:
         else:
             self._reply(request, reply)
 
-    def _reply(self, request: ServerRequest, reply: object) -> None:
-        _reply(self._client, request, reply)
 
-
-class ThreadListener:
-    """The same in a thread of its own, for clients without an event loop.
+class ThreadListener(_Requests):
+    """Serves them in a thread of its own, for clients without an event loop.
 
     A handler that takes a second argument gets the address of the server that asks. Requests wait for a slow handler in
     the native half, which bounds them. Of one client each code has one such listener.
@@ -114,12 +131,7 @@ class ThreadListener:
         closed: Callable[[str], None] = lambda address: None,
     ) -> None:
         """`name` is that of the thread; `closed` as of `Listener`."""
-        self._client = client
-        self._closed = closed
-        self._handlers: dict[int, Handler] = {
-            handler.ask.code: handler for holder in handlers for handler in marked(holder)
-        }
-        self._requests = Completions()
+        super().__init__(client, handlers, closed)
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def start(self) -> None:
@@ -134,43 +146,16 @@ class ThreadListener:
     def _serve(self) -> None:
         while not self._requests.is_closed():
             self._requests.wait()
-            for _, request in self._requests.take(1):
-                if not isinstance(request, ServerRequest):
-                    continue
-                if request.code is None:
-                    self._closed(request.address)
-                else:
-                    self._handle(request, request.code)
+            self._take(1)
 
-    def _handle(self, request: ServerRequest, code: int) -> None:
-        handler = self._handlers.get(code)
-        if handler is None:
-            _refuse_unserved(request, code)
-            return
+    def _handle(self, request: ServerRequest, handler: Handler) -> None:
         try:
-            ask = _asked(self._client, handler, request)
+            ask = self._asked(handler, request)
             result = handler.call(ask, request.address) if handler.wants_context else handler.call(ask)
         except Exception as error:
             _refuse(request, error)
         else:
-            _reply(self._client, request, result)
-
-
-def _asked(client: Client, handler: Handler, request: ServerRequest) -> object:
-    """The declared request, with the names of the client's namespace."""
-    ask = decode(handler.ask, request.ext, request.body)
-    return ask if client.namespace is None else namespaces.inward(client.namespace, ask)
-
-
-def _reply(client: Client, request: ServerRequest, reply: object) -> None:
-    if client.namespace is not None:
-        reply = namespaces.outward(client.namespace, reply)
-    _answer(request, reply=reply)
-
-
-def _refuse_unserved(request: ServerRequest, code: int) -> None:
-    remark = f"request {code} is not served by this client"
-    _answer(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            self._reply(request, result)
 
 
 def _refuse(request: ServerRequest, error: Exception) -> None:

@@ -14,13 +14,13 @@ from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.properties import decode, encode
+from rmqpy.protocol.requests.messages import StoredMessage
 from rmqpy.protocol.requests.replies import (
     PUSH_REPLY_TIME,
     REPLY_TO_CLIENT,
     PushReplyMessage,
     SendReplyMessage,
     SendReplyMessageV2,
-    StoredReply,
 )
 from rmqpy.protocol.topics import Permission, TopicConfig
 from rmqpy.remoting.server import Refused, RequestContext, handles
@@ -42,14 +42,14 @@ class ReplyHandlers:
     _clock: Clock
 
     @handles(SendReplyMessage)
-    async def reply(self, ask: SendReplyMessage, context: RequestContext) -> StoredReply:
+    async def reply(self, ask: SendReplyMessage, context: RequestContext) -> StoredMessage:
         return await self._send_on(ask, context)
 
     @handles(SendReplyMessageV2)
-    async def reply_short(self, ask: SendReplyMessageV2, context: RequestContext) -> StoredReply:
+    async def reply_short(self, ask: SendReplyMessageV2, context: RequestContext) -> StoredMessage:
         return await self._send_on(ask, context)
 
-    async def _send_on(self, ask: _Reply, context: RequestContext) -> StoredReply:
+    async def _send_on(self, ask: _Reply, context: RequestContext) -> StoredMessage:
         config = self._config.now
         _check(ask, await self._topic(ask, config), config)
         properties = decode(ask.properties)
@@ -63,7 +63,7 @@ class ReplyHandlers:
                 message_id = text
             else:
                 self._replies.not_stored(text)
-        stored = StoredReply(
+        stored = StoredMessage(
             msg_id=message_id,
             queue_id=ask.queue_id,
             queue_offset=queue_offset,

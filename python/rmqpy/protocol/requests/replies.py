@@ -6,7 +6,8 @@ from typing import Final
 
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode
-from rmqpy.protocol.declare import Request, Resource, reply, request, wire
+from rmqpy.protocol.declare import Request, Resource, request, wire
+from rmqpy.protocol.requests.messages import StoredMessage
 
 #: Property of a request and of its reply: what tells the replies of one requester apart.
 CORRELATION_ID: Final = "CORRELATION_ID"
@@ -28,20 +29,9 @@ ARRIVE_TIME: Final = "ARRIVE_TIME"
 _BODY_BYTES_MAX: Final = 16 << 20
 
 
-@reply
-class StoredReply:
-    """The place of a reply that was sent on; id `0` and offset 0 of one that was not stored."""
-
-    msg_id: str
-    queue_id: int
-    queue_offset: int
-    region: str | None = wire("MSG_REGION", default=None)
-    trace_on: bool | None = wire("TRACE_ON", default=None)
-
-
 @request(RequestCode.SEND_REPLY_MESSAGE, body_bytes_max=_BODY_BYTES_MAX)
-class SendReplyMessage(Request[StoredReply]):
-    """A reply, for the requester that its properties name. Answered when that has it."""
+class SendReplyMessage(Request[StoredMessage]):
+    """A reply, for the requester that its properties name. Answered when that has it; id `0` where it is not stored."""
 
     producer_group: Resource
     #: The cluster's, in no namespace.
@@ -61,7 +51,7 @@ class SendReplyMessage(Request[StoredReply]):
 
 
 @request(RequestCode.SEND_REPLY_MESSAGE_V2, body_bytes_max=_BODY_BYTES_MAX)
-class SendReplyMessageV2(Request[StoredReply]):
+class SendReplyMessageV2(Request[StoredMessage]):
     """The same with letters for names, as Java clients send it."""
 
     producer_group: Resource = wire("a")
