@@ -167,6 +167,8 @@ class Broker(Service):
             log.warning(
                 "other machines can connect to %s: there is no access control yet", config.listen_host
             )
+        if config.replication.promise is not None:
+            log.info("%s", config.replication.promise)
         self._port = config.listen_port or _free_port(config.listen_host)
         caller = self._caller()
         name_servers = {address: caller.peer(address) for address in config.name_servers}
@@ -365,12 +367,12 @@ class Broker(Service):
         return registration
 
     def _identity(self, config: BrokerConfig) -> Identity:
-        replica_host = config.replica_address or self._host
+        replica_host = config.replication.advertised_address or self._host
         return Identity(
             cluster=config.cluster,
             broker=config.name,
             address=self.address,
-            replica_address=str(HostPort(replica_host, config.replica_port or self._port + 1)),
+            replica_address=str(HostPort(replica_host, config.replication.listen_port or self._port + 1)),
             zone=config.zone or None,
         )
 

@@ -8,7 +8,6 @@ import pytest
 from rmqpy._native import Store
 from rmqpy.config import broker, known
 from rmqpy.config.broker import BrokerConfig
-from rmqpy.config.store import StoreConfig
 from rmqpy.errors import ConfigError
 
 KEYS = [
@@ -16,7 +15,7 @@ KEYS = [
     for line in (Path(__file__).parent.parent / "vectors/broker_keys.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
-SERVED = BrokerConfig.declared().keys() | StoreConfig.declared().keys()
+SERVED = broker.served()
 
 
 def classes(key: str) -> list[str]:
@@ -50,12 +49,6 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
     assert reading.config.name == "broker-a"
     assert reading.warnings == []
     assert (reading.config.store.delete_hours, reading.config.store.reserved_hours) == ((4,), 48)
-
-
-def test_the_number_of_a_master_is_0_and_another_is_said_to_be_ignored() -> None:
-    assert broker.read({"brokerId": "0"}).warnings == []
-    (warning,) = broker.read({"brokerId": "1"}).warnings
-    assert warning.startswith("brokerId=1 is ignored")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from rmqpy.config import known
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.keys import Key, Settings
 from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.config.replication import ReplicationConfig
 from rmqpy.config.store import StoreConfig
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/settings.md"
@@ -19,7 +20,7 @@ HEAD = """\
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
 
-- *supported*: listed under Broker and Store. A value out of bounds prevents the start; the error names it.
+- *supported*: listed under Broker, Replication and Store. A value out of bounds prevents the start; the error names it.
 - *harmless to ignore*: known, without effect, and reported at the start.
 - *dangerous to ignore*: with any but the accepted values the broker does not start, because it would silently lack a
   function that the key asks for.
@@ -54,6 +55,7 @@ def document() -> str:
         [
             HEAD,
             *table("Broker", BrokerConfig),
+            *table("Replication", ReplicationConfig),
             *table("Store", StoreConfig),
             *refused(),
             *ignored(),

@@ -1,7 +1,8 @@
 """Configuration of the broker: the keys of `broker.conf` that this broker supports, and how the file is read.
 
-One file holds the settings of broker and store. Reading it sorts every key into one of four: supported, known and
-harmless to ignore (reported), known and dangerous to ignore (refused), unknown (reported with the nearest name).
+One file holds the settings of broker, replication and store. Reading it sorts every key into one of four: supported,
+known and harmless to ignore (reported), known and dangerous to ignore (refused), unknown (reported with the nearest
+name).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rmqpy.config.keys import (
     protects,
     read_file,
 )
+from rmqpy.config.replication import ReplicationConfig
 from rmqpy.config.store import BODY_BYTES_MAX, StoreConfig
 from rmqpy.errors import ConfigError
 
@@ -57,12 +59,6 @@ class BrokerConfig(Settings):
     # Identity and network.
     cluster: str = key("brokerClusterName", "DefaultCluster", "The cluster this broker belongs to.")
     name: str = key("brokerName", _host_name, "Its name in routes; clients address queues by it.")
-    role: str = key(
-        "brokerRole",
-        "ASYNC_MASTER",
-        "A broker without replicas; slaves and masters that wait for slaves are not supported.",
-        choices=("ASYNC_MASTER",),
-    )
     region: str = key("regionId", "DefaultRegion", "Region written into messages and told to senders.")
     zone: str = key(
         "zoneName",
@@ -73,18 +69,8 @@ class BrokerConfig(Settings):
         "bindAddress", "", "Address to listen on; empty: loopback, or any with brokerIP1."
     )
     advertised_address: str = key("brokerIP1", "", "Address clients are told; empty: the one listened on.")
-    replica_address: str = key(
-        "brokerIP2", "", "Address replicas are told, see haListenPort; empty: that of the clients."
-    )
     listen_port: int = key(
         "listenPort", 10911, "Main port; 0 takes a free one. The VIP port is two below.", low=0, high=65_535
-    )
-    replica_port: int = key(
-        "haListenPort",
-        0,
-        "Port told to replicas, where nothing listens yet; 0: one above the main port.",
-        low=0,
-        high=65_535,
     )
     namesrv: str = key(
         "namesrvAddr", _name_servers_of_environment, "Name servers as host:port, separated by semicolons."
@@ -340,6 +326,7 @@ class BrokerConfig(Settings):
         "`a LIKE 'x%'` is taken for `a`, and matches nothing. Apache's broker has no such key.",
     )
 
+    replication: ReplicationConfig = dataclasses.field(default_factory=ReplicationConfig)
     store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
 
     def __post_init__(self) -> None:
@@ -387,17 +374,19 @@ class BrokerConfig(Settings):
         return min(max(self.register_period_ms, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX)
 
     def change(self, given: Mapping[str, str]) -> Self:
-        """As `Settings.change`, for the keys of broker and store; any other key and a protected one is refused."""
+        """As `Settings.change`, for every key of the file; any other key and a protected one is refused."""
         for wire in given:
             if protects(self.protected, wire):
                 raise ProtectedKey(f"Can not update config in black list: {wire}")
-            if wire not in self.declared() and wire not in StoreConfig.declared():
+            if wire not in served():
                 raise ConfigError(f"{wire} is not a setting that can be changed here")
-        return dataclasses.replace(super().change(given), store=self.store.change(given))
+        return dataclasses.replace(
+            super().change(given), replication=self.replication.change(given), store=self.store.change(given)
+        )
 
     def write(self) -> dict[str, str]:
-        """Every key of broker and store with its value."""
-        return super().write() | self.store.write()
+        """Every key of the file with its value."""
+        return super().write() | self.replication.write() | self.store.write()
 
 
 def load(
@@ -415,26 +404,27 @@ def load(
 
 def refuse_unknown(overrides: Mapping[str, str]) -> None:
     """Raise `ConfigError` for settings that no broker knows, such as those of a command line."""
-    known.refuse_unknown(overrides, _served())
+    known.refuse_unknown(overrides, served())
 
 
-def _served() -> set[str]:
-    return BrokerConfig.declared().keys() | StoreConfig.declared().keys()
+def served() -> set[str]:
+    """Every key that is supported."""
+    return {wire for kind in (BrokerConfig, ReplicationConfig, StoreConfig) for wire in kind.declared()}
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
     """Sort the entries of a file: a configuration from those served, a sentence for each of the others."""
-    served = _served()
+    supported = served()
     # Refusals come first: a value such as brokerRole=SLAVE deserves its reason, not only the list of choices.
     refusals = [sentence for wire in given if (sentence := known.refusal(wire, given[wire]))]
     if refusals:
         raise ConfigError("cannot start with these settings:\n  " + "\n  ".join(refusals))
-    store = StoreConfig.read(given)
-    config = dataclasses.replace(BrokerConfig.read(given), store=store)
+    replication, store = ReplicationConfig.read(given), StoreConfig.read(given)
+    config = dataclasses.replace(BrokerConfig.read(given), replication=replication, store=store)
     warnings = [
         sentence
         for wire, value in given.items()
-        if wire not in served and (sentence := known.warning(wire, value, store.folder, served))
+        if (sentence := known.warning(wire, value, store.folder, supported)) is not None
     ]
     return LoadedConfig(config, warnings)
 

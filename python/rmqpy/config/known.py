@@ -79,14 +79,11 @@ _HARMLESS: Final = (
         """forceRegister compressedRegister enableSplitRegistration splitRegistrationSize
         enableSingleTopicRegister enableRegisterProducer""",
     ),
-    ("a broker with the role ASYNC_MASTER is broker 0", "brokerId"),
     ("name servers are those of namesrvAddr", "rmqAddressServerDomain rmqAddressServerSubGroup"),
     ("name servers are those of namesrvAddr", "updateNameServerAddrPeriod fetchNamesrvAddrInterval"),
     (
         _SLAVES,
-        """haMasterAddress haSendHeartbeatInterval haHousekeepingInterval haTransferBatchSize slaveTimeout
-        haMaxGapNotInSync haSlaveFallbehindMax enableAutoInSyncReplicas haFlowControlEnable
-        maxHaTransferByteInSecond offsetCheckInSlave slaveReadEnable enableRemoteEscape skipPreOnline
+        """haSlaveFallbehindMax haFlowControlEnable maxHaTransferByteInSecond enableRemoteEscape skipPreOnline
         lockInStrictMode compatibleWithOldNameSrv controllerAddr fetchControllerAddrByDnsLookup
         brokerElectionPriority dLegerGroup dLegerPeers dLegerSelfId brokerHeartbeatInterval
         brokerNotActiveTimeoutMillis sendHeartbeatTimeoutMillis storePathEpochFile storePathBrokerIdentity""",
@@ -167,8 +164,14 @@ _HARMLESS: Final = (
 #: Key to the reason why ignoring it does no harm.
 HARMLESS: Final[Mapping[str, str]] = {name: reason for reason, names in _HARMLESS for name in names.split()}
 
-#: Values of these keys that say what is in force.
-IN_FORCE: Final[Mapping[str, str]] = {"brokerId": "0"}
+#: Keys that are read, and that nothing acts upon while there are no replicas.
+IDLE: Final = frozenset(
+    (
+        *("haListenAddress", "haMasterAddress", "haSendHeartbeatInterval", "haHousekeepingInterval"),
+        *("haTransferBatchSize", "haMaxGapNotInSync", "slaveTimeout", "enableAutoInSyncReplicas"),
+        *("offsetCheckInSlave", "slaveReadEnable", "syncFromLastFile"),
+    )
+)
 
 #: Paths of old sample files; this broker derives them from the root.
 DERIVED_PATHS: Final[Mapping[str, str]] = {
@@ -228,13 +231,15 @@ def refusal(wire: str, value: str) -> str | None:
 
 
 def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
-    """What to say of a key that is not `served`; None where nothing is ignored. `root`: of the store."""
+    """What to say of a key that has no effect; None where it is `served`. `root`: of the store."""
     if wire in DERIVED_PATHS:
         derived = os.path.join(root, DERIVED_PATHS[wire])
         if os.path.abspath(os.path.expanduser(value)) == derived:
             return None
         return f"{wire}={value} is ignored: this broker uses {derived}"
-    if IN_FORCE.get(wire) == value.strip():
+    if wire in IDLE:
+        return f"{wire}={value} is ignored: {_SLAVES}"
+    if wire in served:
         return None
     if wire in HARMLESS:
         return f"{wire}={value} is ignored: {HARMLESS[wire]}"
@@ -246,7 +251,7 @@ def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
 def refuse_unknown(given: Iterable[str], served: Set[str]) -> None:
     """Raise `ConfigError` for keys of a command line that no broker knows. In a file they may be those of a release to
     come, and are warned of; who types one means something here and now."""
-    known = served | HARMLESS.keys() | DERIVED_PATHS.keys() | IN_FORCE.keys() | _GUARDS.keys()
+    known = served | HARMLESS.keys() | DERIVED_PATHS.keys() | _GUARDS.keys()
     if unknown := [_unknown(wire, served) for wire in given if wire not in known]:
         raise ConfigError("; ".join(unknown))
 

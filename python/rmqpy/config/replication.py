@@ -1,0 +1,190 @@
+"""Configuration of replication: the keys of `broker.conf` that say what a broker is to others of its name.
+
+A master is broker 0 and lets slaves copy its log; a slave has another number and a master to follow. How many copies a
+master of the role SYNC_MASTER waits for is decided here, too, see `copies`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from rmqpy.config import addresses
+from rmqpy.config.keys import Settings, key
+from rmqpy.errors import ConfigError
+
+ASYNC_MASTER: Final = "ASYNC_MASTER"
+SYNC_MASTER: Final = "SYNC_MASTER"
+SLAVE: Final = "SLAVE"
+
+#: Brokers of one name at most, the master among them.
+REPLICAS_MAX: Final = 64
+#: Of a transfer, header included, there is room for twice as much at Apache's slaves.
+TRANSFER_BYTES_MAX: Final = 2 << 20
+_BY_ROLE: Final = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplicationConfig(Settings):
+    """Role of the broker, where replicas find their master, and how many copies a reply promises."""
+
+    role: str = key(
+        "brokerRole",
+        ASYNC_MASTER,
+        "A master whose replies wait for no slave, one whose replies do, or a slave, which copies its master.",
+        choices=(ASYNC_MASTER, SYNC_MASTER, SLAVE),
+    )
+    broker_id: int = key(
+        "brokerId",
+        0,
+        "Number of the broker among those of its name: 0 of a master, above 0 of a slave.",
+        low=0,
+        high=(1 << 31) - 1,
+    )
+    advertised_address: str = key(
+        "brokerIP2", "", "Address slaves are told, see haListenPort; empty: that of the clients."
+    )
+    listen_address: str = key(
+        "haListenAddress",
+        "",
+        "Address on which a master waits for slaves; empty: loopback, or any with brokerIP2. Apache's broker has no "
+        "such key and takes any.",
+    )
+    listen_port: int = key(
+        "haListenPort",
+        0,
+        "Port on which a master waits for slaves; 0: one above the main port.",
+        low=0,
+        high=65_535,
+    )
+    master_address: str = key(
+        "haMasterAddress",
+        "",
+        "Where a slave copies from, as host:port; empty: from where the name servers say that its master is.",
+    )
+    heartbeat_interval_ms: int = key(
+        "haSendHeartbeatInterval",
+        5_000,
+        "How often master and slave give a sign of life where there is nothing to copy.",
+        unit="ms",
+        low=100,
+        high=600_000,
+    )
+    silence_ms_max: int = key(
+        "haHousekeepingInterval",
+        20_000,
+        "A connection between master and slave on which nothing came for so long is closed.",
+        unit="ms",
+        low=500,
+        high=3_600_000,
+    )
+    transfer_bytes_max: int = key(
+        "haTransferBatchSize",
+        32 << 10,
+        "Most bytes of the log that go to a slave in one piece.",
+        unit="bytes",
+        low=1 << 10,
+        high=TRANSFER_BYTES_MAX,
+    )
+    gap_bytes_max: int = key(
+        "haMaxGapNotInSync",
+        256 << 20,
+        "A slave that lacks less of the log than this counts as in sync.",
+        unit="bytes",
+        low=1,
+        high=1 << 50,
+    )
+    slave_timeout_ms: int = key(
+        "slaveTimeout",
+        3_000,
+        "How long a reply waits for slaves before it says that they were late.",
+        unit="ms",
+        low=1,
+        high=600_000,
+    )
+    replicas: int = key(
+        "totalReplicas", 1, "Brokers of this name, the master among them.", low=1, high=REPLICAS_MAX
+    )
+    copies_wanted: int = key(
+        "inSyncReplicas",
+        _BY_ROLE,
+        "Copies of a message, the master's own among them, that a reply of a SYNC_MASTER waits for; 0: 2. Apache's "
+        "default is 1, which waits for no slave.",
+        low=0,
+        high=REPLICAS_MAX,
+    )
+    copies_min: int = key(
+        "minInSyncReplicas",
+        1,
+        "With fewer replicas in sync than this a SYNC_MASTER refuses messages.",
+        low=1,
+        high=REPLICAS_MAX,
+    )
+    adapts_copies: bool = key(
+        "enableAutoInSyncReplicas",
+        False,
+        "A SYNC_MASTER waits for no more copies than replicas are in sync, nor for fewer than minInSyncReplicas.",
+    )
+    waits_for_all: bool = key(
+        "allAckInSyncStateSet", False, "Replies of a SYNC_MASTER wait for every replica that is in sync."
+    )
+    serves_reads: bool = key(
+        "slaveReadEnable",
+        False,
+        "Consumers that are far behind are sent to a slave, and a slave answers them.",
+    )
+    checks_offsets: bool = key(
+        "offsetCheckInSlave",
+        False,
+        "A slave corrects consumers that ask for what it does not have; otherwise they wait for it.",
+    )
+    copies_last_file: bool = key(
+        "syncFromLastFile",
+        False,
+        "A slave without a log begins with the last file of its master's, and will never have what is older.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.is_slave != (self.broker_id > 0):
+            raise ConfigError(
+                f"brokerId={self.broker_id} with brokerRole={self.role}: "
+                + (
+                    "a slave has a brokerId above 0"
+                    if self.is_slave
+                    else "a master has brokerId=0; brokerRole=SLAVE makes a slave"
+                )
+            )
+        if self.master_address:
+            try:
+                addresses.parse(self.master_address)
+            except ConfigError as error:
+                raise ConfigError(f"haMasterAddress: {error}") from None
+        if self.silence_ms_max <= self.heartbeat_interval_ms:
+            raise ConfigError(
+                f"haHousekeepingInterval={self.silence_ms_max}: must be above "
+                f"haSendHeartbeatInterval={self.heartbeat_interval_ms}, or signs of life come too late"
+            )
+        if self.copies_min > self.copies and self.role == SYNC_MASTER:
+            raise ConfigError(
+                f"minInSyncReplicas={self.copies_min}: no more than inSyncReplicas={self.copies} are waited for"
+            )
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker copies another."""
+        return self.role == SLAVE
+
+    @property
+    def copies(self) -> int:
+        """Copies that a reply waits for, the master's own among them; 1 waits for nobody."""
+        if self.role != SYNC_MASTER:
+            return 1
+        return 2 if self.copies_wanted == _BY_ROLE else self.copies_wanted
+
+    @property
+    def promise(self) -> str | None:
+        """What is to be said at the start where nobody asked for a number of copies; None where there is nothing."""
+        if self.role != SYNC_MASTER or self.copies_wanted != _BY_ROLE:
+            return None
+        return f"replies wait for a slave, as if inSyncReplicas={self.copies} were set; Apache's default is 1, for none"

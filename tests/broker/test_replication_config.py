@@ -1,0 +1,55 @@
+"""Settings of replication: who is master, who is slave, and how many copies a reply promises."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from rmqpy.config import broker
+from rmqpy.config.replication import ReplicationConfig
+from rmqpy.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"brokerRole": "SLAVE"}, "brokerId=0 with brokerRole=SLAVE: a slave has a brokerId above 0"),
+        (
+            {"brokerId": "1"},
+            "brokerId=1 with .*MASTER: a master has brokerId=0; brokerRole=SLAVE makes a slave",
+        ),
+        ({"brokerRole": "SYNC_MASTER", "brokerId": "2"}, "a master has brokerId=0"),
+        ({"brokerId": "-1"}, "must be from 0"),
+        ({"haMasterAddress": "somewhere"}, "haMasterAddress: .*host:port"),
+        (
+            {"haSendHeartbeatInterval": "9000", "haHousekeepingInterval": "9000"},
+            "signs of life come too late",
+        ),
+        ({"brokerRole": "SYNC_MASTER", "minInSyncReplicas": "3"}, "no more than inSyncReplicas=2"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(setting: Mapping[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        ReplicationConfig.read(setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "copies", "is_said"),
+    [
+        ({}, 1, False),
+        ({"inSyncReplicas": "3"}, 1, False),
+        ({"brokerRole": "SYNC_MASTER"}, 2, True),
+        ({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "1"}, 1, False),
+        ({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "3"}, 3, False),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, 1, False),
+    ],
+)
+def test_a_reply_of_a_sync_master_waits_for_one_slave_unless_the_file_says_how_many(
+    setting: Mapping[str, str], copies: int, is_said: bool
+) -> None:
+    config = ReplicationConfig.read(setting)
+    assert (config.copies, config.promise is not None) == (copies, is_said)
+
+
+def test_keys_of_slaves_are_said_to_be_ignored_where_there_are_none() -> None:
+    reading = broker.read({"brokerId": "0", "slaveReadEnable": "true"})
+    assert reading.warnings == ["slaveReadEnable=true is ignored: replication is not supported yet"]
