@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 from collections.abc import Callable, Mapping
@@ -126,10 +127,13 @@ class Broker(Service):
         path: Path | None = None,
         clock: Clock | None = None,
         progress: Callable[[str], None] = log.info,
+        takes_any_http_port: bool = False,
     ) -> None:
         """`path` is the file the configuration came from, where settings changed online are written; `progress`
-        is called with the progress of a recovery that takes long.
+        is called with the progress of a recovery that takes long. With `takes_any_http_port` HTTP is served on a free
+        port where that of the configuration is taken.
         """
+        self._takes_any_http_port = takes_any_http_port
         self._progress = progress
         self._clock = clock or SystemClock()
         #: The native half's clock, where it is not the machine's.
@@ -324,10 +328,15 @@ class Broker(Service):
         if config.http_port == NO_HTTP:
             return
         http = HttpServer(
-            pages(metrics.text, fault=lambda: store.failure, unready=lambda: registration.fault)
+            pages(metrics.exposition, fault=lambda: store.failure, unready=lambda: registration.fault)
         )
         self._started.push_async_callback(http.stop)
-        self._http = await http.start(config.listen_host, config.http_port)
+        try:
+            self._http = await http.start(config.listen_host, config.http_port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not self._takes_any_http_port:
+                raise
+            self._http = await http.start(config.listen_host, 0)
 
     def _caller(self) -> LoopCaller:
         """The connections to name servers."""

@@ -124,5 +124,5 @@ class NameServer(Service):
             return
         metrics = Metrics(self._routes, self._server.statistics, self.address)
         # It holds nothing that could break or has to be waited for.
-        self._http = HttpServer(pages(metrics.text, fault=lambda: None, unready=lambda: None))
+        self._http = HttpServer(pages(metrics.exposition, fault=lambda: None, unready=lambda: None))
         self._http_bound = await self._http.start(self._config.bind_address, self._config.http_port)

@@ -40,10 +40,10 @@ class Standalone(Service):
         with Standalone("data") as server, rmqpy.Producer(server.namesrv) as producer:
             producer.send("orders", b"first")
 
-    Port 0 takes a free one. `progress` is called during a recovery that takes long. The broker goes by
-    `clock`, see `rmqpy.testing.HandClock`, instead of the machine's. `settings` are keys of broker.conf:
-    `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises `StoreError` where another process serves the same folder,
-    and `OSError` where a port is taken.
+    Port 0 takes a free one, and so does `takes_any_http_port` where `http_port` is taken. `progress` is called during a
+    recovery that takes long. The broker goes by `clock`, see `rmqpy.testing.HandClock`, instead of the machine's.
+    `settings` are keys of broker.conf: `Standalone(flushDiskType="SYNC_FLUSH")`. Entering raises `StoreError` where
+    another process serves the same folder, and `OSError` where a port is taken.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Standalone(Service):
         namesrv_port: int = 9876,
         broker_port: int = 10911,
         http_port: int = NO_HTTP,
+        takes_any_http_port: bool = False,
         progress: Callable[[str], None] = log.info,
         clock: Clock | None = None,
         **settings: Setting,
@@ -65,6 +66,7 @@ class Standalone(Service):
         self._namesrv_port = namesrv_port
         self._broker_port = broker_port
         self._http_port = http_port
+        self._takes_any_http_port = takes_any_http_port
         self._progress = progress
         self._clock = clock
         self._settings = settings
@@ -102,7 +104,12 @@ class Standalone(Service):
         try:
             await self._name_server.start()
             config, self.warnings = broker_config.read(self._entries(self._name_server.address))
-            self._broker = Broker(config, progress=self._progress, clock=self._clock)
+            self._broker = Broker(
+                config,
+                progress=self._progress,
+                clock=self._clock,
+                takes_any_http_port=self._takes_any_http_port,
+            )
             await self._broker.start()
         except BaseException:
             await self.stop()

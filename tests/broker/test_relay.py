@@ -82,7 +82,7 @@ async def test_an_answer_that_is_too_large_is_counted_and_who_asked_is_told(
     assert told.code == ResponseCode.SYSTEM_ERROR
     assert told.remark == "the client's answer has 4194305 bytes; at most 4194304 are taken"
     assert f"GET_CONSUMER_RUNNING_INFO was refused by the client that was asked: {told.remark}" in caplog.text
-    assert [line.split()[-1] for line in await samples(cluster, "rmqpy_refused_answers_total")] == ["1"]
+    assert [line.split()[-1] for line in await samples(cluster, "rmqpy_refused_answers_total")] == ["1.0"]
 
 
 async def test_a_message_is_handed_to_one_client_to_be_consumed_now(admin: Peer, member: Peer) -> None:

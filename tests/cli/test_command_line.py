@@ -90,6 +90,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         (["produce", "orders", "x", "--delay", "1s", "--delay-level", "1"], "one of --delay, --delay-level"),
         (["produce", "orders", "x", "--deliver-after", "1s", "--delay-level", "1"], "and --deliver-after"),
         (["standalone", "--memory", "--data-dir", "x"], "--data-dir or --memory"),
+        (["standalone", "--http", "0", "--no-http"], "--http or --no-http"),
     ],
 )
 @pytest.mark.usefixtures("log")

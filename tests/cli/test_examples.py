@@ -29,7 +29,7 @@ SHORTER = {
     "cluster watch": ["--rounds", "2", "--every", "0.1"],
     "doctor": ["--disk-free-min", "0"],
     "cluster health": ["--disk-free-min", "0"],
-    "standalone": ["--namesrv-port", "0", "--broker-port", "0"],
+    "standalone": ["--namesrv-port", "0", "--broker-port", "0", "--http", "0"],
     "namesrv": ["listenPort=0", "bindAddress=127.0.0.1"],
     "broker": ["listenPort=0"],
 }

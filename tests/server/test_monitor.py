@@ -10,19 +10,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from http.client import HTTPConnection
+from contextlib import ExitStack, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import rmqpy
 from rmqpy.broker import Broker
 from rmqpy.config.broker import read
 from rmqpy.config.namesrv import NameServerConfig
-from rmqpy.monitor import logs
+from rmqpy.monitor import application, logs
+from rmqpy.monitor.application import HEAD_BYTES_MAX
 from rmqpy.monitor.exposition import Family, expose, plain
-from rmqpy.monitor.http import HEAD_BYTES_MAX
 from rmqpy.namesrv import NameServer
 from rmqpy.server import Standalone, Thread
 from rmqpy.testing import broker
@@ -39,12 +41,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         yield server
 
 
-def get(address: str | None, path: str, method: str = "GET") -> tuple[int, str, str]:
+def get(address: str | None, path: str, method: str = "GET", accept: str = "*/*") -> tuple[int, str, str]:
     """Status, content type and body of a page."""
     assert address is not None
     connection = HTTPConnection(address, timeout=30)
     try:
-        connection.request(method, path)
+        connection.request(method, path, headers={"Accept": accept})
         answer = connection.getresponse()
         return answer.status, answer.getheader("Content-Type", ""), answer.read().decode()
     finally:
@@ -154,7 +156,9 @@ def test_answers_are_counted_by_request_and_by_how_long_they_took(server: Standa
             producer.send("quick", b"x")
         after = answers("SEND_MESSAGE_V2", **sends)
         assert after["+Inf"] == before + 20
-        assert list(after) == ["1", "3", "5", "7", "10", "100", "1000", "2000", "3000", "+Inf"]
+        assert list(after) == [
+            *("1.0", "3.0", "5.0", "7.0", "10.0", "100.0", "1000.0", "2000.0", "3000.0", "+Inf")
+        ]
         assert list(after.values()) == sorted(after.values())
         # What Python answers is among them, and so is what waited for a message.
         assert answers("UPDATE_AND_CREATE_TOPIC", response_code="SUCCESS")["+Inf"] >= 1
@@ -298,35 +302,112 @@ def test_a_peer_that_says_too_much_is_hung_up_on(
 ) -> None:
     assert server.http is not None
     host, port = server.http.split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as peer:
-        try:
-            peer.sendall(said)
-            assert peer.recv(1) == b""
-        except ConnectionError:
-            pass
+    with socket.create_connection((host, int(port)), timeout=30) as peer, suppress(ConnectionError):
+        peer.sendall(said)
+        heard = b"".join(iter(lambda: peer.recv(4096), b""))
+        assert heard.startswith(b"HTTP/1.1 400 ")
     assert get(server.http, "/healthz")[0] == 200
     assert not caplog.records
+
+
+def connected(server: Standalone) -> socket.socket:
+    assert server.http is not None
+    host, port = server.http.split(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def test_a_peer_that_says_nothing_is_hung_up_on(server: Standalone, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "PEER_TIMEOUT_S", 0.05)
+    with connected(server) as peer, suppress(ConnectionError):
+        assert peer.recv(1) == b""
+    monkeypatch.undo()
+    assert get(server.http, "/healthz")[0] == 200
+
+
+def test_a_peer_beyond_the_limit_is_hung_up_on_at_once(server: Standalone) -> None:
+    with ExitStack() as stack:
+        for _ in range(application.CONNECTIONS_MAX):
+            stack.enter_context(connected(server))
+        with connected(server) as beyond, suppress(ConnectionError):
+            beyond.settimeout(application.PEER_TIMEOUT_S / 2)
+            assert beyond.recv(1) == b""
+    deadline = time.monotonic() + 30
+    while True:
+        # The places of those that left are free as soon as the server has noticed.
+        with suppress(ConnectionError, HTTPException):
+            assert get(server.http, "/healthz")[0] == 200
+            break
+        assert time.monotonic() < deadline
+
+
+def test_whoever_accepts_open_metrics_is_given_them(server: Standalone) -> None:
+    accept = "text/plain;version=0.0.4;q=0.3,application/openmetrics-text;version=1.0.0;q=0.6"
+    status, kind, text = get(server.http, "/metrics", accept=accept)
+    assert (status, kind) == (200, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert text.endswith("# EOF\n")
+    assert families["rmqpy_puts"].type == "counter"
+    plain_names = samples(get(server.http, "/metrics")[2]).keys()
+    assert plain_names == {each.name for family in families.values() for each in family.samples}
+
+
+def test_the_version_that_runs_is_a_figure(server: Standalone) -> None:
+    assert value(server, "rmqpy_build_info", version=rmqpy.__version__) == 1
+
+
+UNUSED = """
+import http.client, sys, threading
+from rmqpy.testing import broker
+LATE = {"uvicorn", "starlette", "prometheus_client"}
+with broker(httpPort=0) as server:
+    names = {each.name for each in threading.enumerate()}
+    print(sorted(LATE & set(sys.modules)), "rmqpy-http" in names)
+    connection = http.client.HTTPConnection(server.http)
+    connection.request("GET", "/metrics")
+    print(connection.getresponse().status)
+    names = {each.name for each in threading.enumerate()}
+    print(sorted(LATE & set(sys.modules)), "rmqpy-http" in names)
+print("rmqpy-http" in {each.name for each in threading.enumerate()})
+"""
+
+
+def test_what_serves_http_is_imported_when_somebody_connects() -> None:
+    done = subprocess.run([sys.executable, "-c", UNUSED], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "[] False",
+        "200",
+        "['prometheus_client', 'starlette', 'uvicorn'] True",
+        "False",
+    ]
+
+
+def test_a_server_stops_while_a_peer_is_connected() -> None:
+    with broker(httpPort=0) as server:
+        assert get(server.http, "/healthz")[0] == 200
+        peer = connected(server)
+    with peer, suppress(ConnectionError):
+        assert peer.recv(1) == b""
 
 
 def test_the_head_of_a_page_has_no_body(server: Standalone) -> None:
     assert server.http is not None
     host, port = server.http.split(":")
     with socket.create_connection((host, int(port)), timeout=30) as peer:
-        peer.sendall(b"HEAD /healthz HTTP/1.1\r\n\r\n")
+        peer.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: broker\r\n\r\n")
         said = b"".join(iter(lambda: peer.recv(4096), b""))
     assert said.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b"Content-Length: 3\r\n" in said
+    assert b"content-length: 3\r\n" in said.lower()
     assert said.endswith(b"\r\n\r\n")
 
 
 def test_labels_are_escaped_and_series_beyond_the_limit_are_counted() -> None:
     hostile = 'a"b\\c\nd'
     families = [plain("up", "gauge", "Up.", 1), Family("lag", "gauge", "Lag.", [({"t": hostile}, 2.5)] * 3)]
-    text = expose(families, {}, series_max=3)
-    assert 'lag{t="a\\"b\\\\c\\nd"} 2.5' in text
+    text = expose(families, {"node": "n"}, series_max=3).text
+    assert 'lag{node="n",t="a\\"b\\\\c\\nd"} 2.5' in text
     found = samples(text)
     assert len(found["up"]) + len(found["lag"]) == 3
-    assert found["rmqpy_dropped_series"] == [({}, 1)]
+    assert found["rmqpy_dropped_series"] == [({"node": "n"}, 1)]
 
 
 @pytest.fixture

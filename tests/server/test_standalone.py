@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from rmqpy import errors
+from rmqpy.cli.standalone import HTTP_PORT
 from rmqpy.client.consumer import PullConsumer
 from rmqpy.client.producer import Producer
 from rmqpy.message import MessageQueue
@@ -159,6 +160,38 @@ def test_the_command_prints_where_it_serves_and_leaves_on_a_signal(tmp_path: Pat
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
     assert not (tmp_path / "store" / "abort").exists()
+
+
+def http_line(folder: Path, *options: str) -> str:
+    """What the command says of HTTP, next to where it serves."""
+    with standalone(folder, *options) as (process, _):
+        assert process.stdout is not None
+        return process.stdout.readline().strip()
+
+
+def test_http_is_served_by_default_at_another_port_where_the_usual_one_is_taken(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        # Taken by this test, or by somebody else on this machine already.
+        with suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", HTTP_PORT)))
+        with standalone(tmp_path) as (process, _):
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.fullmatch(r"  http://(127.0.0.1:\d+)/metrics \(port 8082 is taken\)\n", line)
+            assert found, line
+            assert can_connect(found[1])
+
+
+@pytest.mark.parametrize("option", ["--no-http", "httpPort=-1"])
+def test_no_http_is_served_where_none_is_wanted(tmp_path: Path, option: str) -> None:
+    assert http_line(tmp_path, option).startswith("rmqpy produce")
+
+
+def test_a_port_that_was_asked_for_and_is_taken_prevents_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"), broker(httpPort=port):
+            pass
 
 
 def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:

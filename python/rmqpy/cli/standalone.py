@@ -20,6 +20,8 @@ from rmqpy.cli.settings import log_options, log_warnings, settings_argument
 MEMORY: Final = Path("/dev/shm")
 #: With less room there the folder is elsewhere: below 64 MiB a store takes no messages.
 MEMORY_ROOM_MIN: Final = 256 << 20
+#: RocketMQ's usual port for HTTP.
+HTTP_PORT: Final = 8082
 #: Settings of a store in memory. Files are allocated whole: small ones leave room for messages.
 SMALL: Final = {
     "mappedFileSizeCommitLog": "16777216",
@@ -41,8 +43,9 @@ SMALL: Final = {
     "http_port",
     type=click.IntRange(0, 65_535),
     metavar="PORT",
-    help="Serve /metrics, /livez, /healthz and /readyz there; RocketMQ's usual port is 8082.",
+    help=f"Serve /metrics, /livez, /healthz and /readyz there. Default: {HTTP_PORT}, or a free one if that is taken.",
 )
+@click.option("--no-http", is_flag=True, help="Serve no HTTP.")
 @log_options
 def command(
     settings: dict[str, str],
@@ -52,6 +55,7 @@ def command(
     namesrv_port: int,
     broker_port: int,
     http_port: int | None,
+    no_http: bool,
 ) -> None:
     """Run a name server and a broker in one process until Ctrl-C.
 
@@ -65,11 +69,16 @@ def command(
     """
     if memory and data_dir is not None:
         raise click.UsageError("give --data-dir or --memory")
+    if no_http and http_port is not None:
+        raise click.UsageError("give --http or --no-http")
     from rmqpy.config.broker import refuse_unknown
     from rmqpy.config.keys import NO_HTTP
     from rmqpy.server import Standalone, serve
 
     refuse_unknown(settings)
+    is_default = not no_http and http_port is None and "httpPort" not in settings
+    if is_default:
+        http_port = HTTP_PORT
     with ExitStack() as stack:
         server = Standalone(
             stack.enter_context(_folder_in_memory()) if memory else data_dir,
@@ -77,6 +86,7 @@ def command(
             namesrv_port=namesrv_port,
             broker_port=broker_port,
             http_port=NO_HTTP if http_port is None else http_port,
+            takes_any_http_port=is_default,
             progress=note_printer(),
             clock=None,
             **(SMALL if memory else {}) | settings,
@@ -85,7 +95,9 @@ def command(
         def announce() -> None:
             log_warnings(server.warnings)
             option = "" if server.namesrv == "127.0.0.1:9876" else f" -n {server.namesrv}"
-            watch = f"  http://{server.http}/metrics\n" if server.http else ""
+            is_other = is_default and not str(server.http).endswith(f":{HTTP_PORT}")
+            remark = f" (port {HTTP_PORT} is taken)" if is_other else ""
+            watch = f"  http://{server.http}/metrics{remark}\n" if server.http else ""
             click.echo(
                 f"rmqpy {__version__} is ready: name server {server.namesrv}, broker {server.broker}, "
                 f"data in {server.data_dir}{', gone when it stops' if memory else ''}\n"

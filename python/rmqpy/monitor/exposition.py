@@ -1,16 +1,23 @@
 """The text that Prometheus reads: families of samples, made for each request.
 
-Owns the syntax and the limit on series. Pure; any thread.
+Owns the limit on series; prometheus-client writes the text, and is imported for the first of them. Pure; any thread.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from __future__ import annotations
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
 #: Series of one answer at most: a server with many topics and groups must not drown its Prometheus.
 SERIES_MAX: Final = 50_000
 #: Counts what was left out.
 DROPPED: Final = "rmqpy_dropped_series"
+#: Whoever accepts this is given OpenMetrics.
+OPENMETRICS: Final = "application/openmetrics-text"
 
 Labels = Mapping[str, str]
 
@@ -46,46 +53,64 @@ def histogram(
     """The samples of one histogram: `counts` has a number for each bound, and one more for what was larger.
 
     >>> [(sample.ending, sample.labels.get("le"), sample.value) for sample in histogram({}, [1, 5], [2, 1, 4], 60)]
-    [('_bucket', '1', 2), ('_bucket', '5', 3), ('_bucket', '+Inf', 7), ('_sum', None, 60), ('_count', None, 7)]
+    [('_bucket', '1.0', 2), ('_bucket', '5.0', 3), ('_bucket', '+Inf', 7), ('_sum', None, 60), ('_count', None, 7)]
     """
     passed = 0
-    for bound, count in zip((*map(_number, bounds), "+Inf"), counts, strict=True):
+    for bound, count in zip((*(repr(float(each)) for each in bounds), "+Inf"), counts, strict=True):
         passed += count
         yield Sample({**labels, "le": bound}, passed, "_bucket")
     yield Sample(labels, total, "_sum")
     yield Sample(labels, passed, "_count")
 
 
-def expose(families: Iterable[Family], common: Labels, *, series_max: int = SERIES_MAX) -> str:
-    """The text of an answer. `common` labels stand at every sample.
+class Exposition(NamedTuple):
+    """What a scrape is answered."""
 
-    Whole samples beyond `series_max` are left out, last ones first, and counted.
+    text: str
+    content_type: str
+
+
+def expose(
+    families: Iterable[Family], common: Labels, accept: str = "", *, series_max: int = SERIES_MAX
+) -> Exposition:
+    """The answer for a client that accepts these content types: OpenMetrics, or Prometheus' text.
+
+    `common` labels stand at every sample. Whole samples beyond `series_max` are left out, last ones first, and counted.
+    For a worker: the first call imports what writes the text.
     """
-    shared = _pairs(common)
-    lines: list[str] = []
-    count, dropped = 0, 0
-    for family in families:
-        lines.append(f"# HELP {family.name} {family.text}")
-        lines.append(f"# TYPE {family.name} {family.kind}")
-        for labels, value, ending in (Sample(*each) for each in family.samples):
-            if count == series_max:
-                dropped += 1
-                continue
-            count += 1
-            lines.append(f"{family.name}{ending}{{{','.join(shared + _pairs(labels))}}} {_number(value)}")
-    lines.append(f"# HELP {DROPPED} Samples left out of this answer: more than {series_max}.")
-    lines.append(f"# TYPE {DROPPED} gauge")
-    lines.append(f"{DROPPED}{{{','.join(shared)}}} {dropped}")
-    return "\n".join(lines) + "\n"
+    # Not at the top: a server that nobody scrapes does without.
+    from prometheus_client import exposition
+    from prometheus_client.openmetrics import exposition as openmetrics
+
+    scrape = _Scrape(families, common, series_max)
+    if OPENMETRICS in (each.partition(";")[0].strip().lower() for each in accept.split(",")):
+        text: bytes = openmetrics.generate_latest(scrape)  # type: ignore[no-untyped-call]
+        return Exposition(text.decode(), openmetrics.CONTENT_TYPE_LATEST)
+    return Exposition(exposition.generate_latest(scrape).decode(), exposition.CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def _pairs(labels: Labels) -> list[str]:
-    return [f'{name}="{_escape(value)}"' for name, value in labels.items()]
+@dataclass(frozen=True, slots=True)
+class _Scrape:
+    """Families as prometheus-client reads them."""
 
+    families: Iterable[Family]
+    common: Labels
+    series_max: int
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client import Metric
 
-
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else repr(float(value))
+        room, dropped = self.series_max, 0
+        for family in self.families:
+            # It puts the ending of a counter back.
+            metric = Metric(family.name.removesuffix("_total"), family.text, family.kind)
+            for labels, value, ending in (Sample(*each) for each in family.samples):
+                if room:
+                    room -= 1
+                    metric.add_sample(f"{family.name}{ending}", {**self.common, **labels}, value)
+                else:
+                    dropped += 1
+            yield metric
+        missed = Metric(DROPPED, f"Samples left out of this answer: more than {self.series_max}.", "gauge")
+        missed.add_sample(DROPPED, dict(self.common), dropped)
+        yield missed

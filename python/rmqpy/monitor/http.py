@@ -1,90 +1,84 @@
-"""A small HTTP server: a few pages that are made for each request, on the loop of the server they speak of.
+"""The HTTP port of a server: open from the start, served from the first connection on.
 
-Owns its listener and connections. It reads GET and HEAD, one request a connection, and bounds what a peer may send and
-how long it may take. Threads: one event loop.
+Owns the listener and the thread `rmqpy-http`. Until somebody connects, the port costs a descriptor: uvicorn and
+Starlette are imported, and the thread is started, for the first connection. It has a loop of its own, so that reading
+and writing HTTP delays nothing of the server; pages are made on the server's loop, where its tables are.
+Threads: `start` and `stop` on the server's loop.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from http import HTTPStatus
-from typing import Final, NamedTuple
+import socket
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from rmqpy.monitor.pages import MakePage
+
+if TYPE_CHECKING:
+    import uvicorn
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a request's head, and seconds a peer may take for it or for reading the answer.
-HEAD_BYTES_MAX: Final = 16 << 10
-PEER_TIMEOUT_S: Final = 10.0
-CONNECTIONS_MAX: Final = 64
-
-
-class Page(NamedTuple):
-    """One answer."""
-
-    body: str
-    content_type: str = "text/plain; charset=utf-8"
-    status: HTTPStatus = HTTPStatus.OK
+#: Connections that wait to be taken, while uvicorn is imported for instance.
+BACKLOG: Final = 64
 
 
 class HttpServer:
     """Serves pages by path."""
 
-    def __init__(self, pages: Mapping[str, Callable[[], Awaitable[Page]]]) -> None:
+    def __init__(self, pages: Mapping[str, MakePage]) -> None:
         self._pages = pages
-        self._server: asyncio.Server | None = None
-        self._talks: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        # Written by the thread, which then reads the next one; `stop` writes that one and then reads this.
+        self._server: uvicorn.Server | None = None
+        self._is_over = False
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; where, when the port was 0. Raises `OSError` for a port in use."""
-        self._server = await asyncio.start_server(self._accept, host, port, limit=HEAD_BYTES_MAX)
-        bound = self._server.sockets[0].getsockname()
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        listener = socket.create_server((str(address[0]), port), family=family, backlog=BACKLOG)
+        listener.setblocking(False)
+        self._listener = listener
+        loop.add_reader(listener, self._begin, loop)
+        bound = listener.getsockname()
         return str(bound[0]), int(bound[1])
 
     async def stop(self) -> None:
         """Stop listening and end what is under way. Idempotent."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for talk in self._talks:
-            talk.cancel()
-        await asyncio.gather(*self._talks, return_exceptions=True)
+        self._is_over = True
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        if self._thread is None:
+            asyncio.get_running_loop().remove_reader(listener)
+        else:
+            if self._server is not None:
+                self._server.should_exit = True
+            # In a worker: a page under way may wait for this loop.
+            await asyncio.to_thread(self._thread.join)
+        listener.close()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talk = asyncio.current_task()
-        assert talk is not None, "asyncio calls this in a task"
-        self._talks.add(talk)
-        try:
-            if len(self._talks) <= CONNECTIONS_MAX:
-                async with asyncio.timeout(PEER_TIMEOUT_S):
-                    await self._answer(reader, writer)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the peer left, is too slow, or says too much: no client waits for an answer
-        finally:
-            self._talks.discard(talk)
-            writer.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
-        page = await self._page(method, rest.partition(" ")[0].partition("?")[0])
-        body = page.body.encode()
-        writer.write(
-            f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\n"
-            f"Content-Type: {page.content_type}\r\nContent-Length: {len(body)}\r\n"
-            "Connection: close\r\nX-Content-Type-Options: nosniff\r\n\r\n".encode("latin-1")
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Somebody has connected for the first time."""
+        assert self._listener is not None, "the reader is removed before the listener goes"
+        loop.remove_reader(self._listener)
+        self._thread = threading.Thread(
+            target=self._run, args=(self._listener, loop), name="rmqpy-http", daemon=True
         )
-        if method != "HEAD":
-            writer.write(body)
-        await writer.drain()
+        self._thread.start()
 
-    async def _page(self, method: str, path: str) -> Page:
-        if method not in ("GET", "HEAD"):
-            return Page("only GET and HEAD\n", status=HTTPStatus.METHOD_NOT_ALLOWED)
-        make = self._pages.get(path)
-        if make is None:
-            return Page("\n".join(self._pages) + "\n", status=HTTPStatus.NOT_FOUND)
-        try:
-            return await make()
-        except Exception:
-            log.exception("the page %s cannot be made", path)
-            return Page("the log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR)
+    def _run(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.closing(listener):
+            try:
+                from rmqpy.monitor.application import uvicorn_server
+
+                self._server = uvicorn_server(self._pages, loop)
+                if not self._is_over:
+                    asyncio.run(self._server.serve(sockets=[listener]))
+            except Exception:
+                log.exception("HTTP is served no longer")

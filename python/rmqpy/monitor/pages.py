@@ -2,31 +2,42 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from typing import NamedTuple
 
-from rmqpy.monitor.exposition import CONTENT_TYPE
-from rmqpy.monitor.http import Page
+from rmqpy.monitor.exposition import Exposition
 
+
+class Page(NamedTuple):
+    """One answer."""
+
+    body: str
+    content_type: str = "text/plain; charset=utf-8"
+    status: HTTPStatus = HTTPStatus.OK
+
+
+#: Makes a page for a client that accepts these content types, the value of its header.
+MakePage = Callable[[str], Awaitable[Page]]
 #: Why not; None when nothing is wrong.
 Fault = Callable[[], str | None]
 
 
 def pages(
-    metrics: Callable[[], Awaitable[str]], *, fault: Fault, unready: Fault
-) -> Mapping[str, Callable[[], Awaitable[Page]]]:
+    metrics: Callable[[str], Awaitable[Exposition]], *, fault: Fault, unready: Fault
+) -> Mapping[str, MakePage]:
     """`/metrics`; `/livez`, which answers while the loop turns; `/healthz`, 503 when only a restart helps; `/readyz`,
     503 while clients are better served elsewhere.
     """
 
-    async def figures() -> Page:
-        return Page(await metrics(), CONTENT_TYPE)
+    async def figures(accept: str) -> Page:
+        return Page(*await metrics(accept))
 
-    async def alive() -> Page:
+    async def alive(_accept: str) -> Page:
         return Page("ok\n")
 
-    async def healthy() -> Page:
+    async def healthy(_accept: str) -> Page:
         return _verdict(fault())
 
-    async def ready() -> Page:
+    async def ready(_accept: str) -> Page:
         return _verdict(fault() or unready())
 
     return {"/metrics": figures, "/livez": alive, "/healthz": healthy, "/readyz": ready}

@@ -1,19 +1,23 @@
-"""Figures of this process, under the names every Prometheus client uses."""
+"""Figures of this process, under the names every Prometheus client uses, and what is running."""
 
 import os
+import platform
 import time
 from collections.abc import Iterator
 
+from rmqpy import __version__
 from rmqpy.monitor.exposition import Family, plain
 
 _STARTED = time.time()
 
 
 def families() -> Iterator[Family]:
-    """Memory, processor time, open files, start."""
+    """Version; memory, processor time, open files, start."""
     used = os.times()
     with open("/proc/self/statm", encoding="ascii") as file:
         pages = int(file.read().split()[1])
+    build = {"version": __version__, "python_version": platform.python_version()}
+    yield Family("rmqpy_build_info", "gauge", "1; the labels say what is running.", [(build, 1)])
     yield plain(
         "process_resident_memory_bytes", "gauge", "Resident memory.", pages * os.sysconf("SC_PAGE_SIZE")
     )

@@ -1,9 +1,10 @@
 """Metrics of a name server for Prometheus, read from its tables when they are scraped."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
 from rmqpy.monitor import connections, process
-from rmqpy.monitor.exposition import Family, expose, plain
+from rmqpy.monitor.exposition import Exposition, Family, expose, plain
 from rmqpy.routing.routes import Routes
 
 
@@ -15,11 +16,11 @@ class Metrics:
         self._server = server
         self._address = address
 
-    async def text(self) -> str:
-        """Everything, as Prometheus reads it."""
-        return expose(
-            [*self._families(), *process.families()],
-            {"node_type": "nameserver", "node_id": self._address},
+    async def exposition(self, accept: str) -> Exposition:
+        """Everything, for a client that accepts these content types."""
+        families = [*self._families(), *process.families()]
+        return await asyncio.to_thread(
+            expose, families, {"node_type": "nameserver", "node_id": self._address}, accept
         )
 
     def _families(self) -> Iterator[Family]:

@@ -36,7 +36,7 @@ from rmqpy.control.statistics.traffic import Statistics, Totals
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
 from rmqpy.monitor import connections, process
-from rmqpy.monitor.exposition import Family, Labels, Sample, expose, histogram, plain
+from rmqpy.monitor.exposition import Exposition, Family, Labels, Sample, expose, histogram, plain
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.topics import TopicConfig
@@ -95,9 +95,9 @@ class Metrics:
     _replies: Mapping[str, int]
     _clock: Clock
 
-    async def text(self) -> str:
-        """Everything, as Prometheus reads it."""
-        return await asyncio.to_thread(self._text, self._tables())
+    async def exposition(self, accept: str) -> Exposition:
+        """Everything, for a client that accepts these content types."""
+        return await asyncio.to_thread(self._expose, self._tables(), accept)
 
     def _tables(self) -> _Tables:
         return _Tables(
@@ -123,7 +123,7 @@ class Metrics:
             self._statistics.totals("group get"),
         )
 
-    def _text(self, tables: _Tables) -> str:
+    def _expose(self, tables: _Tables, accept: str) -> Exposition:
         config = tables.config
         common = {"cluster": config.cluster, "node_type": "broker", "node_id": config.name}
         return expose(
@@ -139,6 +139,7 @@ class Metrics:
                 *self._consumption(tables),
             ],
             common,
+            accept,
         )
 
     def _node(self, tables: _Tables) -> Iterator[Family]:

@@ -1,0 +1,126 @@
+"""HTTP as it is answered: a Starlette application, in uvicorn.
+
+Imported with the first connection, never before: see `rmqpy.monitor.http`. Owns the bounds of a peer: how many may be
+connected, what one may send, how long it may take. A connection has one request.
+Threads: `rmqpy-http` alone; a page is made on the loop of its server.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rmqpy.monitor.pages import MakePage, Page
+
+log = logging.getLogger(__name__)
+
+#: Bytes of a request's head, and seconds a peer may take for it and for reading the answer.
+HEAD_BYTES_MAX: Final = 16 << 10
+PEER_TIMEOUT_S: Final = 10.0
+CONNECTIONS_MAX: Final = 64
+#: What is under way at a stop has so long, in seconds.
+STOP_TIMEOUT_S: Final = 1
+#: Stands at every answer: a body is what its content type says, and its connection ends with it.
+HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Connection": "close"}
+
+#: Beneath our own logger. uvicorn warns of each malformed request, which any peer can send without end.
+_protocol_log = logging.getLogger(f"{__name__}.protocol")
+_protocol_log.setLevel(logging.ERROR)
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class _Connection(H11Protocol):
+    """A connection that is bounded in time, of which so many are taken."""
+
+    _end: asyncio.TimerHandle | None = None
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.logger = _protocol_log
+        self.access_log = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+        else:
+            self._end = self.loop.call_later(PEER_TIMEOUT_S, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        super().connection_lost(exc)
+
+
+class _Config(uvicorn.Config):
+    def configure_logging(self) -> None:
+        """Leave the loggers of the process alone: it may be a user's, who has a uvicorn of their own."""
+
+
+def uvicorn_server(pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop) -> uvicorn.Server:
+    """A server of these pages, which are made on `home`. Outside the main thread it takes no signal."""
+    return uvicorn.Server(
+        _Config(
+            _application(pages, home),
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=STOP_TIMEOUT_S,
+        )
+    )
+
+
+def _application(pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop) -> Starlette:
+    async def not_found(_request: Request, _error: Exception) -> Response:
+        return _response(Page("\n".join(pages) + "\n"), 404)
+
+    async def not_allowed(_request: Request, error: Exception) -> Response:
+        response = _response(Page("only GET and HEAD\n"), 405)
+        if isinstance(error, HTTPException):
+            response.headers.update(error.headers or {})
+        return response
+
+    application = Starlette(
+        routes=[Route(path, _answer(path, make, home)) for path, make in pages.items()],
+        exception_handlers={404: not_found, 405: not_allowed},
+    )
+    # A redirect would name the host that the request made up.
+    application.router.redirect_slashes = False
+    return application
+
+
+def _answer(path: str, make: MakePage, home: asyncio.AbstractEventLoop) -> Answer:
+    async def answer(request: Request) -> Response:
+        made = asyncio.run_coroutine_threadsafe(_made(make, request.headers.get("accept", "")), home)
+        try:
+            return _response(await asyncio.wrap_future(made))
+        except Exception:
+            log.exception("the page %s cannot be made", path)
+            return _response(Page("the log says why\n"), 500)
+
+    return answer
+
+
+async def _made(make: MakePage, accept: str) -> Page:
+    return await make(accept)
+
+
+def _response(page: Page, status: int | None = None) -> Response:
+    return Response(
+        page.body,
+        status_code=status or page.status,
+        headers=HEADERS,
+        media_type=page.content_type,
+    )
