@@ -182,7 +182,7 @@ def test_http_is_served_by_default_at_another_port_where_the_usual_one_is_taken(
             assert can_connect(found[1])
 
 
-@pytest.mark.parametrize("option", ["--no-http", "httpPort=-1"])
+@pytest.mark.parametrize("option", ["--no-http", "httpPort=-1", "--host=127.0.0.2"])
 def test_no_http_is_served_where_none_is_wanted(tmp_path: Path, option: str) -> None:
     assert http_line(tmp_path, option).startswith("rmqpy produce")
 

@@ -20,8 +20,9 @@ from rmqpy.cli.settings import log_options, log_warnings, settings_argument
 MEMORY: Final = Path("/dev/shm")
 #: With less room there the folder is elsewhere: below 64 MiB a store takes no messages.
 MEMORY_ROOM_MIN: Final = 256 << 20
-#: RocketMQ's usual port for HTTP.
+#: RocketMQ's usual port for HTTP. Served unasked where nobody but this machine can connect.
 HTTP_PORT: Final = 8082
+LOOPBACK: Final = "127.0.0.1"
 #: Settings of a store in memory. Files are allocated whole: small ones leave room for messages.
 SMALL: Final = {
     "mappedFileSizeCommitLog": "16777216",
@@ -35,7 +36,7 @@ SMALL: Final = {
 @settings_argument()
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Where messages are kept.")
 @click.option("--memory", is_flag=True, help="Keep messages in memory; they are gone when it stops.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on and to advertise.")
+@click.option("--host", default=LOOPBACK, show_default=True, help="Address to listen on and to advertise.")
 @number("--namesrv-port", low=0, high=65_535, default=9876)
 @number("--broker-port", low=0, high=65_535, default=10911)
 @click.option(
@@ -43,7 +44,8 @@ SMALL: Final = {
     "http_port",
     type=click.IntRange(0, 65_535),
     metavar="PORT",
-    help=f"Serve /metrics, /livez, /healthz and /readyz there. Default: {HTTP_PORT}, or a free one if that is taken.",
+    help=f"Serve /metrics, /livez, /healthz and /readyz there. Default: {HTTP_PORT}, or a free one if that is "
+    "taken; none with another --host.",
 )
 @click.option("--no-http", is_flag=True, help="Serve no HTTP.")
 @log_options
@@ -76,7 +78,8 @@ def command(
     from rmqpy.server import Standalone, serve
 
     refuse_unknown(settings)
-    is_default = not no_http and http_port is None and "httpPort" not in settings
+    is_local = host == LOOPBACK and not settings.get("bindAddress")
+    is_default = is_local and not no_http and http_port is None and "httpPort" not in settings
     if is_default:
         http_port = HTTP_PORT
     with ExitStack() as stack:
