@@ -4,13 +4,11 @@
 
 use std::time::Duration;
 
-/// The longest checkpoint, when nothing is written.
-const ROOM_INTERVAL: Duration = Duration::from_secs(4);
 /// Time that a pace is measured over, at least.
 const PACE_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
-/// How many come in the longest time without a write, where `count` came in the time `since`.
-pub(super) fn until_written(count: usize, since: Duration) -> usize {
-    let times = ROOM_INTERVAL.div_duration_f32(since.max(PACE_INTERVAL_MIN)).max(1.0);
+/// How many come in `pause`, the longest time without a write, where `count` came in the time `since`.
+pub(super) fn until_written(count: usize, since: Duration, pause: Duration) -> usize {
+    let times = pause.div_duration_f32(since.max(PACE_INTERVAL_MIN)).max(1.0);
     (count as f32 * times) as usize
 }

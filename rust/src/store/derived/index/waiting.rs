@@ -16,6 +16,8 @@ use super::index_file::Key;
 
 /// Keys that wait in memory: 24 MiB.
 const WAITING_KEYS_MAX: usize = 1 << 20;
+/// The longest time in which no keys are written: that of a checkpoint.
+const WRITE_PAUSE: Duration = Duration::from_secs(4);
 /// Keys that memory is made for early, at most: 12 MiB, twice.
 const ROOM_KEYS_MAX: usize = 1 << 19;
 /// Keys from which on memory for more is made early.
@@ -102,8 +104,11 @@ pub(super) struct KeyPace {
 impl KeyPace {
     /// Notes keys that came in the time `since` the last ones were noted.
     pub(super) fn note(&mut self, count: usize, since: Duration) {
-        let keys =
-            if count < PACE_KEYS_MIN { 0 } else { pace::until_written(count, since).min(ROOM_KEYS_MAX) };
+        let keys = if count < PACE_KEYS_MIN {
+            0
+        } else {
+            pace::until_written(count, since, WRITE_PAUSE).min(ROOM_KEYS_MAX)
+        };
         // One message may have thousands of keys: that is no pace yet.
         self.keys = match keys.checked_sub(self.keys) {
             Some(more) => self.keys + more / RISE,

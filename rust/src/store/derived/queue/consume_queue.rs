@@ -46,6 +46,8 @@ pub struct ConsumeQueue {
 struct Tail {
     first: u64,
     units: VecDeque<[u8; UNIT_BYTES]>,
+    /// Capacity of `units` all of which was touched before; it has another one where units that piled up made it grow.
+    touched: usize,
     /// Offset of the first unit that is not in a file.
     written: u64,
     /// Offset of the next unit when the queue was to cool down last.
@@ -276,27 +278,29 @@ impl ConsumeQueue {
         tail.first += excess as u64;
     }
 
-    /// Makes memory for so many units, and touches it: who adds them later takes no page fault. Returns for how many it was
-    /// made.
-    pub(crate) fn make_room(&self, count: usize) -> usize {
-        let has_room = |tail: &Tail| tail.units.capacity() >= count;
+    /// Makes memory for so many units, and touches it: who adds them later takes no page fault. Memory that grew while units
+    /// piled up goes with that: on the way through it each page would be a fault. Returns for how many it was made, and for
+    /// how many that was given back that was made before.
+    pub(crate) fn make_room(&self, count: usize) -> (usize, usize) {
+        let has_room = |tail: &Tail| tail.touched >= count && tail.units.capacity() == tail.touched;
         if has_room(&self.tail.lock()) {
-            return 0;
+            return (0, 0);
         }
         let mut units = VecDeque::with_capacity(count);
         units.resize(count, [0; UNIT_BYTES]);
         units.clear();
         let mut tail = self.tail.lock();
         if has_room(&tail) || tail.units.len() > count {
-            return 0;
+            return (0, 0);
         }
         units.append(&mut tail.units);
+        let made = units.capacity();
         tail.units = units;
-        count
+        (made, std::mem::replace(&mut tail.touched, made))
     }
 
     /// Lets go of the memory of a queue that nothing came to since the last call, and of most where little came; units
-    /// that are in no file stay. Returns for how many there is memory now.
+    /// that are in no file stay. Returns for how many there is memory that was made early.
     pub(crate) fn cool_down(&self) -> usize {
         let mut tail = self.tail.lock();
         let end = tail.first + tail.units.len() as u64;
@@ -307,7 +311,8 @@ impl ConsumeQueue {
         } else if tail.units.capacity() / 4 > came.max(WARM_UNITS) {
             tail.units.shrink_to(came);
         }
-        tail.units.capacity()
+        tail.touched = tail.touched.min(tail.units.capacity());
+        tail.touched
     }
 }
 
@@ -386,5 +391,25 @@ mod tests {
         queue.cool_down();
         assert_eq!(queue.read_tail(190, &mut into), None);
         assert_eq!(queue.written(), 200);
+    }
+
+    #[test]
+    fn memory_that_grew_while_units_piled_up_makes_way_for_what_was_touched() {
+        let queue = queue(0);
+        let pushed =
+            |from: u64, to: u64| (from..to).for_each(|at| assert!(queue.push(QueueOffset(at), unit(at))));
+        assert_eq!(queue.make_room(1000), (1000, 0));
+        assert_eq!(queue.make_room(1000), (0, 0));
+        pushed(0, 3000);
+        assert_eq!(queue.make_room(1000), (0, 0), "they need more than that");
+        queue.wrote(3000);
+        assert_eq!(queue.make_room(1000), (1000, 1000));
+        assert_eq!(queue.tail.lock().units.capacity(), 1000);
+        pushed(3000, 3900);
+        let mut into = [[0; UNIT_BYTES]; 1];
+        assert_eq!(queue.read_tail(2990, &mut into), Some(1));
+        assert_eq!(Unit::decode(&into[0]), unit(2990));
+        assert_eq!(queue.make_room(2000), (2000, 1000));
+        assert_eq!(queue.make_room(500), (0, 0), "there is more than that");
     }
 }

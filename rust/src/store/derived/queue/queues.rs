@@ -32,6 +32,8 @@ const UNWRITTEN_UNITS_MAX: usize = 1 << 18;
 const WRITE_UNITS: usize = 1 << 14;
 /// Units of a queue from which on memory for more is made early.
 const PACE_UNITS_MIN: usize = 64;
+/// The longest time in which no units are written, but for a disk that stands still: they are during a checkpoint, too.
+const WRITE_PAUSE: Duration = Duration::from_secs(1);
 /// Units of all queues that memory is made for early, from one cooling down to the next: 20 MiB.
 const ROOM_UNITS_MAX: usize = 1 << 20;
 /// Queues that are trimmed in one go: a few milliseconds' worth.
@@ -324,10 +326,13 @@ impl Queues {
             if units < PACE_UNITS_MIN {
                 return;
             }
-            let room = pace::until_written(units, since).min(UNWRITTEN_UNITS_MAX).next_power_of_two();
+            let pace = pace::until_written(units, since, WRITE_PAUSE);
+            let room = pace.min(UNWRITTEN_UNITS_MAX).next_power_of_two();
             // Where many queues have their turn the first units of each make their own memory.
             if self.room_units.load(Ordering::Relaxed) + room <= ROOM_UNITS_MAX {
-                self.room_units.fetch_add(queue.make_room(room), Ordering::Relaxed);
+                let (made, given_back) = queue.make_room(room);
+                self.room_units.fetch_add(made, Ordering::Relaxed);
+                self.room_units.fetch_sub(given_back, Ordering::Relaxed);
             }
         })
     }
