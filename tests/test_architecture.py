@@ -56,7 +56,7 @@ _GROUND = frozenset({"config", "errors", "clock", "_native"})
 _WIRE = _GROUND | {"protocol", "message"}
 _PARTS = _WIRE | {"remoting"}
 _SERVED = _PARTS | {"monitor"}
-_ROOTS = _SERVED | {"routing", "control", "client", "admin", "service"}
+_ROOTS = _SERVED | {"routing", "control", "client", "admin", "console", "service"}
 #: Room of the Python package → the rooms it may use. `__init__` hands out the public names of all of them.
 PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "_native": frozenset(),
@@ -72,6 +72,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "control": _SERVED,
     "client": _PARTS,
     "admin": _PARTS,
+    "console": _SERVED | {"client", "admin", "service"},
     "load": _PARTS | {"client", "admin"},
     "logging": _PARTS | {"client"},
     "namesrv": _ROOTS,

@@ -24,6 +24,7 @@ from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.addresses import HostPort
 from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
 from rmqpy.config.keys import NO_HTTP
+from rmqpy.console.mount import console
 from rmqpy.control.clients.expiry import drop_silent
 from rmqpy.control.clients.filter_file import FILTERS_SECONDS, FilterFile
 from rmqpy.control.clients.notifications import ClientNotifications
@@ -152,7 +153,7 @@ class Broker(Service):
 
     @property
     def http_address(self) -> str | None:
-        """`host:port` of /metrics, /healthz and /readyz; None where no HTTP is served."""
+        """`host:port` of the console, /metrics, /healthz and /readyz; None where no HTTP is served."""
         return str(HostPort(*self._http)) if self._http else None
 
     def table(self) -> dict[RequestCode, str]:
@@ -324,11 +325,14 @@ class Broker(Service):
     async def _watch(
         self, config: BrokerConfig, store: Store, metrics: Metrics, registration: Registration
     ) -> None:
-        """Serve metrics and health over HTTP."""
+        """Serve metrics, health and the console over HTTP. The console shows a cluster, which has name servers."""
         if config.http_port == NO_HTTP:
             return
         http = HttpServer(
-            pages(metrics.exposition, fault=lambda: store.failure, unready=lambda: registration.fault)
+            pages(metrics.exposition, fault=lambda: store.failure, unready=lambda: registration.fault),
+            console(config.name_servers, allow_changes=config.http_allows_changes)
+            if config.name_servers
+            else None,
         )
         self._started.push_async_callback(http.stop)
         try:

@@ -86,8 +86,8 @@ class Standalone(Service):
 
     @property
     def http(self) -> str | None:
-        """Address of /metrics, /healthz and /readyz; None where none was asked for. Raises `ClosedError` unless
-        serving."""
+        """Address of the console, /metrics, /healthz and /readyz; None where none was asked for. Raises `ClosedError`
+        unless serving."""
         return self._serving(self._broker).http_address
 
     async def start(self) -> None:

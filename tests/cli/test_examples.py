@@ -32,8 +32,9 @@ SHORTER = {
     "standalone": ["--namesrv-port", "0", "--broker-port", "0", "--http", "0"],
     "namesrv": ["listenPort=0", "bindAddress=127.0.0.1"],
     "broker": ["listenPort=0"],
+    "dashboard": ["--port", "0"],
 }
-SERVERS = {"standalone", "namesrv", "broker"}
+SERVERS = {"standalone", "namesrv", "broker", "dashboard"}
 #: What these print, or write to a file, is lines of JSON however they are called.
 LINES_OF_JSON = {"message export", "dlq export"}
 #: What is not for programs to read: the script of a shell.
@@ -188,7 +189,7 @@ def test_the_examples_of_a_command_work_and_its_json_can_be_parsed(path: str, ru
 @pytest.mark.parametrize("path", sorted(SERVERS))
 def test_the_examples_of_a_server_start_and_stop(path: str, cluster: Cluster, folder: Path) -> None:
     for words in examples(path):
-        store = [] if path == "namesrv" else ["storePathRootDir=store"]
+        store = ["storePathRootDir=store"] if path in ("standalone", "broker") else []
         command = [sys.executable, "-m", "rmqpy", *words, *shorter(path), *store]
         environment = {**os.environ, "NAMESRV_ADDR": cluster.namesrv, "HOME": str(folder)}
         with subprocess.Popen(

@@ -284,7 +284,7 @@ def test_a_name_server_has_metrics_of_its_own(tmp_path: Path) -> None:
     ("method", "path", "status", "text"),
     [
         ("GET", "/metrics?x=1", 200, "# HELP"),
-        ("GET", "/", 404, "/metrics\n/livez\n/healthz\n/readyz\n"),
+        ("GET", "/nowhere", 404, "/metrics\n/livez\n/healthz\n/readyz\n"),
         ("POST", "/metrics", 405, "only GET and HEAD\n"),
     ],
 )

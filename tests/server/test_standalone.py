@@ -177,7 +177,7 @@ def test_http_is_served_by_default_at_another_port_where_the_usual_one_is_taken(
         with standalone(tmp_path) as (process, _):
             assert process.stdout is not None
             line = process.stdout.readline()
-            found = re.fullmatch(r"  http://(127.0.0.1:\d+)/metrics \(port 8082 is taken\)\n", line)
+            found = re.fullmatch(r"  console: http://(127.0.0.1:\d+)/ \(port 8082 is taken\)\n", line)
             assert found, line
             assert can_connect(found[1])
 

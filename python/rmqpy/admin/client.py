@@ -105,6 +105,7 @@ class _Work(NamedTuple):
 
 
 if TYPE_CHECKING:
+    from rmqpy.admin.backlogs import Backlogs
     from rmqpy.admin.cluster import Cluster
     from rmqpy.admin.dead_letters import DeadLetters
     from rmqpy.admin.groups import Groups
@@ -112,12 +113,14 @@ if TYPE_CHECKING:
     from rmqpy.admin.messages import Messages
     from rmqpy.admin.online import Online
     from rmqpy.admin.queues import Queues
+    from rmqpy.admin.search import Search
     from rmqpy.admin.settings import ServerSettings
     from rmqpy.admin.topics import Topics
     from rmqpy.admin.traces import Traces
     from rmqpy.admin.traffic import Traffic
     from rmqpy.admin.upkeep import Upkeep
 else:
+    Backlogs = _Part("backlogs", "Backlogs")
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
     Groups = _Part("groups", "Groups")
@@ -125,6 +128,7 @@ else:
     Messages = _Part("messages", "Messages")
     Online = _Part("online", "Online")
     Queues = _Part("queues", "Queues")
+    Search = _Part("search", "Search")
     ServerSettings = _Part("settings", "ServerSettings")
     Topics = _Part("topics", "Topics")
     Traces = _Part("traces", "Traces")
@@ -136,11 +140,12 @@ class _Operations:
     """The table of operations, over a native client and the connection to a cluster."""
 
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
-        self._config = ClientConfig.of(namesrv)
+        #: The way to the cluster.
+        self.client_config = ClientConfig.of(namesrv)
         self._client = Client(
-            connect_timeout_ms=round(self._config.connect_timeout * 1_000),
-            binary=self._config.header == "binary",
-            namespace=self._config.namespace,
+            connect_timeout_ms=round(self.client_config.connect_timeout * 1_000),
+            binary=self.client_config.header == "binary",
+            namespace=self.client_config.namespace,
         )
         self._opened: AdminConnection | None = None
 
@@ -151,6 +156,7 @@ class _Operations:
 
     topics = _Operation(Topics.names)
     topic_types = _Operation(Topics.types)
+    topic_summaries = _Operation(Topics.summaries)
     topic = _Operation(Topics.describe)
     topic_settings = _Operation(Topics.settings)
     route = _Operation(Topics.route)
@@ -165,6 +171,7 @@ class _Operations:
     queue_entries = _Operation(Queues.entries)
 
     groups = _Operation(Groups.names)
+    group_summaries = _Operation(Backlogs.groups)
     group = _Operation(Groups.describe)
     create_group = _Operation(Groups.create)
     update_group = _Operation(Groups.alter)
@@ -185,12 +192,14 @@ class _Operations:
     messages_by_key = _Operation(Messages.by_key)
     messages_between = _Search(Messages.between)
     tail = _Search(Messages.tail)
+    search = _Operation(Search.run)
     resend_message = _Operation(Messages.resend)
     recheck_transaction = _Operation(Messages.recheck)
     trace = _Operation(Traces.of)
 
     dead_letters = _Operation(DeadLetters.counts)
     dlq = _Search(DeadLetters.messages)
+    dead_letter = _Operation(DeadLetters.get)
     resend = _Operation(DeadLetters.resend)
     resent = _Operation(DeadLetters.resent)
     purge_dead_letters = _Operation(DeadLetters.purge)
@@ -203,7 +212,7 @@ class _Operations:
 
     broker_runtime = _Operation(Upkeep.runtime)
     broker_statistic = _Operation(Upkeep.statistic)
-    broker_backlogs = _Operation(Upkeep.backlogs)
+    broker_backlogs = _Operation(Backlogs.of_broker)
     delete_expired_log = _Operation(Upkeep.delete_expired_log)
     clean_queues = _Operation(Upkeep.clean_queues)
     clean_topics = _Operation(Upkeep.clean_topics)
@@ -235,7 +244,7 @@ class Admin(_Operations):
 
     def __init__(self, namesrv: Address | ClientConfig | None = None) -> None:
         super().__init__(namesrv)
-        self._opened = AdminConnection(BlockingCaller(self._client), self._config)
+        self._opened = AdminConnection(BlockingCaller(self._client), self.client_config)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -267,7 +276,7 @@ class AsyncAdmin(_Operations):
         self._client.close()
 
     async def __aenter__(self) -> Self:
-        opened = AdminConnection(LoopCaller(self._client), self._config)
+        opened = AdminConnection(LoopCaller(self._client), self.client_config)
         self._opened = opened
         try:
             await opened.name_servers.ready(opened.caller)

@@ -66,6 +66,15 @@ class AdminConnection:
             raise RocketMQError("no broker is registered", hint="start one: rmqpy broker")
         return found
 
+    async def master_of(self, broker: str) -> str:
+        """The address of one broker's master. Raises `ConfigError` for a broker that is not known."""
+        brokers = await self.masters()
+        if broker not in brokers:
+            raise ConfigError(
+                f"no broker {broker!r} has a master", hint=f"there are {', '.join(sorted(brokers))}"
+            )
+        return brokers[broker]
+
 
 def master(broker: BrokerData) -> str | None:
     """The address of a group's master, when it has one."""

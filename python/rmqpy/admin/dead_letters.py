@@ -14,7 +14,7 @@ from rmqpy.admin.messages import Messages
 from rmqpy.admin.reading import read
 from rmqpy.admin.sending import ORIGIN, properties_of, send_again
 from rmqpy.admin.topics import QueueState, Topics
-from rmqpy.errors import TopicNotFound
+from rmqpy.errors import MessageNotFound, TopicNotFound
 from rmqpy.protocol import names
 
 #: Property with the id that a producer gives a message.
@@ -62,11 +62,29 @@ class DeadLetters(Part):
             async for message in read(self._cluster, topic, queue, queue.begin, queue.end):
                 yield queue, message
 
+    async def get(
+        self, group: str, broker: str, queue_id: int, offset: int
+    ) -> tuple[QueueState, ReceivedMessage]:
+        """One dead letter of a group, by its place. Raises `GroupNotFound`, `MessageNotFound`."""
+        topic = names.dead_letter_topic(group)
+        for queue in await self._queues(group):
+            if (queue.broker, queue.queue_id) == (broker, queue_id) and queue.begin <= offset < queue.end:
+                async for message in read(self._cluster, topic, queue, offset, offset + 1):
+                    return queue, message
+        raise MessageNotFound(f"group {group!r} has no dead letter at offset {offset} of {broker}:{queue_id}")
+
     async def resend(
-        self, group: str, queue: QueueState, message: ReceivedMessage, *, to_origin: bool = False
+        self,
+        group: str,
+        queue: QueueState,
+        message: ReceivedMessage,
+        *,
+        to_origin: bool = False,
+        body: bytes | None = None,
     ) -> str:
         """Send a dead letter again: to its group alone, or with `to_origin` to the topic it was sent to first, where
-        every group that subscribes gets it. Its count of attempts starts over. The broker's id of the new message.
+        every group that subscribes gets it; with another `body` where one is given. Its count of attempts starts over.
+        The broker's id of the new message.
 
         The new message says in its property `DLQ_RESENT_FROM` which dead letter it was: see `resent`. A group that
         consumes in order takes nothing from its retry topic: for such a group use `to_origin`.
@@ -78,7 +96,7 @@ class DeadLetters(Part):
         topic = origin if to_origin and origin else names.retry_topic(group)
         if to_origin:
             properties.pop(ORIGIN, None)
-        return await send_again(self._cluster, queue.address, topic, message, properties)
+        return await send_again(self._cluster, queue.address, topic, message, properties, body)
 
     async def resent(self, group: str, queue: QueueState, message: ReceivedMessage) -> list[ReceivedMessage]:
         """What `resend` has sent of a dead letter, as far as its broker still has it; oldest first.

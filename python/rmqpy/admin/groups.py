@@ -92,13 +92,13 @@ class Groups(Part):
 
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Names of all groups, sorted; those of RocketMQ itself only if asked for."""
-        tables = await self._tables()
+        tables = await self.tables()
         every = {name for table in tables.values() for name in table}
         return sorted(name for name in every if with_system or not names.is_system_group(name))
 
     async def describe(self, name: str) -> dict[str, SubscriptionGroup]:
         """The settings of a group on each broker. Raises `GroupNotFound`."""
-        tables = await self._tables()
+        tables = await self.tables()
         found = {broker: table[name] for broker, table in tables.items() if name in table}
         if not found:
             meant = nearest(name, {group for table in tables.values() for group in table})
@@ -126,7 +126,7 @@ class Groups(Part):
         """
         if wrong := names.group_fault(name):
             raise ConfigError(f"group {name!r}: {wrong}")
-        brokers, tables = await self._cluster.masters(cluster), await self._tables()
+        brokers, tables = await self._cluster.masters(cluster), await self.tables()
         known = [broker for broker in brokers if name in tables.get(broker, ())]
         if known and not exist_ok:
             raise GroupExists(
@@ -362,7 +362,8 @@ class Groups(Part):
         except (RocketMQError, LookupError, TypeError):
             return None
 
-    async def _tables(self) -> dict[str, Mapping[str, SubscriptionGroup]]:
+    async def tables(self) -> dict[str, Mapping[str, SubscriptionGroup]]:
+        """The settings of every group, by broker."""
         return {
             broker: (
                 await self._cluster.ask(address, GetAllSubscriptionGroupConfig())

@@ -85,13 +85,20 @@ class Messages(Part):
     ) -> AsyncIterator[ReceivedMessage]:
         """Messages of a topic stored from `begin` on and before `end`, queue by queue. Raises `TopicNotFound`."""
         for state in await self._topics.describe(topic):
-            first, last = state.begin, state.end
-            if begin is not None:
-                first = await self._offset(state.address, topic, state.queue_id, begin)
-            if end is not None:
-                last = await self._offset(state.address, topic, state.queue_id, end)
+            first, last = await self.range_between(topic, state, begin, end)
             async for message in read(self._cluster, topic, state, first, last):
                 yield message
+
+    async def range_between(
+        self, topic: str, state: QueueState, begin: datetime | None, end: datetime | None
+    ) -> tuple[int, int]:
+        """Offsets of a queue's messages that were stored from `begin` on and before `end`."""
+        first, last = state.begin, state.end
+        if begin is not None:
+            first = await self._offset(state.address, topic, state.queue_id, begin)
+        if end is not None:
+            last = await self._offset(state.address, topic, state.queue_id, end)
+        return first, last
 
     async def tail(
         self, topic: str, last: int = 10, *, follow: bool = False

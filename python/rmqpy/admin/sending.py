@@ -28,9 +28,15 @@ def properties_of(message: ReceivedMessage) -> dict[str, str]:
 
 
 async def send_again(
-    cluster: AdminConnection, address: str, topic: str, message: ReceivedMessage, properties: dict[str, str]
+    cluster: AdminConnection,
+    address: str,
+    topic: str,
+    message: ReceivedMessage,
+    properties: dict[str, str],
+    body: bytes | None = None,
 ) -> str:
-    """Send the message to any queue that `topic` has at this broker; the broker's id of it. Its attempts start over."""
+    """Send the message to any queue that `topic` has at this broker; the broker's id of it. Its attempts start over.
+    Another `body` takes the place of its own."""
     ask = SendMessage(
         producer_group=TOOLS,
         topic=topic,
@@ -38,6 +44,6 @@ async def send_again(
         born_timestamp=round(time.time() * 1_000),
         flag=message.flag,
         properties=encode(properties),
-        body=message.body,
+        body=message.body if body is None else body,
     )
     return (await cluster.ask(address, ask)).msg_id

@@ -4,6 +4,8 @@ A topic lives on each master of its cluster.
 """
 
 import dataclasses
+import functools
+import operator
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -65,6 +67,19 @@ class QueueState(NamedTuple):
     stored_at_ms: int
 
 
+class TopicSummary(NamedTuple):
+    """One topic, all its brokers together."""
+
+    name: str
+    type: str
+    #: Of all brokers.
+    read_queues: int
+    write_queues: int
+    #: The least that is allowed at any broker.
+    permission: str
+    brokers: list[str]
+
+
 class Topics(Part):
     """The topics of one cluster, seen through its name servers."""
 
@@ -78,13 +93,18 @@ class Topics(Part):
 
     async def types(self, *, with_system: bool = False) -> dict[str, str]:
         """What each topic is for, by name: `NORMAL` unless it was said; system topics only if asked for."""
+        return {each.name: each.type for each in await self.summaries(with_system=with_system)}
+
+    async def summaries(self, *, with_system: bool = False) -> list[TopicSummary]:
+        """Every topic with its settings, by name; system topics only if asked for."""
+        found: dict[str, dict[str, TopicConfig]] = {}
+        for broker, data in (await self._cluster.cluster_info()).broker_addr_table.items():
+            if (address := master(data)) is not None:
+                table = (await self._cluster.ask(address, GetAllTopicConfig())).body.topic_config_table
+                for name, topic in table.items():
+                    found.setdefault(name, {})[broker] = topic
         wanted = await self.names(with_system=with_system)
-        found: dict[str, str] = {}
-        brokers = (await self._cluster.cluster_info()).broker_addr_table.values()
-        for address in filter(None, map(master, brokers)):
-            table = (await self._cluster.ask(address, GetAllTopicConfig())).body.topic_config_table
-            found |= {name: message_type(topic) for name, topic in table.items()}
-        return {name: found[name] for name in wanted if name in found}
+        return [_summary(name, found[name]) for name in wanted if name in found]
 
     async def describe(self, name: str) -> list[QueueState]:
         """Every readable queue with the offsets its broker holds. Raises `TopicNotFound`."""
@@ -336,6 +356,18 @@ def _unfinished(failures: list[RocketMQError]) -> RocketMQError:
     """The first error of a deletion, which says what is left."""
     failures[0].hint = "the other servers have forgotten the topic; delete it again when this one answers"
     return failures[0]
+
+
+def _summary(name: str, topics: Mapping[str, TopicConfig]) -> TopicSummary:
+    every = topics.values()
+    return TopicSummary(
+        name,
+        message_type(next(iter(every))),
+        sum(topic.read_queue_nums for topic in every),
+        sum(topic.write_queue_nums for topic in every),
+        permission(functools.reduce(operator.and_, (topic.perm for topic in every))),
+        sorted(topics),
+    )
 
 
 def message_type(topic: TopicConfig) -> str:

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from rmqpy.admin.connection import Part
-from rmqpy.errors import ConfigError
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.brokers import (
@@ -14,7 +13,6 @@ from rmqpy.protocol.requests.brokers import (
     ViewBrokerStatsData,
 )
 from rmqpy.protocol.requests.kv import DeleteKv, GetKvList, PutKv
-from rmqpy.protocol.requests.progress import GetBrokerConsumeStats
 from rmqpy.protocol.requests.routes import AddWritePermission, GetTopicsByCluster, WipeWritePermission
 from rmqpy.protocol.requests.topics import CleanUnusedTopic
 
@@ -27,44 +25,23 @@ class Statistic(NamedTuple):
     day: StatsWindow
 
 
-class GroupBacklog(NamedTuple):
-    """Messages that one group has before it at one broker."""
-
-    group: str
-    topic: str
-    queue_id: int
-    committed: int
-    end: int
-
-
 class Upkeep(Part):
     """Upkeep of one cluster."""
 
     async def runtime(self, broker: str) -> dict[str, str]:
         """Counters, rates and disk use of a broker's master, by the names RocketMQ has for them."""
-        return dict((await self._cluster.ask(await self._master(broker), GetBrokerRuntimeInfo())).table)
+        return dict(
+            (await self._cluster.ask(await self._cluster.master_of(broker), GetBrokerRuntimeInfo())).table
+        )
 
     async def statistic(self, broker: str, name: str, key: str) -> Statistic | None:
         """`name`: `TOPIC_PUT_NUMS` with a topic as key, `GROUP_GET_SIZE` with `topic@group`, and others; `None` for
         what the broker has not counted."""
         ask = ViewBrokerStatsData(stats_name=name, stats_key=key)
-        told = await self._cluster.ask_unless(ResponseCode.SYSTEM_ERROR, await self._master(broker), ask)
+        told = await self._cluster.ask_unless(
+            ResponseCode.SYSTEM_ERROR, await self._cluster.master_of(broker), ask
+        )
         return None if told is None else Statistic(told.stats_minute, told.stats_hour, told.stats_day)
-
-    async def backlogs(self, broker: str) -> list[GroupBacklog]:
-        """Progress of every group in every queue of one broker."""
-        address = await self._master(broker)
-        found = set()
-        for is_order in (False, True):
-            told = await self._cluster.ask(address, GetBrokerConsumeStats(is_order=is_order))
-            found |= {
-                GroupBacklog(group, queue.topic, queue.queue_id, held.consumer_offset, held.broker_offset)
-                for table in told.consume_stats_list
-                for group, each in table.items()
-                for stats in each
-                for queue, held in stats.offset_table.items()
-            }
-        return sorted(found)
 
     async def delete_expired_log(self, broker: str | None = None) -> list[str]:
         """Delete expired files of the log now, whatever the hour, at one broker or at all; their names."""
@@ -113,16 +90,12 @@ class Upkeep(Part):
         for address in self._cluster.name_servers.addresses:
             await self._cluster.ask(address, ask)
 
-    async def _master(self, broker: str) -> str:
-        brokers = await self._cluster.masters()
-        if broker not in brokers:
-            raise ConfigError(
-                f"no broker {broker!r} has a master", hint=f"there are {', '.join(sorted(brokers))}"
-            )
-        return brokers[broker]
-
     async def _each(self, broker: str | None, ask: Request[None]) -> list[str]:
-        brokers = await self._cluster.masters() if broker is None else {broker: await self._master(broker)}
+        brokers = (
+            await self._cluster.masters()
+            if broker is None
+            else {broker: await self._cluster.master_of(broker)}
+        )
         for address in brokers.values():
             await self._cluster.ask(address, ask)
         return sorted(brokers)

@@ -23,6 +23,7 @@ COMMANDS = {
     "standalone": "Name server and broker in one process: all it takes to send a message.",
     "namesrv": "A name server.",
     "broker": "A broker, configured as Apache's: broker.conf and key=value.",
+    "dashboard": "The console of a cluster, rmqpy's or Apache's, for a browser.",
     "produce": "Send messages: an argument, standard input, or the lines of a file.",
     "consume": "Print the messages of a topic.",
     "topic": "Topics: list, describe, traffic, settings; create, change, delete.",

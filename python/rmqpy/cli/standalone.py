@@ -44,10 +44,13 @@ SMALL: Final = {
     "http_port",
     type=click.IntRange(0, 65_535),
     metavar="PORT",
-    help=f"Serve /metrics, /livez, /healthz and /readyz there. Default: {HTTP_PORT}, or a free one if that is "
-    "taken; none with another --host.",
+    help=f"Serve the console, /metrics, /livez, /healthz and /readyz there. Default: {HTTP_PORT}, or a free one if "
+    "that is taken; none with another --host.",
 )
 @click.option("--no-http", is_flag=True, help="Serve no HTTP.")
+@click.option(
+    "--allow-changes", is_flag=True, help="Let users of the console change things; otherwise it only reads."
+)
 @log_options
 def command(
     settings: dict[str, str],
@@ -58,6 +61,7 @@ def command(
     broker_port: int,
     http_port: int | None,
     no_http: bool,
+    allow_changes: bool,
 ) -> None:
     """Run a name server and a broker in one process until Ctrl-C.
 
@@ -92,7 +96,7 @@ def command(
             takes_any_http_port=is_default,
             progress=note_printer(),
             clock=None,
-            **(SMALL if memory else {}) | settings,
+            **(SMALL if memory else {}) | ({"httpAllowChanges": "true"} if allow_changes else {}) | settings,
         )
 
         def announce() -> None:
@@ -100,7 +104,7 @@ def command(
             option = "" if server.namesrv == "127.0.0.1:9876" else f" -n {server.namesrv}"
             is_other = is_default and not str(server.http).endswith(f":{HTTP_PORT}")
             remark = f" (port {HTTP_PORT} is taken)" if is_other else ""
-            watch = f"  http://{server.http}/metrics{remark}\n" if server.http else ""
+            watch = f"  console: http://{server.http}/{remark}\n" if server.http else ""
             click.echo(
                 f"rmqpy {__version__} is ready: name server {server.namesrv}, broker {server.broker}, "
                 f"data in {server.data_dir}{', gone when it stops' if memory else ''}\n"

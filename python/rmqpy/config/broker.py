@@ -78,10 +78,15 @@ class BrokerConfig(Settings):
     http_port: int = key(
         "httpPort",
         NO_HTTP,
-        "HTTP port of /metrics, /livez, /healthz and /readyz; 0 takes a free one, -1: off. "
+        "HTTP port of the console, /metrics, /livez, /healthz and /readyz; 0 takes a free one, -1: off. "
         "Apache's broker has no such key.",
         low=NO_HTTP,
         high=65_535,
+    )
+    http_allows_changes: bool = key(
+        "httpAllowChanges",
+        False,
+        "Users of the console may change what it shows; otherwise it only reads. Apache's broker has no such key.",
     )
     idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",

@@ -2,12 +2,13 @@
 
 Imported with the first connection, never before: see `rmqpy.monitor.http`. Owns the bounds of a peer: how many may be
 connected, what one may send, how long it may take. A connection has one request.
-Threads: `rmqpy-http` alone; a page is made on the loop of its server.
+A route that needs longer says so: see `extend_deadline`. Threads: `rmqpy-http` alone; a page is made on the loop of its
+server.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import uvicorn
@@ -15,7 +16,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rmqpy.monitor.pages import MakePage, Page
@@ -30,6 +32,8 @@ CONNECTIONS_MAX: Final = 64
 STOP_TIMEOUT_S: Final = 1
 #: Stands at every answer: a body is what its content type says, and its connection ends with it.
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Connection": "close"}
+#: Extension of a request's scope: gives its connection so many seconds from now on.
+DEADLINE: Final = "rmqpy.deadline"
 
 #: Beneath our own logger. uvicorn warns of each malformed request, which any peer can send without end.
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -47,18 +51,40 @@ class _Connection(H11Protocol):
         super().__init__(*given, **named)
         self.logger = _protocol_log
         self.access_log = False
+        self._application = self.app
+        self.app = self._answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()
         else:
-            self._end = self.loop.call_later(PEER_TIMEOUT_S, transport.abort)
+            self._extend(PEER_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._end is not None:
             self._end.cancel()
+            self._end = None
         super().connection_lost(exc)
+
+    def _extend(self, seconds: float) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        self._end = self.loop.call_later(seconds, self.transport.abort)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["extensions"] = {DEADLINE: self._extend}
+        try:
+            await self._application(scope, receive, send)
+        except asyncio.CancelledError:
+            # The server stops, and what is under way, such as events without end, is cut off.
+            self.transport.abort()
+            self.cycle.disconnected = True
+
+
+def extend_deadline(request: Request, seconds: float) -> None:
+    """Give the connection of a request so long from now on, for the rest of its answer to be made and taken."""
+    request.scope["extensions"][DEADLINE](seconds)
 
 
 class _Config(uvicorn.Config):
@@ -66,12 +92,16 @@ class _Config(uvicorn.Config):
         """Leave the loggers of the process alone: it may be a user's, who has a uvicorn of their own."""
 
 
-def uvicorn_server(pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop) -> uvicorn.Server:
-    """A server of these pages, which are made on `home`. Outside the main thread it takes no signal."""
+def uvicorn_server(
+    pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop, routes: Sequence[BaseRoute] = ()
+) -> uvicorn.Server:
+    """A server of these pages, which are made on `home`, and of more routes. Outside the main thread it takes no
+    signal."""
     return uvicorn.Server(
         _Config(
-            _application(pages, home),
+            _application(pages, home, routes),
             http=_Connection,
+            headers=list(HEADERS.items()),
             ws="none",
             lifespan="off",
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
@@ -82,7 +112,9 @@ def uvicorn_server(pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoo
     )
 
 
-def _application(pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop) -> Starlette:
+def _application(
+    pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop, routes: Sequence[BaseRoute]
+) -> Starlette:
     async def not_found(_request: Request, _error: Exception) -> Response:
         return _response(Page("\n".join(pages) + "\n"), 404)
 
@@ -93,7 +125,7 @@ def _application(pages: Mapping[str, MakePage], home: asyncio.AbstractEventLoop)
         return response
 
     application = Starlette(
-        routes=[Route(path, _answer(path, make, home)) for path, make in pages.items()],
+        routes=[*(Route(path, _answer(path, make, home)) for path, make in pages.items()), *routes],
         exception_handlers={404: not_found, 405: not_allowed},
     )
     # A redirect would name the host that the request made up.
@@ -121,6 +153,5 @@ def _response(page: Page, status: int | None = None) -> Response:
     return Response(
         page.body,
         status_code=status or page.status,
-        headers=HEADERS,
         media_type=page.content_type,
     )

@@ -2,7 +2,8 @@
 
 Owns the listener and the thread `rmqpy-http`. Until somebody connects, the port costs a descriptor: uvicorn and
 Starlette are imported, and the thread is started, for the first connection. It has a loop of its own, so that reading
-and writing HTTP delays nothing of the server; pages are made on the server's loop, where its tables are.
+and writing HTTP delays nothing of the server; pages are made on the server's loop, where its tables are. A site is made
+and works on the thread of HTTP, and asks servers as any client does.
 Threads: `start` and `stop` on the server's loop.
 """
 
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from rmqpy.monitor.pages import MakePage
+from rmqpy.monitor.pages import LoadSite, MakePage, Site
 
 if TYPE_CHECKING:
     import uvicorn
@@ -26,10 +27,11 @@ BACKLOG: Final = 64
 
 
 class HttpServer:
-    """Serves pages by path."""
+    """Serves pages by path, and a site beside them."""
 
-    def __init__(self, pages: Mapping[str, MakePage]) -> None:
+    def __init__(self, pages: Mapping[str, MakePage], site: LoadSite | None = None) -> None:
         self._pages = pages
+        self._site = site
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         # Written by the thread, which then reads the next one; `stop` writes that one and then reads this.
@@ -77,8 +79,17 @@ class HttpServer:
             try:
                 from rmqpy.monitor.application import uvicorn_server
 
-                self._server = uvicorn_server(self._pages, loop)
+                site = self._site(str(listener.getsockname()[0])) if self._site else None
+                self._server = uvicorn_server(self._pages, loop, site.routes if site else ())
                 if not self._is_over:
-                    asyncio.run(self._server.serve(sockets=[listener]))
+                    asyncio.run(_serve(self._server, listener, site))
             except Exception:
                 log.exception("HTTP is served no longer")
+
+
+async def _serve(server: "uvicorn.Server", listener: socket.socket, site: Site | None) -> None:
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        if site is not None:
+            await site.close()

@@ -1,10 +1,15 @@
 """The pages every server has: its figures, whether it lives, whether it is ready to serve."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqpy.monitor.exposition import Exposition
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
 
 
 class Page(NamedTuple):
@@ -19,6 +24,21 @@ class Page(NamedTuple):
 MakePage = Callable[[str], Awaitable[Page]]
 #: Why not; None when nothing is wrong.
 Fault = Callable[[], str | None]
+
+
+class Site(Protocol):
+    """More that is served beside the pages: routes, and what they hold open."""
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """Made and used on the thread of HTTP alone."""
+
+    async def close(self) -> None:
+        """Nothing is served any more."""
+
+
+#: Makes a site that is served at this address of the machine; called for the first connection.
+LoadSite = Callable[[str], Site]
 
 
 def pages(

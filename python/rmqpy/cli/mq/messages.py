@@ -82,7 +82,7 @@ def send_message(
         raise click.UsageError("-m true: traces of sends are not written")
     if queue_id is not None and broker is None:
         raise click.UsageError("-i needs -b")
-    with Producer(tool.config) as producer:
+    with Producer(tool.client_config) as producer:
         queue = None
         if broker is not None:
             found = [

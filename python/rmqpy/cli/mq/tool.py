@@ -15,7 +15,6 @@ from rmqpy.admin.client import Admin, iterate
 from rmqpy.admin.reading import read
 from rmqpy.admin.topics import QueueState
 from rmqpy.cli.options import DEFAULT_NAMESRV, client_config
-from rmqpy.config.client import ClientConfig
 from rmqpy.errors import ConfigError
 from rmqpy.protocol.declare import Request
 from rmqpy.remoting.client import run
@@ -37,11 +36,6 @@ class Tool(Admin):
     def ask(self, address: str, ask: Request[R]) -> R:
         """The reply of one server."""
         return run(self._cluster().ask(address, ask))
-
-    @property
-    def config(self) -> ClientConfig:
-        """The configuration of its clients."""
-        return self._config
 
     def read_queue(self, topic: str, state: QueueState) -> Iterator[ReceivedMessage]:
         """The messages of a queue from its begin up to its end."""

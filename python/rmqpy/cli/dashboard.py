@@ -1,0 +1,34 @@
+"""`rmqpy dashboard`."""
+
+import asyncio
+
+import click
+
+from rmqpy.cli.options import client_config, cluster_options, number
+from rmqpy.cli.settings import log_options
+
+
+@click.command()
+@cluster_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on: loopback's.")
+@number("--port", low=0, high=65_535, default=8082)
+@click.option("--allow-changes", is_flag=True, help="Let users change things; otherwise it only reads.")
+@log_options
+def command(namesrv: str, timeout: float, host: str, port: int, allow_changes: bool) -> None:
+    """Serve the console of a cluster, rmqpy's or Apache's, until Ctrl-C.
+
+    \b
+    rmqpy dashboard -n 10.0.0.1:9876
+
+    Port 0 takes a free one.
+    """
+    from rmqpy.console.dashboard import Dashboard
+    from rmqpy.server import serve
+
+    server = Dashboard(client_config(namesrv, timeout), host=host, port=port, allow_changes=allow_changes)
+    mode = "changes are allowed" if allow_changes else "read-only"
+
+    def announce() -> None:
+        click.echo(f"the console of {namesrv} is ready, {mode}: http://{server.address}/\nstop with Ctrl-C")
+
+    asyncio.run(serve(server, announce))

@@ -1,0 +1,227 @@
+"""One request of the API, from its checks to its answer.
+
+Owns the order: who may ask, the arguments, the work, and the line that a change leaves in the log. Everything that goes
+wrong is answered as JSON that names it and says what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from rmqpy import errors
+from rmqpy.console.endpoints import Endpoint, page_of
+from rmqpy.console.guard import API_HEADERS, Refusal, refusal
+from rmqpy.console.schema import to_json
+from rmqpy.monitor.application import extend_deadline
+
+if TYPE_CHECKING:
+    from rmqpy.console.site import Console
+
+log = logging.getLogger(__name__)
+audit = logging.getLogger("rmqpy.console.audit")
+
+#: Seconds for one request of the API, and for the next event of a stream to be taken.
+ANSWER_S: Final = 60.0
+EVENT_S: Final = 30.0
+#: Without an event for so long, something else is written.
+PAUSE_S: Final = 10.0
+#: Bytes of a change: a message of 4 MiB, as JSON has it.
+BODY_BYTES_MAX: Final = 8 << 20
+#: Streams of events at once.
+STREAMS_MAX: Final = 16
+#: Arguments that the line of a change leaves out: what messages hold is nobody's business there.
+_UNLOGGED: Final = frozenset({"body", "properties"})
+
+_STATUSES: Final[Mapping[type[Exception], HTTPStatus]] = {
+    errors.TopicNotFound: HTTPStatus.NOT_FOUND,
+    errors.GroupNotFound: HTTPStatus.NOT_FOUND,
+    errors.MessageNotFound: HTTPStatus.NOT_FOUND,
+    errors.TopicExists: HTTPStatus.CONFLICT,
+    errors.GroupExists: HTTPStatus.CONFLICT,
+    errors.ConfigError: HTTPStatus.BAD_REQUEST,
+    errors.MessageTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.DecodeError: HTTPStatus.BAD_REQUEST,
+    errors.AuthError: HTTPStatus.FORBIDDEN,
+    errors.FlowControl: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.Unsupported: HTTPStatus.NOT_IMPLEMENTED,
+    errors.RequestTimeout: HTTPStatus.GATEWAY_TIMEOUT,
+    errors.RocketMQError: HTTPStatus.BAD_GATEWAY,
+}
+
+
+class ApiRoute:
+    """The route of one endpoint."""
+
+    def __init__(self, endpoint: Endpoint, console: Console) -> None:
+        self._endpoint = endpoint
+        self._console = console
+        self._answer = {
+            "value": self._value,
+            "rows": self._rows,
+            "events": self._events,
+            "change": self._change,
+        }[endpoint.kind]
+
+    def route(self) -> Route:
+        """As Starlette has it."""
+        return Route(self._endpoint.path, self._checked, methods=[self._endpoint.method])
+
+    async def _checked(self, request: Request) -> Response:
+        if (no := refused(request, self._console)) is not None:
+            return no
+        extend_deadline(request, ANSWER_S)
+        try:
+            return await self._answer(request)
+        except errors.RocketMQError as error:
+            return failed(error)
+        except Exception:
+            log.exception("%s %s cannot be answered", self._endpoint.method, self._endpoint.path)
+            return json_response(
+                {"error": "the server failed", "hint": "its log says why", "kind": "Error"}, 500
+            )
+
+    async def _value(self, request: Request) -> Response:
+        arguments, _ = self._arguments(request)
+        async with self._console.queries:
+            return json_response(to_json(await self._endpoint.work(await self._console.admin(), **arguments)))
+
+    async def _rows(self, request: Request) -> Response:
+        arguments, view = self._arguments(request)
+        endpoint = self._endpoint
+        async with self._console.queries:
+            admin = await self._console.admin()
+            key = (endpoint.path, tuple(sorted(arguments.items())))
+            rows = await self._console.remembered(key, lambda: endpoint.work(admin, **arguments))
+            page = page_of(endpoint, rows, view)
+            if endpoint.complete is not None:
+                page = page._replace(rows=await endpoint.complete(admin, page.rows, **arguments))
+        return json_response(to_json(page))
+
+    async def _events(self, request: Request) -> Response:
+        arguments, _ = self._arguments(request)
+        console = self._console
+        if console.streams >= STREAMS_MAX:
+            hint = "close some of the pages that show live figures"
+            return failed(
+                errors.FlowControl(f"{STREAMS_MAX} streams are open, which are the most", hint=hint)
+            )
+        items = self._endpoint.work(await console.admin(), **arguments)
+        return StreamingResponse(
+            self._stream(request, items), media_type="text/event-stream", headers=dict(API_HEADERS)
+        )
+
+    async def _stream(self, request: Request, items: AsyncIterator[Any]) -> AsyncIterator[str]:
+        self._console.streams += 1
+        try:
+            yield ": open\n\n"
+            async with aclosing(_with_pauses(items)) as every:
+                async for item in every:
+                    extend_deadline(request, EVENT_S)
+                    # A peer that has gone is found out by writing to it.
+                    yield ": nothing new\n\n" if item is None else f"data: {_text(to_json(item))}\n\n"
+        except errors.RocketMQError as error:
+            yield f"event: failed\ndata: {_text(_described(error))}\n\n"
+        finally:
+            self._console.streams -= 1
+
+    async def _change(self, request: Request) -> Response:
+        endpoint, peer = self._endpoint, request.client
+        arguments = endpoint.read_path(request.path_params) | endpoint.read_body(await _body(request))
+        told = {name: each for name, each in arguments.items() if name not in _UNLOGGED}
+        who = f"{peer.host}:{peer.port}" if peer else "an unknown peer"
+        outcome = "failed"
+        try:
+            async with self._console.queries:
+                result = await endpoint.work(await self._console.admin(), **arguments)
+            outcome = "done"
+            return json_response(to_json(result))
+        except errors.RocketMQError as error:
+            outcome = f"refused: {error}"
+            raise
+        finally:
+            self._console.forget()
+            audit.info("change %s %s by %s: %s", endpoint.work.__name__, _text(to_json(told)), who, outcome)
+
+    def _arguments(self, request: Request) -> tuple[dict[str, Any], Any]:
+        found = self._endpoint.read_path(request.path_params)
+        asked, view = self._endpoint.read_query(request.query_params)
+        return {**found, **asked}, view
+
+
+def refused(request: Request, console: Console) -> Response | None:
+    """The answer to a request that may not pass."""
+    no: Refusal | None = refusal(
+        request.method, request.headers, host=console.host, allow_changes=console.allow_changes
+    )
+    if no is None:
+        return None
+    return json_response({"error": no.error, "hint": no.hint, "kind": "Refused"}, no.status)
+
+
+def failed(error: errors.RocketMQError) -> Response:
+    """The answer for an error."""
+    status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
+    return json_response(_described(error), status)
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """A value that is JSON already, as an answer."""
+    return Response(_text(value).encode(), status, dict(API_HEADERS), media_type="application/json")
+
+
+def _described(error: errors.RocketMQError) -> dict[str, Any]:
+    text = str(error.args[0]) if error.args else type(error).__name__
+    return {"error": text, "hint": error.hint, "kind": type(error).__name__}
+
+
+def _text(value: Any) -> str:
+    # Half a surrogate pair, which a message may have, is written as an escape.
+    return json.dumps(value, separators=(",", ":"))
+
+
+async def _with_pauses(items: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+    """The items; None where there was no new one for a while."""
+    following: asyncio.Future[Any] | None = None
+    try:
+        while True:
+            following = following or asyncio.ensure_future(anext(items))
+            await asyncio.wait({following}, timeout=PAUSE_S)
+            if not following.done():
+                yield None
+                continue
+            try:
+                item = following.result()
+            except StopAsyncIteration:
+                return
+            finally:
+                following = None
+            yield item
+    finally:
+        if following is not None:
+            following.cancel()
+
+
+async def _body(request: Request) -> Any:
+    """The JSON of a change. Raises `ConfigError` for what is none, or too long."""
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > BODY_BYTES_MAX:
+                raise errors.ConfigError(f"the body has more than {BODY_BYTES_MAX} bytes")
+    except ClientDisconnect:
+        raise errors.ConfigError("the body has no end") from None
+    try:
+        return json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise errors.ConfigError("the body is no JSON") from None

@@ -1,0 +1,36 @@
+"""The endpoints of the console: everything it serves, in one tuple."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rmqpy.console.api import brokers, dead_letters, groups, messages, overview, topics
+from rmqpy.console.endpoints import Endpoint
+
+#: The table of contents. Of two paths that fit a request the first one counts.
+ENDPOINTS: Final[Sequence[Endpoint]] = (
+    overview.overview,
+    overview.overview_events,
+    overview.health,
+    topics.topics,
+    topics.topic,
+    topics.create_topic,
+    topics.delete_topic,
+    topics.topic_newest,
+    topics.topic_tail,
+    topics.send_message,
+    groups.groups,
+    groups.group,
+    groups.group_stack,
+    groups.preview_offsets,
+    groups.reset_offsets,
+    dead_letters.dead_letters,
+    dead_letters.dead_letters_of,
+    dead_letters.resend,
+    messages.search,
+    messages.by_key,
+    messages.message,
+    messages.trace,
+    brokers.clients,
+    brokers.brokers,
+    brokers.broker,
+)

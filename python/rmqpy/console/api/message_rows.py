@@ -1,0 +1,116 @@
+"""Messages as the console shows them: a row of a list, and one whole. Bodies are text, or hex where they are none."""
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from rmqpy._native import ReceivedMessage
+from rmqpy.errors import DecodeError
+
+#: Characters of a body in a list, and bytes of one that is shown alone.
+PREVIEW_CHARS: Final = 160
+BODY_BYTES_MAX: Final = 256 << 10
+
+
+class MessageRow(NamedTuple):
+    """A message in a list."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+    #: The producer's id, and the broker's.
+    message_id: str
+    offset_message_id: str
+    tag: str | None
+    keys: list[str]
+    stored_at: datetime
+    born_host: str
+    size: int
+    #: The beginning of the body.
+    preview: str
+
+
+class MessageDetail(NamedTuple):
+    """A message whole, or as much of its body as is shown."""
+
+    row: MessageRow
+    born_at: datetime
+    store_host: str
+    attempts: int
+    properties: Mapping[str, str]
+    #: The body as text; None where it is none.
+    text: str | None
+    #: The body in base64, for a view in hex and for saving it.
+    base64: str
+    #: Whether the body ends before its end.
+    is_cut: bool
+    fault: str | None
+
+
+def row_of(message: ReceivedMessage) -> MessageRow:
+    """A message as a row."""
+    body, fault = _body(message)
+    return MessageRow(
+        message.topic,
+        message.queue.broker,
+        message.queue.queue_id,
+        message.queue_offset,
+        message.message_id,
+        message.offset_message_id,
+        message.tag,
+        list(message.keys),
+        message.stored_at,
+        message.born_host,
+        len(body),
+        fault or preview(body),
+    )
+
+
+def detail_of(message: ReceivedMessage) -> MessageDetail:
+    """A message whole."""
+    body, fault = _body(message)
+    shown = body[:BODY_BYTES_MAX]
+    is_cut = len(shown) < len(body)
+    return MessageDetail(
+        row_of(message),
+        message.born_at,
+        message.store_host,
+        message.delivery_attempt,
+        message.properties,
+        _text(shown, is_cut=is_cut),
+        base64.b64encode(shown).decode("ascii"),
+        is_cut,
+        fault,
+    )
+
+
+def preview(body: bytes) -> str:
+    """The beginning of a body, in one line; in hex where it is no text.
+
+    >>> preview(b"two\\nlines"), preview(b"\\xff\\x00")
+    ('two lines', 'ff 00')
+    """
+    piece = body[: 4 * PREVIEW_CHARS]
+    text = _text(piece, is_cut=len(piece) < len(body))
+    if text is None:
+        return piece[: PREVIEW_CHARS // 3].hex(" ")
+    return " ".join(text[:PREVIEW_CHARS].split())
+
+
+def _text(body: bytes, *, is_cut: bool) -> str | None:
+    """The body as text; one that was cut may have lost a part of its last character."""
+    for end in range(len(body), max(-1, len(body) - (4 if is_cut else 1)), -1):
+        try:
+            return body[:end].decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+    return None
+
+
+def _body(message: ReceivedMessage) -> tuple[bytes, str | None]:
+    try:
+        return message.body, None
+    except DecodeError as error:
+        return b"", f"the body cannot be unpacked: {error}"

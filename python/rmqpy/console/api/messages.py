@@ -1,0 +1,66 @@
+"""Messages: searched by time and text, by key, one by its id, and what became of it."""
+
+from datetime import datetime
+from typing import Annotated, NamedTuple
+
+from rmqpy.admin.client import AsyncAdmin
+from rmqpy.admin.search import FOUND_MAX, SCAN_MAX, Unscanned
+from rmqpy.admin.traces import Step
+from rmqpy.console.api.message_rows import MessageDetail, MessageRow, detail_of, row_of
+from rmqpy.console.endpoints import value
+from rmqpy.console.schema import Between, Chars
+
+Text = Annotated[str, Chars(1_000)]
+
+
+class SearchResult(NamedTuple):
+    """What a search found, newest first, and how far it looked."""
+
+    messages: list[MessageRow]
+    scanned: int
+    #: Offsets that it did not look at; empty where it looked at everything.
+    unscanned: list[Unscanned]
+
+
+@value("/messages")
+async def search(
+    admin: AsyncAdmin,
+    topic: str,
+    text: Text | None = None,
+    tag: str | None = None,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    scan_max: Annotated[int, Between(1, SCAN_MAX)] = 10_000,
+    found_max: Annotated[int, Between(1, FOUND_MAX)] = 100,
+) -> SearchResult:
+    """Messages of a topic by time, tag and text: looks at so many at most, and says which it did not look at."""
+    found = await admin.search(
+        topic, text=text, tag=tag, begin=begin, end=end, scan_max=scan_max, found_max=found_max
+    )
+    return SearchResult([row_of(each) for each in found.messages], found.scanned, found.unscanned)
+
+
+@value("/messages/by-key")
+async def by_key(
+    admin: AsyncAdmin,
+    topic: str,
+    key: Text,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    count: Annotated[int, Between(1, 64)] = 32,
+) -> list[MessageRow]:
+    """Messages of a topic that carry a key, newest first."""
+    found = await admin.messages_by_key(topic, key, begin=begin, end=end, count=count)
+    return [row_of(each) for each in found]
+
+
+@value("/messages/{message_id}")
+async def message(admin: AsyncAdmin, message_id: str, topic: str | None = None) -> MessageDetail:
+    """One message, by the broker's id, or with its topic by the producer's."""
+    return detail_of(await admin.message(message_id, topic))
+
+
+@value("/messages/{message_id}/trace")
+async def trace(admin: AsyncAdmin, message_id: str) -> list[Step]:
+    """What clients that trace have recorded about a message, by the producer's id, in order of time."""
+    return await admin.trace(message_id)

@@ -1,0 +1,82 @@
+"""Overview: what comes in and goes out, which group is worst behind, brokers and dead letters; health checks."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from rmqpy.admin.backlogs import GroupSummary
+from rmqpy.admin.checks import CheckResult
+from rmqpy.admin.client import AsyncAdmin
+from rmqpy.admin.cluster import BrokerState
+from rmqpy.admin.dead_letters import DeadLetterCount
+from rmqpy.console.endpoints import events, value
+
+#: Groups and dead letters that are named here.
+WORST: Final = 5
+_EVERY_S: Final = 2.0
+
+
+class Overview(NamedTuple):
+    """The cluster at a glance."""
+
+    in_per_second: float
+    out_per_second: float
+    topics: int
+    groups: int
+    #: Messages that wait, of all groups together.
+    lag: int
+    worst_groups: list[GroupSummary]
+    dead_letters: int
+    worst_dead_letters: list[DeadLetterCount]
+    brokers: list[BrokerState]
+
+
+class Rates(NamedTuple):
+    """What changes from second to second."""
+
+    in_per_second: float
+    out_per_second: float
+    brokers: list[BrokerState]
+
+
+async def _rates(admin: AsyncAdmin) -> Rates:
+    brokers = await admin.brokers()
+    into = sum(each.in_per_second or 0 for each in brokers)
+    return Rates(into, sum(each.out_per_second or 0 for each in brokers), brokers)
+
+
+@value("/overview")
+async def overview(admin: AsyncAdmin) -> Overview:
+    """The cluster at a glance: rates, the worst lags, dead letters, brokers."""
+    rates = await _rates(admin)
+    # Without a broker there is nothing that could be asked.
+    is_alone = not any(each.fault is None for each in rates.brokers)
+    groups = [] if is_alone else await admin.group_summaries()
+    letters = [] if is_alone else await admin.dead_letters()
+    behind = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)
+    given_up = sorted((each for each in letters if each.messages), key=lambda each: -each.messages)
+    return Overview(
+        rates.in_per_second,
+        rates.out_per_second,
+        0 if is_alone else len(await admin.topics()),
+        len(groups),
+        sum(each.lag for each in groups),
+        behind[:WORST],
+        sum(each.messages for each in letters),
+        given_up[:WORST],
+        rates.brokers,
+    )
+
+
+@events("/overview/events")
+async def overview_events(admin: AsyncAdmin) -> AsyncIterator[Rates]:
+    """Messages a second and the state of brokers, every two seconds."""
+    while True:
+        yield await _rates(admin)
+        await asyncio.sleep(_EVERY_S)
+
+
+@value("/health")
+async def health(admin: AsyncAdmin) -> list[CheckResult]:
+    """Checks of name servers and brokers, with advice where something is wrong."""
+    return await admin.health()

@@ -1,0 +1,190 @@
+"""Declarations of the API: a coroutine over an `AsyncAdmin` and where it is served. Routes and OpenAPI come of them.
+
+Parameters of the coroutine are read from the path, where its template names them, otherwise from the query, or of
+changes from the body; their types check them. Pure.
+"""
+
+import functools
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
+
+from rmqpy.config.keys import nearest
+from rmqpy.console.schema import Between, fields_of, from_text, record_arguments
+from rmqpy.errors import ConfigError
+
+Method = Literal["GET", "POST", "DELETE"]
+#: A value; rows, which are filtered, sorted and paged; events without end; a change.
+Kind = Literal["value", "rows", "events", "change"]
+
+PAGE_ROWS_MAX: Final = 500
+_PAGE_ROWS: Final = 50
+_PAGES_MAX: Final = 1 << 31
+_IN_PATH: Final = re.compile(r"{(\w+)(?::path)?}")
+
+
+#: Adds to the rows of one page, given the arguments of the list, what would take too long for all.
+Complete = Callable[..., Awaitable[list[Any]]]
+
+
+class Page(NamedTuple):
+    """One page of rows."""
+
+    rows: list[Any]
+    #: Of all pages, once filtered.
+    total: int
+    page: int
+    size: int
+
+
+class View(NamedTuple):
+    """The rows that are wanted."""
+
+    filter: str | None
+    sort: str | None
+    page: int
+    size: int
+
+
+#: Parameters of every endpoint of rows.
+_VIEW: Final[Mapping[str, Any]] = {"filter": str, "sort": str, "page": int, "size": int}
+
+
+@dataclass(frozen=True, eq=False)
+class Endpoint:
+    """One path of the API."""
+
+    method: Method
+    path: str
+    kind: Kind
+    work: Callable[..., Any]
+    #: Field by which rows are sorted unless it is said; `-` before it turns the order round.
+    sort: str = ""
+    complete: Complete | None = None
+
+    @property
+    def summary(self) -> str:
+        """What it is for, in a sentence."""
+        return (self.work.__doc__ or "").strip().partition("\n")[0]
+
+    @functools.cached_property
+    def hints(self) -> dict[str, Any]:
+        """Types of its parameters, and of the result as `return`."""
+        hints = get_type_hints(self.work, include_extras=True)
+        return {name: hints[name] for name in list(inspect.signature(self.work).parameters)[1:]} | {
+            "return": hints["return"]
+        }
+
+    @functools.cached_property
+    def in_path(self) -> tuple[str, ...]:
+        """Parameters that stand in the path."""
+        return tuple(_IN_PATH.findall(self.path))
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, Any]:
+        """The others, by name."""
+        return {name: kind for name, kind in self.hints.items() if name not in (*self.in_path, "return")}
+
+    @functools.cached_property
+    def defaults(self) -> dict[str, Any]:
+        """Of those that may be missing."""
+        found = inspect.signature(self.work).parameters.values()
+        return {each.name: each.default for each in found if each.default is not inspect.Parameter.empty}
+
+    @property
+    def row(self) -> Any:
+        """The type of its rows."""
+        return get_args(self.hints["return"])[0]
+
+    def read_path(self, given: Mapping[str, str]) -> dict[str, Any]:
+        """The arguments in a path."""
+        return {name: from_text(self.hints[name], given[name], name) for name in self.in_path}
+
+    def read_query(self, given: Mapping[str, str]) -> tuple[dict[str, Any], View]:
+        """The arguments in a query. Raises `ConfigError` for what is unknown or missing."""
+        known = {**self.parameters, **(_VIEW if self.kind == "rows" else {})}
+        for name in given:
+            if name not in known:
+                meant = nearest(name, known)
+                raise ConfigError(
+                    f"there is no parameter {name!r}",
+                    hint=f"did you mean {meant!r}?" if meant else f"there are {', '.join(known) or 'none'}",
+                )
+        for name in self.parameters:
+            if name not in given and name not in self.defaults:
+                raise ConfigError(f"the parameter {name} is missing")
+        arguments = {
+            name: from_text(self.parameters[name], text, name)
+            for name, text in given.items()
+            if name in self.parameters and name not in (_VIEW if self.kind == "rows" else ())
+        }
+        return arguments, self._view(given)
+
+    def read_body(self, given: Any) -> dict[str, Any]:
+        """The arguments in the body of a change. Raises `ConfigError` for what is unknown or missing."""
+        if not isinstance(given, dict):
+            raise ConfigError("the body must be a JSON object")
+        return record_arguments(self.parameters, self.defaults, given)
+
+    def _view(self, given: Mapping[str, str]) -> View:
+        def number(name: str, most: int, otherwise: int) -> int:
+            text = given.get(name)
+            return otherwise if text is None else from_text(Annotated[int, Between(1, most)], text, name)
+
+        size, page = number("size", PAGE_ROWS_MAX, _PAGE_ROWS), number("page", _PAGES_MAX, 1)
+        return View(given.get("filter") or None, given.get("sort") or None, page, size)
+
+
+def page_of(endpoint: Endpoint, rows: Sequence[Any], view: View) -> Page:
+    """The rows of a view: those with the text in any of their texts, sorted by a field. Raises `ConfigError`."""
+    chosen = list(rows)
+    if view.filter:
+        wanted = view.filter.casefold()
+        chosen = [row for row in chosen if any(wanted in text.casefold() for text in _texts(row))]
+    order = view.sort or endpoint.sort
+    if order:
+        name, descending = order.removeprefix("-"), order.startswith("-")
+        shown = fields_of(endpoint.row)
+        if name not in shown:
+            raise ConfigError(f"rows have no {name!r}; they are sorted by {', '.join(shown)}")
+        chosen.sort(key=lambda row: _sort_key(getattr(row, name)), reverse=descending)
+    begin = (view.page - 1) * view.size
+    return Page(chosen[begin : begin + view.size], len(chosen), view.page, view.size)
+
+
+def _texts(row: Any) -> list[str]:
+    return [text for text in row if isinstance(text, str)]
+
+
+def _sort_key(value: Any) -> tuple[int, Any]:
+    """Numbers before texts, and None before both."""
+    if value is None:
+        return (0, 0)
+    if isinstance(value, bool | int | float):
+        return (1, value)
+    return (2, value.casefold() if isinstance(value, str) else str(value))
+
+
+Work = Callable[..., Any]
+
+
+def value(path: str) -> Callable[[Work], Endpoint]:
+    """Something that is read."""
+    return lambda work: Endpoint("GET", path, "value", work)
+
+
+def rows(path: str, sort: str, complete: Complete | None = None) -> Callable[[Work], Endpoint]:
+    """A list that is read, in pages."""
+    return lambda work: Endpoint("GET", path, "rows", work, sort, complete)
+
+
+def events(path: str) -> Callable[[Callable[..., AsyncIterator[Any]]], Endpoint]:
+    """An asynchronous iterator whose items are sent as they come."""
+    return lambda work: Endpoint("GET", path, "events", work)
+
+
+def change(method: Literal["POST", "DELETE"], path: str) -> Callable[[Work], Endpoint]:
+    """Something that is changed."""
+    return lambda work: Endpoint(method, path, "change", work)

@@ -1,0 +1,111 @@
+"""Rules for requests of the console: from where they may come, and what a browser may do with the answers.
+
+Owns the rules while there is no access control: the API is for this machine alone; a browser that another site has sent
+is refused, by name or by origin; a change needs a header that no other site can send. Pure.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+#: A change has this header, which a page of another origin may not send unless we allowed it to, and we never do.
+CHANGE_HEADER: Final = "X-Rmqpy-Console"
+CHANGE_VALUE: Final = "change"
+
+#: Everything comes from here; nothing is put into a page as markup; no other site shows it in a frame.
+PAGE_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+#: Of an answer of the API: nothing of it is kept, or run.
+API_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+_SAFE: Final = frozenset({"GET", "HEAD"})
+
+
+class Refusal(NamedTuple):
+    """Why a request is not served, and what to do."""
+
+    status: HTTPStatus
+    error: str
+    hint: str
+
+
+def refusal(method: str, headers: Mapping[str, str], *, host: str, allow_changes: bool) -> Refusal | None:
+    """Why this request is refused; None for one that may pass. `host` is the address listened on."""
+    if not is_loopback(host):
+        return Refusal(
+            HTTPStatus.FORBIDDEN,
+            f"the API is served on loopback alone while there is no access control, and this server listens on {host}",
+            "run the console on your own machine: rmqpy dashboard -n NAME_SERVERS",
+        )
+    asked = headers.get("host", "")
+    if not is_loopback(_name(asked)):
+        return Refusal(
+            HTTPStatus.MISDIRECTED_REQUEST,
+            f"the name {asked[:255]!r} is not one of this machine",
+            "open the console as http://127.0.0.1 or http://localhost, with its port",
+        )
+    origin = headers.get("origin")
+    is_foreign = origin is not None and origin != f"http://{asked}"
+    if is_foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return Refusal(
+            HTTPStatus.FORBIDDEN,
+            "the request comes from a page of another site",
+            "open the console itself, or ask without a browser",
+        )
+    if method in _SAFE:
+        return None
+    if not allow_changes:
+        return Refusal(
+            HTTPStatus.FORBIDDEN,
+            "the console only reads: changes are not allowed",
+            "start it with --allow-changes, a broker with httpAllowChanges=true; or use the command line",
+        )
+    if headers.get(CHANGE_HEADER.lower()) != CHANGE_VALUE:
+        return Refusal(
+            HTTPStatus.FORBIDDEN,
+            f"a change needs the header {CHANGE_HEADER}",
+            f"send it: {CHANGE_HEADER}: {CHANGE_VALUE}",
+        )
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        return Refusal(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "a change is described in JSON",
+            "send Content-Type: application/json",
+        )
+    return None
+
+
+def _name(host: str) -> str:
+    """The name in a `Host` header, without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("localhost.evil.example")
+    (True, True, True, False)
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,143 @@
+"""The console as a site of the HTTP port: its API and its pages.
+
+Owns the connection to the cluster, made for the first request of the API, the bounds of what is asked at once, and what
+lists remember for a moment. Imported with the first HTTP connection. Threads: that of HTTP alone.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.resources import files
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from rmqpy.admin.client import AsyncAdmin
+from rmqpy.config.client import ClientConfig
+from rmqpy.console.answers import ApiRoute, json_response, refused
+from rmqpy.console.api import ENDPOINTS
+from rmqpy.console.guard import PAGE_HEADERS
+from rmqpy.console.openapi import document
+
+API: Final = "/api/v1"
+#: Requests of the API that are worked on at once.
+QUERIES_MAX: Final = 8
+#: How long a list is remembered, so that its pages cost nothing, and how many lists are.
+FRESH_S: Final = 2.0
+LISTS_MAX: Final = 32
+
+_TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+class Console:
+    """API and pages over one cluster."""
+
+    def __init__(self, config: ClientConfig, *, host: str, allow_changes: bool) -> None:
+        """`host` is the address that is listened on."""
+        self.config = config
+        self.host = host
+        self.allow_changes = allow_changes
+        self.queries = asyncio.Semaphore(QUERIES_MAX)
+        self.streams = 0
+        self._admin: AsyncAdmin | None = None
+        self._lists: dict[object, tuple[float, asyncio.Future[Any]]] = {}
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """The shell at the root, what it loads, and the API."""
+        api = Starlette(
+            routes=[
+                *(ApiRoute(each, self).route() for each in ENDPOINTS),
+                Route("/openapi.json", self._openapi),
+            ],
+            exception_handlers={404: _no_such_path, 405: _no_such_method},
+        )
+        api.router.redirect_slashes = False
+        return [
+            Route("/", _asset("index.html")),
+            *(Route(f"/console/{name}", _asset(name)) for name in assets() if name != "index.html"),
+            Mount(API, app=api),
+        ]
+
+    async def admin(self) -> AsyncAdmin:
+        """The operations, over connections that last as long as the site."""
+        if self._admin is None:
+            # Enters without asking any server, but for an address server.
+            self._admin = AsyncAdmin(self.config)
+            await self._admin.__aenter__()
+        return self._admin
+
+    async def remembered(self, key: object, make: Callable[[], Awaitable[Any]]) -> Any:
+        """What `make` returns, or has returned a moment ago for the same key."""
+        now = time.monotonic()
+        for other in [each for each, (until, _) in self._lists.items() if until < now]:
+            del self._lists[other]
+        if key not in self._lists:
+            while len(self._lists) >= LISTS_MAX:
+                del self._lists[next(iter(self._lists))]
+            self._lists[key] = (now + FRESH_S, asyncio.ensure_future(make()))
+        _, found = self._lists[key]
+        try:
+            return await asyncio.shield(found)
+        except BaseException:
+            # What failed is asked again.
+            if found.done() and self._lists.get(key, (0, None))[1] is found:
+                del self._lists[key]
+            raise
+
+    def forget(self) -> None:
+        """Something has changed: lists are made anew."""
+        self._lists.clear()
+
+    async def close(self) -> None:
+        """Close the connections to the cluster."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.close()
+
+    async def _openapi(self, request: Request) -> Response:
+        return refused(request, self) or json_response(document(ENDPOINTS))
+
+
+async def _no_such_path(_request: Request, _error: Exception) -> Response:
+    return json_response(
+        {"error": "the API has no such path", "hint": f"{API}/openapi.json lists them", "kind": "NotFound"},
+        404,
+    )
+
+
+async def _no_such_method(_request: Request, error: Exception) -> Response:
+    allowed = (error.headers or {}) if isinstance(error, HTTPException) else {}
+    wrong = {
+        "error": "the path has no such method",
+        "hint": f"{API}/openapi.json lists them",
+        "kind": "NotAllowed",
+    }
+    response = json_response(wrong, 405)
+    response.headers.update(allowed)
+    return response
+
+
+def assets() -> list[str]:
+    """Names of the files that pages are made of."""
+    folder = files("rmqpy.console") / "assets"
+    return sorted(each.name for each in folder.iterdir() if each.name.rpartition(".")[2] in _TYPES)
+
+
+def _asset(name: str) -> Callable[[Request], Awaitable[Response]]:
+    content = (files("rmqpy.console") / "assets" / name).read_bytes()
+    kind = _TYPES[name.rpartition(".")[2]]
+
+    async def answer(_request: Request) -> Response:
+        return Response(content, headers=dict(PAGE_HEADERS), media_type=kind)
+
+    return answer

@@ -1,0 +1,276 @@
+"""The JSON API of the console: what it shows, and how lists are filtered, sorted and paged."""
+
+import base64
+import json
+import logging
+import socket
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import rmqpy
+from apiclient import CHANGE, Ask, api_of
+from rmqpy.console.api import ENDPOINTS
+from rmqpy.server import Standalone
+
+
+def changed(server: Standalone, path: str, body: Any, method: str = "POST") -> Any:
+    answer = api_of(server.http)(path, method=method, body=body, headers=CHANGE)
+    assert answer.status == 200, answer.text
+    return answer.json
+
+
+def test_the_overview_counts_what_there_is(reading: Standalone) -> None:
+    ask = api_of(reading.http)
+    with rmqpy.Admin(reading.namesrv) as admin, rmqpy.Producer(reading.namesrv) as producer:
+        admin.create_topic("seen", read_queues=1, write_queues=1)
+        admin.create_group("watchers")
+        for _ in range(5):
+            producer.send("seen", b"x")
+    with rmqpy.PullConsumer("watchers", reading.namesrv, start_from="earliest") as consumer:
+        [queue] = consumer.queues("seen")
+        consumer.commit({queue: 2})
+    found = ask("/overview").json
+    assert found["lag"] >= 3
+    assert {"group": "watchers", "lag": 3}.items() <= found["worst_groups"][0].items()
+    [broker] = found["brokers"]
+    assert (broker["broker"], broker["is_master"], broker["fault"]) == ("broker-a", True, None)
+    group = ask("/groups/watchers").json
+    [row] = [each for each in group["progress"] if each["topic"] == "seen"]
+    assert (row["offset"], row["end"], row["lag"]) == (2, 5, 3)
+    assert row["behind_ms"] >= 0
+    assert {each["check"] for each in ask("/health").json}
+
+
+def test_a_list_is_filtered_sorted_and_paged_by_the_server(reading: Standalone) -> None:
+    ask = api_of(reading.http)
+    with rmqpy.Admin(reading.namesrv) as admin:
+        for number in range(7):
+            admin.create_topic(f"paged-{number}", read_queues=number + 1, write_queues=1)
+    page = ask("/topics?filter=PAGED&sort=-read_queues&size=3&page=2").json
+    assert [row["name"] for row in page["rows"]] == ["paged-3", "paged-2", "paged-1"]
+    assert (page["total"], page["page"], page["size"]) == (7, 2, 3)
+    assert "TBW102" not in [row["name"] for row in ask("/topics?size=500").json["rows"]]
+    assert "TBW102" in [row["name"] for row in ask("/topics?size=500&system=true").json["rows"]]
+    wrong = ask("/topics?sort=colour")
+    assert wrong.status == 400
+    assert "read_queues" in wrong.json["error"]
+
+
+def test_a_search_says_how_far_it_looked_and_what_it_left_out(reading: Standalone) -> None:
+    ask = api_of(reading.http)
+    with rmqpy.Admin(reading.namesrv) as admin, rmqpy.Producer(reading.namesrv) as producer:
+        admin.create_topic("searched", read_queues=1, write_queues=1)
+        for number in range(600):
+            producer.send(
+                "searched",
+                f"order {number}".encode(),
+                keys=f"K-{number}",
+                tag="even" if number % 2 == 0 else "odd",
+            )
+    whole = ask("/messages?topic=searched&text=ORDER+7&found_max=500").json
+    assert whole["scanned"] == 600
+    assert whole["unscanned"] == []
+    assert [row["preview"] for row in whole["messages"]] == [
+        *(f"order {number}" for number in range(79, 69, -1)),
+        "order 7",
+    ] or len(whole["messages"]) == 11
+    part = ask("/messages?topic=searched&text=order+5&scan_max=10").json
+    assert (part["scanned"], len(part["messages"])) == (10, 10)
+    assert [(each["begin"], each["end"]) for each in part["unscanned"]] == [(0, 590)]
+    few = ask("/messages?topic=searched&found_max=3").json
+    assert [row["preview"] for row in few["messages"]] == ["order 599", "order 598", "order 597"]
+    assert [(each["begin"], each["end"]) for each in few["unscanned"]] == [(0, 597)]
+    assert few["scanned"] == 3
+    odd = ask("/messages?topic=searched&tag=odd&found_max=2").json
+    assert [row["tag"] for row in odd["messages"]] == ["odd", "odd"]
+    future = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert ask(f"/messages?topic=searched&begin={future}").json["scanned"] == 0
+    assert ask("/messages?topic=searched&scan_max=0").status == 400
+
+
+def test_a_message_is_found_by_key_and_by_either_id_and_shown_whole(reading: Standalone) -> None:
+    ask = api_of(reading.http)
+    with rmqpy.Producer(reading.namesrv) as producer:
+        sent = producer.send("kept", b"\xff\x00binary", keys="A-1", properties={"colour": "grün"})
+    [row] = ask("/messages/by-key?topic=kept&key=A-1").json
+    assert row["message_id"] == sent.message_id
+    assert row["preview"].startswith("ff 00")
+    for path in (f"/messages/{sent.message_id}?topic=kept", f"/messages/{sent.offset_message_id}"):
+        found = ask(path).json
+        assert base64.b64decode(found["base64"]) == b"\xff\x00binary"
+        assert (found["text"], found["is_cut"]) == (None, False)
+        assert found["properties"]["colour"] == "grün"
+    missing = ask("/messages/nonsense")
+    assert missing.status == 400
+    assert "--topic" in missing.json["hint"]
+
+
+def test_a_topic_that_is_not_there_is_answered_with_what_to_do(reading: Standalone) -> None:
+    answer = api_of(reading.http)("/topics/nowhere")
+    assert answer.status == 404
+    assert answer.json["kind"] == "TopicNotFound"
+    assert "rmqpy topic create nowhere" in answer.json["hint"]
+    for path in ("/nowhere", "/"):
+        unknown = api_of(reading.http)(path)
+        assert (unknown.status, unknown.headers["content-type"]) == (404, "application/json")
+
+
+def test_clients_and_brokers_are_listed(reading: Standalone) -> None:
+    ask = api_of(reading.http)
+    with (
+        rmqpy.Producer(reading.namesrv) as producer,
+        rmqpy.PullConsumer("listed", reading.namesrv) as consumer,
+    ):
+        producer.send("listed", b"x")
+        consumer.subscribe("listed")
+        consumer.poll(0)
+        [row] = ask("/clients?filter=listed&group=listed").json["rows"]
+        assert (row["role"], row["group"], row["brokers"]) == ("consumer", "listed", ["broker-a"])
+        [member] = ask("/groups/listed").json["members"]
+        assert "rmqpy" in ask(f"/groups/listed/members/{member['client_id']}/stack").json["text"]
+    [broker] = ask("/brokers").json["rows"]
+    detail = ask(f"/brokers/{broker['broker']}").json
+    assert detail["settings"]["brokerName"] == "broker-a"
+    assert "putTps" in detail["runtime"]
+
+
+def test_offsets_are_previewed_and_then_reset(changing: Standalone) -> None:
+    ask = api_of(changing.http)
+    with rmqpy.Admin(changing.namesrv) as admin, rmqpy.Producer(changing.namesrv) as producer:
+        admin.create_topic("orders", read_queues=1, write_queues=1)
+        admin.create_group("billing")
+        for _ in range(4):
+            producer.send("orders", b"x")
+        with rmqpy.PullConsumer("billing", changing.namesrv, start_from="earliest") as consumer:
+            [queue] = consumer.queues("orders")
+            consumer.commit({queue: 4})
+        preview = ask("/groups/billing/offsets/preview?topic=orders&to=begin").json
+        assert [(each["offset"], each["target"]) for each in preview] == [(4, 0)]
+        assert [row.offset for row in admin.progress("billing", "orders")] == [4]
+        moved = changed(changing, "/groups/billing/offsets", {"topic": "orders", "offset": 1, "queue_id": 0})
+        assert [(each["offset"], each["target"]) for each in moved] == [(4, 1)]
+        assert [row.offset for row in admin.progress("billing", "orders")] == [1]
+    two = api_of(changing.http)(
+        "/groups/billing/offsets",
+        method="POST",
+        body={"topic": "orders", "to": "end", "offset": 1},
+        headers=CHANGE,
+    )
+    assert (two.status, two.json["error"]) == (400, "name one place")
+
+
+def test_a_topic_is_made_sent_to_and_deleted(changing: Standalone, caplog: pytest.LogCaptureFixture) -> None:
+    ask = api_of(changing.http)
+    with caplog.at_level(logging.INFO, "rmqpy.console.audit"):
+        assert changed(changing, "/topics", {"topic": "fresh", "queues": 2, "type": "FIFO"}) == ["broker-a"]
+        sent = changed(
+            changing,
+            "/topics/fresh/messages",
+            {"body": "grüße", "tag": "t", "keys": ["k"], "properties": {"a": "b"}},
+        )
+        [row] = ask("/topics/fresh/newest").json
+        assert (row["message_id"], row["preview"], row["tag"]) == (sent["message_id"], "grüße", "t")
+        again = ask("/topics", method="POST", body={"topic": "fresh"}, headers=CHANGE)
+        assert (again.status, again.json["kind"]) == (409, "TopicExists")
+        assert changed(changing, "/topics/fresh", {}, "DELETE") == ["broker-a"]
+        gone = ask("/topics/fresh/messages", method="POST", body={"body": "x"}, headers=CHANGE)
+        assert gone.status == 404
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(" ")[1] for line in lines] == [
+        *("create_topic", "send_message", "create_topic", "delete_topic", "send_message")
+    ]
+    assert all('"topic":"fresh"' in line and " by 127.0.0.1:" in line for line in lines)
+    assert lines[0].endswith(": done")
+    assert "refused: topic 'fresh' exists" in lines[2]
+    assert "grüße" not in "".join(lines)
+
+
+def give_up(message: rmqpy.ReceivedMessage) -> None:
+    raise ValueError(f"customer {int(message.text()[-1]) % 2}")
+
+
+def test_dead_letters_are_listed_by_cause_and_sent_again_edited(changing: Standalone) -> None:
+    ask = api_of(changing.http)
+    deadline = time.monotonic() + 60
+    with rmqpy.Admin(changing.namesrv) as admin, rmqpy.Producer(changing.namesrv) as producer:
+        admin.create_topic("boxes", read_queues=1, write_queues=1)
+        assert ask("/dead-letters/nobody").status == 404
+        consumer = rmqpy.PushConsumer("shipping", changing.namesrv, start_from="earliest", max_attempts=1)
+        consumer.on("boxes", handler=give_up)
+        with consumer:
+            for number in range(3):
+                producer.send("boxes", f"letter {number}".encode())
+            while not any(each["messages"] == 3 for each in ask("/dead-letters").json["rows"]):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        counts = ask("/dead-letters").json["rows"]
+        assert [(each["group"], each["messages"]) for each in counts] == [("shipping", 3)]
+        found = ask("/dead-letters/shipping?filter=customer+0&sort=offset").json["rows"]
+        assert [(each["preview"], each["topic"], each["resent_at"]) for each in found] == [
+            ("letter 0", "boxes", None),
+            ("letter 2", "boxes", None),
+        ]
+        chosen = [{name: each[name] for name in ("broker", "queue_id", "offset")} for each in found]
+        chosen[0]["body"] = "mended"
+        chosen.append({"broker": "broker-a", "queue_id": 0, "offset": 99})
+        results = changed(changing, "/dead-letters/shipping/resend", {"letters": chosen, "rate": 1_000})
+        assert [each["sent_as"] is not None for each in results] == [True, True, False]
+        assert "no dead letter at offset 99" in results[2]["fault"]
+        bodies = [each.body for each in admin.messages_between("%RETRY%shipping")]
+        assert sorted(bodies) == [b"letter 2", b"mended"]
+        # The index has the new ones a moment after they were stored.
+        while [each["preview"] for each in resent(ask)] != ["letter 0", "letter 2"]:
+            assert time.monotonic() < deadline
+
+
+def resent(ask: Ask) -> list[Any]:
+    rows = ask("/dead-letters/shipping?sort=preview").json["rows"]
+    return [each for each in rows if each["resent_at"] is not None]
+
+
+def test_a_peer_is_told_of_new_messages_as_they_come(reading: Standalone) -> None:
+    assert reading.http is not None
+    host, port = reading.http.split(":")
+    with rmqpy.Admin(reading.namesrv) as admin, rmqpy.Producer(reading.namesrv) as producer:
+        admin.create_topic("live", read_queues=1, write_queues=1)
+        with socket.create_connection((host, int(port)), timeout=30) as peer:
+            peer.sendall(f"GET /api/v1/topics/live/tail HTTP/1.1\r\nHost: {reading.http}\r\n\r\n".encode())
+            lines = peer.makefile("rb")
+            assert lines.readline().startswith(b"HTTP/1.1 200 ")
+            while b": open" not in lines.readline():
+                pass
+            sent = [producer.send("live", f"news {number}".encode()) for number in range(2)]
+            told: list[Any] = []
+            while len(told) < 1:
+                line = lines.readline()
+                if line.startswith(b"data: "):
+                    told.append(json.loads(line[6:]))
+    assert told[0]["message_id"] in {each.message_id for each in sent}
+
+
+def test_the_openapi_document_has_every_path_and_no_reference_that_leads_nowhere(reading: Standalone) -> None:
+    found = api_of(reading.http)("/openapi.json").json
+    assert found["openapi"] == "3.1.0"
+    operations = {(path, method.upper()) for path, each in found["paths"].items() for method in each}
+    assert operations == {(each.path, each.method) for each in ENDPOINTS}
+    schemas = found["components"]["schemas"]
+
+    def references(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            own = {value["$ref"]} if "$ref" in value else set()
+            return own.union(*(references(each) for each in value.values()))
+        return set().union(*(references(each) for each in value)) if isinstance(value, list) else set()
+
+    assert {each.rpartition("/")[2] for each in references(found)} <= schemas.keys()
+    # What is described is what is answered.
+    page = api_of(reading.http)("/groups").json
+    for row in page["rows"]:
+        assert row.keys() == schemas["GroupSummary"]["properties"].keys()
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda each: each.work.__name__)
+def test_every_endpoint_says_in_a_sentence_what_it_is_for(endpoint: Any) -> None:
+    assert endpoint.summary.endswith((".", "?"))

@@ -1,0 +1,117 @@
+"""Refusals of the console: of which requests, and what they say."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from apiclient import CHANGE, api_of
+from rmqpy.config.client import ClientConfig
+from rmqpy.console.dashboard import Dashboard
+from rmqpy.console.guard import refusal
+from rmqpy.errors import ConfigError
+from rmqpy.server import Standalone
+from rmqpy.testing import broker
+
+HOME = {"host": "127.0.0.1:8082"}
+READY = {"x-rmqpy-console": "change", "content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", {}, None),
+        ("GET", {"origin": "http://127.0.0.1:8082", "sec-fetch-site": "same-origin"}, None),
+        ("POST", READY, None),
+        ("POST", READY | {"origin": "http://127.0.0.1:8082"}, None),
+        # A name that another site has made point to this machine.
+        ("GET", {"host": "evil.example:8082"}, 421),
+        ("GET", {"host": "127.0.0.1.evil.example"}, 421),
+        ("GET", {"host": "["}, 421),
+        ("GET", {"host": ""}, 421),
+        # Pages of other sites, with and without a form.
+        ("GET", {"origin": "http://evil.example"}, 403),
+        ("GET", {"sec-fetch-site": "cross-site"}, 403),
+        ("POST", READY | {"origin": "null"}, 403),
+        ("POST", READY | {"origin": "http://127.0.0.1:9999"}, 403),
+        ("POST", READY | {"origin": "https://127.0.0.1:8082"}, 403),
+        ("POST", READY | {"sec-fetch-site": "same-site"}, 403),
+        ("POST", {"content-type": "application/json"}, 403),
+        ("POST", READY | {"content-type": "text/plain"}, 415),
+    ],
+)
+def test_a_request_that_another_site_may_have_sent_is_refused(
+    method: str, headers: dict[str, str], status: int | None
+) -> None:
+    found = refusal(method, HOME | headers, host="127.0.0.1", allow_changes=True)
+    assert (found and found.status) == status
+
+
+def test_a_console_that_only_reads_refuses_changes_and_says_how_to_allow_them(reading: Standalone) -> None:
+    answer = api_of(reading.http)("/topics", method="POST", body={"topic": "made"}, headers=CHANGE)
+    assert answer.status == 403
+    assert "--allow-changes" in answer.json["hint"]
+    assert api_of(reading.http)("/topics/made").status == 404
+
+
+def test_off_loopback_the_api_is_refused_and_the_answer_says_why() -> None:
+    with broker(httpPort=0, bindAddress="0.0.0.0", brokerIP1="127.0.0.1", httpAllowChanges=True) as server:
+        assert server.http is not None
+        ask = api_of(f"127.0.0.1:{server.http.rpartition(':')[2]}")
+        for path in ("/overview", "/openapi.json"):
+            answer = ask(path)
+            assert answer.status == 403
+            assert "no access control" in answer.json["error"]
+            assert "rmqpy dashboard" in answer.json["hint"]
+        assert ask("/livez", api=False).status == 200
+    with pytest.raises(ConfigError, match="no access control"):
+        Dashboard(ClientConfig(), host="0.0.0.0")
+
+
+def test_answers_are_for_the_console_alone(reading: Standalone) -> None:
+    ask = api_of(reading.http)
+    for answer in (ask("/topics"), ask("/nowhere"), ask("/topics/nowhere"), ask("/openapi.json")):
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in answer.headers
+        assert answer.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+    page = ask("/", api=False)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"{", "the body is no JSON"),
+        (b"[" * 100_000, "the body is no JSON"),
+        (b"[]", "the body must be a JSON object"),
+        (b"{}", "topic is missing"),
+        (b'{"topic": 1}', "topic must be a text, not 1"),
+        (b'{"topic": "a", "queues": true}', "queues must be a whole number, not True"),
+        (b'{"topic": "a", "queues": 100000}', "queues must be from 1 to 1024, not 100000"),
+        (b'{"topic": "a", "color": "red"}', "there is no color; there are topic, queues"),
+        (b'{"topic": "a", "type": "RED"}', "type must be one of NORMAL"),
+        (b'{"topic": "a b"}', "illegal characters"),
+        (b'{"topic": "' + b"x" * (9 << 20) + b'"}', "the body has more than"),
+    ],
+    ids=range(11),
+)
+def test_a_change_that_cannot_be_understood_is_answered_with_what_is_wrong(
+    changing: Standalone, body: bytes, error: str
+) -> None:
+    answer = api_of(changing.http)("/topics", method="POST", body=body, headers=CHANGE)
+    assert answer.status == 400
+    assert error in answer.json["error"]
+
+
+async def test_a_dashboard_shows_a_cluster_and_says_when_no_name_server_answers(tmp_path: Path) -> None:
+    async with Dashboard(ClientConfig(namesrv="127.0.0.1:1", connect_timeout=0.5), port=0) as dashboard:
+        answer = await asyncio.to_thread(api_of(dashboard.address), "/overview")
+        assert answer.status == 502
+        assert answer.json["kind"] == "NameServerUnreachable"
+        assert "rmqpy namesrv" in answer.json["hint"]
