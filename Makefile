@@ -36,7 +36,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -174,7 +174,10 @@ bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 
 	$(BIN)/python -m benchmarks $(if $(filter quick,$(BENCH)),--quick,) $(if $(CELLS),--cells $(CELLS),) $(if $(RESUME),--resume,)
 
 bench-sync: build ## sync flush with 1, 64 and 256 outstanding sends: both write paths beside Apache's broker, in turn (7 min); BENCH=quick: 2 min
-	$(BIN)/python -m benchmarks.sync $(if $(filter quick,$(BENCH)),--quick,)
+	$(BIN)/python -m benchmarks.write_paths sync $(if $(filter quick,$(BENCH)),--quick,)
+
+bench-write-paths: build ## asynchronous flush: mapping and spool beside Apache's broker and the floor, on MEMORY (warm, cold) memory (14 min); BENCH=quick: 3 min; CELLS=a,b
+	$(BIN)/python -m benchmarks.write_paths async --memory $(or $(MEMORY),warm) $(if $(CELLS),--cells $(CELLS),) $(if $(filter quick,$(BENCH)),--quick,)
 
 bench-bulk: build ## batches of 1 MB for a minute beside Apache's broker, the floor and a plain writer (9 min, 60 GB of disk); BENCH=quick: 1 min
 	$(BIN)/python -m benchmarks.bulk $(if $(filter quick,$(BENCH)),--quick,)

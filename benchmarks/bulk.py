@@ -24,12 +24,18 @@ from benchmarks import java, memory, report
 from benchmarks.cells import Cell, named
 from benchmarks.interval import RunMetrics
 from benchmarks.measure import QUICK, bench, warm
-from benchmarks.servers import ROOT, Apache, Floor, Rmqpy, Side
+from benchmarks.servers import ROOT, Apache, Floor, Rmqpy, Side, SpooledRmqpy
 from rmqpy.load import machine
 from rmqpy.load.report import broker_cpu_us, duration
 
 OUT = ROOT / "target" / "benchmarks"
-NAMES = {"rmqpy": "rmqpy", "apache": "Apache 5.5.0", "floor": "floor, in memory", "writer": "plain writer"}
+NAMES = {
+    "rmqpy": "rmqpy, mapping",
+    "rmqpy-spooled": "rmqpy, spool",
+    "apache": "Apache 5.5.0",
+    "floor": "floor, in memory",
+    "writer": "plain writer",
+}
 COLUMNS = ("", "MB/s", "MB/s until on the disk", "p50", "p99", "processor time a MB")
 #: Room that a second of the load may take: more than any side has written here.
 _BYTES_A_SECOND = 1_000_000_000
@@ -69,7 +75,7 @@ def main(quick: bool, seconds: float | None, turns: int, folder: Path | None) ->
         if not quick:
             memory.fill(place)
         for turn in range(1 if quick else turns):
-            for side in (Rmqpy(place), Apache(place, lib), Floor(place)):
+            for side in (Rmqpy(place), SpooledRmqpy(place), Apache(place, lib), Floor(place)):
                 runs[side.name].append(_load(side, cell, seconds))
                 click.echo(f"  {turn + 1} {side.name:7} {runs[side.name][-1]['mb_s']:,.0f} MB/s")
             runs["writer"].append(writer(place, seconds))

@@ -133,6 +133,15 @@ class MappedRmqpy(Rmqpy):
         return super().settings(is_sync_flush) + "syncFlushMapped=true\n"
 
 
+class SpooledRmqpy(Rmqpy):
+    """Ours, with the end of the log in a spool that is written past the page cache."""
+
+    name = "rmqpy-spooled"
+
+    def settings(self, is_sync_flush: bool) -> str:
+        return super().settings(is_sync_flush) + "commitLogWritePath=spool\n"
+
+
 class Apache(Side):
     """Apache's."""
 
