@@ -205,6 +205,26 @@ async def test_lists_of_topics(broker: BrokerMaker, peer: Peer) -> None:
     assert (await peer.ask(GetSystemTopics())).broker_addr == "10.0.0.1:10911"
 
 
+async def test_the_list_of_all_topics_is_that_of_the_moment(broker: BrokerMaker, peer: Peer) -> None:
+    async def listed() -> set[str]:
+        return set((await peer.ask(GetAllTopics())).topic_list)
+
+    a = await broker()
+    b = await broker(names=["refunds", "returns"], name="broker-b", address="10.0.0.2:10911")
+    assert await listed() == set()
+    await a.register()
+    assert await listed() == await listed() == {"orders", "payments"}
+    await b.register()
+    assert await listed() == {"orders", "payments", "refunds", "returns"}
+    await peer.ask(DeleteTopic(topic="returns"))
+    assert await listed() == {"orders", "payments", "refunds"}
+    await a.unregister()
+    assert await listed() == {"refunds"}
+    await peer.ask(UpdateNameServerConfig(body="enableAllTopicList=false"))
+    with pytest.raises(Refusal, match="disable"):
+        await listed()
+
+
 async def test_lists_can_be_switched_off(start: StartNameServer, connect: Connect) -> None:
     peer = await connect(await start(lists_all_topics=False, lists_topics=False))
     for code in (206, 224, 311, 312, 313):

@@ -1,8 +1,8 @@
 """Endpoint: from the native server's upcalls to handler methods, and their answers back down.
 
 Owns the table from request codes to handlers of one server, and the asyncio reader on the native file
-descriptor. A wake-up takes up to `TAKE_MAX` requests, few of one connection; everything that is answered without
-waiting goes down as one batch.
+descriptor. A wake-up takes `TAKE_MAX` requests at a time, few of one connection, until its time is over; what of them
+is answered without waiting goes down as one batch.
 
 Invariants: every two-way request gets exactly one answer, a one-way request none, whatever the handler does. What a
 connection sends behind a large body waits until that one is answered, unless its bytes are taken as they are by a
@@ -14,6 +14,7 @@ in order of arrival) or `async def` (a task each, within the bounds of `pending_
 import asyncio
 import inspect
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -41,8 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Upcalls per wake-up: enough to make the crossing cheap, few enough that timers, and who comes meanwhile, wait little.
-TAKE_MAX: Final = 64
+#: Upcalls taken together: enough to make the crossing cheap, few enough that who comes meanwhile waits little, however
+#: dear these are.
+TAKE_MAX: Final = 8
+#: Of a wake-up, after which timers and tasks have their turn.
+_WAKE_SECONDS_MAX: Final = 0.001
 _KNOWN_CODES: Final = frozenset(map(int, RequestCode))
 #: A remark may quote what was sent, and that may be long.
 REMARK_CHARS_MAX: Final = 2_000
@@ -116,11 +120,18 @@ class Endpoint:
     # ---- taking ----
 
     def _wake(self) -> None:
-        for upcall in self._server.take(TAKE_MAX):
-            self._dispatch(upcall)
-        self._flush()
-        if self._pending.is_full:
-            self._pause()
+        end = time.monotonic() + _WAKE_SECONDS_MAX
+        while True:
+            taken = self._server.take(TAKE_MAX)
+            for upcall in taken:
+                self._dispatch(upcall)
+            self._flush()
+            if self._pending.is_full:
+                self._pause()
+                return
+            # The descriptor stays readable while entries wait.
+            if len(taken) < TAKE_MAX or time.monotonic() >= end:
+                return
 
     def _dispatch(self, upcall: "Upcall") -> None:
         behind = self._behind.get(upcall.connection)

@@ -86,6 +86,8 @@ class _Handles(Protocol[R]):
     def __call__(self, method: Callable[P, R]) -> Callable[P, R]: ...
     @overload
     def __call__(self, method: Callable[P, R | Awaitable[R]]) -> Callable[P, R | Awaitable[R]]: ...
+    @overload
+    def __call__(self, method: Callable[P, bytes]) -> Callable[P, bytes]: ...
 
 
 @overload
@@ -96,6 +98,7 @@ def handles(ask: Any) -> Any:
     """Mark a method as the handler of a request or event: `(self, ask)` or `(self, ask, context)`.
 
     One that is not `async def` and returns an awaitable all the same may do so for requests with a large body only.
+    One may return the body of its reply as it goes out, where that was written before.
     """
 
     def mark(method: Callable[P, R]) -> Callable[P, R]:

@@ -8,6 +8,7 @@ from typing import Final
 from rmqpy.clock import Clock
 from rmqpy.errors import ConfigError
 from rmqpy.protocol.codes import VERSION_STRICT_JSON, ResponseCode
+from rmqpy.protocol.declare import encode
 from rmqpy.protocol.order_topics import ORDER_TOPICS
 from rmqpy.protocol.requests.kv import (
     DeleteKv,
@@ -202,12 +203,18 @@ class TopicHandlers:
     def __init__(self, routes: Routes, configuration: Configuration) -> None:
         self._routes = routes
         self._configuration = configuration
+        #: The list of all topics as it goes out, and the generation of the table it was made of.
+        self._all: tuple[int, bytes] | None = None
 
     @handles(GetAllTopics)
-    def all_topics(self, ask: GetAllTopics) -> TopicList:
+    def all_topics(self, ask: GetAllTopics) -> bytes:
         if not self._configuration.current.lists_all_topics:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return _topics(self._routes.queues.topics())
+        queues = self._routes.queues
+        if self._all is None or self._all[0] != queues.generation:
+            # Of 20,000 topics it takes milliseconds to write, and whoever asks again and again would hold up others.
+            self._all = queues.generation, encode(_topics(queues.topics())).body or b""
+        return self._all[1]
 
     @handles(GetTopicsByCluster)
     def topics_of_cluster(self, ask: GetTopicsByCluster) -> TopicList:

@@ -11,6 +11,7 @@ Threads: the event loop's only; every method returns without waiting.
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from rmqpy.clock import Clock
 from rmqpy.protocol import names
@@ -27,6 +28,7 @@ from rmqpy.routing.brokers import (
     SingleTopicTooEarly,
 )
 from rmqpy.routing.configuration import Configuration
+from rmqpy.routing.live_brokers import LiveBrokers
 from rmqpy.routing.route_filter import with_acting_master
 from rmqpy.routing.topic_queues import BrokerTopics, RoutesFullError, TopicQueues
 
@@ -41,7 +43,7 @@ class Routes:
         self._configuration = configuration
         self._groups: dict[str, BrokerGroup] = {}
         self.queues = TopicQueues()
-        self._live: dict[BrokerKey, BrokerLiveInfo] = {}
+        self._live = LiveBrokers()
         #: Whether it has been written down that there is no room, and nothing has left since.
         self._is_full = False
         #: Called with every such change, once the tables are in order again.
@@ -70,7 +72,7 @@ class Routes:
         ):
             # The holder has seen a later election than this broker, which will find out by itself.
             log.warning("broker %s at %s is outdated by %s", broker.name, broker.address, holder)
-            self._live.pop(key, None)
+            self._live.drop(key)
             return MasterAddresses()
         topics = topics or BrokerTopics.read(broker.name, table)
         live = self._live.get(key)
@@ -79,8 +81,8 @@ class Routes:
         except RoutesFullError:
             if live is not None:
                 # What it has registered before stays for as long as it lives.
-                live.info = live.info._replace(connection=broker.connection)
-                live.last_seen = self._clock.elapsed()
+                info = live.info._replace(connection=broker.connection)
+                self._live.put(replace(live, info=info, last_seen=self._clock.elapsed()))
             raise
         self._leave_former_name(broker)
         if group is None:
@@ -91,7 +93,7 @@ class Routes:
         self._join(group, broker)
         if broker.broker_id == MASTER_ID or self._is_prime_slave(group, broker):
             self._take_topics(group, broker, table, topics, is_first=holder is None)
-        self._live[key] = BrokerLiveInfo(broker, table.data_version, fingerprint, self._clock.elapsed())
+        self._live.put(BrokerLiveInfo(broker, table.data_version, fingerprint, self._clock.elapsed()))
         if broker.broker_id < smallest:
             self.on_min_broker_id_change(
                 MinBrokerIdChange(group.name, group.addresses, replica_address=broker.replica_address)
@@ -108,8 +110,7 @@ class Routes:
             return None
         if live.info._replace(connection=broker.connection) != broker:
             return None
-        live.info = broker
-        live.last_seen = self._clock.elapsed()
+        self._live.put(replace(live, info=broker, last_seen=self._clock.elapsed()))
         return self._master_of(self._groups[broker.name], broker)
 
     def unregister(self, brokers: Iterable[BrokerKey]) -> None:
@@ -121,7 +122,7 @@ class Routes:
         outlived: dict[str, str] = {}
         for key in brokers:
             self._is_full = False
-            self._live.pop(key, None)
+            self._live.drop(key)
             name, address = key.name, key.address
             group = self._groups.get(name)
             if group is None or address not in group.addresses.values():
@@ -147,15 +148,14 @@ class Routes:
 
     def brokers_of(self, connection: int) -> list[BrokerKey]:
         """Every broker whose last sign of life came on this connection."""
-        return self._matching(lambda live: live.info.connection == connection)
+        return self._live.of_connection(connection)
 
     def expire(self) -> list[int]:
         """Remove brokers that were silent for too long; the connections they used are the caller's to close."""
         now = self._clock.elapsed()
-        silent = self._matching(lambda live: live.is_expired(now))
-        connections = [self._live[broker].info.connection for broker in silent]
-        self.unregister(silent)
-        return connections
+        silent = [live.info for live in self._live if live.is_expired(now)]
+        self.unregister([info.key for info in silent])
+        return [info.connection for info in silent]
 
     def heartbeat(self, broker: BrokerKey) -> None:
         """A sign of life of a broker that is known; of another one it means nothing."""
@@ -288,12 +288,11 @@ class Routes:
         """A broker that has got another name is one, not two. What comes on another connection is another broker."""
         if broker.key in self._live:
             return
-        former = self._matching(
-            lambda live: (
-                live.info.connection == broker.connection
-                and live.info.key._replace(name=broker.name) == broker.key
-            )
-        )
+        former = [
+            key
+            for key in self._live.of_connection(broker.connection)
+            if key._replace(name=broker.name) == broker.key
+        ]
         if former:
             self.unregister(former)
 
@@ -316,8 +315,8 @@ class Routes:
     def _duplicates(self) -> dict[str, list[str]]:
         """The addresses of living brokers of one name and id, by name."""
         found: dict[tuple[str, int], list[str]] = {}
-        for key, live in self._live.items():
-            found.setdefault((live.info.name, live.info.broker_id), []).append(key.address)
+        for live in self._live:
+            found.setdefault((live.info.name, live.info.broker_id), []).append(live.info.address)
         return {name: addresses for (name, _), addresses in found.items() if len(addresses) > 1}
 
     def _master_of(self, group: BrokerGroup, broker: BrokerInfo) -> MasterAddresses:
@@ -327,11 +326,7 @@ class Routes:
         live = self._live.get(broker.key._replace(address=master))
         return MasterAddresses(master, live.info.replica_address) if live else MasterAddresses()
 
-    def _matching(self, predicate: Callable[[BrokerLiveInfo], bool]) -> list[BrokerKey]:
-        return [key for key, live in self._live.items() if predicate(live)]
-
     def _invalidate(self, broker: str) -> None:
         """Read the next registration of these brokers even if it equals the last one."""
-        for live in self._live.values():
-            if live.info.name == broker:
-                live.fingerprint = None
+        for live in self._live.of_name(broker):
+            live.fingerprint = None

@@ -78,6 +78,8 @@ class TopicQueues:
         #: Of mappings, by topic and broker.
         self._mapping_bytes: dict[str, dict[str, int]] = {}
         self._bytes = 0
+        #: Goes up when a topic comes or goes.
+        self.generation = 0
 
     def of(self, topic: str) -> Mapping[str, QueueData]:
         """The queues of a topic by broker."""
@@ -124,6 +126,7 @@ class TopicQueues:
             known = self._topics.get(topic)
             if known is None:
                 known = self._topics[topic] = {}
+                self.generation += 1
             for broker, queue in by_broker.items():
                 if broker not in known:
                     self._bytes += _PLACE_BYTES + len(topic)
@@ -144,6 +147,7 @@ class TopicQueues:
         self._bytes -= self._mapping_bytes.get(topic, {}).get(broker, 0)
         if broker in self._topics.get(topic, {}):
             self._bytes -= _PLACE_BYTES + len(topic)
+            self.generation += 1
         for table in (self._topics, self._mappings, self._mapping_bytes):
             by_broker = table.get(topic, {})
             by_broker.pop(broker, None)
@@ -155,6 +159,7 @@ class TopicQueues:
         if not removed and not read_only:
             return
         self._topics = _without(self._topics, removed)
+        self.generation += 1
         self._mappings = _without(self._mappings, removed)
         self._mapping_bytes = _without(self._mapping_bytes, removed)
         self._bytes = sum(
