@@ -51,6 +51,7 @@ pub(super) fn store_options(config: &Bound<'_, PyAny>) -> PyResult<Options> {
             delay_sec_max: field(config, "timer_delay_sec_max")?,
             roll_window_slots: field(config, "timer_roll_window_slots")?,
             log_file_bytes: field(config, "timer_log_file_bytes")?,
+            ..TimerOptions::default()
         },
         paths: store_paths(config, StorePaths::below(field::<PathBuf>(config, "folder")?))?,
         ..Options::new(PathBuf::new())

@@ -264,6 +264,13 @@ impl Store {
         self.flush.flush()
     }
 
+    /// Has the queues show what is published, and leaves `visible` behind, as it is for a moment with each message. For a store
+    /// that waits for the disk and writes through the mapping.
+    #[cfg(test)]
+    pub(crate) fn fill_queues(&self) {
+        self.dispatcher.fill_queues(&self.log);
+    }
+
     /// Does one round of maintenance in this thread.
     pub fn maintain(&self) -> Result<(), StoreError> {
         let outcome = self.maintenance.run_round();

@@ -77,6 +77,9 @@ pub struct TimerOptions {
     pub roll_window_slots: u64,
     /// Size of a file of the timer log. Files that are there decide.
     pub log_file_bytes: u64,
+    /// Slots of the wheel's file: as in the original two turns of a week of seconds, so that none stands for two times that
+    /// both matter.
+    pub wheel_slots: u64,
 }
 
 impl Default for TimerOptions {
@@ -87,6 +90,7 @@ impl Default for TimerOptions {
             delay_sec_max: 259_200,
             roll_window_slots: 172_800,
             log_file_bytes: 100 << 20,
+            wheel_slots: 604_800 * 2,
         }
     }
 }

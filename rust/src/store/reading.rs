@@ -131,6 +131,12 @@ impl Store {
         self.reader().record(at, self.visible())
     }
 
+    /// The record of a unit that a queue has shown; `None` where it is in the log no longer. Queues show their messages a
+    /// moment before `visible` passes them, so that whoever follows a queue must not ask by that.
+    pub(crate) fn lookup_queued(&self, at: PhysicalOffset) -> Option<Bytes> {
+        self.reader().record(at, self.log.published())
+    }
+
     /// Records of `topic` with `key`, stored within `begin_ms..=end_ms`, newest first; at most
     /// [`QUERY_RECORDS_MAX`]. Keys are compared by hash, as clients expect and sort out.
     pub fn query(

@@ -17,7 +17,8 @@ use crate::clock::SharedClock;
 use crate::message::topic::TIMER_TOPIC;
 use crate::positions::QueueOffset;
 use crate::store::timers::{
-    DELETE, ProgressFile, ROLL, Slot, TimerLog, TimerProgress, Unsynced, Wheel, WheelFile,
+    LogMark, ProgressFile, ROLL, Slot, TimerFiles, TimerLog, TimerProgress, Unsynced, Wheel, WheelFile, count,
+    is_recall,
 };
 use crate::store::{GetResult, Store, StoreError};
 
@@ -57,21 +58,6 @@ impl Waiting {
     pub(super) fn count(&self) -> i32 {
         count(self.kind.into())
     }
-}
-
-/// Whether the time has come of a message that takes another one back.
-pub(super) fn is_recall(kind: u32) -> bool {
-    kind & DELETE != 0 && kind & ROLL == 0
-}
-
-/// The time by which a unit is done with: what takes others of its slot back is not before the slot is over.
-pub(super) fn over_ms(wheel: &Wheel, due_ms: i64, kind: u32) -> i64 {
-    if is_recall(kind) { wheel.begin_ms(wheel.slot_of(due_ms) + 1) } else { due_ms }
-}
-
-/// What a unit adds to the number of messages that wait: one that takes another back counts against it.
-pub(super) fn count(kind: u32) -> i32 {
-    if kind & DELETE == 0 { 1 } else { -1 }
 }
 
 /// What a save has to bring to the disk.
@@ -116,36 +102,19 @@ impl Delivery {
         clock: SharedClock,
     ) -> Result<(Self, ProgressFile, WheelFile), StoreError> {
         let (disk, root) = (store.disk(), store.root());
+        let (mut progress_file, progress) = ProgressFile::load(disk, root)?;
         let options = store.timer_options();
-        let (progress_file, progress) = ProgressFile::load(disk, root)?;
-        let mut wheel = Wheel::new(options.precision_ms);
-        let (mut pending, dir) = (0, root.join("timerlog"));
-        let mut log = None;
         let queue_end = store.queue(TIMER_TOPIC, 0).map_or(0, |queue| queue.max().0);
-        if let Some((end, precision_ms)) = progress.log
-            && precision_ms == options.precision_ms
-            && progress.queue_offset <= queue_end
-            && let Some(mut found) = TimerLog::load(disk, dir.clone(), options.log_file_bytes, end)?
-        {
-            let is_whole = found.scan(|position, unit| {
-                wheel.add(wheel.slot_of(unit.due_ms), position, count(unit.kind));
-                if over_ms(&wheel, unit.due_ms, unit.kind) > progress.delivered_ms {
-                    pending += i64::from(count(unit.kind));
-                }
-            })?;
-            log = is_whole.then_some(found);
-        }
-        let is_log_new = log.is_none();
-        let log = match log {
-            Some(log) => log,
+        let is_of_queue = progress.queue_offset <= queue_end;
+        let found = if is_of_queue { TimerFiles::recover(disk, root, options, &progress)? } else { None };
+        let files = match found {
+            Some(files) => files,
             None => {
-                (wheel, pending) = (Wheel::new(options.precision_ms), 0);
-                TimerLog::create(disk, dir, options.log_file_bytes)?
+                let now_ms = clock.wall_ms() as i64;
+                TimerFiles::create(disk, root, options, (&mut progress_file, &progress), now_ms)?
             }
         };
-        wheel.forget_until(progress.delivered_ms);
-        let _ = wheel.take_changed();
-        let slots = WheelFile::new(disk, root.join("timerwheel"), is_log_new);
+        let TimerFiles { log, wheel, wheel_file, pending, is_new } = files;
         let offset = QueueOffset(progress.queue_offset.min(queue_end));
         let delivery = Self {
             clock,
@@ -154,7 +123,7 @@ impl Delivery {
             waiting: BinaryHeap::new(),
             recalls: Recalls::default(),
             next_slot: i64::MIN,
-            next: if is_log_new { QueueOffset(0) } else { offset },
+            next: if is_new { QueueOffset(0) } else { offset },
             read_ms: i64::MIN,
             delivered_ms: progress.delivered_ms,
             recovered_ms: progress.delivered_ms,
@@ -167,7 +136,7 @@ impl Delivery {
             found: GetResult::default(),
             store,
         };
-        Ok((delivery, progress_file, slots))
+        Ok((delivery, progress_file, wheel_file))
     }
 
     pub(super) fn pending(&self) -> u64 {
@@ -209,12 +178,15 @@ impl Delivery {
         if self.next < self.known || self.log.write().is_err() {
             return None;
         }
-        let precision_ms = self.store.timer_options().precision_ms;
-        let progress = TimerProgress {
-            delivered_ms: self.safe_ms(),
-            queue_offset: self.next.0,
-            log: self.is_log_trusted.then(|| (self.log.end(), precision_ms)),
+        let delivered_ms = self.safe_ms();
+        self.wheel.forget_until(delivered_ms);
+        let mark = LogMark {
+            end: self.log.end(),
+            precision_ms: self.store.timer_options().precision_ms,
+            digest: self.wheel.digest(),
         };
+        let log = self.is_log_trusted.then_some(mark);
+        let progress = TimerProgress { delivered_ms, queue_offset: self.next.0, log };
         let is_same = self.saved.queue_offset == progress.queue_offset && self.saved.log == progress.log;
         if !self.is_moved && (is_same || self.next == QueueOffset(0)) {
             return None;
@@ -237,6 +209,15 @@ impl Delivery {
         (self.is_moved, self.oldest) = (true, None);
         self.wheel.give_back(&snapshot.slots);
         self.log.give_back(&snapshot.unsynced);
+    }
+
+    /// Reads the queue again from its begin: the log has not all of what is due after `delivered_ms`.
+    pub(super) fn begin_again(&mut self, delivered_ms: i64) {
+        self.distrust_log();
+        (self.delivered_ms, self.recovered_ms) = (delivered_ms, delivered_ms);
+        (self.known, self.next) = (self.next, QueueOffset(0));
+        (self.waiting, self.wheel) = (BinaryHeap::new(), Wheel::new(self.store.timer_options().precision_ms));
+        (self.pending, self.next_slot) = (0, i64::MIN);
     }
 
     /// Has the next start make the timer log anew.

@@ -5,14 +5,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use super::delivery::{BATCH_MESSAGES_MAX, BATCHES_MAX, Delivery, Waiting, over_ms};
+use super::delivery::{BATCH_MESSAGES_MAX, BATCHES_MAX, Delivery, Waiting};
 use crate::dataplane::delays::sound_records;
 use crate::message::properties::{self, PROPERTIES_BYTES_MAX, name};
 use crate::message::record::{RecordFields, RecordView};
 use crate::message::topic::TIMER_TOPIC;
 use crate::message::{MessageType, tag};
 use crate::positions::PhysicalOffset;
-use crate::store::timers::ROLL;
+use crate::store::timers::{ROLL, SEAL};
 use crate::store::{ConsumeQueue, KeyHashes, Put, PutError};
 
 /// Room for messages of slots that have begun that is kept while they are fewer.
@@ -69,15 +69,22 @@ impl Delivery {
             }
             if batch.is_empty() {
                 self.waiting.shrink_to(WAITING_KEPT_MAX.max(self.waiting.len() * 2));
-                self.delivered_ms = self.delivered_ms.max(until);
-                let safe_ms = self.safe_ms();
-                self.wheel.forget_until(safe_ms);
-                self.recalls.forget_before(self.wheel.slot_of(safe_ms.saturating_add(1)));
+                self.pass(until);
                 return Ok(true);
             }
             self.move_on(&batch, now)?;
         }
+        self.pass(until);
         Ok(false)
+    }
+
+    /// Notes how much of what is due by `until` has been delivered: all before the first that waits.
+    fn pass(&mut self, until: i64) {
+        let first = self.waiting.peek().map_or(i64::MAX, |Reverse(first)| first.at_ms);
+        self.delivered_ms = self.delivered_ms.max(until.min(first.saturating_sub(1)));
+        let safe_ms = self.safe_ms();
+        self.wheel.forget_until(safe_ms);
+        self.recalls.forget_before(self.wheel.slot_of(safe_ms.saturating_add(1)));
     }
 
     /// Takes the chains of slots that have begun from the log.
@@ -86,18 +93,16 @@ impl Delivery {
             && self.wheel.begin_ms(slot) < until
         {
             let mut chain = Vec::with_capacity(usize::try_from(ends.count).unwrap_or(0));
-            let mut next = Some(ends.last);
-            while let Some(position) = next {
-                let Some(unit) = self.log.read(position).map_err(drop)? else {
-                    // Lost behind our back: the next start reads the queue again.
-                    self.distrust_log();
-                    break;
-                };
-                // Chains lead back.
-                next = unit.previous.filter(|previous| *previous < position);
-                if over_ms(&self.wheel, unit.due_ms, unit.kind) > self.recovered_ms {
+            let (wheel, recovered_ms) = (&self.wheel, self.recovered_ms);
+            let is_whole = self.log.chain(ends.last, |position, unit| {
+                if unit.kind & SEAL == 0 && wheel.over_ms(unit.due_ms, unit.kind) > recovered_ms {
                     chain.push(Reverse(Waiting::new(unit.due_ms, position, unit.physical, unit.kind)));
                 }
+            });
+            if !is_whole.map_err(drop)? {
+                // Lost behind our back.
+                self.begin_again(self.wheel.begin_ms(slot));
+                return Err(());
             }
             if self.waiting.is_empty() {
                 // In place: a slot may have a million.
@@ -115,7 +120,7 @@ impl Delivery {
     /// Appends copies of these messages to where they were meant to go; what is refused waits on.
     fn move_on(&mut self, batch: &[Waiting], now: i64) -> Result<(), ()> {
         let found: Vec<_> =
-            batch.iter().map(|waiting| self.store.lookup(PhysicalOffset(waiting.physical))).collect();
+            batch.iter().map(|waiting| self.store.lookup_queued(PhysicalOffset(waiting.physical))).collect();
         let mut copies = Vec::with_capacity(batch.len());
         let (mut of_copies, mut missing) = (Vec::with_capacity(batch.len()), 0);
         for (waiting, bytes) in batch.iter().zip(&found) {

@@ -5,14 +5,14 @@
 
 use std::cmp::Reverse;
 
-use super::delivery::{BATCH_MESSAGES_MAX, BATCHES_MAX, Delivery, Waiting, count, is_recall, over_ms};
+use super::delivery::{BATCH_MESSAGES_MAX, BATCHES_MAX, Delivery, Waiting};
 use super::schedule::{Plan, plan};
 use crate::dataplane::delays::sound_records;
 use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
 use crate::message::tag;
 use crate::message::topic::TIMER_TOPIC;
-use crate::store::timers::TimerUnit;
+use crate::store::timers::{TimerUnit, count, is_recall};
 use crate::store::{Get, GetResult};
 
 const BATCH_BYTES_MAX: usize = 4 << 20;
@@ -52,7 +52,7 @@ impl Delivery {
                 continue;
             };
             let is_known = record.queue_offset() < self.known;
-            let over_ms = over_ms(&self.wheel, plan.at_ms, plan.kind);
+            let over_ms = self.wheel.over_ms(plan.at_ms, plan.kind);
             if is_known && over_ms <= self.recovered_ms {
                 continue;
             }
@@ -87,8 +87,9 @@ impl Delivery {
         let slot = self.wheel.slot_of(at_ms);
         let topic = properties::get(record.properties(), name::REAL_TOPIC).unwrap_or_default();
         let physical = record.physical_offset().0;
+        let previous = self.wheel.last(slot);
         let position = self.log.push(&TimerUnit {
-            previous: self.wheel.last(slot),
+            previous,
             kind,
             stored_ms: record.store_timestamp_ms(),
             due_ms: at_ms,
@@ -96,10 +97,10 @@ impl Delivery {
             size: record.total_size() as u32,
             topic_hash: tag::java_hash(topic),
         });
-        self.wheel.add(slot, position, count(kind));
+        self.wheel.add(slot, position, previous, count(kind));
         self.pending += i64::from(count(kind));
         // Its slot has been read already, or is passed over as one of before the start.
-        if slot < self.next_slot || over_ms(&self.wheel, at_ms, kind) <= self.recovered_ms {
+        if slot < self.next_slot || self.wheel.over_ms(at_ms, kind) <= self.recovered_ms {
             self.waiting.push(Reverse(Waiting::new(at_ms, position, physical, kind)));
         }
     }

@@ -16,6 +16,7 @@ mod dequeue;
 mod enqueue;
 mod recalls;
 pub(super) mod schedule;
+mod seal;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,9 +83,11 @@ impl Timers {
         self.wheel.settle(limit)
     }
 
-    /// Ends the delivery; when this returns no message is on its way.
+    /// Ends the delivery; when this returns no message is on its way. What the next save makes durable has none delivered
+    /// again.
     pub(super) fn stop(&self) {
         self.wheel.stop();
+        self.delivery.lock().seal();
     }
 }
 

@@ -140,6 +140,17 @@ impl Dispatcher {
         is_ready.map(|()| position)
     }
 
+    /// Stops half-way in `advance`: the queues show what `visible` has not passed. What a write buffer holds is lost.
+    #[cfg(test)]
+    pub(crate) fn fill_queues(&self, log: &CommitLog) {
+        let mut moving = self.moving.lock();
+        let Moving { ring, unwritten, .. } = &mut *moving;
+        log.take_ring(ring, unwritten);
+        unwritten.bytes.clear();
+        self.derived.take(ring);
+        ring.clear();
+    }
+
     fn announce(&self, records: &[DispatchRequest]) {
         let Some(arrivals) = self.arrivals.get() else { return };
         // The queues' ends before their waiters, for all of them at once: see `ConsumeQueue::set_awaited`.

@@ -4,7 +4,8 @@
 //! 0   i64  everything due by then has been delivered     32  i64 × 3  data version: state, time, counter
 //! 8   i64  end of the timer log                          56  8 bytes  our mark
 //! 16  i64  the next message of the queue to be read      64  i64      milliseconds of a slot
-//! 24  i64  the same, as a master tells its slaves        72  u32      CRC-32 of all before it
+//! 24  i64  the same, as a master tells its slaves        72  u64      digest of the wheel
+//!                                                        80  u32      CRC-32 of all before it
 //! ```
 //!
 //! Invariant: the numbers are those of one moment. Where a write is torn, each may be older than another: messages
@@ -17,9 +18,19 @@ use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
 
 const FILE_BYTES: usize = 4096;
-const MARK: &[u8; 8] = b"RMQPYTM1";
+const MARK: &[u8; 8] = b"RMQPYTM2";
 const MARK_AT: usize = 56;
-const CRC_AT: usize = 72;
+const CRC_AT: usize = 80;
+
+/// Timer log and wheel of a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LogMark {
+    pub(crate) end: u64,
+    /// Milliseconds of a slot.
+    pub(crate) precision_ms: u64,
+    /// Of the slots of which not everything has been delivered.
+    pub(crate) digest: u64,
+}
 
 /// How far timers have got.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -27,8 +38,8 @@ pub(crate) struct TimerProgress {
     /// Of the messages before `queue_offset`, those that were due by then have been delivered.
     pub(crate) delivered_ms: i64,
     pub(crate) queue_offset: u64,
-    /// End of the timer log, and the milliseconds of its slots; `None` where the log says nothing.
-    pub(crate) log: Option<(u64, u64)>,
+    /// `None` where the timer log says nothing.
+    pub(crate) log: Option<LogMark>,
 }
 
 /// The file, and what it says.
@@ -55,7 +66,8 @@ impl ProgressFile {
         let is_ours = bytes.get(MARK_AT..MARK_AT + 8) == Some(MARK)
             && bytes.get(CRC_AT..CRC_AT + 4) == Some(&crc32fast::hash(&bytes[..CRC_AT]).to_be_bytes());
         if let (true, Ok(end), Ok(precision_ms)) = (is_ours, long(8).try_into(), long(64).try_into()) {
-            progress.log = Some((end, precision_ms)).filter(|(_, precision_ms)| *precision_ms > 0);
+            let mark = LogMark { end, precision_ms, digest: long(72).cast_unsigned() };
+            progress.log = Some(mark).filter(|mark| mark.precision_ms > 0);
         }
         Ok((Self { disk: Arc::clone(disk), path, version: long(48) }, progress))
     }
@@ -63,15 +75,16 @@ impl ProgressFile {
     /// Writes the file, durably.
     pub(crate) fn save(&mut self, progress: &TimerProgress, now_ms: i64) -> Result<(), StoreError> {
         self.version = self.version.wrapping_add(1);
-        let (end, precision_ms) = progress.log.unwrap_or_default();
+        let end = progress.log.map_or(0, |mark| mark.end);
         let offset = progress.queue_offset.cast_signed();
         let mut bytes = Vec::with_capacity(FILE_BYTES);
         for field in [progress.delivered_ms, end.cast_signed(), offset, offset, 0, now_ms, self.version] {
             bytes.extend_from_slice(&field.to_be_bytes());
         }
-        if progress.log.is_some() {
+        if let Some(mark) = progress.log {
             bytes.extend_from_slice(MARK);
-            bytes.extend_from_slice(&precision_ms.to_be_bytes());
+            bytes.extend_from_slice(&mark.precision_ms.to_be_bytes());
+            bytes.extend_from_slice(&mark.digest.to_be_bytes());
             bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
         }
         bytes.resize(FILE_BYTES, 0);

@@ -49,8 +49,8 @@ pub(crate) struct TimerLog {
 }
 
 impl TimerLog {
-    /// The log up to `end`; `None` where the files do not have that much. What is behind it is removed. The size of files
-    /// that are there counts, `file_bytes` for the first one.
+    /// The log up to `end`; `None` where the files do not have that much. What is behind it can be read until it is `cut`.
+    /// The size of files that are there counts, `file_bytes` for the first one.
     pub(crate) fn load(
         disk: &Arc<dyn Disk>,
         dir: PathBuf,
@@ -75,23 +75,31 @@ impl TimerLog {
         let mut log = Self::empty(disk, dir, file_bytes);
         log.written = end;
         for position in sizes.into_keys() {
-            if position > begin && position >= end {
-                log.disk.remove_file(&log.path(position))?;
-            } else {
-                let path = log.path(position);
-                let open = || -> io::Result<Arc<dyn DiskFile>> {
-                    let file = log.disk.open(&path, Open::Write)?;
-                    if end < position + file_bytes {
-                        file.resize(end.saturating_sub(position))?;
-                        file.resize(file_bytes)?;
-                    }
-                    Ok(file)
-                };
-                let file = open().map_err(StoreError::io(&path, "open"))?;
-                log.files.insert(position, file);
-            }
+            let path = log.path(position);
+            let file = log.disk.open(&path, Open::Write).map_err(StoreError::io(&path, "open"))?;
+            log.files.insert(position, file);
         }
         Ok(Some(log))
+    }
+
+    /// Removes what is behind the end.
+    pub(crate) fn cut(&mut self) -> Result<(), StoreError> {
+        let (begin, end) = (self.files.keys().next().copied(), self.written);
+        while let Some((&position, file)) = self.files.last_key_value()
+            && end < position + self.file_bytes
+        {
+            let path = self.path(position);
+            if Some(position) == begin || position < end {
+                file.resize(end.saturating_sub(position))
+                    .and_then(|()| file.resize(self.file_bytes))
+                    .map_err(StoreError::io(&path, "cut"))?;
+                break;
+            }
+            self.disk.remove_file(&path)?;
+            self.files.remove(&position);
+        }
+        self.block.1.clear();
+        Ok(())
     }
 
     /// A log without units, whatever there was before.
@@ -189,8 +197,13 @@ impl TimerLog {
         self.unsynced.splice(0..0, before);
     }
 
-    /// The unit at `position`, which was written; `None` where none is.
+    /// The unit at `position`, before the end; `None` where none is.
     pub(crate) fn read(&mut self, position: u64) -> Result<Option<TimerUnit>, StoreError> {
+        Ok(self.read_behind(position)?.filter(|_| position < self.written))
+    }
+
+    /// Likewise, also behind the end of a log that was loaded and not cut.
+    pub(super) fn read_behind(&mut self, position: u64) -> Result<Option<TimerUnit>, StoreError> {
         let begin = position - position % self.file_bytes;
         let block = begin + (position - begin) / BLOCK_BYTES * BLOCK_BYTES;
         if self.block.1.is_empty() || self.block.0 != block {
@@ -203,8 +216,23 @@ impl TimerLog {
             read.map_err(StoreError::io(&path, "read"))?;
             self.block.0 = block;
         }
-        let unit = self.block.1.get((position - block) as usize..).and_then(TimerUnit::decode);
-        Ok(unit.filter(|_| position < self.written))
+        Ok(self.block.1.get((position - block) as usize..).and_then(TimerUnit::decode))
+    }
+
+    /// Calls `take` with each unit of a chain and its position, newest first; `false` where one is missing.
+    pub(crate) fn chain(
+        &mut self,
+        last: u64,
+        mut take: impl FnMut(u64, &TimerUnit),
+    ) -> Result<bool, StoreError> {
+        let mut next = Some(last);
+        while let Some(position) = next {
+            let Some(unit) = self.read(position)? else { return Ok(false) };
+            take(position, &unit);
+            // Chains lead back.
+            next = unit.previous.filter(|previous| *previous < position);
+        }
+        Ok(true)
     }
 
     /// Calls `take` with each unit and its position, oldest first; `false` where something else is among them.
@@ -281,6 +309,9 @@ mod tests {
         }
         drop(log);
         let mut again = TimerLog::load(&disk, dir.clone(), 1, positions[5]).expect("read").expect("whole");
+        assert_eq!(again.read_behind(positions[7]).expect("read"), Some(unit(7)));
+        again.cut().expect("cut");
+        assert_eq!(again.read_behind(positions[7]).expect("read"), None);
         assert_eq!(numbers(&mut again), [0, 1, 2, 3, 4]);
         assert_eq!(again.push(&unit(50)), positions[5]);
         again.write().expect("written");
