@@ -17,8 +17,8 @@ use crate::clock::SharedClock;
 use crate::message::topic::TIMER_TOPIC;
 use crate::positions::QueueOffset;
 use crate::store::timers::{
-    LogMark, ProgressFile, ROLL, Slot, TimerFiles, TimerLog, TimerProgress, Unsynced, Wheel, WheelFile, count,
-    is_recall,
+    LogMark, ProgressFile, ROLL, Slot, TimerFiles, TimerLog, TimerProgress, Unsynced, Wheel, WheelFile,
+    count, is_recall,
 };
 use crate::store::{GetResult, Store, StoreError};
 

@@ -21,7 +21,9 @@ impl Delivery {
         let Some(last) = self.next.0.checked_sub(1) else { return };
         let queue = self.store.queue(TIMER_TOPIC, 0);
         let found = queue.map(|queue| self.store.units(&queue, QueueOffset(last), 1));
-        let Some(message) = found.and_then(Result::ok).and_then(|units| units.first().copied()) else { return };
+        let Some(message) = found.and_then(Result::ok).and_then(|units| units.first().copied()) else {
+            return;
+        };
         let slot = self.wheel.slot_of(self.safe_ms().saturating_add(1));
         let Some(left) = self.left_of(slot) else { return };
         let mut previous = self.wheel.last(slot).filter(|_| slot >= self.next_slot);

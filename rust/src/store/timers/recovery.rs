@@ -87,13 +87,16 @@ impl TimerFiles {
     }
 }
 
-/// The wheel that was saved, and slots that the file has otherwise; `None` where the file does not say.
+/// A wheel that was saved, and slots that its file has otherwise.
+type SavedWheel = (Wheel, Vec<(i64, Slot)>);
+
+/// The wheel that was saved; `None` where the file does not say.
 fn from_file(
     file: &WheelFile,
     log: &mut TimerLog,
     progress: &TimerProgress,
     mark: LogMark,
-) -> Result<Option<(Wheel, Vec<(i64, Slot)>)>, StoreError> {
+) -> Result<Option<SavedWheel>, StoreError> {
     let (mut wheel, mut stale) = (Wheel::new(mark.precision_ms), Vec::new());
     let Some(slots) = file.read(wheel.first_after(progress.delivered_ms))? else { return Ok(None) };
     for (number, found) in slots {

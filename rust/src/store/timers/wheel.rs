@@ -26,10 +26,10 @@ impl Slot {
 
     /// What it adds to the digest of a wheel, as the slot of that number.
     fn weight(&self, number: i64) -> u64 {
-        let words =
-            [number.cast_unsigned(), self.first, self.last, u64::from(self.count.cast_unsigned())];
+        let words = [number.cast_unsigned(), self.first, self.last, u64::from(self.count.cast_unsigned())];
         words.into_iter().fold(0, |mixed, word| {
-            let mixed = (mixed ^ word).wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let mixed =
+                (mixed ^ word).wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
             mixed ^ (mixed >> 29)
         })
     }
