@@ -134,7 +134,7 @@ pub(super) fn put_refused(error: &PutError) -> ErrorReply {
         PutError::TooLarge => response::MESSAGE_ILLEGAL,
         PutError::Pending | PutError::Busy => response::SYSTEM_BUSY,
         PutError::QueueGone => response::TOPIC_NOT_EXIST,
-        PutError::ReadOnly | PutError::DiskFull => response::SERVICE_NOT_AVAILABLE,
+        PutError::ReadOnly | PutError::DiskFull | PutError::Replica => response::SERVICE_NOT_AVAILABLE,
     };
     ErrorReply::new(code, error.to_string())
 }

@@ -77,6 +77,19 @@ pub enum Distrust {
     },
 }
 
+/// What is known of a slave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlaveState {
+    /// What it has reported; `None` before it has said where its log ends.
+    pub has: Option<PhysicalOffset>,
+    /// Bytes it lacks.
+    pub lag_bytes: Option<u64>,
+    /// Whether that is little enough.
+    pub is_in_sync: bool,
+    /// When it said something last.
+    pub heard_at: Duration,
+}
+
 #[derive(Debug)]
 struct Slave {
     copy_from: CopyFrom,
@@ -214,6 +227,19 @@ impl Master {
             slave.progress.is_some_and(|progress| lacks(progress) < self.rules.gap_bytes_max)
         };
         1 + self.slaves.values().filter(is_in_sync).count()
+    }
+
+    /// What is known of a slave; `None` of one that is not connected.
+    #[must_use]
+    pub fn state(&self, id: ConnectionId) -> Option<SlaveState> {
+        let slave = self.slaves.get(&id)?;
+        let lag_bytes = slave.progress.map(|progress| self.end.bytes_since(progress.has));
+        Some(SlaveState {
+            has: slave.progress.map(|progress| progress.has),
+            lag_bytes,
+            is_in_sync: lag_bytes.is_some_and(|bytes| bytes < self.rules.gap_bytes_max),
+            heard_at: slave.heard_at,
+        })
     }
 
     /// Bytes that each connected slave still lacks; `None` for one that has not said what it has.
@@ -398,6 +424,9 @@ mod tests {
         joined(&mut master, ONE, 300).unwrap();
         master.connected(OTHER, CopyFrom::First, NOW);
         assert_eq!(master.in_sync(), 2);
+        let state = master.state(ONE).expect("it is connected");
+        assert_eq!((state.has, state.is_in_sync), (Some(PhysicalOffset(300)), true));
+        assert!(!master.state(OTHER).expect("it is connected").is_in_sync);
         assert_eq!(master.lags().collect::<Vec<_>>(), [(ONE, Some(200)), (OTHER, None)]);
         master.grown(PhysicalOffset(556));
         assert_eq!(master.in_sync(), 1);

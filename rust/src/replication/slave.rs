@@ -95,9 +95,16 @@ impl Slave {
         Some(youngest)
     }
 
-    /// The end of the log, where it is to be said now; it counts as said.
-    pub fn report(&mut self, now: Duration) -> Option<PhysicalOffset> {
-        let end = if self.is_empty { PhysicalOffset(0) } else { self.end };
+    /// Where the next bytes belong.
+    #[must_use]
+    pub fn end(&self) -> PhysicalOffset {
+        self.end
+    }
+
+    /// What is to be said now of a log that keeps everything up to `kept`, whatever happens to this process; it counts as
+    /// said.
+    pub fn report(&mut self, kept: PhysicalOffset, now: Duration) -> Option<PhysicalOffset> {
+        let end = if self.is_empty { PhysicalOffset(0) } else { kept.min(self.end) };
         let is_due = now.saturating_sub(self.reported_at) >= self.rules.heartbeat_interval;
         if self.reported == Some(end) && !is_due {
             return None;
@@ -152,15 +159,26 @@ mod tests {
     #[test]
     fn it_says_where_its_log_ends_at_once_and_then_after_each_append() {
         let mut slave = slave(100);
-        assert_eq!(slave.report(NOW), Some(PhysicalOffset(100)));
-        assert_eq!(slave.report(NOW), None);
+        let at = PhysicalOffset;
+        assert_eq!(slave.report(at(100), NOW), Some(at(100)));
+        assert_eq!(slave.report(at(100), NOW), None);
         assert_eq!(slave.header(header(100, 30), NOW), Ok(Before::default()));
         slave.appended(10, NOW);
-        assert_eq!(slave.report(NOW), Some(PhysicalOffset(110)));
+        assert_eq!(slave.report(at(110), NOW), Some(at(110)));
         slave.appended(20, NOW);
-        assert_eq!(slave.report(NOW + Duration::from_secs(4)), Some(PhysicalOffset(130)));
-        assert_eq!(slave.report(NOW + Duration::from_secs(8)), None);
-        assert_eq!(slave.report(NOW + Duration::from_secs(9)), Some(PhysicalOffset(130)));
+        assert_eq!(slave.report(at(130), NOW + Duration::from_secs(4)), Some(at(130)));
+        assert_eq!(slave.report(at(130), NOW + Duration::from_secs(8)), None);
+        assert_eq!(slave.report(at(130), NOW + Duration::from_secs(9)), Some(at(130)));
+    }
+
+    #[test]
+    fn it_says_no_more_than_it_keeps() {
+        let mut slave = slave(100);
+        assert_eq!(slave.report(PhysicalOffset(90), NOW), Some(PhysicalOffset(90)));
+        slave.header(header(100, 30), NOW).unwrap();
+        slave.appended(30, NOW);
+        assert_eq!(slave.report(PhysicalOffset(90), NOW), None);
+        assert_eq!(slave.report(PhysicalOffset(120), NOW), Some(PhysicalOffset(120)));
     }
 
     #[test]
@@ -180,11 +198,11 @@ mod tests {
     #[test]
     fn an_empty_log_begins_where_the_master_does() {
         let mut slave = slave(0);
-        assert_eq!(slave.report(NOW), Some(PhysicalOffset(0)));
+        assert_eq!(slave.report(PhysicalOffset(0), NOW), Some(PhysicalOffset(0)));
         assert_eq!(slave.header(header(4096, 0), NOW), Ok(Before::default()));
         assert_eq!(slave.header(header(4096, 8), NOW).unwrap().log_begins, Some(PhysicalOffset(4096)));
         slave.appended(8, NOW);
-        assert_eq!(slave.report(NOW), Some(PhysicalOffset(4104)));
+        assert_eq!(slave.report(PhysicalOffset(4104), NOW), Some(PhysicalOffset(4104)));
         assert_eq!(slave.header(header(4104, 8), NOW), Ok(Before::default()));
     }
 

@@ -77,6 +77,9 @@ pub enum PutError {
     /// There is hardly space left on the disk; reads go on, and writes again when there is room.
     #[error("the disk is full")]
     DiskFull,
+    /// The log is a copy of a master's, which takes the messages.
+    #[error("this broker is a slave: its log is a copy of its master's, where messages are sent")]
+    Replica,
     /// The store refuses writes until it is opened again; reads go on.
     #[error("the store refuses writes after a failure, until it is opened again")]
     ReadOnly,

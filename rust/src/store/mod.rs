@@ -50,6 +50,7 @@ mod options;
 mod paths;
 mod reading;
 mod recovery;
+mod replica;
 mod retention;
 mod statistics;
 mod sync;
@@ -78,11 +79,12 @@ pub use derived::{ConsumeQueue, KeyHashes, Unit};
 pub use durability::Durability;
 pub use error::{PutError, StoreError};
 pub use events::{Event, Step};
-pub use log::{Arrivals, Put};
+pub use log::{Arrivals, Growth, Put, Watcher};
 pub use lookup::{Boundary, Get, GetResult, GetStatus};
 pub use options::{Options, TimerOptions};
 pub use paths::StorePaths;
 pub use recovery::{RecoveryPhase, RecoveryProgress};
+pub use replica::{RECORD_BYTES_MAX, Replica, ReplicaError};
 pub use retention::Retention;
 
 #[cfg(feature = "python")]
@@ -114,6 +116,8 @@ pub struct Store {
     threads: Mutex<Vec<JoinHandle<()>>>,
     cold_reads: Mutex<Option<SyncSender<ColdRead>>>,
     is_closed: AtomicBool,
+    /// Whether there is a `Replica` of it.
+    is_copied: AtomicBool,
     /// Held until the store is closed: no other broker may touch the folder meanwhile.
     locks: Mutex<Vec<Arc<dyn FileLock>>>,
     /// The process that opened it. A forked child has neither its threads nor its lock.
@@ -124,6 +128,12 @@ impl Store {
     /// Sets the listener for arrivals, durable positions and failure. Only the first call counts.
     pub fn set_arrivals(&self, arrivals: Arc<dyn Arrivals>) {
         self.dispatcher.set_arrivals(arrivals);
+    }
+
+    /// Who is told when the log grows.
+    #[must_use]
+    pub fn growth(&self) -> &Growth {
+        self.dispatcher.growth()
     }
 
     #[must_use]
@@ -191,18 +201,25 @@ impl Store {
             waited += self.make_room();
             waited.is_zero() || waited < wait_max
         });
-        if !self.options.durability.is_shown_when_durable() {
-            self.make_visible();
-            if self.log.segments().spool().is_some_and(|spool| spool.take_due()) {
-                self.flush.release_after(self.log.published());
-            }
-        } else if !self.options.durability.promises_disk() {
-            // No sender waits for it, but consumers should not either.
-            self.flush.release_after(self.log.published());
+        // Where senders may wait for the disk, they ask for the flush; where not, consumers should not wait either.
+        if !self.options.durability.promises_disk() {
+            self.after_append();
         }
         let stored = puts.iter().filter_map(|put| put.outcome.ok());
         self.counters.put(done, stored.map(|put| put.end.bytes_since(put.physical)));
         done
+    }
+
+    /// Makes what was appended visible, or asks for the flush that will.
+    fn after_append(&self) {
+        if self.options.durability.is_shown_when_durable() {
+            self.flush.release_after(self.log.published());
+            return;
+        }
+        self.make_visible();
+        if self.log.segments().spool().is_some_and(|spool| spool.take_due()) {
+            self.flush.release_after(self.log.published());
+        }
     }
 
     fn make_visible(&self) {

@@ -75,6 +75,7 @@ impl Store {
             recovered.active,
             store_timestamp_ms,
         );
+        log.set_replica(options.is_replica);
         let log = Arc::new(log);
         let end = log.published();
         let dispatcher = Arc::new(Dispatcher::new(recovered.derived, end, recovered.last));
@@ -113,6 +114,7 @@ impl Store {
             threads: Mutex::default(),
             cold_reads: Mutex::default(),
             is_closed: AtomicBool::new(false),
+            is_copied: AtomicBool::new(false),
             locks: Mutex::new(locks),
             process: std::process::id(),
         });

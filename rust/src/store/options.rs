@@ -60,6 +60,8 @@ pub struct Options {
     pub delay_levels_ms: Vec<u64>,
     /// Timed messages.
     pub timers: TimerOptions,
+    /// Whether the log is a copy of a master's: the store refuses messages.
+    pub is_replica: bool,
     /// Whether the store runs its threads. Tests that decide about every step turn them off and call
     /// [`Store::flush`](super::Store::flush) and [`Store::maintain`](super::Store::maintain) themselves.
     pub threads: bool,
@@ -121,6 +123,7 @@ impl Options {
             in_memory_percent: 40,
             delay_levels_ms: vec![1000],
             timers: TimerOptions::default(),
+            is_replica: false,
             threads: true,
         }
     }

@@ -365,9 +365,10 @@ impl World {
 
     /// A slave says how far it is.
     fn say(&mut self, at: usize) -> Result<(), Violation> {
+        let kept = PhysicalOffset(self.nodes[at].log.len() as u64);
         if let Role::Slave { core, connection, .. } = &mut self.nodes[at].role
             && let Some(link) = self.links.get_mut(connection)
-            && let Some(end) = core.report(self.now)
+            && let Some(end) = core.report(kept, self.now)
         {
             link.to_master.extend(report(end));
         }

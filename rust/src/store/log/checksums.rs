@@ -108,6 +108,11 @@ impl Checksums {
         *written = (*written).min(end);
     }
 
+    /// A log in which nothing was written begins at `at` now: the first entry is for the block there.
+    pub(crate) fn begin_at(&self, at: u64) {
+        *self.written.lock() = at;
+    }
+
     /// Whether nothing is known against the bytes of `range`, which lie in `segment`.
     pub(crate) fn is_sound(&self, segment: &Segment, range: Range<u64>) -> bool {
         if range.start >= self.known_from {

@@ -19,6 +19,7 @@ use crate::message::record::Stamp;
 use crate::message::sysflag;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::store::derived::DispatchRequest;
+use crate::store::disk::Appender;
 use crate::store::error::PutError;
 use crate::store::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard};
 
@@ -27,7 +28,7 @@ use super::put::{Put, Stored, next_group, store_time};
 use super::segment::Segment;
 use super::segments::{Active, Segments};
 use super::spool::SpoolWriter;
-use super::write_path::{BLANK_BYTES_MIN, Unwritten, WriteBuffer, WritePath};
+use super::write_path::{BLANK_BYTES_MIN, Blank, Unwritten, WriteBuffer, WritePath, blank_head};
 
 /// Records that may be published and not yet visible. A burst beyond waits for the flush.
 const RING_RECORDS_MAX: usize = 1 << 16;
@@ -68,6 +69,8 @@ pub(crate) struct CommitLog {
     /// An append has gone without a flush that would have made room.
     lacks_flush: AtomicBool,
     failure: OnceLock<String>,
+    /// The log is a copy of another: it takes records of that one, and no messages.
+    is_replica: AtomicBool,
     /// Bytes of joined records at most.
     group_bytes_max: u64,
 }
@@ -125,6 +128,7 @@ impl CommitLog {
             set_back_ms: AtomicU64::new(0),
             lacks_flush: AtomicBool::new(false),
             failure: OnceLock::new(),
+            is_replica: AtomicBool::new(false),
             group_bytes_max,
         }
     }
@@ -268,11 +272,9 @@ impl CommitLog {
     }
 
     fn check(&self, group: &[Put<'_>], size: u64) -> Result<(), PutError> {
-        if self.is_closed.load(Ordering::Acquire) || self.failure.get().is_some() {
-            return Err(PutError::ReadOnly);
-        }
-        if self.is_full.load(Ordering::Acquire) {
-            return Err(PutError::DiskFull);
+        self.check_open()?;
+        if self.is_replica.load(Ordering::Acquire) {
+            return Err(PutError::Replica);
         }
         // Java would blank a whole file for such a record, store nothing and say that all is well.
         if size + BLANK_BYTES_MIN as u64 > self.segments.size() || size > self.group_bytes_max {
@@ -282,6 +284,14 @@ impl CommitLog {
             return Err(PutError::QueueGone);
         }
         Ok(())
+    }
+
+    /// Whether anything is taken now.
+    fn check_open(&self) -> Result<(), PutError> {
+        if self.is_closed.load(Ordering::Acquire) || self.failure.get().is_some() {
+            return Err(PutError::ReadOnly);
+        }
+        if self.is_full.load(Ordering::Acquire) { Err(PutError::DiskFull) } else { Ok(()) }
     }
 
     fn publish(&self, writer: &mut MutexGuard<'_, Writer>) {
@@ -295,10 +305,8 @@ impl CommitLog {
             self.wants_next.store(true, Ordering::Release);
             return false;
         };
-        let blank = writer.file_room() as usize;
-        writer.write_path.enter(blank, segment.base(), appender);
-        writer.end = segment.base();
-        writer.segment = segment;
+        let size = writer.file_room() as usize;
+        writer.enter(Blank { size, bytes: &blank_head(size) }, segment, appender);
         true
     }
 
@@ -366,6 +374,13 @@ impl Writer {
         self.segment.limit() - self.end
     }
 
+    /// Ends the file with a blank and goes on in the next one.
+    fn enter(&mut self, blank: Blank<'_>, next: Arc<Segment>, appender: Option<Appender>) {
+        self.write_path.enter(blank, next.base(), appender);
+        self.end = next.base();
+        self.segment = next;
+    }
+
     fn place(&mut self, put: &mut Put<'_>) {
         let size = put.record.encoded_len();
         let is_queued = sysflag::is_queued(put.record.sys_flag);
@@ -402,6 +417,10 @@ impl Writer {
         });
     }
 }
+
+mod raw;
+
+pub(crate) use raw::{RawRecord, RawStop};
 
 #[cfg(test)]
 mod tests;

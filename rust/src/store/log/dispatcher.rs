@@ -16,6 +16,7 @@ use crate::store::error::StoreError;
 use crate::store::sync::{AtomicU64, Mutex, fence};
 
 use super::commit_log::CommitLog;
+use super::growth::Growth;
 use super::write_path::Unwritten;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +46,7 @@ pub(crate) struct Dispatcher {
     arrivals: OnceLock<Arc<dyn Arrivals>>,
     moving: Mutex<Moving>,
     visible: AtomicU64,
+    growth: Growth,
 }
 
 struct Moving {
@@ -63,6 +65,7 @@ impl Dispatcher {
             arrivals: OnceLock::new(),
             moving: Mutex::new(Moving { ring: Vec::new(), unwritten: Unwritten::default(), last }),
             visible: AtomicU64::new(visible.0),
+            growth: Growth::default(),
         }
     }
 
@@ -73,6 +76,10 @@ impl Dispatcher {
 
     pub(crate) fn arrivals(&self) -> Option<&Arc<dyn Arrivals>> {
         self.arrivals.get()
+    }
+
+    pub(crate) fn growth(&self) -> &Growth {
+        &self.growth
     }
 
     pub(crate) fn derived(&self) -> &DerivedFiles {
@@ -113,6 +120,29 @@ impl Dispatcher {
         removed
     }
 
+    /// Lets a queue go on with the record at a position of the log that does not follow: see `Queues::start_over`. Only when
+    /// all that was appended is visible.
+    pub(crate) fn start_over(
+        &self,
+        queue: &Arc<ConsumeQueue>,
+        offset: QueueOffset,
+        physical: PhysicalOffset,
+        log_begin: u64,
+    ) -> Result<(), StoreError> {
+        let mut moving = self.moving.lock();
+        if let Some(last) = moving.last.as_mut().filter(|last| last.weight == queue.weight()) {
+            // What it added is not told apart any more from what was lost.
+            last.weight = 0;
+        }
+        self.derived.queues.start_over(queue, offset, physical.0, log_begin)
+    }
+
+    /// Lets a log in which nothing was written begin at a position.
+    pub(crate) fn begin_at(&self, position: PhysicalOffset) {
+        let _moving = self.moving.lock();
+        self.visible.store(position.0, Ordering::Release);
+    }
+
     /// Makes everything visible that the ring holds, once `ready` says that it may be: at once in async mode, after
     /// the flush up to the position it is given in sync mode; what it is given beside that is in no file yet. An error
     /// of `ready` leaves the records invisible for good.
@@ -134,6 +164,7 @@ impl Dispatcher {
                 *last = Some(LastRecord { physical: newest.physical.0, store_timestamp_ms, weight });
             }
             self.visible.store(position.0, Ordering::Release);
+            self.growth.tell();
             self.announce(ring);
         }
         ring.clear();

@@ -110,6 +110,19 @@ impl Flush {
         flushed
     }
 
+    /// Lets a log in which nothing was written begin at a position, which `work` sees to.
+    pub(crate) fn begin_at(
+        &self,
+        position: PhysicalOffset,
+        work: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let _one = self.flushing.lock();
+        work()?;
+        self.durable.store(position.0, Ordering::Release);
+        self.dispatcher.begin_at(position);
+        Ok(())
+    }
+
     /// Calls `work` while nothing is written to the files of the log.
     pub(crate) fn between_flushes<T>(&self, work: impl FnOnce() -> T) -> T {
         let _one = self.flushing.lock();

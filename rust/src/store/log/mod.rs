@@ -8,6 +8,7 @@ mod checksums;
 mod commit_log;
 mod dispatcher;
 mod flush;
+mod growth;
 mod put;
 mod scan;
 mod segment;
@@ -16,10 +17,11 @@ mod spool;
 mod write_path;
 
 pub use dispatcher::Arrivals;
+pub use growth::{Growth, Watcher};
 pub use put::Put;
 
 pub(crate) use checksums::Checksums;
-pub(crate) use commit_log::{CommitLog, NoRoom};
+pub(crate) use commit_log::{CommitLog, NoRoom, RawRecord, RawStop};
 pub(crate) use dispatcher::{Dispatcher, LastRecord};
 pub(crate) use flush::Flush;
 pub(crate) use put::STORE_TIME_AHEAD_MS_MAX;

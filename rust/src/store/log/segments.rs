@@ -231,8 +231,11 @@ impl Segments {
     /// Makes the file after the last one: allocated whole, durable, empty, and already in the list. What was allocated is
     /// given back where that fails.
     pub(crate) fn create(&self) -> Result<Active, StoreError> {
+        self.create_at(self.all().last().map_or(0, |last| last.limit()))
+    }
+
+    fn create_at(&self, base: u64) -> Result<Active, StoreError> {
         let list = self.all();
-        let base = list.last().map_or(0, |last| last.limit());
         let path = self.dir.join(name_of(base));
         let file = self.make_file(&path).inspect_err(|_| {
             // A file system may keep what it could get of an allocation that failed: the rest of the disk. Nothing of it
@@ -300,6 +303,16 @@ impl Segments {
         list.push(Arc::clone(&segment));
         self.list.store(Arc::new(list));
         Ok(Some((segment, appender)))
+    }
+
+    /// Makes the log, in which nothing was written, begin at `base`: its files go, and one that begins there is made. A crash in
+    /// between leaves an empty log.
+    pub(crate) fn begin_at(&self, base: u64) -> Result<Active, StoreError> {
+        for segment in self.all().iter().rev() {
+            self.disk.remove_durably(segment.path())?;
+        }
+        self.list.store(Arc::default());
+        self.create_at(base)
     }
 
     /// Removes the first file, durably, and then takes it out of the list. Nothing but the last file may be written.

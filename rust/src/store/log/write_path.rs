@@ -29,11 +29,27 @@ pub(crate) enum WritePathKind {
     Spool,
 }
 
+/// The head of a blank of `size` bytes.
+pub(crate) fn blank_head(size: usize) -> [u8; BLANK_BYTES_MIN] {
+    let mut head = [0; BLANK_BYTES_MIN];
+    encode_blank(&mut head, size as u32);
+    head
+}
+
 /// Bytes on their way from a write buffer to their file, and their position in the log. They lie in one file.
 #[derive(Default, Debug)]
 pub(crate) struct Unwritten {
     pub(crate) at: u64,
     pub(crate) bytes: Vec<u8>,
+}
+
+/// What a file ends with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blank<'a> {
+    /// All of the file's rest.
+    pub(crate) size: usize,
+    /// Its first bytes, the head at least; what follows them is zeros, and they are in the file already.
+    pub(crate) bytes: &'a [u8],
 }
 
 /// The end of the log, as the holder of the put lock sees it. No method may block; none allocates in steady state.
@@ -45,8 +61,10 @@ pub(crate) trait WritePath: Send {
     fn append(&mut self, size: usize) -> Option<&mut [u8]>;
     /// Hands over everything appended so far: to readers, or to the next flush.
     fn commit(&mut self);
-    /// Ends the file with a blank of `blank` bytes, and goes on in the next one, which begins at `base`.
-    fn enter(&mut self, blank: usize, base: u64, next: Option<Appender>);
+    /// Ends the file with a blank, and goes on in the next one, which begins at `base`.
+    fn enter(&mut self, blank: Blank<'_>, base: u64, next: Option<Appender>);
+    /// Goes on in a file that begins at `base`, of a log in which nothing was written.
+    fn begin(&mut self, base: u64, file: Option<Appender>);
     /// Takes what has to be written to a file. `into` must be empty; its memory is used again.
     fn take(&mut self, into: &mut Unwritten);
 }
@@ -64,13 +82,21 @@ impl WritePath for Appender {
         self.publish();
     }
 
-    fn enter(&mut self, blank: usize, _base: u64, next: Option<Appender>) {
-        if let Some(rest) = Appender::append(self, blank).filter(|rest| rest.len() >= BLANK_BYTES_MIN) {
-            encode_blank(rest, blank as u32);
+    fn enter(&mut self, blank: Blank<'_>, _base: u64, next: Option<Appender>) {
+        if let Some(rest) = Appender::append(self, blank.size)
+            && let Some(front) = rest.get_mut(..blank.bytes.len())
+        {
+            front.copy_from_slice(blank.bytes);
         }
         self.publish();
         if let Some(next) = next {
             *self = next;
+        }
+    }
+
+    fn begin(&mut self, _base: u64, file: Option<Appender>) {
+        if let Some(file) = file {
+            *self = file;
         }
     }
 
@@ -111,14 +137,14 @@ impl WritePath for WriteBuffer {
 
     fn commit(&mut self) {}
 
-    fn enter(&mut self, blank: usize, base: u64, _next: Option<Appender>) {
-        // The head of the blank: the rest of the file is zeros already.
-        let start = self.unwritten.bytes.len();
-        self.unwritten.bytes.resize(start + BLANK_BYTES_MIN, 0);
-        if let Some(rest) = self.unwritten.bytes.get_mut(start..) {
-            encode_blank(rest, blank as u32);
-        }
+    fn enter(&mut self, blank: Blank<'_>, base: u64, _next: Option<Appender>) {
+        self.unwritten.bytes.extend_from_slice(blank.bytes);
         self.entering = Some(base);
+    }
+
+    fn begin(&mut self, base: u64, _file: Option<Appender>) {
+        debug_assert!(self.unwritten.bytes.is_empty() && self.entering.is_none());
+        self.unwritten.at = base;
     }
 
     fn take(&mut self, into: &mut Unwritten) {
@@ -166,7 +192,7 @@ mod tests {
     fn a_write_buffer_that_ends_a_file_takes_nothing_of_the_next_one_before_the_flush() {
         let mut buffer = WriteBuffer::new(1000);
         buffer.append(4).expect("room").copy_from_slice(b"last");
-        buffer.enter(20, 1024, None);
+        buffer.enter(Blank { size: 20, bytes: &blank_head(20) }, 1024, None);
         assert!(buffer.append(1).is_none());
         let (at, bytes) = taken(&mut buffer);
         assert_eq!((at, bytes.len()), (1000, 4 + BLANK_BYTES_MIN));

@@ -28,8 +28,6 @@ use crate::store::log::{Found, LastRecord, Segments, record_at};
 use super::deleted_topics::DeletedTopics;
 use super::progress::RecoveryProgress;
 
-/// Bytes of the smallest record.
-const RECORD_BYTES_MIN: u64 = 90;
 /// The largest offset that has a place in the files of a queue, whose positions are signed.
 const QUEUE_OFFSET_MAX: u64 = i64::MAX as u64 / UNIT_BYTES as u64 - 1;
 /// Records between two writes of what was rebuilt, which bounds the memory it takes.
@@ -208,28 +206,16 @@ impl<'a> Replay<'a> {
         self.derived.queues.restore(&entry.queue, entry.offset, entry.unit)
     }
 
-    /// Lets a queue go on at an entry that does not follow, and keeps what is before it if the log between has room for what
-    /// is missing: older messages of a topic that was made again cannot keep their places, newer ones must.
+    /// Lets a queue go on at an entry that does not follow.
     fn start_over(&self, entry: &Entry) -> Result<(), StoreError> {
         let Entry { queue, offset, unit } = entry;
-        let after = self.newest(queue)?.map(|newest| newest.end());
-        let is_filled =
-            after.is_some_and(|at| self.fill(queue, offset.0, at, unit.physical.saturating_sub(at)));
-        if !is_filled {
-            self.derived.queues.restart(queue, offset.0)?;
-        }
+        self.derived.queues.start_over(queue, *offset, unit.physical, self.log_begin)?;
         self.enter(entry);
         Ok(())
     }
 
-    /// The newest unit of a queue, if its record may be in the log.
     fn newest(&self, queue: &ConsumeQueue) -> Result<Option<Unit>, StoreError> {
-        let (queues, max) = (&self.derived.queues, queue.max().0);
-        if max == queue.min().0 {
-            return Ok(None);
-        }
-        let newest = queues.unit(queue, max - 1)?;
-        Ok(newest.filter(|unit| *unit != Unit::FILLER && unit.physical >= self.log_begin))
+        self.derived.queues.newest(queue, self.log_begin)
     }
 
     /// Fills the places up to `until` where damage behind the queue's newest record explains the gap, so that the others keep
@@ -242,12 +228,8 @@ impl<'a> Replay<'a> {
         Ok(self.fill(queue, until, at, bytes))
     }
 
-    /// Puts units that lead nowhere, but to `at`, in the places of a queue up to `until`; `false`, and nothing done, unless so
-    /// many records may have been in `bytes`.
     fn fill(&self, queue: &Arc<ConsumeQueue>, until: u64, at: u64, bytes: u64) -> bool {
-        let (next, queues) = (queue.max().0, &self.derived.queues);
-        let is_explained = until > next && until - next <= bytes / RECORD_BYTES_MIN;
-        is_explained && (next..until).all(|offset| queues.restore(queue, QueueOffset(offset), Unit::lost(at)))
+        self.derived.queues.fill(queue, until, at, bytes)
     }
 
     /// Remembers that a record is not what it was, though its lengths and its body say so.

@@ -64,7 +64,7 @@ pub(crate) struct Queues {
     topics: RwLock<Topics>,
     serials: AtomicU64,
     /// Sum over all queues of weight times max, kept up to date under the dispatch lock.
-    digest: AtomicU64,
+    pub(super) digest: AtomicU64,
     /// Queues with units to write.
     dirty: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Held while queue files are written or removed.
@@ -405,7 +405,8 @@ impl Queues {
     }
 }
 
-fn digest_of(queue: &ConsumeQueue) -> u64 {
+/// What a queue adds to the digest of all.
+pub(super) fn digest_of(queue: &ConsumeQueue) -> u64 {
     queue.weight().wrapping_mul(queue.max().0)
 }
 

@@ -7,9 +7,8 @@
 
 use std::sync::Arc;
 
-use crate::message::record::encode_blank;
 use crate::store::disk::{Appender, SpoolAppender};
-use crate::store::log::write_path::{BLANK_BYTES_MIN, Unwritten, WritePath};
+use crate::store::log::write_path::{BLANK_BYTES_MIN, Blank, Unwritten, WritePath};
 
 use super::marks::set_end;
 use super::parts::{Part, Spool, block_begin, fits};
@@ -78,19 +77,37 @@ impl WritePath for SpoolWriter {
         }
     }
 
-    fn enter(&mut self, blank: usize, base: u64, _next: Option<Appender>) {
-        // The head of the blank: the rest of the file is zeros already.
-        if let Some((active, _)) = &mut self.active
-            && let Some(rest) = active.append(BLANK_BYTES_MIN)
-        {
-            encode_blank(rest, blank as u32);
-            self.end += BLANK_BYTES_MIN as u64;
+    fn enter(&mut self, blank: Blank<'_>, base: u64, _next: Option<Appender>) {
+        match blank.bytes.first_chunk::<BLANK_BYTES_MIN>() {
+            // There is always room for the head, and mostly nothing follows it.
+            Some(head) if blank.bytes.len() == BLANK_BYTES_MIN => {
+                if let Some((active, _)) = &mut self.active
+                    && let Some(into) = active.append(BLANK_BYTES_MIN)
+                {
+                    into.copy_from_slice(head);
+                    self.end += BLANK_BYTES_MIN as u64;
+                }
+            }
+            _ => {
+                if let Some(into) = self.append(blank.bytes.len()) {
+                    into.copy_from_slice(blank.bytes);
+                }
+            }
         }
         self.commit();
         if let Some((appender, _)) = self.active.take() {
             self.spool.retire(appender, true);
         }
         (self.file_base, self.end) = (base, base);
+    }
+
+    fn begin(&mut self, base: u64, _file: Option<Appender>) {
+        if let Some((appender, _)) = self.active.take() {
+            self.spool.retire(appender, false);
+        }
+        (self.file_base, self.end) = (base, base);
+        self.spool.start(base);
+        self.active = self.spool.activate(base, base, &[]);
     }
 
     fn take(&mut self, _into: &mut Unwritten) {}

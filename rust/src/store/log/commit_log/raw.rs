@@ -1,0 +1,128 @@
+//! Raw append: records of a master's log, in the places that they have there.
+//!
+//! The log takes them as they are; whether they are sound, and where each lies, the caller has seen to.
+//!
+//! Threads: one at a time, the one that copies the master's log.
+
+use std::sync::atomic::Ordering;
+
+use crate::store::derived::DispatchRequest;
+use crate::store::error::PutError;
+use crate::store::log::segments::Active;
+use crate::store::log::write_path::{BLANK_BYTES_MIN, Blank};
+
+use super::{CommitLog, NoRoom, Writer};
+
+/// A whole record of a master's log, and what the derived files need to know of it.
+pub(crate) struct RawRecord<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) store_timestamp_ms: i64,
+    /// `None` of one that is in no queue this store could have. Moved out by the append.
+    pub(crate) dispatch: Option<DispatchRequest>,
+}
+
+/// Why a record was not appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RawStop {
+    NoRoom(NoRoom),
+    /// Its queue does not go on with its offset.
+    OutOfTurn,
+    /// Its queue was deleted.
+    QueueGone,
+    Refused(PutError),
+}
+
+impl CommitLog {
+    /// Says whether the log is a copy of another.
+    pub(crate) fn set_replica(&self, is_replica: bool) {
+        let _writer = self.writer.lock();
+        self.is_replica.store(is_replica, Ordering::Release);
+    }
+
+    pub(crate) fn is_replica(&self) -> bool {
+        self.is_replica.load(Ordering::Acquire)
+    }
+
+    /// Appends records that follow each other and the end of the log, all in its newest file. Returns how many were, and why
+    /// not the next one.
+    pub(crate) fn append_raw(&self, records: &mut [RawRecord<'_>]) -> (usize, Option<RawStop>) {
+        let mut writer = self.writer.lock();
+        let mut done = 0;
+        let mut stop = None;
+        for record in records {
+            stop = self.place_raw(&mut writer, record).err();
+            if stop.is_some() {
+                break;
+            }
+            done += 1;
+        }
+        self.publish(&mut writer);
+        (done, stop)
+    }
+
+    fn place_raw(&self, writer: &mut Writer, record: &mut RawRecord<'_>) -> Result<(), RawStop> {
+        self.check_open().map_err(RawStop::Refused)?;
+        let size = record.bytes.len();
+        if (size + BLANK_BYTES_MIN) as u64 > writer.file_room() || size as u64 > self.group_bytes_max {
+            return Err(RawStop::Refused(PutError::TooLarge));
+        }
+        if let Some(dispatch) = &record.dispatch {
+            if dispatch.queue.is_deleted() {
+                return Err(RawStop::QueueGone);
+            }
+            if dispatch.is_queued() && dispatch.queue.next() != dispatch.queue_offset {
+                return Err(RawStop::OutOfTurn);
+            }
+        }
+        if writer.ring.len() == writer.ring.capacity() || !writer.write_path.has_room(size) {
+            return Err(RawStop::NoRoom(NoRoom::Flush));
+        }
+        let Some(into) = writer.write_path.append(size) else {
+            return Err(RawStop::NoRoom(NoRoom::Flush));
+        };
+        into.copy_from_slice(record.bytes);
+        writer.end += size as u64;
+        writer.store_timestamp_ms = record.store_timestamp_ms;
+        if let Some(dispatch) = record.dispatch.take() {
+            if dispatch.is_queued() {
+                dispatch.queue.advance_next();
+            }
+            writer.ring.push(dispatch);
+        }
+        Ok(())
+    }
+
+    /// Ends the newest file as the master's ends, with all these bytes, and goes on in the next one.
+    pub(crate) fn append_blank(&self, bytes: &[u8]) -> Result<(), RawStop> {
+        let mut writer = self.writer.lock();
+        self.check_open().map_err(RawStop::Refused)?;
+        debug_assert_eq!(bytes.len() as u64, writer.file_room(), "a blank fills its file");
+        let last = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let front = bytes.get(..last.max(BLANK_BYTES_MIN)).unwrap_or(bytes);
+        let is_whole_file = bytes.len() == writer.segment.size();
+        if (front.len() > BLANK_BYTES_MIN || is_whole_file) && !writer.write_path.has_room(front.len()) {
+            return Err(RawStop::NoRoom(NoRoom::Flush));
+        }
+        let Some((segment, appender)) = self.next.lock().take() else {
+            self.wants_next.store(true, Ordering::Release);
+            let lacks_space = self.lacks_space.load(Ordering::Acquire);
+            return Err(match lacks_space {
+                true => RawStop::Refused(PutError::DiskFull),
+                false => RawStop::NoRoom(NoRoom::File),
+            });
+        };
+        writer.enter(Blank { size: bytes.len(), bytes: front }, segment, appender);
+        self.publish(&mut writer);
+        Ok(())
+    }
+
+    /// Lets the log, in which nothing was written, go on in `file`, its only one.
+    pub(crate) fn begin_at(&self, (segment, appender): Active) {
+        let mut writer = self.writer.lock();
+        self.next.lock().take();
+        writer.write_path.begin(segment.base(), appender);
+        writer.end = segment.base();
+        writer.segment = segment;
+        self.published.store(writer.end, Ordering::Release);
+    }
+}
