@@ -96,8 +96,12 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "registration": _CONTROL_GROUND | {"topics"},
     "duplicates": frozenset({"registration"}),
     "clients": _CONTROL_TABLES,
+    "replicas": _CONTROL_TABLES,
+    "addresses": frozenset(),
+    "duties": _CONTROL_TABLES | {"clients"},
     "statistics": _CONTROL_TABLES | {"clients"},
-    "handlers": _CONTROL_TABLES | {"clients", "statistics"},
+    "topic_deletion": _CONTROL_TABLES | {"statistics"},
+    "handlers": _CONTROL_TABLES | {"clients", "statistics", "topic_deletion"},
 }
 
 #: The only files that may opt out of `deny(unsafe_code)`.

@@ -340,6 +340,8 @@ class Metadata:
         """Whether half messages are refused, and how long their producers have to decide."""
     def set_message_type_check(self, is_on: bool) -> None:
         """Whether topics whose type was set take messages of that type alone."""
+    def set_role(self, is_slave: bool, has_master: bool) -> None:
+        """Whether the broker is a slave, and whether its master answers. A slave takes no messages."""
     def set_permission(self, permission: int) -> None:
         """Bits of the permission of the broker itself."""
 

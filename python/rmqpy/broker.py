@@ -13,26 +13,26 @@ import asyncio
 import contextlib
 import errno
 import logging
-import socket
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rmqpy._native import Client, HandClock, Metadata, Offsets, Server, Store
 from rmqpy.clock import Clock, SystemClock
 from rmqpy.config.addresses import HostPort
-from rmqpy.config.broker import LOOPBACK, VIP_BELOW, BrokerConfig
+from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.console.mount import console
+from rmqpy.control.addresses import free_port, numeric
 from rmqpy.control.clients.expiry import drop_silent
 from rmqpy.control.clients.filter_file import FILTERS_SECONDS, FilterFile
 from rmqpy.control.clients.notifications import ClientNotifications
 from rmqpy.control.clients.registry import Consumers, Producers
 from rmqpy.control.clients.relay import Relay
 from rmqpy.control.clients.replies import UNDELIVERED_SECONDS, Replies
-from rmqpy.control.clients.transaction_checks import CHECKS_SECONDS, TransactionChecks
+from rmqpy.control.clients.transaction_checks import TransactionChecks
 from rmqpy.control.duplicates import refuse_duplicate
+from rmqpy.control.duties import MasterDuties
 from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.queue_locks import QueueLocks
@@ -47,11 +47,18 @@ from rmqpy.control.handlers.messages import MessageHandlers
 from rmqpy.control.handlers.offsets import OffsetHandlers
 from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
+from rmqpy.control.handlers.replicas import ReplicaHandlers
 from rmqpy.control.handlers.replies import ReplyHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.handlers.transactions import TransactionHandlers
 from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Identity, Registration
+from rmqpy.control.replicas.follower import Follower
+from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.control.replicas.offset_copy import OffsetCopy
+from rmqpy.control.replicas.progress_copy import ProgressCopy
+from rmqpy.control.replicas.role import BrokerRole
+from rmqpy.control.replicas.table_copy import GroupCopy, TopicCopy
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.metrics import Metrics
 from rmqpy.control.statistics.rates import SAMPLE_SECONDS
@@ -62,6 +69,7 @@ from rmqpy.control.store.events import EVENTS_SECONDS, log_events
 from rmqpy.control.store.recovery_progress import open_store
 from rmqpy.control.store.retention import RETENTION_SECONDS, retain
 from rmqpy.control.store.transaction_checks import CheckFile
+from rmqpy.control.topic_deletion import TopicDeletion
 from rmqpy.control.topics.built_in import built_in_topics
 from rmqpy.control.topics.static_topics import warn_of_static_topics
 from rmqpy.control.topics.table import Topics
@@ -95,7 +103,6 @@ HOT_CODES: Final = frozenset(
 SCAN_SECONDS: Final = 10.0
 #: Bound of a start's wait for its name servers; a broker serves without them.
 FIRST_ROUND_SECONDS: Final = 3.0
-_FREE_PORT_TRIES: Final = 20
 
 
 class _Parts(NamedTuple):
@@ -145,6 +152,8 @@ class Broker(Service):
         self._port = config.listen_port
         self._endpoint: Endpoint | None = None
         self._http: tuple[str, int] | None = None
+        #: Of a slave: where its master is.
+        self._master = KnownMaster()
 
     @property
     def address(self) -> str:
@@ -174,8 +183,9 @@ class Broker(Service):
             )
         if config.replication.promise is not None:
             log.info("%s", config.replication.promise)
-        self._port = config.listen_port or _free_port(config.listen_host)
+        self._port = config.listen_port or free_port(config.listen_host)
         caller = self._caller()
+        self._peer = caller.peer
         name_servers = {address: caller.peer(address) for address in config.name_servers}
         await refuse_duplicate(self._identity(config), name_servers.values(), caller.peer)
         parts = await self._recover(config)
@@ -201,12 +211,16 @@ class Broker(Service):
         # Once more when nothing is served any longer.
         self._started.callback(log_events, store)
         retain(store, config.store, self._clock)
-        metadata = Metadata(config, _numeric(self._host, self._port))
+        metadata = Metadata(config, numeric(self._host, self._port))
         _set_rules(metadata, config)
+        self._role = BrokerRole(
+            config.name, is_slave=config.replication.is_slave, metadata=metadata, master=self._master
+        )
         offsets = Offsets(metadata)
         folder = Path(config.store.folder) / "config"
         topics = Topics(folder / "topics.json", metadata, built_in_topics(config), self._clock)
         groups = Groups(folder / "subscriptionGroup.json", metadata, self._clock)
+        topics.is_copy = groups.is_copy = config.replication.is_slave
         offset_file = OffsetFile(folder / "consumerOffset.json", offsets, self._clock)
         delay_file = DelayFile(folder / "delayOffset.json", self._clock)
         check_file = CheckFile(folder / "transactionChecks.json", self._clock)
@@ -244,12 +258,14 @@ class Broker(Service):
         locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store, store, server, self._clock)
         statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)
+        deletion = TopicDeletion(offsets, offset_file, store, statistics)
+        timer_file = Path(config.store.folder) / "config" / "timercheck"
         self._endpoint = Endpoint(
             server,
             (
                 ClientHandlers(self._config, topics, groups, consumers, producers, server, self._clock),
                 CreationHandlers(self._config, topics, groups, server),
-                TopicHandlers(self._config, topics, store, offsets, offset_file, statistics),
+                TopicHandlers(self._config, topics, store, offsets, deletion),
                 GroupHandlers(self._config, groups, offsets, offset_file, server, statistics),
                 OffsetHandlers(
                     self._config, server, self.address, progress, topics, groups, consumers, statistics
@@ -261,41 +277,52 @@ class Broker(Service):
                 MessageHandlers(store, consumers),
                 TransactionHandlers(server),
                 ReplyHandlers(
-                    self._config, topics, replies, server, _numeric(self._host, self._port), self._clock
+                    self._config, topics, replies, server, numeric(self._host, self._port), self._clock
+                ),
+                ReplicaHandlers(
+                    offsets,
+                    offset_file,
+                    delay_file,
+                    (lambda: delay_file.offsets) if config.replication.is_slave else server.delivered,
+                    timer_file,
                 ),
                 BrokerHandlers(self._config, runtime, store, statistics),
             ),
             role="broker",
             hot=HOT_CODES,
             unserved=UNSERVED_BY_BROKER,
+            refusal_of=self._role.refusal,
         )
-        delay_file.follow(server)
-        # Once more when the server has stopped and the store has not.
-        self._started.push_async_callback(delay_file.save)
-        self._started.push_async_callback(check_file.save)
-        self._started.push_async_callback(asyncio.to_thread, server.save_timers)
+        checks = TransactionChecks(self._config, topics, producers, server, self._clock)
+        duties = MasterDuties(server, delay_file, check_file, checks)
+        self._started.push_async_callback(duties.save)
         self._started.push_async_callback(self._endpoint.stop)
+        self._started.callback(topics.end_waits)
+        self._started.callback(groups.end_waits)
         # While the groups are still there.
         self._started.push_async_callback(filter_file.save, consumers.groups)
-        await asyncio.to_thread(server.recover_transactions, check_file.checked)
-        check_file.follow(server)
-        self._endpoint.start()
-        await asyncio.to_thread(server.deliver, delay_file.offsets)
+        periodic = PeriodicTasks()
+        self._started.push_async_callback(periodic.stop)
+        if config.replication.is_slave:
+            self._endpoint.start()
+            copies = (
+                TopicCopy(topics, deletion.delete),
+                GroupCopy(groups),
+                OffsetCopy(offsets),
+                ProgressCopy(delay_file, timer_file, lambda: store.statistics()["max_physical"]),
+            )
+            follower = Follower(self._master, self._peer, copies, self._role.master_answers)
+            self._started.push_async_callback(follower.stop)
+            follower.start()
+        else:
+            await duties.recover()
+            self._endpoint.start()
+            await duties.deliver()
+            duties.repeat(config, periodic)
         server.listen(config.listen_host, self._port)
         server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
 
-        periodic = PeriodicTasks()
-        self._started.push_async_callback(periodic.stop)
-        saving = partial(asyncio.to_thread, server.save_transactions)
-        periodic.every(config.offsets_interval_ms / 1_000, saving)
-        checks = TransactionChecks(self._config, topics, producers, server, self._clock)
-        periodic.every(CHECKS_SECONDS, checks.round)
-        periodic.every(config.offsets_interval_ms / 1_000, check_file.save)
         periodic.every(config.offsets_interval_ms / 1_000, offset_file.save)
-        periodic.every(config.store.delay_offsets_interval_ms / 1_000, delay_file.save)
-        periodic.every(
-            config.store.timer_save_interval_ms / 1_000, lambda: asyncio.to_thread(server.save_timers)
-        )
         periodic.every(
             SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms)
         )
@@ -362,6 +389,7 @@ class Broker(Service):
             permission=lambda: self._config.now.permission,
             interval_seconds=config.register_interval_ms / 1_000,
             timeout_seconds=config.register_timeout_ms / 1_000,
+            on_answer=self._role.registered,
         )
 
         def settings_changed(before: BrokerConfig, after: BrokerConfig) -> None:
@@ -373,6 +401,7 @@ class Broker(Service):
                 registration.everything_changed()
 
         topics.on_change = registration.changed
+        self._role.on_loss = registration.everything_changed
         self._config.on_change = settings_changed
         self._started.push_async_callback(registration.stop)
         registration.start()
@@ -386,33 +415,11 @@ class Broker(Service):
             broker=config.name,
             address=self.address,
             replica_address=str(HostPort(replica_host, config.replication.listen_port or self._port + 1)),
+            broker_id=config.replication.broker_id,
             zone=config.zone or None,
         )
-
-
-def _free_port(host: str) -> int:
-    """A port that is free now, and so is the VIP port that belongs to it."""
-    for _ in range(_FREE_PORT_TRIES):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family) as main, socket.socket(family) as vip:
-            main.bind((host, 0))
-            port = int(main.getsockname()[1])
-            with contextlib.suppress(OSError):
-                vip.bind((host, port - VIP_BELOW))
-                return port
-    raise OSError(f"no two free ports on {host}")
 
 
 def _set_rules(metadata: Metadata, config: BrokerConfig) -> None:
     metadata.set_transactions(config.rejects_transactions, config.transaction_timeout_ms)
     metadata.set_message_type_check(config.checks_message_types)
-
-
-def _numeric(host: str, port: int) -> str:
-    """`ip:port` of an address that may be a name: records hold numbers."""
-    try:
-        found = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError:
-        log.warning("%s has no address; messages will name %s", host, LOOPBACK)
-        found = LOOPBACK
-    return str(HostPort(found, port))

@@ -16,6 +16,7 @@ use rmqpy::dataplane::data_plane::DataPlane;
 use rmqpy::dataplane::filter::SqlSupport;
 use rmqpy::dataplane::metadata::{Identity, Metadata, RecallOptions};
 use rmqpy::dataplane::offsets::Offsets;
+use rmqpy::dataplane::role::SlaveReads;
 use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX};
 use rmqpy::remoting::codes::request::SEND_MESSAGE;
 use rmqpy::remoting::codes::response::{SYSTEM_BUSY, TOPIC_NOT_EXIST};
@@ -109,6 +110,7 @@ fn identity() -> Identity {
         creations_per_minute: u32::MAX,
         sql: SqlSupport::Off,
         recall: RecallOptions::default(),
+        slave_reads: SlaveReads::default(),
     }
 }
 

@@ -22,8 +22,6 @@ from .conftest import Cluster, Start
     ("group", "reason"),
     [
         ({"group_retry_policy": GroupRetryPolicy(type="EXPONENTIAL")}, "groupRetryPolicy"),
-        ({"which_broker_when_consume_slowly": 2}, "whichBrokerWhenConsumeSlowly"),
-        ({"broker_id": 1}, "brokerId"),
         ({"attributes": {"+priority.factor": "50"}}, "priority.factor"),
         ({"attributes": {"+lite.bind.topic": "orders"}}, "lite topics"),
     ],

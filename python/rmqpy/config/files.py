@@ -23,16 +23,28 @@ T = TypeVar("T")
 
 def save(path: Path, text: str) -> None:
     """Replace the content of `path`; it is on the disk when this returns. Raises `OSError`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = _beside(path, ".tmp")
-    with open(fresh, "w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    fresh = _written(path, text.encode("utf-8"))
     if path.exists():
         path.replace(_beside(path, ".bak"))
     fresh.replace(path)
     _flush_directory(path.parent)
+
+
+def save_bytes(path: Path, content: bytes) -> None:
+    """The same of a file that is not text and has no backup. Raises `OSError`."""
+    _written(path, content).replace(path)
+    _flush_directory(path.parent)
+
+
+def _written(path: Path, content: bytes) -> Path:
+    """A file beside `path` with this content, on the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = _beside(path, ".tmp")
+    with open(fresh, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return fresh
 
 
 def load(path: Path, parse: Callable[[str], T]) -> T | None:

@@ -26,32 +26,35 @@ async def refuse_duplicate(
     identity: Identity, name_servers: Iterable[Peer], peer: Callable[[str], Peer]
 ) -> None:
     """Raises `ConfigError` when a broker of this name and id answers at another address; `peer` connects to one."""
-    told = await asyncio.gather(*(_addresses(identity.broker, server) for server in name_servers))
+    told = await asyncio.gather(*(_addresses(identity, server) for server in name_servers))
     others = set().union(*told) - {identity.address}
     for address in sorted(others):
-        if await _answers(identity.broker, peer(address)):
+        if await _answers(identity, peer(address)):
+            is_slave = identity.broker_id != MASTER_ID
             raise ConfigError(
-                f"another broker is called {identity.broker} and serves {address}",
-                hint="give one of them another brokerName, or stop the other one",
+                f"another broker is called {identity.broker}{' with this brokerId' if is_slave else ''} and serves "
+                f"{address}",
+                hint=f"give one of them another {'brokerId' if is_slave else 'brokerName'}, or stop the other one",
             )
         log.info("broker %s was at %s before, where it does not answer", identity.broker, address)
 
 
-async def _addresses(broker: str, name_server: Peer) -> set[str]:
-    """Where a name server knows masters of this name; one that does not answer knows none."""
+async def _addresses(identity: Identity, name_server: Peer) -> set[str]:
+    """Where a name server knows brokers of this name and id; one that does not answer knows none."""
     try:
         known = await name_server.call(GetClusterInfo(), timeout=ANSWER_SECONDS)
     except RocketMQError:
         return set()
-    addresses = set((known.duplicate_broker_addrs or {}).get(broker, ()))
-    group = known.broker_addr_table.get(broker)
-    if group is not None and MASTER_ID in group.broker_addrs:
-        addresses.add(group.broker_addrs[MASTER_ID])
+    # Of any id.
+    addresses = set((known.duplicate_broker_addrs or {}).get(identity.broker, ()))
+    group = known.broker_addr_table.get(identity.broker)
+    if group is not None and identity.broker_id in group.broker_addrs:
+        addresses.add(group.broker_addrs[identity.broker_id])
     return addresses
 
 
-async def _answers(broker: str, peer: Peer) -> bool:
-    """Whether a broker of this name answers. One that refuses the question may be one."""
+async def _answers(identity: Identity, peer: Peer) -> bool:
+    """Whether a broker of this name and id answers. One that refuses the question may be one."""
     try:
         answer = await peer.call(GetBrokerConfig(), timeout=ANSWER_SECONDS)
     except (ConnectError, RequestTimeout):
@@ -62,4 +65,5 @@ async def _answers(broker: str, peer: Peer) -> bool:
         settings = properties.parse(answer.body)
     except properties.PropertiesError:
         return True
-    return settings.get("brokerName", broker) == broker
+    is_named = settings.get("brokerName", identity.broker) == identity.broker
+    return is_named and settings.get("brokerId", str(identity.broker_id)) == str(identity.broker_id)

@@ -20,7 +20,13 @@ from typing import Final, TypeVar
 
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import RocketMQError, StoreError, Unsupported
-from rmqpy.protocol.requests.registration import PackedBody, RegisterBroker, UnregisterBroker, pack
+from rmqpy.protocol.requests.registration import (
+    PackedBody,
+    RegisterBroker,
+    Registered,
+    UnregisterBroker,
+    pack,
+)
 from rmqpy.protocol.requests.routes import MASTER_ID, QueueData, RegisterTopic, TopicRoute
 from rmqpy.protocol.topics import DataVersion, Permission, TopicConfig, TopicTable
 from rmqpy.remoting.client import Peer
@@ -45,6 +51,8 @@ class Identity:
     broker: str
     address: str
     replica_address: str
+    #: 0 of a master.
+    broker_id: int = MASTER_ID
     #: None where zones are not told apart.
     zone: str | None = None
 
@@ -61,8 +69,12 @@ class Registration:
         permission: Callable[[], int],
         interval_seconds: float,
         timeout_seconds: float,
+        on_answer: Callable[[Registered], bool] = lambda answer: True,
     ) -> None:
+        """`on_answer` is called with what a name server says to a complete registration; where that will not do, as a
+        slave has no master yet, the next one comes soon."""
         self._identity = identity
+        self.on_answer = on_answer
         self._topics = topics
         self._permission = permission
         self._packed: tuple[object, PackedBody] | None = None
@@ -151,7 +163,7 @@ class Registration:
             cluster_name=self._identity.cluster,
             broker_name=self._identity.broker,
             broker_addr=self._identity.address,
-            broker_id=MASTER_ID,
+            broker_id=self._identity.broker_id,
         )
 
     @staticmethod
@@ -174,7 +186,7 @@ class Registration:
             cluster_name=self._identity.cluster,
             broker_name=self._identity.broker,
             broker_addr=self._identity.address,
-            broker_id=MASTER_ID,
+            broker_id=self._identity.broker_id,
             ha_server_addr=self._identity.replica_address,
             enable_acting_master=False,
             zone_name=self._identity.zone,
@@ -201,6 +213,8 @@ class _NameServer:
         self._interval = interval
         self._timeout = timeout
         self._takes_single = True
+        #: How long to wait for another answer; None where the last one will do.
+        self._answer_wait: float | None = None
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -228,7 +242,7 @@ class _NameServer:
             )
             if await self._register(is_full=is_full):
                 retry = RETRY_SECONDS_MIN
-                due = loop.time() + self._interval if is_full else due
+                due = loop.time() + (self._answer_wait or self._interval) if is_full else due
                 await self._wait(due - loop.time())
             else:
                 # The wait is not cut short by changes: the table is complete when its turn comes.
@@ -261,6 +275,10 @@ class _NameServer:
         if not self.is_known:
             log.info("registered at name server %s", self.address)
         self.is_known, self.fault = True, None
+        if self._registration.on_answer(answer):
+            self._answer_wait = None
+        else:
+            self._answer_wait = min(2 * (self._answer_wait or RETRY_SECONDS_MIN / 2), self._interval)
         if answer.body is not None:
             await self._registration.take_order(answer.body.table)
 

@@ -16,7 +16,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -30,6 +30,7 @@ from rmqpy.remoting.server import (
     Event,
     GroupWanted,
     Handler,
+    Refused,
     RequestContext,
     TopicWanted,
     marked,
@@ -56,7 +57,7 @@ class Endpoint:
     """A native server and the handlers behind it.
 
     `hot` are the codes the native half answers itself; `role` names the process in refusals, and `unserved` says why
-    a code is refused. Usage::
+    a code is refused; `refusal_of` is asked about each request whether it is refused now. Usage::
 
         endpoint = Endpoint(server, (TopicHandlers(...), OffsetHandlers(...)), role="broker", hot=HOT_CODES)
         endpoint.start()
@@ -72,8 +73,10 @@ class Endpoint:
         role: str,
         hot: Collection[RequestCode] = (),
         unserved: Mapping[RequestCode, str] = MappingProxyType({}),
+        refusal_of: Callable[[int], Refused | None] = lambda code: None,
     ) -> None:
         self._server = server
+        self._refusal_of = refusal_of
         self._role = role
         self._hot = frozenset(hot)
         self._unserved = unserved
@@ -148,6 +151,9 @@ class Endpoint:
         if handler is None:
             remark = self._unsupported(upcall.code)
             self._reply(upcall, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            return
+        if (refused := self._refusal_of(upcall.code)) is not None:
+            self._refuse(upcall, refused)
             return
         body, ext = upcall.body, upcall.ext
         if upcall.body_bytes > handler.ask.body_bytes_max:

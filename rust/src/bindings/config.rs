@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use super::errors::raise;
 use crate::dataplane::filter::SqlSupport;
 use crate::dataplane::metadata::{Identity, RecallOptions};
+use crate::dataplane::role::SlaveReads;
 use crate::store::{Durability, Options, Retention, Setting, StorePaths, TimerOptions};
 
 /// Default, lowest and highest value, and unit.
@@ -113,6 +114,10 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
             is_served: field(config, "serves_recall")?,
             is_served_unwritable: field(config, "serves_recall_unwritable")?,
             is_topic_in_key: field(config, "is_topic_in_recall_key")?,
+        },
+        slave_reads: SlaveReads {
+            is_served: field(&config.getattr("replication")?, "serves_reads")?,
+            checks_offsets: field(&config.getattr("replication")?, "checks_offsets")?,
         },
     })
 }

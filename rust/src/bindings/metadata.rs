@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use super::config::{field, identity};
 use crate::dataplane::metadata::{Group, Metadata, Subscription, Subscriptions, Topic};
+use crate::dataplane::role::Role;
 use crate::message::MessageType;
 
 /// What the data plane may know: topics, groups, subscriptions and the broker's own settings.
@@ -57,6 +58,7 @@ impl PyMetadata {
             retry_queues: field(entry, "retry_queue_nums")?,
             sys_flag: field(entry, "group_sys_flag")?,
             broker_id: field(entry, "broker_id")?,
+            slow_broker_id: field(entry, "which_broker_when_consume_slowly")?,
         };
         self.metadata.groups.set(&field::<String>(entry, "group_name")?, Some(group));
         Ok(())
@@ -109,6 +111,15 @@ impl PyMetadata {
     /// Whether topics whose type was set take messages of that type alone.
     fn set_message_type_check(&self, is_on: bool) {
         self.metadata.set_message_type_check(is_on);
+    }
+
+    /// Whether the broker is a slave, and whether its master answers. A slave takes no messages.
+    fn set_role(&self, is_slave: bool, has_master: bool) {
+        self.metadata.set_role(match (is_slave, has_master) {
+            (false, _) => Role::Master,
+            (true, true) => Role::Slave,
+            (true, false) => Role::Orphan,
+        });
     }
 
     /// Bits of the permission of the broker itself.

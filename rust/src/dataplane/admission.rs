@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use super::filter::{Filter, UnservedFilter};
 use super::metadata::{Group, Metadata, PERMISSION_READ, PERMISSION_WRITE, Topic};
-use super::rejection::{ErrorReply, Missing, Rejection, missing_reply, unknown_topic};
+use super::rejection::{
+    ErrorReply, Missing, Rejection, missing_reply, serves_no_reads, takes_no_messages, unknown_topic,
+};
+use super::role::Role;
 use crate::message::tag::TAGS_MAX;
 use crate::message::topic::{self, BROKER_TOPICS, DEAD_LETTER_PREFIX, GROUP_BYTES_MAX, RETRY_PREFIX};
 use crate::remoting::codes::response;
@@ -22,6 +25,9 @@ pub(super) type Landing = (Arc<Topic>, Option<u32>);
 /// # Errors
 /// A refusal with its code, or the name of what is missing.
 pub(super) fn send(metadata: &Metadata, to: &SendHeader<'_>) -> Result<Landing, Rejection> {
+    if metadata.role() != Role::Master {
+        return Err(takes_no_messages().into());
+    }
     check_topic_name(to.topic)?;
     if BROKER_TOPICS.contains(&to.topic) {
         let remark = format!("sending to topic[{}] is forbidden.", to.topic);
@@ -121,6 +127,9 @@ pub(super) fn pull(
     metadata: &Metadata,
     from: &PullHeader<'_>,
 ) -> Result<(Arc<Group>, Arc<Topic>), Rejection> {
+    if metadata.role() != Role::Master && !metadata.identity.slave_reads.is_served {
+        return Err(serves_no_reads().into());
+    }
     if metadata.permission() & PERMISSION_READ == 0 {
         let remark = format!("the broker[{}] pulling message is forbidden", metadata.identity.store_host);
         return Err(ErrorReply::forbidden(response::NO_PERMISSION, 1, remark).into());

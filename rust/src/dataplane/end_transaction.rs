@@ -11,8 +11,9 @@ use std::sync::Arc;
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
-use super::rejection::{ErrorReply, Rejection, put_refused, unavailable};
+use super::rejection::{ErrorReply, Rejection, ask_the_master, put_refused, unavailable};
 use super::reply;
+use super::role::Role;
 use super::session::Session;
 use super::timers::schedule;
 use super::transactions::End;
@@ -45,6 +46,9 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Rejection> {
         let fields = EndTransactionHeader::decode(&session.header)?;
+        if self.metadata.role() != Role::Master {
+            return Err(ask_the_master().into());
+        }
         match fields.decision {
             UNKNOWN => {
                 let context = session.context(frame.encoding);

@@ -19,6 +19,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::filter::{Filter, SqlSupport, UnservedFilter};
+use super::role::{Role, SlaveReads};
 use crate::message::MessageType;
 use crate::store::{ConsumeQueue, Store, StoreError};
 
@@ -139,6 +140,8 @@ pub struct Group {
     pub(crate) sys_flag: i32,
     /// Broker id that members should pull from.
     pub(crate) broker_id: u64,
+    /// The same of those that are far behind.
+    pub(crate) slow_broker_id: u64,
 }
 
 impl Default for Group {
@@ -150,6 +153,7 @@ impl Default for Group {
             retry_queues: 1,
             sys_flag: 0,
             broker_id: 0,
+            slow_broker_id: 1,
         }
     }
 }
@@ -200,6 +204,8 @@ pub struct Identity {
     pub sql: SqlSupport,
     /// Which timed messages may be taken back.
     pub recall: RecallOptions,
+    /// What consumers get from slaves.
+    pub slave_reads: SlaveReads,
 }
 
 /// Taking timed messages back.
@@ -233,6 +239,7 @@ pub struct Metadata {
     rejects_transactions: AtomicBool,
     transaction_timeout_ms: AtomicI64,
     checks_message_types: AtomicBool,
+    role: AtomicU8,
 }
 
 impl Metadata {
@@ -250,6 +257,7 @@ impl Metadata {
             rejects_transactions: AtomicBool::new(false),
             transaction_timeout_ms: AtomicI64::new(0),
             checks_message_types: AtomicBool::new(false),
+            role: AtomicU8::new(Role::Master as u8),
         }
     }
 
@@ -309,6 +317,15 @@ impl Metadata {
         self.checks_message_types.store(is_on, Ordering::Relaxed);
     }
 
+    /// What the broker is to the others of its name.
+    pub(super) fn role(&self) -> Role {
+        Role::of(self.role.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_role(&self, role: Role) {
+        self.role.store(role as u8, Ordering::Release);
+    }
+
     pub(super) fn is_forbidden(&self, group: &str, topic: &str) -> bool {
         self.forbidden.get(group).is_some_and(|topics| topics.contains(topic))
     }
@@ -359,6 +376,7 @@ mod tests {
             creations_per_minute: 1_000,
             sql: SqlSupport::Off,
             recall: RecallOptions::default(),
+            slave_reads: SlaveReads::default(),
         };
         let metadata = Metadata::new(identity, 6);
         metadata.set_topic("orders", Some(Topic::new("orders", 2, 2, 6)));

@@ -12,7 +12,7 @@
 //! | layer | files |
 //! |---|---|
 //! | one request | `request`, `rejection`, `event` |
-//! | what the broker knows | `filter`, `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
+//! | what the broker knows | `filter`, `role`, `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
 //! | what waits | `deadlines`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `client_requests`, `upcall` |
 //! | state | `session` of one connection, `broker`, `data_plane` |
 //! | handlers | `send`, `recall`, `send_back`, `end_transaction`, `check_transactions`, `resume_transaction`, `store_reply`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
@@ -47,6 +47,7 @@ pub(crate) mod rejection;
 mod reply;
 pub(crate) mod request;
 mod resume_transaction;
+pub mod role;
 mod send;
 mod send_back;
 mod session;

@@ -5,11 +5,14 @@
 //!
 //! Threads: the I/O thread of the connection.
 
+mod pull_answer;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use self::pull_answer::PullAnswer;
 use super::admission;
 use super::broker::{Broker, Deadline};
 use super::event::Event;
@@ -106,8 +109,9 @@ impl Broker {
             found.clear();
             (found.status, found.next_begin) = (status, next);
             (found.min, found.max) = (pull.queue.min(), pull.queue.max());
-            session.latency.note(context, response::PULL_OFFSET_MOVED);
-            answer(out, &pull, &mut session.found, response::PULL_OFFSET_MOVED);
+            let said = self.pull_answer(&pull, found);
+            session.latency.note(context, said.code);
+            answer(out, &pull, &mut session.found, said);
             return Ok(());
         }
         let suspend = (fields.sys_flag & SUSPEND != 0).then(|| {
@@ -223,9 +227,9 @@ impl Broker {
         let Some(pull) = session.parked.remove(&token) else { return };
         let code = match read {
             Ok(mut found) => {
-                let code = answer_code(found.status, pull.get.offset);
-                answer(out, &pull, &mut found, code);
-                code
+                let said = self.pull_answer(&pull, &mut found);
+                answer(out, &pull, &mut found, said);
+                said.code
             }
             Err(error_reply) => {
                 refuse_pull(out.bytes(), pull.context, &error_reply);
@@ -273,10 +277,10 @@ impl Broker {
                 return Executed::Answered;
             }
         }
-        let code = answer_code(found.status, pull.get.offset);
+        let said = self.pull_answer(pull, found);
         let is_waiting = match parking {
             Parking::Never => false,
-            Parking::WithoutMessages => code == response::PULL_NOT_FOUND,
+            Parking::WithoutMessages => said.code == response::PULL_NOT_FOUND,
             Parking::WithoutMatches => {
                 found.status == GetStatus::NoMatchedMessage && found.next_begin == found.max
             }
@@ -284,8 +288,8 @@ impl Broker {
         if is_waiting {
             return Executed::NothingYet;
         }
-        answer(out, pull, found, code);
-        self.count(session, pull, code);
+        answer(out, pull, found, said);
+        self.count(session, pull, said.code);
         Executed::Answered
     }
 
@@ -341,28 +345,18 @@ fn carried_filter(
     Ok(filter)
 }
 
-fn answer_code(status: GetStatus, asked: QueueOffset) -> i32 {
-    match status {
-        GetStatus::Found => response::SUCCESS,
-        GetStatus::NoMatchedMessage | GetStatus::MessageWasRemoving => response::PULL_RETRY_IMMEDIATELY,
-        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue if asked.0 != 0 => {
-            response::PULL_OFFSET_MOVED
-        }
-        GetStatus::NoMatchedLogicQueue | GetStatus::NoMessageInQueue => response::PULL_NOT_FOUND,
-        GetStatus::OffsetFoundNull | GetStatus::OffsetOverflowOne => response::PULL_NOT_FOUND,
-        GetStatus::OffsetOverflowBadly | GetStatus::OffsetTooSmall | GetStatus::OffsetReset => {
-            response::PULL_OFFSET_MOVED
-        }
-    }
-}
-
-fn answer(out: &mut Outbox, pull: &PendingPull, found: &mut GetResult, code: i32) {
+fn answer(
+    out: &mut Outbox,
+    pull: &PendingPull,
+    found: &mut GetResult,
+    PullAnswer { code, suggested }: PullAnswer,
+) {
     if pull.context.is_oneway {
         found.clear();
         return;
     }
     let mut reply = reply::begin(out.bytes(), pull.context, code, Some(found.status.name()));
-    reply.ext_u64("suggestWhichBrokerId", pull.group.broker_id);
+    reply.ext_u64("suggestWhichBrokerId", suggested);
     reply.ext_u64("nextBeginOffset", found.next_begin.0);
     reply.ext_u64("minOffset", found.min.0);
     reply.ext_u64("maxOffset", found.max.0);

@@ -8,7 +8,8 @@
 use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::metadata::PERMISSION_WRITE;
-use super::rejection::{ErrorReply, Rejection, unknown_topic};
+use super::rejection::{ErrorReply, Rejection, ask_the_master, unknown_topic};
+use super::role::Role;
 use super::send::StagedRecord;
 use super::session::Session;
 use super::timers::schedule::{self, Timing};
@@ -58,6 +59,9 @@ impl Broker {
         let context = session.context(frame.encoding);
         let Session { header, arena, .. } = session;
         let fields = RecallHeader::decode(header);
+        if self.metadata.role() != Role::Master {
+            return Err(ask_the_master().into());
+        }
         self.check_recall(fields.topic)?;
         let text = recall_handle::text(fields.handle);
         let handle = text

@@ -107,6 +107,26 @@ pub(super) fn unavailable(error: StoreError) -> ErrorReply {
     }
 }
 
+/// The answer of a slave to messages, its own and those that consumers return: what is sent to one master can be sent to
+/// another. Operators know an original slave by the prefix.
+pub(super) fn takes_no_messages() -> ErrorReply {
+    let remark = "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave, which takes no messages; \
+                  send to its master";
+    ErrorReply::new(response::SYSTEM_BUSY, remark)
+}
+
+/// The answer of a slave to a pull, where it does not serve them.
+pub(super) fn serves_no_reads() -> ErrorReply {
+    let remark = "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave, which serves no \
+                  consumers with slaveReadEnable=false; pull from its master";
+    ErrorReply::new(response::SYSTEM_BUSY, remark)
+}
+
+/// The answer of a slave to what is about a message that its master has.
+pub(super) fn ask_the_master() -> ErrorReply {
+    ErrorReply::new(response::SLAVE_NOT_AVAILABLE, "this broker is a slave; ask its master")
+}
+
 /// The answer for messages that would be stored and never delivered.
 pub(super) fn not_served(what: &str) -> ErrorReply {
     ErrorReply::new(response::MESSAGE_ILLEGAL, format!("{what} are not served yet; nothing was stored"))

@@ -13,8 +13,9 @@ use super::attributes::MessageAttributes;
 use super::broker::Broker;
 use super::delays;
 use super::metadata::PERMISSION_WRITE;
-use super::rejection::{ErrorReply, Rejection, unavailable};
+use super::rejection::{ErrorReply, Rejection, takes_no_messages, unavailable};
 use super::reply;
+use super::role::Role;
 use super::session::Session;
 use crate::message::id::OffsetMessageId;
 use crate::message::properties::{self, name};
@@ -49,6 +50,9 @@ impl Broker {
     ) -> Result<(), Rejection> {
         let context = session.context(frame.encoding);
         let fields = SendBackHeader::decode(&session.header)?;
+        if self.metadata.role() != Role::Master {
+            return Err(takes_no_messages().into());
+        }
         if self.metadata.permission() & PERMISSION_WRITE == 0 {
             let remark =
                 format!("the broker[{}] sending message is forbidden", self.metadata.identity.store_host);

@@ -66,6 +66,16 @@ class OffsetFile:
         if cut or dropped:
             self._file.save_now()
 
+    @property
+    def version(self) -> DataVersion:
+        """Of the table as it was written last."""
+        return self._file.version
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether nothing was committed since the file was written."""
+        return self._offsets.commits == self._saved_commits
+
     async def save(self) -> None:
         """Write the file if something was committed since the last time. Raises `StoreError`."""
         # Read before the snapshot is taken, which may hold more than is counted here but not less.

@@ -90,8 +90,8 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
 
     def may_exist(self, name: str, config: BrokerConfig) -> bool:
         """Whether there is such a group, or its first use may create it."""
-        if name in self.next_table:
-            return True
+        if name in self.next_table or self.is_copy:
+            return name in self.next_table
         is_system = config.creates_system_groups and name.startswith(names.SYSTEM_GROUP_PREFIX)
         return (
             (config.auto_create_groups or is_system)
@@ -129,6 +129,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
     async def set_readable(self, group: str, topic: str, is_readable: bool) -> None:
         """Let a group read a topic, or no longer; other topics of the group stay as they are. Raises `StoreError`, and
         `Refused` where the group has its share of forbidden topics."""
+        self._expect_own()
         topics = dict(self._forbidden.wanted.get(group, {}))
         if topic not in topics and len(topics) >= FORBIDDEN_TOPICS_MAX:
             remark = f"group {group} has {FORBIDDEN_TOPICS_MAX} forbidden topics, which is the most"
@@ -141,6 +142,15 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         else:
             self._forbidden.remove(group)
         await self._file.save()
+
+    async def copy_all(self, content: GroupTable) -> None:
+        """Become a copy of another broker's groups and of what they may not read. Raises `StoreError`."""
+        for name in [name for name in self._forbidden.wanted if name not in content.forbidden_table]:
+            self._forbidden.remove(name)
+        for name, topics in content.forbidden_table.items():
+            if self._forbidden.wanted.get(name) != topics:
+                self._forbidden.put(name, topics)
+        await self.copy(content.subscription_group_table, content.data_version)
 
     def _snapshot(self) -> Callable[[DataVersion], GroupTable]:
         groups = self._entries.snapshot()

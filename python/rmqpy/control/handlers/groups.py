@@ -11,7 +11,7 @@ from rmqpy.control.groups.table import Groups, fault
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.tables import attributes
-from rmqpy.control.tables.pagination import page_of
+from rmqpy.control.tables.pagination import page_of, wait_for_change
 from rmqpy.control.tables.unserved import unserved_of_group
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -73,11 +73,13 @@ class GroupHandlers:
         self._server.forget_heartbeats()
 
     @handles(GetAllSubscriptionGroupConfig)
-    def all(self, ask: GetAllSubscriptionGroupConfig) -> AllSubscriptionGroups:
+    async def all(self, ask: GetAllSubscriptionGroupConfig) -> AllSubscriptionGroups:
+        await wait_for_change(self._groups, ask.data_version, ask.wait_millis)
         table, version = self._groups.table, self._groups.version
         page = page_of(table, ask.group_seq, ask.max_group_num, ask.data_version, version, self._config.now)
         return AllSubscriptionGroups(
             total_group_num=len(table),
+            can_wait=True,
             body=GroupTable(
                 data_version=version,
                 subscription_group_table=page,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqpy._native import Offsets, Store
-from rmqpy.control.groups.offset_file import OffsetFile
 from rmqpy.control.settings import LiveConfig
-from rmqpy.control.statistics.traffic import Statistics
 from rmqpy.control.tables import attributes
-from rmqpy.control.tables.pagination import page_of
+from rmqpy.control.tables.pagination import page_of, wait_for_change
 from rmqpy.control.tables.unserved import unserved_of_topic
+from rmqpy.control.topic_deletion import TopicDeletion
 from rmqpy.control.topics.table import Topics, fault
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
@@ -43,8 +42,7 @@ class TopicHandlers:
     _topics: Topics
     _store: Store
     _offsets: Offsets
-    _offset_file: OffsetFile
-    _statistics: Statistics
+    _deletion: TopicDeletion
 
     @handles(UpdateAndCreateTopic)
     async def create(self, ask: UpdateAndCreateTopic) -> None:
@@ -95,7 +93,7 @@ class TopicHandlers:
             for group in self._offsets.groups_of(name):
                 gone += [f"{names.retry_topic(group)}{separator}{name}" for separator in "_+"]
         # The configuration first: what is still in it could be sent to while its queues disappear.
-        await self._drop([topic.topic_name for topic in await self._topics.remove(*gone)])
+        await self._deletion.delete([topic.topic_name for topic in await self._topics.remove(*gone)])
 
     @handles(CleanUnusedTopic)
     async def clean(self, ask: CleanUnusedTopic) -> None:
@@ -106,30 +104,22 @@ class TopicHandlers:
         ]
         if unused:
             log.info("queues of topics that are not configured are deleted: %s", ", ".join(unused))
-            await self._drop(unused)
-
-    async def _drop(self, topics: Sequence[str]) -> None:
-        """Delete what is left of topics. Offsets before the queues: those of the old topic must not outlive it and
-        skip what a new one holds."""
-        for name in topics:
-            self._offsets.remove_topic(name)
-        await self._offset_file.save()
-        for name in topics:
-            await asyncio.to_thread(self._store.delete_topic, name)
-            self._statistics.forget_topic(name)
+            await self._deletion.delete(unused)
 
     @handles(GetTopicConfig)
     def config(self, ask: GetTopicConfig) -> TopicConfig:
         return self._topics.existing(ask.topic)
 
     @handles(GetAllTopicConfig)
-    def all(self, ask: GetAllTopicConfig) -> AllTopicConfig:
+    async def all(self, ask: GetAllTopicConfig) -> AllTopicConfig:
+        await wait_for_change(self._topics, ask.data_version, ask.wait_millis)
         table = self._topics.table
         page = page_of(
             table, ask.topic_seq, ask.max_topic_num, ask.data_version, self._topics.version, self._config.now
         )
         return AllTopicConfig(
             total_topic_num=len(table),
+            can_wait=True,
             body=TopicTable(
                 data_version=self._topics.version,
                 topic_config_table=page,

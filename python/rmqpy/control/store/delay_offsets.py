@@ -8,7 +8,7 @@ and the file written in a worker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rmqpy._native import Server
@@ -40,6 +40,11 @@ class DelayFile:
         """The offsets in the file, by level."""
         return dict(self._saved)
 
+    @property
+    def version(self) -> DataVersion:
+        """Moves with each write."""
+        return self._file.version
+
     def load(self) -> None:
         """Read the file. Blocks; raises `ConfigError` naming it. The data plane moves offsets into their queues."""
         found = self._file.load()
@@ -52,6 +57,15 @@ class DelayFile:
     def follow(self, server: Server) -> None:
         """Save the offsets of this server's delivery from now on."""
         self._read = server.delay_offsets
+
+    async def copy(self, offsets: Mapping[int, int], version: DataVersion) -> None:
+        """Become a copy of a master's file, which delivers. Raises `StoreError`."""
+        told = {level: offset for level, offset in offsets.items() if level > 0 and offset > 0}
+        if told != self._saved:
+            self._offsets = told
+            self._file.copied(version)
+            await self._file.save()
+            self._saved = told
 
     async def save(self) -> None:
         """Write the file if something was delivered since the last time. Raises `StoreError`."""

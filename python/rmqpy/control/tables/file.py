@@ -11,6 +11,7 @@ Threads: the event loop's; encoding and writing happen in a worker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -55,6 +56,10 @@ class TableFile(Generic[C]):
         self._clock = clock
         self._version = DataVersion(timestamp=clock.wall_ms())
         self._unknown = self._unknown_saved = UnknownFields()
+        #: What a write of a table that was copied makes the version.
+        self._copied: DataVersion | None = None
+        self._moved = asyncio.Event()
+        self._has_waits = True
         #: The outcome of the write that comes next; None while nobody has asked for one.
         self._next: asyncio.Future[None] | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -66,7 +71,27 @@ class TableFile(Generic[C]):
 
     def touch(self) -> None:
         """Move the version."""
-        self._version = self._version.next(self._clock.wall_ms())
+        self._move(self._version.next(self._clock.wall_ms()))
+
+    def copied(self, version: DataVersion) -> None:
+        """Let the next write give the table the version of the one it is a copy of."""
+        self._copied = version
+
+    async def changed(self, version: DataVersion, seconds: float) -> None:
+        """Until the version is another than this one, or time is up, or `end_waits`."""
+        if self._has_waits and self._version == version:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._moved.wait(), seconds)
+
+    def end_waits(self) -> None:
+        """Wait for no change any more: the broker stops."""
+        self._has_waits = False
+        self._moved.set()
+
+    def _move(self, version: DataVersion) -> None:
+        self._version = version
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
 
     def load(self, check: Callable[[C], object] = lambda content: None) -> C | None:
         """The content of the file; None where there is none. Blocks.
@@ -125,21 +150,25 @@ class TableFile(Generic[C]):
                 current.set_result(None)
 
     async def _write_next(self) -> None:
-        before, unknown = self._version, self._unknown
+        before, unknown, copied = self._version, self._unknown, self._copied
         tree, version = self._content()
         try:
             await asyncio.to_thread(self._write, tree)
         except StoreError:
-            self._unknown = self._unknown_saved
+            self._unknown, self._copied = self._unknown_saved, None
             self._ended(False)
             raise
         self._unknown_saved = unknown
-        self._version = version if self._version == before else self._version.next(self._clock.wall_ms())
+        if copied is not None and self._copied == copied:
+            self._copied = None
+        is_alone = self._version == before or copied is not None
+        self._move(version if is_alone else self._version.next(self._clock.wall_ms()))
         self._ended(True)
 
     def _content(self) -> tuple[Callable[[], object], DataVersion]:
         """What makes the content, in any thread, and its version."""
-        version, unknown, content = self._version.next(self._clock.wall_ms()), self._unknown, self._snapshot()
+        version = self._copied or self._version.next(self._clock.wall_ms())
+        unknown, content = self._unknown, self._snapshot()
         return lambda: unknown.put_back(json_tree(content(version))), version
 
     def _write(self, tree: Callable[[], object]) -> None:

@@ -14,7 +14,9 @@ from typing import ClassVar, Generic, TypeVar
 
 from rmqpy.control.tables.entries import Entries
 from rmqpy.control.tables.file import TableFile, Versioned
+from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.topics import DataVersion
+from rmqpy.remoting.server import Refused
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Versioned)
@@ -28,6 +30,8 @@ class NamedTable(ABC, Generic[T, C]):
 
     def __init__(self, file: TableFile[C], entries: Iterable[T]) -> None:
         self._file = file
+        #: Whether it is a copy of another broker's table, to which nothing is added here.
+        self.is_copy = False
         self._entries = Entries({self._name(entry): entry for entry in entries})
 
     @property
@@ -48,10 +52,13 @@ class NamedTable(ABC, Generic[T, C]):
     async def put(self, *entries: T) -> list[T]:
         """Create entries or replace them; those that are new or different. On return they are durable and usable.
 
-        Raises `StoreError` when the file cannot be written; the table is then as before.
+        Raises `StoreError` when the file cannot be written, and `Refused` where the table is a copy; the table is then
+        as before.
         """
         named = {self._name(entry): entry for entry in entries}
         changed = {name: entry for name, entry in named.items() if self._entries.wanted.get(name) != entry}
+        if changed:
+            self._expect_own()
         for name, entry in changed.items():
             self._entries.put(name, entry)
         # Another caller's equal change may be on its way to the disk.
@@ -62,12 +69,36 @@ class NamedTable(ABC, Generic[T, C]):
     async def remove(self, *names: str) -> list[T]:
         """Forget entries; those there were. Raises as `put` does."""
         removed = [entry for name in names if (entry := self._entries.wanted.get(name)) is not None]
+        if removed:
+            self._expect_own()
         for entry in removed:
             self._file.forget(self.member, self._name(entry))
             self._entries.remove(self._name(entry))
         if removed:
             await self._file.save()
         return removed
+
+    async def copy(self, entries: Mapping[str, T], version: DataVersion) -> list[T]:
+        """Become a copy of another broker's table: those that went. Raises as `put` does."""
+        wanted = self._entries.wanted
+        removed = [entry for name, entry in wanted.items() if name not in entries]
+        for name in [self._name(entry) for entry in removed]:
+            self._file.forget(self.member, name)
+            self._entries.remove(name)
+        for name, entry in entries.items():
+            if wanted.get(name) != entry:
+                self._entries.put(name, entry)
+        self._file.copied(version)
+        await self._file.save()
+        return removed
+
+    async def changed(self, version: DataVersion, seconds: float) -> None:
+        """Until the version is another than this one, or time is up, or `end_waits`."""
+        await self._file.changed(version, seconds)
+
+    def end_waits(self) -> None:
+        """Wait for no change any more: the broker stops."""
+        self._file.end_waits()
 
     def _ended(self, is_saved: bool) -> None:
         """A write has ended: what it held is seen from now on, or what is not in the file never was."""
@@ -82,6 +113,11 @@ class NamedTable(ABC, Generic[T, C]):
             else:
                 self._publish(entry)
         self._saved([entry for name in changed if (entry := self._entries.saved.get(name)) is not None])
+
+    def _expect_own(self) -> None:
+        """Raise `Refused` for a change of a copy."""
+        if self.is_copy:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is a slave; ask its master for changes")
 
     def _saved(self, entries: list[T]) -> None:
         """These are new or different, and the data plane uses them."""

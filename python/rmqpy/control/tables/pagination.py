@@ -1,16 +1,20 @@
-"""One page of a long table. Pure; any thread."""
+"""One page of a long table, and the wait for another one. Threads: any; the wait is the event loop's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from rmqpy.config.broker import BrokerConfig
+from rmqpy.control.tables.named import NamedTable
 from rmqpy.errors import DecodeError
 from rmqpy.protocol.declare import read_json
 from rmqpy.protocol.topics import DataVersion
 
 T = TypeVar("T")
+
+#: How long an answer waits at most, whatever its reader asks for.
+WAIT_SECONDS_MAX: Final = 60.0
 
 
 def page_of(
@@ -27,14 +31,21 @@ def page_of(
     """
     if not config.pages_metadata or first is None or limit is None:
         return dict(table)
-    if not _is_version(version_text, version):
+    if not is_version(version_text, version):
         first = 0
     count = max(0, min(limit, config.metadata_page))
     names = sorted(table)[max(first, 0) :][:count]
     return {name: table[name] for name in names}
 
 
-def _is_version(text: str | None, version: DataVersion) -> bool:
+async def wait_for_change(table: NamedTable[Any, Any], known: str | None, millis: int | None) -> None:
+    """Wait for another version of a table than its reader knows, where it asks for that. Apache's slaves never do."""
+    if millis is not None and is_version(known, table.version):
+        await table.changed(table.version, min(max(millis / 1_000, 0.0), WAIT_SECONDS_MAX))
+
+
+def is_version(text: str | None, version: DataVersion) -> bool:
+    """Whether this text, JSON as it came, is that version."""
     try:
         return read_json(DataVersion, text or "{}") == version
     except DecodeError:

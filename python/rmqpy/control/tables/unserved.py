@@ -45,8 +45,6 @@ def unserved_of_group(group: SubscriptionGroup) -> Iterator[str]:
     """The same of a group's."""
     if group.group_retry_policy not in (None, GroupRetryPolicy()):
         yield "groupRetryPolicy is not served yet: it is for POP consumption"
-    if group.broker_id != 0 or group.which_broker_when_consume_slowly > 1:
-        yield "brokerId and whichBrokerWhenConsumeSlowly are not served yet: there are no slaves"
     if "priority.factor" in group.attributes:
         yield "priority.factor is not served yet: it is for POP consumption"
     if any(name.startswith("lite.") for name in group.attributes):

@@ -84,7 +84,8 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
                     if name != names.AUTO_CREATE_TOPIC or has_template
                 }
             )
-        self._file.save_now()
+        if not self.is_copy:
+            self._file.save_now()
         for topic in self.table.values():
             self._publish(topic)
         warn("topic", self.table, unserved_of_topic)
@@ -108,7 +109,7 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
     async def ensure_derived(self, name: str, queues: int, *, is_ordered: bool = False) -> None:
         """A topic of the broker's own, such as the retry topic of a group; with 0 queues there is none. Raises
         `StoreError`."""
-        if queues > 0:
+        if queues > 0 and not self.is_copy:
             made = TopicConfig(
                 topic_name=name, read_queue_nums=queues, write_queue_nums=queues, order=is_ordered
             )
@@ -116,6 +117,8 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
 
     async def mark_ordered(self, names: Iterable[str]) -> None:
         """Make those that there are order topics; none ceases to be one by being left out. Raises `StoreError`."""
+        if self.is_copy:
+            return
         known = (self.next_table.get(name) for name in names)
         await self.put(
             *(dataclasses.replace(topic, order=True) for topic in known if topic and not topic.order)
@@ -132,6 +135,8 @@ class Topics(NamedTable[TopicConfig, TopicContent]):
         if name in self.next_table:
             await self.put(self.next_table[name])
             return self.table.get(name)
+        if self.is_copy:
+            return None
         is_kept = self.is_system(name) and not names.is_trace_topic(name)
         if names.topic_fault(name) or is_kept or len(self.next_table) >= TOPICS_MAX:
             return None

@@ -102,6 +102,8 @@ class DeleteSubscriptionGroup(Request[None]):
 @reply
 class AllSubscriptionGroups:
     total_group_num: int | None = None
+    #: Whether `wait_millis` is known: of our brokers.
+    can_wait: bool | None = None
     body: GroupTable
 
 
@@ -112,6 +114,8 @@ class GetAllSubscriptionGroupConfig(Request[AllSubscriptionGroups]):
     group_seq: int | None = None
     max_group_num: int | None = None
     data_version: str | None = None
+    #: How long the answer may wait for another version than this one.
+    wait_millis: int | None = None
 
 
 @request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)

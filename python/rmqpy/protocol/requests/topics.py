@@ -60,6 +60,8 @@ class GetTopicConfig(Request[TopicConfig]):
 @reply
 class AllTopicConfig:
     total_topic_num: int | None = None
+    #: Whether `wait_millis` is known: of our brokers.
+    can_wait: bool | None = None
     body: TopicTable
 
 
@@ -70,6 +72,8 @@ class GetAllTopicConfig(Request[AllTopicConfig]):
     topic_seq: int | None = None
     max_topic_num: int | None = None
     data_version: str | None = None
+    #: How long the answer may wait for another version than this one.
+    wait_millis: int | None = None
 
 
 @request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)

@@ -73,6 +73,7 @@ fn metadata() -> Metadata {
         creations_per_minute: 100,
         sql: crate::dataplane::filter::SqlSupport::Off,
         recall: crate::dataplane::metadata::RecallOptions::default(),
+        slave_reads: crate::dataplane::role::SlaveReads::default(),
     };
     let metadata = Metadata::new(identity, 6);
     for name in [HALF_TOPIC, OP_HALF_TOPIC] {

@@ -1,0 +1,1 @@
+"""The role of a broker, and the copies that a slave has beside the log."""

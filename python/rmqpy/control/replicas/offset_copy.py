@@ -1,0 +1,135 @@
+"""The copy of the committed offsets, and those that consumers committed at the slave while its master was away.
+
+Owns the table as the master told it last: what differs from that was committed here. When the master is back it gets
+those offsets, unless its own has moved on meanwhile, as newer ones win over older. Threads: the event loop's; tables
+are compared in a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rmqpy._native import Offsets
+from rmqpy.errors import BrokerError
+from rmqpy.protocol import fastjson
+from rmqpy.protocol.declare import json_tree
+from rmqpy.protocol.requests.offsets import UpdateConsumerOffset
+from rmqpy.protocol.requests.replicas import GetAllConsumerOffset
+from rmqpy.protocol.topics import DataVersion
+from rmqpy.remoting.client import Peer
+
+log = logging.getLogger(__name__)
+
+#: As often as a broker writes the file by default.
+SECONDS: Final = 5.0
+#: A table of 100,000 entries takes a few MB.
+ANSWER_SECONDS: Final = 30.0
+#: Offsets on their way back together.
+RETURNS_MAX: Final = 64
+
+#: `topic@group` to queue id to offset.
+Table = Mapping[str, Mapping[int, int]]
+
+
+class Entry(NamedTuple):
+    """One committed offset."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class OffsetCopy:
+    """The copy of the offsets."""
+
+    what = "offsets"
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = offsets
+        self._version: DataVersion | None = None
+        #: As the master told it; what was found at the start is taken for that.
+        self._told: Table = offsets.snapshot()[1]
+
+    async def copy(self, master: Peer) -> float:
+        """Give back what was committed here, and take over the rest."""
+        known = None if self._version is None else fastjson.dumps(json_tree(self._version))
+        answer = await master.call(GetAllConsumerOffset(data_version=known), timeout=ANSWER_SECONDS)
+        body = answer.body
+        is_same = self._version == body.data_version and not body.offset_table
+        theirs = self._told if is_same else body.offset_table
+        returned, taken, gone = await asyncio.to_thread(self._compare, theirs)
+        for first in range(0, len(returned), RETURNS_MAX):
+            batch = returned[first : first + RETURNS_MAX]
+            await asyncio.gather(*(self._give_back(master, entry) for entry in batch))
+        if returned:
+            log.info("%d offsets that were committed here went back to the master", len(returned))
+        await asyncio.to_thread(self._take, taken, gone)
+        self._told, self._version = _with(theirs, returned), body.data_version
+        return SECONDS
+
+    def _compare(self, theirs: Table) -> tuple[list[Entry], list[Entry], list[str]]:
+        """Offsets that go back to the master, those that come from it, and groups that it has no offset of."""
+        ours = self._offsets.snapshot()[1]
+        returned, taken = [], []
+        for key, queues in ours.items():
+            group, topic = _names(key)
+            told, now = self._told.get(key, {}), theirs.get(key, {})
+            for queue_id, offset in queues.items():
+                before = told.get(queue_id, -1)
+                if offset != before and now.get(queue_id, -1) <= before and offset > now.get(queue_id, -1):
+                    returned.append(Entry(group, topic, queue_id, offset))
+        kept = {entry[:3] for entry in returned}
+        for key, now in theirs.items():
+            group, topic = _names(key)
+            for queue_id, offset in now.items():
+                place = (group, topic, queue_id)
+                if offset >= 0 and place not in kept and ours.get(key, {}).get(queue_id) != offset:
+                    taken.append(Entry(*place, offset))
+        known = {_names(key)[0] for key in theirs} | {entry.group for entry in returned}
+        # Only what the master once had: a group of which nothing was told is one that is new here.
+        gone = sorted({_names(key)[0] for key in self._told} - known)
+        return returned, taken, gone
+
+    async def _give_back(self, master: Peer, entry: Entry) -> None:
+        try:
+            await master.call(
+                UpdateConsumerOffset(
+                    consumer_group=entry.group,
+                    topic=entry.topic,
+                    queue_id=entry.queue_id,
+                    commit_offset=entry.offset,
+                )
+            )
+        except BrokerError as error:
+            log.warning(
+                "the master does not take the offset of %s in %s: %s", entry.group, entry.topic, error
+            )
+
+    def _take(self, taken: Sequence[Entry], gone: Sequence[str]) -> None:
+        for group in gone:
+            self._offsets.remove_group(group)
+        for group, topic, queue_id, offset in taken:
+            try:
+                self._offsets.commit(group, topic, queue_id, offset)
+            except BrokerError:
+                # Of a topic that is not copied yet, or that the master has lost: the next round tries again.
+                continue
+
+
+def _with(table: Table, entries: Sequence[Entry]) -> Table:
+    """The table with these, too: what went back to the master is what it has now."""
+    changed = dict(table)
+    for group, topic, queue_id, offset in entries:
+        key = f"{topic}@{group}"
+        changed[key] = {**changed.get(key, {}), queue_id: offset}
+    return changed
+
+
+def _names(key: str) -> tuple[str, str]:
+    """Group and topic."""
+    topic, _, group = key.partition("@")
+    return group, topic

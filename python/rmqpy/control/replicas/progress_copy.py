@@ -1,0 +1,67 @@
+"""The copy of how far the master has delivered delayed and timed messages.
+
+Owns the progress that was told and is not taken over yet. Invariant: progress is taken over only when this log has
+what the master's had when it was told: the messages that were delivered by then are here, too, and none is lost
+where this broker goes on. Threads: the event loop's; files are written in a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rmqpy.control.store.delay_offsets import DelayFile
+from rmqpy.control.store.timer_progress import write_progress
+from rmqpy.errors import DecodeError, Unsupported
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.replicas import DelayTable, GetAllDelayOffset, GetTimerCheckPoint
+from rmqpy.remoting.client import Peer
+
+#: As Apache's slaves ask for the progress of timers.
+SECONDS: Final = 3.0
+ANSWER_SECONDS: Final = 10.0
+
+
+class _Told(NamedTuple):
+    delays: DelayTable
+    timers: bytes
+    #: End of the master's log after both were told.
+    log_end: int
+
+
+class ProgressCopy:
+    """The copy of the progress."""
+
+    what = "delivered delays"
+
+    def __init__(self, delay_file: DelayFile, timer_file: Path, log_end: Callable[[], int]) -> None:
+        """`log_end`: of this broker's log."""
+        self._delay_file = delay_file
+        self._timer_file = timer_file
+        self._log_end = log_end
+        self._told: _Told | None = None
+
+    async def copy(self, master: Peer) -> float:
+        """Ask for the progress, or wait for the log to catch up with what was told."""
+        if self._told is None:
+            self._told = await self._ask(master)
+        if self._log_end() >= self._told.log_end:
+            told, self._told = self._told, None
+            await self._delay_file.copy(told.delays.offset_table, told.delays.data_version)
+            await asyncio.to_thread(write_progress, self._timer_file, told.timers)
+        return SECONDS
+
+    async def _ask(self, master: Peer) -> _Told:
+        delays = await master.call(GetAllDelayOffset(), timeout=ANSWER_SECONDS)
+        try:
+            timers = await master.call(GetTimerCheckPoint(), timeout=ANSWER_SECONDS)
+        except Unsupported:
+            # It is of a release before 5.0.
+            timers = b""
+        info = await master.call(GetBrokerRuntimeInfo(), timeout=ANSWER_SECONDS)
+        end = info.table.get("commitLogMaxOffset", "")
+        if not end.isdecimal():
+            raise DecodeError(f"{master.address} does not say where its log ends: {end[:40]!r}")
+        return _Told(delays, timers, int(end))

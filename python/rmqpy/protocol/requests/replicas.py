@@ -1,0 +1,74 @@
+"""Between the brokers of one name: what a slave copies beside the log, and what a master knows of its slaves."""
+
+from dataclasses import field
+
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import Request, off_wire, record, reply, request
+from rmqpy.protocol.topics import DataVersion
+
+
+@record
+class OffsetTable:
+    """`topic@group` to queue id to offset. Apache's masters add members, which nobody needs."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+
+
+@reply
+class AllConsumerOffsets:
+    """Queue ids are quoted: Apache's slaves cannot read them otherwise."""
+
+    body: OffsetTable = OffsetTable()
+    is_strict: bool = off_wire(default=True)
+
+
+@request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+class GetAllConsumerOffset(Request[AllConsumerOffsets]):
+    """Every committed offset. Who knows `data_version` already, as JSON, is answered with an empty table by our brokers
+    where it is still the newest."""
+
+    data_version: str | None = None
+
+
+@record
+class DelayTable:
+    """Delay level to the next offset in its queue."""
+
+    data_version: DataVersion = DataVersion()
+    offset_table: dict[int, int] = field(default_factory=dict)
+
+
+@request(RequestCode.GET_ALL_DELAY_OFFSET)
+class GetAllDelayOffset(Request[DelayTable]):
+    """How far each delay level has been delivered."""
+
+
+@request(RequestCode.GET_TIMER_CHECK_POINT)
+class GetTimerCheckPoint(Request[bytes]):
+    """How far timed messages have been delivered: the first seven numbers of `timercheck`."""
+
+
+@record
+class TimerMetrics:
+    """Timed messages that wait, by topic."""
+
+    data_version: DataVersion = DataVersion()
+    timing_count: dict[str, object] = field(default_factory=dict)
+
+
+@request(RequestCode.GET_TIMER_METRICS)
+class GetTimerMetrics(Request[TimerMetrics]):
+    """How many timed messages wait."""
+
+
+@record
+class MessageRequestModes:
+    """Topic to group to how its members take messages, where they do not pull."""
+
+    message_request_mode_map: dict[str, dict[str, object]] = field(default_factory=dict)
+
+
+@request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+class GetAllMessageRequestMode(Request[MessageRequestModes]):
+    """Who consumes by POP."""

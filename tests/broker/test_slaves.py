@@ -1,0 +1,285 @@
+"""A slave beside its master: what it copies, what it refuses, what consumers get of it."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from broker.conftest import Cluster, made_broker
+from broker.replicas import made_slave, pair, until
+from broker.talk import beat, heartbeat, pull, send
+from rmqpy.config.namesrv import NameServerConfig
+from rmqpy.errors import ConfigError
+from rmqpy.namesrv import NameServer
+from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.requests.groups import (
+    GetAllSubscriptionGroupConfig,
+    SubscriptionGroup,
+    UpdateAndCreateSubscriptionGroup,
+)
+from rmqpy.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
+from rmqpy.protocol.requests.replicas import GetAllDelayOffset, GetTimerCheckPoint
+from rmqpy.protocol.requests.routes import GetClusterInfo, GetRoute
+from rmqpy.protocol.requests.topics import DeleteTopicInBroker, GetAllTopicConfig, UpdateAndCreateTopic
+from wire import Peer, Refusal
+
+
+@pytest.fixture
+async def namesrv() -> AsyncIterator[str]:
+    async with NameServer(NameServerConfig(listen_port=0, kv_path="", store_path="")) as server:
+        yield server.address
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again sooner than in a second."""
+    monkeypatch.setattr("rmqpy.control.replicas.follower.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("rmqpy.control.registration.RETRY_SECONDS_MIN", 0.05)
+
+
+async def topics(peer: Peer) -> set[str]:
+    return set((await peer.ask(GetAllTopicConfig())).body.topic_config_table)
+
+
+async def offset(peer: Peer) -> int | None:
+    """The committed offset of the group in the first queue of the topic."""
+    try:
+        ask = QueryConsumerOffset(
+            consumer_group="billing", topic="orders", queue_id=0, set_zero_if_not_found=False
+        )
+        return (await peer.ask(ask)).offset
+    except Refusal:
+        return None
+
+
+def commit(where: int) -> UpdateConsumerOffset:
+    return UpdateConsumerOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=where)
+
+
+async def test_a_slave_is_registered_beside_its_master_and_leaves_alone(tmp_path: Path, namesrv: str) -> None:
+    async with await Peer.connect(namesrv) as peer, made_broker(tmp_path, namesrv, {}) as master:
+        async with made_slave(tmp_path, namesrv) as slave:
+            group = (await peer.ask(GetClusterInfo())).broker_addr_table["broker-a"]
+            assert group.broker_addrs == {0: master.address, 1: slave.address}
+        group = await until(
+            lambda: peer.ask(GetClusterInfo()),
+            lambda info: len(info.broker_addr_table["broker-a"].broker_addrs) == 1,
+        )
+        assert group.broker_addr_table["broker-a"].broker_addrs == {0: master.address}
+
+
+async def test_two_slaves_of_one_id_do_not_both_start(tmp_path: Path, namesrv: str) -> None:
+    async with pair(tmp_path, namesrv):
+        second = made_slave(tmp_path / "second", namesrv)
+        with pytest.raises(ConfigError, match="brokerId"):
+            await second.start()
+        await second.stop()
+        async with made_slave(tmp_path / "third", namesrv, broker_id=2):
+            pass
+
+
+async def test_a_slave_that_comes_first_finds_its_master(tmp_path: Path, namesrv: str) -> None:
+    async with (
+        made_slave(tmp_path, namesrv) as slave,
+        await Peer.connect(slave.address) as peer,
+        made_broker(tmp_path, namesrv, {}) as master,
+        await Peer.connect(master.address) as at_master,
+    ):
+        await at_master.ask(UpdateAndCreateTopic(topic="orders"))
+        await until(lambda: topics(peer), lambda names: "orders" in names)
+
+
+async def test_topics_and_groups_of_the_master_come_and_go_at_the_slave_at_once(
+    tmp_path: Path, namesrv: str
+) -> None:
+    async with (
+        pair(tmp_path, namesrv) as (master, slave),
+        await Peer.connect(master.address) as at_master,
+        await Peer.connect(slave.address) as at_slave,
+    ):
+        await at_master.ask(UpdateAndCreateTopic(topic="orders", read_queue_nums=3, write_queue_nums=3))
+        await at_master.ask(
+            UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing", retry_max_times=3))
+        )
+        table = (
+            await until(
+                lambda: at_slave.ask(GetAllTopicConfig()),
+                lambda told: "orders" in told.body.topic_config_table,
+            )
+        ).body
+        assert table == (await at_master.ask(GetAllTopicConfig())).body
+        groups = await until(
+            lambda: at_slave.ask(GetAllSubscriptionGroupConfig()),
+            lambda told: "billing" in told.body.subscription_group_table,
+        )
+        assert groups.body.subscription_group_table["billing"].retry_max_times == 3
+        await at_master.ask(DeleteTopicInBroker(topic="orders"))
+        await until(lambda: topics(at_slave), lambda names: "orders" not in names)
+    saved = json.loads((tmp_path / "slave" / "config" / "topics.json").read_text())
+    assert "orders" not in saved["topicConfigTable"]
+    assert "TBW102" in saved["topicConfigTable"]
+
+
+async def test_a_slave_takes_no_message_and_no_change_and_says_who_does(tmp_path: Path, namesrv: str) -> None:
+    async with pair(tmp_path, namesrv) as (master, slave), await Peer.connect(slave.address) as peer:
+        async with await Peer.connect(master.address) as at_master:
+            await at_master.ask(UpdateAndCreateTopic(topic="orders"))
+        await until(lambda: topics(peer), lambda names: "orders" in names)
+        for topic in ("orders", "unknown"):
+            answer = await send(peer, topic)
+            assert (answer.code, "[REJECTREQUEST]" in str(answer.remark)) == (2, True)
+        returned = await peer.call(
+            RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": "0", "group": "billing", "delayLevel": "0"}
+        )
+        assert returned.code == 2
+        ended = await peer.call(
+            RequestCode.END_TRANSACTION,
+            {
+                "producerGroup": "p",
+                "tranStateTableOffset": "0",
+                "commitLogOffset": "0",
+                "commitOrRollback": "8",
+            },
+        )
+        assert ended.code == 11
+        changed = await peer.call(
+            RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "more", "defaultTopic": "TBW102"}
+        )
+        assert changed.code == 1
+        assert f"is a slave, which takes no changes; ask its master at {master.address}" in str(
+            changed.remark
+        )
+        reset = await peer.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {})
+        assert reset.code == 1
+        pulled = await pull(peer, "billing", "orders")
+        assert (pulled.code, "slaveReadEnable" in str(pulled.remark)) == (2, True)
+
+
+async def test_clients_of_a_slave_make_neither_topics_nor_groups(tmp_path: Path, namesrv: str) -> None:
+    async with (
+        pair(tmp_path, namesrv, serves_reads=True) as (master, slave),
+        await Peer.connect(slave.address) as peer,
+        await Peer.connect(master.address) as at_master,
+    ):
+        assert (await beat(peer, heartbeat("c1", "orders", group="new"))).code == 0
+        assert (await pull(peer, "new", "orders")).code == 26
+        await until(lambda: topics(peer), lambda names: "SELF_TEST_TOPIC" in names)
+        assert await topics(peer) == await topics(at_master)
+        groups = (await peer.ask(GetAllSubscriptionGroupConfig())).body.subscription_group_table
+        assert "new" not in groups
+
+
+async def test_offsets_of_the_master_are_at_the_slave_and_what_was_committed_there_comes_back(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.control.replicas.offset_copy.SECONDS", 0.05)
+    async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
+        async with (
+            made_broker(tmp_path, namesrv, {}) as master,
+            await Peer.connect(master.address) as at_master,
+        ):
+            await at_master.ask(UpdateAndCreateTopic(topic="orders"))
+            await at_master.ask(
+                UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing"))
+            )
+            for _ in range(10):
+                assert (await send(at_master, "orders")).code == 0
+            await at_master.ask(commit(5))
+            await until(lambda: offset(at_slave), lambda found: found == 5)
+        # The master is away, and the group goes on at the slave.
+        await at_slave.ask(commit(9))
+        async with (
+            made_broker(tmp_path, namesrv, {}) as master,
+            await Peer.connect(master.address) as at_master,
+        ):
+            await until(lambda: offset(at_master), lambda found: found == 9)
+            # Back is back: where an operator resets the group afterwards, the slave follows.
+            await at_master.ask(commit(2))
+            await until(lambda: offset(at_slave), lambda found: found == 2)
+            assert await offset(at_master) == 2
+
+
+async def test_offsets_are_told_to_slaves_as_apaches_read_them(cluster: Cluster) -> None:
+    async with await Peer.connect(cluster.broker.address) as peer:
+        await peer.ask(UpdateAndCreateTopic(topic="orders"))
+        await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing")))
+        await peer.ask(commit(7))
+        answer = await peer.call(RequestCode.GET_ALL_CONSUMER_OFFSET, {})
+        # Quoted queue ids, and no other member: Apache's slaves take nothing else.
+        told = json.loads(answer.body)
+        assert told.keys() == {"dataVersion", "offsetTable"}
+        assert told["offsetTable"]["orders@billing"] == {"0": 7}
+        assert len(await peer.ask(GetTimerCheckPoint())) == 56
+        assert (await peer.ask(GetAllDelayOffset())).offset_table == {}
+        for code in (RequestCode.GET_TIMER_METRICS, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE):
+            assert (await peer.call(code, {})).code == 0
+
+
+async def test_consumers_read_from_a_slave_while_its_master_is_away_and_are_sent_back_to_it(
+    tmp_path: Path, namesrv: str
+) -> None:
+    async with made_broker(tmp_path, namesrv, {}) as master, await Peer.connect(master.address) as peer:
+        await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing")))
+        for _ in range(3):
+            assert (await send(peer, "orders")).code == 0
+    # As if the slave had followed its master's log.
+    shutil.copytree(tmp_path / "store", tmp_path / "slave")
+    async with (
+        made_slave(tmp_path, namesrv, serves_reads=True) as slave,
+        await Peer.connect(slave.address) as peer,
+    ):
+        found = await pull(peer, "billing", "orders")
+        assert (found.code, (found.ext or {})["suggestWhichBrokerId"]) == (0, "0")
+        assert (found.ext or {})["nextBeginOffset"] == "3"
+        # Beyond its end the slave waits for its log, and corrects nobody.
+        beyond = await pull(peer, "billing", "orders", 8)
+        assert (beyond.code, (beyond.ext or {})["nextBeginOffset"]) == (19, "8")
+        async with made_broker(tmp_path, namesrv, {}):
+            back = await until(lambda: pull(peer, "billing", "orders", 3), lambda answer: answer.code == 20)
+            assert (back.ext or {})["suggestWhichBrokerId"] == "0"
+
+
+async def test_progress_of_delays_waits_for_the_log(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.control.replicas.progress_copy.SECONDS", 0.02)
+
+    async def delayed(peer: Peer) -> int:
+        return (await peer.ask(GetAllDelayOffset())).offset_table.get(1, 0)
+
+    delay = "DELAY\x011\x02UNIQ_KEY\x01AC110001000018B4AAC2000000000001\x02"
+    settings = {"messageDelayLevel": "1s"}
+    async with (
+        made_broker(tmp_path, namesrv, settings) as master,
+        await Peer.connect(master.address) as at_master,
+    ):
+        assert (await send(at_master, "orders", i=delay)).code == 0
+        await until(lambda: delayed(at_master), lambda found: found == 1)
+        async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
+            await until(lambda: topics(at_slave), lambda names: "orders" in names)
+            # The message that was delivered is not in this log.
+            assert await delayed(at_slave) == 0
+        shutil.rmtree(tmp_path / "slave")
+        shutil.copytree(tmp_path / "store", tmp_path / "slave")
+        (tmp_path / "slave" / "abort").unlink(missing_ok=True)
+        (tmp_path / "slave" / "config" / "delayOffset.json").unlink(missing_ok=True)
+        async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
+            await until(lambda: delayed(at_slave), lambda found: found == 1)
+    assert json.loads((tmp_path / "slave" / "config" / "delayOffset.json").read_text())["offsetTable"] == {
+        "1": 1
+    }
+
+
+async def test_routes_of_a_group_stay_while_its_slave_lives(tmp_path: Path, namesrv: str) -> None:
+    async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(namesrv) as peer:
+        async with (
+            made_broker(tmp_path, namesrv, {}) as master,
+            await Peer.connect(master.address) as at_master,
+        ):
+            await at_master.ask(UpdateAndCreateTopic(topic="orders"))
+            async with await Peer.connect(slave.address) as at_slave:
+                await until(lambda: topics(at_slave), lambda names: "orders" in names)
+        route = (await peer.ask(GetRoute(topic="orders"))).body
+        assert route.broker_datas[0].broker_addrs == {1: slave.address}
