@@ -496,6 +496,8 @@ class Server:
     def save_timers(self) -> None:
         """Make durable how far the delivery of timed messages has got; nothing where it has not moved. Raises
         `StoreError`."""
+    def wake_pulls(self) -> None:
+        """Answer the pulls that wait for messages now: the role of the broker is another."""
     def pending_timers(self) -> int:
         """Timed messages that wait."""
     def delay_offsets(self) -> dict[int, int]:

@@ -313,6 +313,7 @@ class Broker(Service):
             )
             follower = Follower(self._master, self._peer, copies, self._role.master_answers)
             self._started.push_async_callback(follower.stop)
+            self._role.on_return = server.wake_pulls
             follower.start()
         else:
             await duties.recover()

@@ -1,19 +1,24 @@
 """A slave beside its master: what it copies, what it refuses, what consumers get of it."""
 
+import asyncio
 import json
 import shutil
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+import rmqpy
 from broker.conftest import Cluster, made_broker
 from broker.replicas import made_slave, pair, until
 from broker.talk import beat, heartbeat, pull, send
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ConfigError
 from rmqpy.namesrv import NameServer
+from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import RequestCode
+from rmqpy.protocol.declare import json_tree
 from rmqpy.protocol.requests.groups import (
     GetAllSubscriptionGroupConfig,
     SubscriptionGroup,
@@ -23,7 +28,8 @@ from rmqpy.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerO
 from rmqpy.protocol.requests.replicas import GetAllDelayOffset, GetTimerCheckPoint
 from rmqpy.protocol.requests.routes import GetClusterInfo, GetRoute
 from rmqpy.protocol.requests.topics import DeleteTopicInBroker, GetAllTopicConfig, UpdateAndCreateTopic
-from wire import Peer, Refusal
+from rmqpy.protocol.topics import DataVersion
+from wire import TIMEOUT_S, Peer, Refusal
 
 
 @pytest.fixture
@@ -199,6 +205,77 @@ async def test_offsets_of_the_master_are_at_the_slave_and_what_was_committed_the
             await at_master.ask(commit(2))
             await until(lambda: offset(at_slave), lambda found: found == 2)
             assert await offset(at_master) == 2
+
+
+async def test_a_change_is_answered_when_the_slaves_that_wait_have_it(cluster: Cluster) -> None:
+    async with (
+        await Peer.connect(cluster.broker.address) as slave,
+        await Peer.connect(cluster.broker.address) as peer,
+    ):
+
+        def waiting(version: DataVersion) -> GetAllTopicConfig:
+            text = fastjson.dumps(json_tree(version))
+            return GetAllTopicConfig(topic_seq=0, max_topic_num=0, data_version=text, wait_millis=20_000)
+
+        known = (await slave.ask(GetAllTopicConfig())).body.data_version
+        first = asyncio.create_task(slave.ask(waiting(known)))
+        created = asyncio.create_task(peer.ask(UpdateAndCreateTopic(topic="orders")))
+        changed = (await first).body.data_version
+        assert changed != known
+        assert not created.done()
+        last = asyncio.create_task(slave.ask(waiting(changed)))
+        await created
+        assert not last.done()
+        last.cancel()
+
+
+async def test_a_slave_that_hangs_delays_one_change_and_no_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.control.tables.readers.REACH_SECONDS", 0.2)
+    async with (
+        await Peer.connect(cluster.broker.address) as slave,
+        await Peer.connect(cluster.broker.address) as peer,
+    ):
+        text = fastjson.dumps(json_tree((await slave.ask(GetAllTopicConfig())).body.data_version))
+        await slave.ask(GetAllTopicConfig(topic_seq=0, max_topic_num=0, data_version=text, wait_millis=1))
+        began = time.monotonic()
+        await peer.ask(UpdateAndCreateTopic(topic="orders"))
+        assert time.monotonic() - began >= 0.2
+        monkeypatch.setattr("rmqpy.control.tables.readers.REACH_SECONDS", 2 * TIMEOUT_S)
+        await peer.ask(UpdateAndCreateTopic(topic="more"))
+
+
+async def test_our_consumer_goes_on_at_the_slave_and_returns_to_the_master_without_a_repeat(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.control.replicas.offset_copy.SECONDS", 0.05)
+    async with made_broker(tmp_path, namesrv, {}) as master, await Peer.connect(master.address) as peer:
+        await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing")))
+        for number in range(3):
+            assert (await send(peer, "orders", str(number).encode())).code == 0
+    shutil.copytree(tmp_path / "store", tmp_path / "slave")
+    monkeypatch.setattr("rmqpy.client.push.engine.COMMIT_S", 0.2)
+    consumed: list[str] = []
+    config = rmqpy.ClientConfig(namesrv=namesrv, route_refresh=0.2)
+    consumer = rmqpy.AsyncPushConsumer("billing", config, start_from="earliest")
+    consumer.on("orders", "*", lambda message: consumed.append(message.text()))
+
+    async def count() -> int:
+        return len(consumed)
+
+    async with made_slave(tmp_path, namesrv, serves_reads=True) as slave, consumer:
+        await until(count, lambda found: found >= 3)
+        async with await Peer.connect(slave.address) as peer:
+            await until(lambda: offset(peer), lambda found: found == 3)
+        async with made_broker(tmp_path, namesrv, {}) as master, await Peer.connect(master.address) as peer:
+            await until(lambda: offset(peer), lambda found: found == 3)
+            for number in (3, 4):
+                assert (await send(peer, "orders", str(number).encode())).code == 0
+            await until(count, lambda found: found >= 5)
+            await until(lambda: offset(peer), lambda found: found == 5)
+            assert consumed == ["0", "1", "2", "3", "4"]
+            await consumer.close()
 
 
 async def test_offsets_are_told_to_slaves_as_apaches_read_them(cluster: Cluster) -> None:

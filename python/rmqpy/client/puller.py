@@ -20,6 +20,7 @@ from rmqpy.client.routes import Route, Routes
 from rmqpy.message import Filter, MessageQueue, tags_of
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.routes import MASTER_ID
 from rmqpy.remoting import pulls
 from rmqpy.remoting.backoff import BUSY, FAILING, Backoff
 from rmqpy.remoting.client import Caller
@@ -68,7 +69,7 @@ class QueuePull:
         self.end = end
         self.address = ""
         #: Broker id to pull from.
-        self.suggested = 0
+        self.suggested = MASTER_ID
         self.failures = 0
         self.move(offset)
 
@@ -228,6 +229,8 @@ class Puller(Generic[PullT]):
         """Have a failed pull repeated after a pause; False when its queue is given up. A broker that does not answer
         may have moved."""
         is_busy = isinstance(error, errors.FlowControl)
+        # A slave that does not serve is not asked again.
+        pull.suggested = MASTER_ID
         self.pause(pull, is_busy=is_busy)
         if self._is_final(pull, error):
             return False

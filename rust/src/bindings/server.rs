@@ -278,6 +278,11 @@ impl PyServer {
         py.detach(|| Ok(self.data_plane.timers().map_or(Ok(()), Timers::save)?))
     }
 
+    /// Answer the pulls that wait for messages now: the role of the broker is another.
+    fn wake_pulls(&self, py: Python<'_>) {
+        py.detach(|| self.data_plane.broker.iter().for_each(|broker| broker.polls.wake_all()));
+    }
+
     /// Timed messages that wait.
     fn pending_timers(&self) -> u64 {
         self.data_plane.timers().map_or(0, Timers::pending)

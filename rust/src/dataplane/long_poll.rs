@@ -143,6 +143,18 @@ impl LongPolls {
         }
     }
 
+    /// Wakes every waiter: the broker's role is another, and so are the answers.
+    pub(crate) fn wake_all(&self) {
+        for shard in &self.shards {
+            // Their queues are taken for awaited until something arrives, which costs a look.
+            let waiters: Vec<Waiters> = shard.lock().drain().map(|(_, waiters)| waiters).collect();
+            for waiter in waiters.into_iter().flatten() {
+                self.left(&waiter);
+                waiter.wake();
+            }
+        }
+    }
+
     /// A waiter that was counted stands in no table.
     fn left(&self, waiter: &Waiter) {
         self.count.fetch_sub(1, Ordering::Relaxed);

@@ -285,7 +285,7 @@ impl Broker {
                 found.status == GetStatus::NoMatchedMessage && found.next_begin == found.max
             }
         };
-        if is_waiting {
+        if is_waiting && said.may_wait {
             return Executed::NothingYet;
         }
         answer(out, pull, found, said);
@@ -349,7 +349,7 @@ fn answer(
     out: &mut Outbox,
     pull: &PendingPull,
     found: &mut GetResult,
-    PullAnswer { code, suggested }: PullAnswer,
+    PullAnswer { code, suggested, .. }: PullAnswer,
 ) {
     if pull.context.is_oneway {
         found.clear();

@@ -142,6 +142,7 @@ class Groups(NamedTable[SubscriptionGroup, GroupTable]):
         else:
             self._forbidden.remove(group)
         await self._file.save()
+        await self.readers.reached(self.version)
 
     async def copy_all(self, content: GroupTable) -> None:
         """Become a copy of another broker's groups and of what they may not read. Raises `StoreError`."""

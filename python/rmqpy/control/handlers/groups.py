@@ -27,7 +27,7 @@ from rmqpy.protocol.requests.groups import (
     UpdateAndCreateSubscriptionGroupList,
     UpdateAndGetGroupForbidden,
 )
-from rmqpy.remoting.server import Refused, handles
+from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +73,8 @@ class GroupHandlers:
         self._server.forget_heartbeats()
 
     @handles(GetAllSubscriptionGroupConfig)
-    async def all(self, ask: GetAllSubscriptionGroupConfig) -> AllSubscriptionGroups:
-        await wait_for_change(self._groups, ask.data_version, ask.wait_millis)
+    async def all(self, ask: GetAllSubscriptionGroupConfig, context: RequestContext) -> AllSubscriptionGroups:
+        await wait_for_change(self._groups, context.connection, ask.data_version, ask.wait_millis)
         table, version = self._groups.table, self._groups.version
         page = page_of(table, ask.group_seq, ask.max_group_num, ask.data_version, version, self._config.now)
         return AllSubscriptionGroups(
@@ -88,6 +88,10 @@ class GroupHandlers:
                 },
             ),
         )
+
+    @handles(ConnectionClosed)
+    def closed(self, event: ConnectionClosed) -> None:
+        self._groups.readers.forget(event.connection)
 
     @handles(GetSubscriptionGroupConfig)
     async def config(self, ask: GetSubscriptionGroupConfig) -> SubscriptionGroup:

@@ -29,7 +29,7 @@ from rmqpy.protocol.requests.topics import (
     UpdateAndCreateTopicList,
 )
 from rmqpy.protocol.topics import TopicConfig, TopicTable
-from rmqpy.remoting.server import Refused, handles
+from rmqpy.remoting.server import ConnectionClosed, Refused, RequestContext, handles
 
 log = logging.getLogger(__name__)
 
@@ -111,8 +111,8 @@ class TopicHandlers:
         return self._topics.existing(ask.topic)
 
     @handles(GetAllTopicConfig)
-    async def all(self, ask: GetAllTopicConfig) -> AllTopicConfig:
-        await wait_for_change(self._topics, ask.data_version, ask.wait_millis)
+    async def all(self, ask: GetAllTopicConfig, context: RequestContext) -> AllTopicConfig:
+        await wait_for_change(self._topics, context.connection, ask.data_version, ask.wait_millis)
         table = self._topics.table
         page = page_of(
             table, ask.topic_seq, ask.max_topic_num, ask.data_version, self._topics.version, self._config.now
@@ -128,6 +128,10 @@ class TopicHandlers:
                 topic_queue_mapping_info_map={},
             ),
         )
+
+    @handles(ConnectionClosed)
+    def closed(self, event: ConnectionClosed) -> None:
+        self._topics.readers.forget(event.connection)
 
     @handles(GetSystemTopicListFromBroker)
     def system(self, ask: GetSystemTopicListFromBroker) -> TopicList:

@@ -46,6 +46,8 @@ class BrokerRole:
         self.has_master = False
         #: Called when the master of a slave does not answer any more.
         self.on_loss: Callable[[], None] = lambda: None
+        #: Called when it answers again.
+        self.on_return: Callable[[], None] = lambda: None
         metadata.set_role(is_slave, False)
 
     def refusal(self, code: int) -> Refused | None:
@@ -60,7 +62,9 @@ class BrokerRole:
         """The master of a slave answers, or does not any more: consumers are sent back to it, or served."""
         self.has_master = has_master
         self._metadata.set_role(self.is_slave, has_master)
-        if not has_master:
+        if has_master:
+            self.on_return()
+        else:
             self.on_loss()
 
     def registered(self, answer: Registered) -> bool:

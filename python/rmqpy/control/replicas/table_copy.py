@@ -31,8 +31,9 @@ WAIT_SECONDS: Final = 20.0
 ANSWER_SECONDS: Final = 10.0
 #: Apache's slaves ask every minute, and every 10 s beside a controller; it never says that something changed.
 APACHE_SECONDS: Final = 10.0
-#: Of a table that changes without end, this part of the time is spent on copying it.
+#: Of a table that changes without end, this part of the time is spent on copying it, unless that takes little.
 BUSY_PART: Final = 0.2
+SMALL_SECONDS: Final = 0.1
 PAGE_ENTRIES: Final = 2_000
 #: As of a registration.
 ENTRIES_MAX: Final = 100_000
@@ -77,7 +78,8 @@ class TableCopy(ABC, Generic[T]):
         if pages[0].version != self._version:
             await self._take(pages)
         self._can_wait = pages[0].can_wait
-        return (time.monotonic() - began) / BUSY_PART if self._can_wait else APACHE_SECONDS
+        took = time.monotonic() - began
+        return (took / BUSY_PART if took > SMALL_SECONDS else 0.0) if self._can_wait else APACHE_SECONDS
 
     async def _pages(self, master: Peer) -> Sequence[Page[T]]:
         """All pages of one version."""

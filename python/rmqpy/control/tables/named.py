@@ -14,6 +14,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from rmqpy.control.tables.entries import Entries
 from rmqpy.control.tables.file import TableFile, Versioned
+from rmqpy.control.tables.readers import TableReaders
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.topics import DataVersion
 from rmqpy.remoting.server import Refused
@@ -32,6 +33,7 @@ class NamedTable(ABC, Generic[T, C]):
         self._file = file
         #: Whether it is a copy of another broker's table, to which nothing is added here.
         self.is_copy = False
+        self.readers = TableReaders()
         self._entries = Entries({self._name(entry): entry for entry in entries})
 
     @property
@@ -64,6 +66,7 @@ class NamedTable(ABC, Generic[T, C]):
         # Another caller's equal change may be on its way to the disk.
         if any(self._entries.is_unsaved(name) for name in named):
             await self._file.save()
+            await self.readers.reached(self.version)
         return list(changed.values())
 
     async def remove(self, *names: str) -> list[T]:
@@ -76,6 +79,7 @@ class NamedTable(ABC, Generic[T, C]):
             self._entries.remove(self._name(entry))
         if removed:
             await self._file.save()
+            await self.readers.reached(self.version)
         return removed
 
     async def copy(self, entries: Mapping[str, T], version: DataVersion) -> list[T]:

@@ -38,15 +38,26 @@ def page_of(
     return {name: table[name] for name in names}
 
 
-async def wait_for_change(table: NamedTable[Any, Any], known: str | None, millis: int | None) -> None:
-    """Wait for another version of a table than its reader knows, where it asks for that. Apache's slaves never do."""
-    if millis is not None and is_version(known, table.version):
+async def wait_for_change(
+    table: NamedTable[Any, Any], reader: int, known: str | None, millis: int | None
+) -> None:
+    """Wait for another version of a table than the one at its reader, a connection, where that asks for it. Apache's
+    slaves never do."""
+    if millis is None or (version := _version(known)) is None:
+        return
+    is_newest = version == table.version
+    table.readers.has(reader, version, is_newest=is_newest)
+    if is_newest:
         await table.changed(table.version, min(max(millis / 1_000, 0.0), WAIT_SECONDS_MAX))
 
 
 def is_version(text: str | None, version: DataVersion) -> bool:
     """Whether this text, JSON as it came, is that version."""
+    return _version(text) == version
+
+
+def _version(text: str | None) -> DataVersion | None:
     try:
-        return read_json(DataVersion, text or "{}") == version
+        return read_json(DataVersion, text or "{}")
     except DecodeError:
-        return False
+        return None

@@ -17,6 +17,8 @@ const MASTER_ID: u64 = 0;
 pub(super) struct PullAnswer {
     pub(super) code: i32,
     pub(super) suggested: u64,
+    /// Whether to wait for a message here, where there is none.
+    pub(super) may_wait: bool,
 }
 
 impl Broker {
@@ -32,14 +34,14 @@ impl Broker {
         let is_far = reads.is_served && code == response::SUCCESS && self.is_far(pull, found);
         if role == Role::Slave && !is_far {
             let code = if code == response::SUCCESS { code } else { response::PULL_RETRY_IMMEDIATELY };
-            return PullAnswer { code, suggested: MASTER_ID };
+            return PullAnswer { code, suggested: MASTER_ID, may_wait: false };
         }
         let suggested = match (reads.is_served, is_far) {
             (false, _) => MASTER_ID,
             (true, true) => pull.group.slow_broker_id,
             (true, false) => pull.group.broker_id,
         };
-        PullAnswer { code, suggested }
+        PullAnswer { code, suggested, may_wait: true }
     }
 
     /// Whether what was found is further from the end of the log than memory may hold. Where nobody knows, it is not.
