@@ -28,6 +28,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
     "store": frozenset({"message", "positions", "clock"}),
     "remoting": frozenset({"message", "positions", "clock"}),
     "replication": frozenset({"positions"}),
+    "ha": frozenset({"replication", "store", "positions"}),
     "requests": frozenset({"message", "remoting"}),
     "columns": frozenset({"message", "positions"}),
     "dataplane": frozenset({"requests", "store", "remoting", "message", "positions", "clock"}),
@@ -40,6 +41,8 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
         {
             "dataplane",
             "client",
+            "ha",
+            "replication",
             "load",
             "requests",
             "columns",

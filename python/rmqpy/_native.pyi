@@ -56,6 +56,7 @@ __all__ = [
     "NotSent",
     "Offsets",
     "ReceivedMessage",
+    "Replication",
     "Request",
     "Rows",
     "SendBatch",
@@ -193,8 +194,11 @@ class Store:
     Sizes are bytes, times are milliseconds since the epoch, offsets are queue offsets unless called `physical`.
     """
 
-    def __new__(cls, config: StoreConfig, *, clock: HandClock | None = None) -> Self:
-        """Raises `ConfigError` naming the key that is out of its bounds."""
+    def __new__(
+        cls, config: StoreConfig, *, clock: HandClock | None = None, is_replica: bool = False
+    ) -> Self:
+        """A replica refuses messages and takes its master's log. Raises `ConfigError` naming the key that is out of
+        its bounds."""
     def open(self) -> None:
         """Lock, recover and start. Blocks with the interpreter released.
 
@@ -435,6 +439,42 @@ class Request:
 
 #: token, response code, remark, header fields, body
 _Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
+
+@final
+class Replication:
+    """A broker's side of replication: a master that has called `listen`, or a slave that has called `follow`."""
+
+    def __new__(
+        cls,
+        store: Store,
+        *,
+        heartbeat_interval_ms: int,
+        silence_ms_max: int,
+        transfer_bytes_max: int,
+        gap_bytes_max: int,
+        copies: int,
+        slaves_max: int,
+        copies_last_file: bool = False,
+    ) -> Self: ...
+    def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Wait for slaves; port 0 picks a free one. Returns the bound address. Raises `OSError`."""
+    def follow(self) -> None:
+        """Copy the log of the master that `set_master_address` names. Raises `StoreError` for a store that is no
+        replica."""
+    def set_master_address(self, address: str | None) -> None:
+        """Say where a slave's master waits for it, as `host:port`; `None`: nowhere. A connection to another one
+        ends."""
+    def slaves(self) -> list[tuple[str, int, int | None, int | None, bool, int]]:
+        """The slaves that are connected to a master: address, number of the connection, what it has of the log, bytes
+        it lacks (both `None` before it has said anything), whether it is in sync, milliseconds since it said
+        something."""
+    def master(self) -> tuple[str | None, bool, int, int | None, str | None] | None:
+        """What a slave knows of its master, `None` for a master: its address, whether it is connected, the end of the
+        own log, milliseconds since the master said something, why there is no connection."""
+    def events(self) -> list[tuple[bool, str]]:
+        """What happened since the last call and belongs into a log, oldest first: whether it warns, and the text."""
+    def stop(self) -> None:
+        """End all connections. Idempotent."""
 
 @final
 class Server:

@@ -2,7 +2,7 @@
 //!
 //! The crate is read from the bottom up: `positions` and `clock` are the vocabulary, `message` knows the bytes of
 //! a message, `store` keeps them, `remoting` carries them. `requests` are the headers of hot requests, `columns` turns
-//! records into messages or Arrow columns, `replication` decides what copies of a log do, `dataplane` serves the broker's hot requests, `client` is the native half of
+//! records into messages or Arrow columns, `replication` decides what copies of a log do, `ha` connects them, `dataplane` serves the broker's hot requests, `client` is the native half of
 //! every client, `load` measures any broker, `fuzzing` opens inner decoders to mutated bytes, and `bindings` is the only
 //! place that knows Python.
 //!
@@ -17,6 +17,7 @@ mod columns;
 pub mod dataplane;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+pub mod ha;
 #[cfg(feature = "load")]
 pub mod load;
 pub mod message;

@@ -24,6 +24,7 @@ mod metadata;
 mod namespace;
 mod offsets;
 mod received;
+mod replication;
 mod replies;
 mod request;
 mod rows;
@@ -52,6 +53,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<hand_clock::PyHandClock>()?;
     module.add_class::<store::PyStore>()?;
     module.add_class::<stopped_store::PyStoppedStore>()?;
+    module.add_class::<replication::PyReplication>()?;
     module.add_class::<metadata::PyMetadata>()?;
     module.add_class::<offsets::PyOffsets>()?;
     module.add_class::<request::PyRequest>()?;

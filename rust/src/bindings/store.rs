@@ -69,9 +69,9 @@ fn forget_inherited_locks() {
 #[pymethods]
 impl PyStore {
     #[new]
-    #[pyo3(signature = (config, *, clock=None))]
-    fn new(config: &Bound<'_, PyAny>, clock: Option<&PyHandClock>) -> PyResult<Self> {
-        let options = config::store_options(config)?;
+    #[pyo3(signature = (config, *, clock=None, is_replica=false))]
+    fn new(config: &Bound<'_, PyAny>, clock: Option<&PyHandClock>, is_replica: bool) -> PyResult<Self> {
+        let options = Options { is_replica, ..config::store_options(config)? };
         Ok(Self {
             options,
             progress: RecoveryProgress::default(),

@@ -1,0 +1,154 @@
+//! `Replication`: a broker's side of replication, a master's or a slave's.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+use super::errors::raise;
+use super::store::PyStore;
+use super::waiting::OwnerProcess;
+use crate::ha::{Connector, ConnectorOptions, Listener, ListenerOptions};
+use crate::replication::master::CopyFrom;
+use crate::store::{ReplicaError, Store};
+
+/// Address, number of the connection, what it has, bytes it lacks, whether it is in sync, milliseconds of silence.
+type SlaveRow = (String, u64, Option<u64>, Option<u64>, bool, u64);
+
+/// Address, whether connected, end of the own log, milliseconds of silence, why there is no connection.
+type MasterRow = (Option<String>, bool, u64, Option<u64>, Option<String>);
+
+enum Side {
+    None,
+    Master(Listener),
+    Slave(Connector),
+}
+
+/// A broker's side of replication: a master that has called `listen`, or a slave that has called `follow`.
+#[pyclass(name = "Replication", module = "rmqpy._native", frozen)]
+pub struct PyReplication {
+    store: Arc<Store>,
+    side: Mutex<Side>,
+    owner: OwnerProcess,
+    listener: ListenerOptions,
+    connector: ConnectorOptions,
+}
+
+#[pymethods]
+impl PyReplication {
+    #[new]
+    #[pyo3(signature = (store, *, heartbeat_interval_ms, silence_ms_max, transfer_bytes_max, gap_bytes_max, copies,
+                        slaves_max, copies_last_file=false))]
+    fn new(
+        store: &PyStore,
+        heartbeat_interval_ms: u64,
+        silence_ms_max: u64,
+        transfer_bytes_max: u32,
+        gap_bytes_max: u64,
+        copies: usize,
+        slaves_max: usize,
+        copies_last_file: bool,
+    ) -> PyResult<Self> {
+        let heartbeat_interval = Duration::from_millis(heartbeat_interval_ms);
+        let silence_max = Duration::from_millis(silence_ms_max);
+        let copy_from = if copies_last_file { CopyFrom::LastFile } else { CopyFrom::First };
+        Ok(Self {
+            store: store.opened()?,
+            side: Mutex::new(Side::None),
+            owner: OwnerProcess::here(),
+            listener: ListenerOptions {
+                copies,
+                gap_bytes_max,
+                silence_max,
+                heartbeat_interval,
+                transfer_bytes_max,
+                copy_from,
+                slaves_max,
+            },
+            connector: ConnectorOptions { silence_max, heartbeat_interval },
+        })
+    }
+
+    /// Wait for slaves; port 0 picks a free one. Returns the bound address. Raises `OSError`.
+    fn listen(&self, py: Python<'_>, host: &str, port: u16) -> PyResult<(String, u16)> {
+        self.owner.check("replication")?;
+        let bound = py.detach(|| -> PyResult<SocketAddr> {
+            let addresses = (host, port).to_socket_addrs()?;
+            let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
+            let listener = Listener::start(Arc::clone(&self.store), address, self.listener)
+                .map_err(|error| PyOSError::new_err(format!("cannot listen on {address}: {error}")))?;
+            let bound = listener.address();
+            *self.side.lock() = Side::Master(listener);
+            Ok(bound)
+        })?;
+        Ok((bound.ip().to_string(), bound.port()))
+    }
+
+    /// Copy the log of the master that `set_master_address` names. Raises `StoreError` for a store that is no replica.
+    fn follow(&self, py: Python<'_>) -> PyResult<()> {
+        self.owner.check("replication")?;
+        py.detach(|| {
+            let mut side = self.side.lock();
+            *side = Side::None;
+            *side = Side::Slave(Connector::start(Arc::clone(&self.store), self.connector)?);
+            Ok(())
+        })
+    }
+
+    /// Say where a slave's master waits for it, as `host:port`; `None`: nowhere. A connection to another one ends.
+    fn set_master_address(&self, address: Option<String>) {
+        if let Side::Slave(connector) = &*self.side.lock() {
+            connector.set_master(address);
+        }
+    }
+
+    /// The slaves that are connected to a master.
+    fn slaves(&self) -> Vec<SlaveRow> {
+        let Side::Master(listener) = &*self.side.lock() else { return Vec::new() };
+        let slaves = listener.slaves().into_iter();
+        slaves
+            .map(|slave| {
+                let has = slave.has.map(|at| at.0);
+                let silent_ms = slave.silent_for.as_millis() as u64;
+                (slave.address.to_string(), slave.id, has, slave.lag_bytes, slave.is_in_sync, silent_ms)
+            })
+            .collect()
+    }
+
+    /// What a slave knows of its master; `None` for a master.
+    fn master(&self) -> Option<MasterRow> {
+        let Side::Slave(connector) = &*self.side.lock() else { return None };
+        let status = connector.status();
+        let silent_ms = status.silent_for.map(|time| time.as_millis() as u64);
+        Some((status.address, status.is_connected, status.end.0, silent_ms, status.fault))
+    }
+
+    /// What happened since the last call and belongs into a log, oldest first: whether it warns, and the text.
+    fn events(&self) -> Vec<(bool, String)> {
+        match &*self.side.lock() {
+            Side::None => Vec::new(),
+            Side::Master(listener) => listener.take_notes(),
+            Side::Slave(connector) => connector.take_notes(),
+        }
+    }
+
+    /// End all connections. Idempotent.
+    fn stop(&self, py: Python<'_>) {
+        if self.owner.is_here() {
+            py.detach(|| match &*self.side.lock() {
+                Side::None => {}
+                Side::Master(listener) => listener.stop(),
+                Side::Slave(connector) => connector.stop(),
+            });
+        }
+    }
+}
+
+impl From<ReplicaError> for PyErr {
+    fn from(error: ReplicaError) -> Self {
+        raise("StoreError", &error.to_string())
+    }
+}

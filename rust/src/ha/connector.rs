@@ -1,0 +1,310 @@
+//! Connector: a slave stays with its master, or tries again and again.
+//!
+//! It appends what comes, says how far that is kept, and begins anew from there when the connection ends. Between attempts
+//! it waits, longer each time, up to the original's five seconds.
+//!
+//! Threads: its own; the rest from any.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use crate::positions::PhysicalOffset;
+use crate::replication::alignment::LogState;
+use crate::replication::epochs::Epochs;
+use crate::replication::slave::{Misplaced, Slave, SlaveRules};
+use crate::replication::stream::{Piece, StreamError, TransferReader, report};
+use crate::store::{Replica, ReplicaError, Store, StoreError};
+
+use super::notes::{Note, Notes};
+use super::runtime::HaThread;
+
+/// Bytes of the log that are read in one go.
+const READ_BYTES: usize = 256 << 10;
+/// How long a master may take to accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Pauses between attempts: the first one, doubled up to the last.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How often a silent connection is looked at, in parts of the pause between signs of life.
+const LOOKS: u32 = 4;
+
+/// What a slave goes by.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectorOptions {
+    /// `haHousekeepingInterval`.
+    pub silence_max: Duration,
+    /// `haSendHeartbeatInterval`.
+    pub heartbeat_interval: Duration,
+}
+
+/// What a slave knows of itself and its master.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MasterStatus {
+    /// Where the master is; `None` while nobody has said.
+    pub address: Option<String>,
+    /// Whether there is a connection.
+    pub is_connected: bool,
+    /// Where the slave's log ends.
+    pub end: PhysicalOffset,
+    /// Time since the master said something; `None` before the first connection.
+    pub silent_for: Option<Duration>,
+    /// Why there is no connection, or the last one ended.
+    pub fault: Option<String>,
+}
+
+/// A slave's side of replication.
+#[derive(Debug)]
+pub struct Connector {
+    shared: Arc<Shared>,
+    thread: HaThread,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<Store>,
+    rules: SlaveRules,
+    address: Mutex<Option<String>>,
+    /// The address is another one.
+    moved: Notify,
+    /// More of the log is kept.
+    kept: Arc<Notify>,
+    started: Instant,
+    contact: Mutex<Contact>,
+    notes: Notes,
+}
+
+#[derive(Debug, Default)]
+struct Contact {
+    is_connected: bool,
+    heard_at: Option<Duration>,
+    fault: Option<String>,
+}
+
+/// Why a connection has ended, or there was none.
+#[derive(Debug)]
+enum Ended {
+    ByPeer,
+    Silence,
+    Moved,
+    Io(io::Error),
+    Stream(StreamError),
+    Misplaced(Misplaced),
+    Replica(ReplicaError),
+}
+
+impl Connector {
+    /// Follows the master that [`set_master`](Self::set_master) names.
+    ///
+    /// # Errors
+    /// The store takes no master's log, or the system has no thread left.
+    pub fn start(store: Arc<Store>, options: ConnectorOptions) -> Result<Self, ReplicaError> {
+        let replica = store.replica()?;
+        let ConnectorOptions { silence_max, heartbeat_interval } = options;
+        let shared = Arc::new(Shared {
+            store: Arc::clone(&store),
+            rules: SlaveRules { silence_max, heartbeat_interval },
+            address: Mutex::default(),
+            moved: Notify::new(),
+            kept: Arc::new(Notify::new()),
+            started: Instant::now(),
+            contact: Mutex::default(),
+            notes: Notes::default(),
+        });
+        let kept = Arc::clone(&shared.kept);
+        store.growth().watch(Some(Arc::new(move || kept.notify_one())));
+        let following = Arc::clone(&shared);
+        let thread = HaThread::start(move || async move { follow(&following, replica).await })
+            .map_err(|error| StoreError::io(store.root(), "start a thread")(error))?;
+        Ok(Self { shared, thread })
+    }
+
+    /// Says where the master is, as `host:port`; `None`: there is none. A connection to another one ends.
+    pub fn set_master(&self, address: Option<String>) {
+        let mut current = self.shared.address.lock();
+        if *current != address {
+            *current = address;
+            self.shared.moved.notify_one();
+        }
+    }
+
+    /// What is known now.
+    #[must_use]
+    pub fn status(&self) -> MasterStatus {
+        let (shared, contact) = (&self.shared, self.shared.contact.lock());
+        MasterStatus {
+            address: shared.address.lock().clone(),
+            is_connected: contact.is_connected,
+            end: shared.store.range().1,
+            silent_for: contact.heard_at.map(|at| shared.now().saturating_sub(at)),
+            fault: contact.fault.clone(),
+        }
+    }
+
+    /// What happened since the last call that an operator should read about.
+    #[must_use]
+    pub fn take_notes(&self) -> Vec<Note> {
+        self.shared.notes.take()
+    }
+
+    /// Ends the connection.
+    pub fn stop(&self) {
+        self.shared.store.growth().watch(None);
+        self.thread.stop();
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn heard(&self) {
+        self.contact.lock().heard_at = Some(self.now());
+    }
+
+    /// Keeps for the operator why there is no connection.
+    fn ended(&self, address: &str, ended: &Ended) {
+        let mut contact = self.contact.lock();
+        let was_connected = std::mem::take(&mut contact.is_connected);
+        if matches!(ended, Ended::Moved) {
+            contact.fault = None;
+            return;
+        }
+        contact.fault = Some(ended.to_string());
+        let what = if was_connected { "the connection to it has ended" } else { "no connection" };
+        self.notes.add(true, format!("master {address}: {what}: {ended}"));
+    }
+}
+
+async fn follow(shared: &Shared, mut replica: Replica) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let address = shared.address.lock().clone();
+        let Some(address) = address else {
+            shared.moved.notified().await;
+            continue;
+        };
+        let before = replica.end();
+        let ended = tokio::select! {
+            ended = stay_with(shared, &address, &mut replica) => ended,
+            () = shared.moved.notified() => Ended::Moved,
+        };
+        shared.ended(&address, &ended);
+        // Bytes of a record that had not come whole are no longer waited for.
+        replica.reconnect();
+        if matches!(ended, Ended::Moved) || replica.end() > before {
+            pause = PAUSE_MIN;
+        }
+        if !matches!(ended, Ended::Moved) {
+            tokio::select! {
+                () = sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
+                () = shared.moved.notified() => pause = PAUSE_MIN,
+            }
+        }
+    }
+}
+
+async fn stay_with(shared: &Shared, address: &str, replica: &mut Replica) -> Ended {
+    let mut socket = match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+        Ok(Ok(socket)) => socket,
+        Ok(Err(error)) => return Ended::Io(error),
+        Err(_) => return Ended::Silence,
+    };
+    if let Err(error) = socket.set_nodelay(true) {
+        return Ended::Io(error);
+    }
+    {
+        let mut contact = shared.contact.lock();
+        (contact.is_connected, contact.fault) = (true, None);
+    }
+    shared.notes.add(false, format!("master {address}: connected, this log ends at {}", replica.end()));
+    let first = shared.store.range().0;
+    let log = LogState { epochs: Epochs::default(), first, end: replica.end() };
+    let mut core = Slave::connected(shared.rules, &log, Epochs::default(), shared.now());
+    let (mut reader, mut writer) = socket.split();
+    let ended = exchange(shared, replica, &mut core, &mut reader, &mut writer).await;
+    ended.map_or_else(|ended| ended, |never| match never {})
+}
+
+async fn exchange(
+    shared: &Shared,
+    replica: &mut Replica,
+    core: &mut Slave,
+    reader: &mut ReadHalf<'_>,
+    writer: &mut WriteHalf<'_>,
+) -> Result<std::convert::Infallible, Ended> {
+    let mut transfers = TransferReader::default();
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        if let Some(end) = core.report(replica.kept(), shared.now()) {
+            let said = timeout(shared.rules.silence_max, writer.write_all(&report(end))).await;
+            said.map_err(|_| Ended::Silence)?.map_err(Ended::Io)?;
+        }
+        tokio::select! {
+            read = reader.read(&mut buffer) => match read {
+                Ok(0) => return Err(Ended::ByPeer),
+                Ok(count) => {
+                    shared.heard();
+                    let bytes = buffer.get(..count).unwrap_or_default();
+                    take(shared, replica, core, &mut transfers, bytes)?;
+                }
+                Err(error) => return Err(Ended::Io(error)),
+            },
+            () = shared.kept.notified() => {}
+            () = sleep(shared.rules.heartbeat_interval / LOOKS) => {
+                if core.is_deserted(shared.now()) {
+                    return Err(Ended::Silence);
+                }
+            }
+        }
+    }
+}
+
+/// Appends what has come.
+fn take(
+    shared: &Shared,
+    replica: &mut Replica,
+    core: &mut Slave,
+    transfers: &mut TransferReader,
+    mut bytes: &[u8],
+) -> Result<(), Ended> {
+    while let Some((piece, rest)) = transfers.next(bytes).map_err(Ended::Stream)? {
+        bytes = rest;
+        match piece {
+            Piece::Header(header) => {
+                let before = core.header(header, shared.now()).map_err(Ended::Misplaced)?;
+                if let Some(at) = before.log_begins {
+                    replica.begin_at(at).map_err(Ended::Replica)?;
+                }
+            }
+            Piece::Bytes(some) => {
+                replica.append(core.end(), some).map_err(Ended::Replica)?;
+                core.appended(some.len(), shared.now());
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByPeer => write!(out, "the master closed it"),
+            Self::Silence => write!(out, "the master said nothing for too long"),
+            Self::Moved => write!(out, "the master is elsewhere"),
+            Self::Io(error) => error.fmt(out),
+            Self::Stream(error) => error.fmt(out),
+            Self::Misplaced(misplaced) => misplaced.fmt(out),
+            Self::Replica(error) => error.fmt(out),
+        }
+    }
+}

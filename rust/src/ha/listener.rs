@@ -1,0 +1,108 @@
+//! Listener: a master waits for slaves, and sends each what it lacks.
+//!
+//! Invariant: no more slaves than `slaves_max` are connected; who comes then is closed, and that is told.
+//! Threads: its own; `slaves` and `take_notes` from any.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+use crate::replication::master::ConnectionId;
+use crate::store::Store;
+
+use super::notes::Note;
+use super::runtime::HaThread;
+use super::slaves::{ListenerOptions, SlaveStatus, Slaves};
+use super::transfers;
+
+/// Pause after a connection could not be accepted, as when there is no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A master's side of replication.
+#[derive(Debug)]
+pub struct Listener {
+    slaves: Arc<Slaves>,
+    address: SocketAddr,
+    thread: HaThread,
+}
+
+impl Listener {
+    /// Listens on an address, port 0 for a free one, and serves slaves from the log of `store`.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the system has no thread left.
+    pub fn start(store: Arc<Store>, address: SocketAddr, options: ListenerOptions) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let slaves = Arc::new(Slaves::new(store, options));
+        let serving = Arc::clone(&slaves);
+        let thread = HaThread::start(move || accept(listener, serving))?;
+        Ok(Self { slaves, address, thread })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The slaves that are connected, oldest connection first.
+    #[must_use]
+    pub fn slaves(&self) -> Vec<SlaveStatus> {
+        self.slaves.status()
+    }
+
+    /// What happened since the last call that an operator should read about.
+    #[must_use]
+    pub fn take_notes(&self) -> Vec<Note> {
+        self.slaves.notes.take()
+    }
+
+    /// Ends all connections.
+    pub fn stop(&self) {
+        self.thread.stop();
+        self.slaves.store.growth().watch(None);
+    }
+}
+
+async fn accept(listener: std::net::TcpListener, slaves: Arc<Slaves>) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return slaves.notes.add(true, format!("slaves cannot connect: {error}")),
+    };
+    for number in 1.. {
+        let id = ConnectionId(number);
+        match listener.accept().await {
+            Ok((socket, address)) => match slaves.connect(id, address) {
+                Some(wakeup) => drop(tokio::spawn(serve(Arc::clone(&slaves), socket, id, address, wakeup))),
+                None => {
+                    let most = slaves.options.slaves_max;
+                    let refused = format!("the slave at {address} was refused: there are {most} already");
+                    slaves.notes.add(true, refused);
+                }
+            },
+            Err(error) => {
+                slaves.notes.add(true, format!("a slave could not connect: {error}"));
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(
+    slaves: Arc<Slaves>,
+    socket: TcpStream,
+    id: ConnectionId,
+    address: SocketAddr,
+    wakeup: Arc<Notify>,
+) {
+    slaves.notes.add(false, format!("a slave has connected from {address}"));
+    let ended = transfers::serve(&slaves, socket, id, &wakeup).await;
+    slaves.disconnect(id);
+    slaves.notes.add(true, format!("the connection of the slave at {address} has ended: {ended}"));
+}

@@ -1,0 +1,158 @@
+//! Slaves: those that are connected to a master, what it knows of each, and what the log tells their writers.
+//!
+//! Threads: the listener's; `status` from any.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::positions::PhysicalOffset;
+use crate::replication::alignment::LogState;
+use crate::replication::epochs::Epochs;
+use crate::replication::master::{ConnectionId, CopyFrom, Master, MasterRules};
+use crate::store::{RECORD_BYTES_MAX, Store};
+
+use super::notes::Notes;
+
+/// What a slave may lack of what it was sent before it reports: it reports whole records, the largest included.
+const UNREPORTED_BYTES_MAX: u64 = 2 * RECORD_BYTES_MAX as u64;
+
+/// What a master goes by.
+#[derive(Debug, Clone, Copy)]
+pub struct ListenerOptions {
+    /// Copies that a confirmed message has, the master's own among them.
+    pub copies: usize,
+    /// A slave that lacks less is in sync (`haMaxGapNotInSync`).
+    pub gap_bytes_max: u64,
+    /// `haHousekeepingInterval`.
+    pub silence_max: Duration,
+    /// `haSendHeartbeatInterval`.
+    pub heartbeat_interval: Duration,
+    /// `haTransferBatchSize`.
+    pub transfer_bytes_max: u32,
+    /// Where a slave begins that has nothing.
+    pub copy_from: CopyFrom,
+    /// Slaves that may be connected at a time.
+    pub slaves_max: usize,
+}
+
+/// What is known of a connected slave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlaveStatus {
+    /// Number of its connection.
+    pub id: u64,
+    /// Where it has connected from.
+    pub address: SocketAddr,
+    /// What it has reported; `None` before it has said anything.
+    pub has: Option<PhysicalOffset>,
+    /// Bytes it lacks.
+    pub lag_bytes: Option<u64>,
+    /// Whether that is little enough.
+    pub is_in_sync: bool,
+    /// Time since it said something.
+    pub silent_for: Duration,
+}
+
+/// The slaves that are connected to a master.
+#[derive(Debug)]
+pub(super) struct Slaves {
+    pub(super) store: Arc<Store>,
+    pub(super) options: ListenerOptions,
+    pub(super) core: Mutex<Master>,
+    connected: Mutex<BTreeMap<ConnectionId, Connected>>,
+    started: Instant,
+    pub(super) notes: Notes,
+}
+
+#[derive(Debug)]
+struct Connected {
+    address: SocketAddr,
+    /// Tells its writer that there may be something to send.
+    wakeup: Arc<Notify>,
+}
+
+impl Slaves {
+    /// None yet, of the master of this store.
+    pub(super) fn new(store: Arc<Store>, options: ListenerOptions) -> Self {
+        let rules = MasterRules {
+            copies: options.copies,
+            gap_bytes_max: options.gap_bytes_max,
+            silence_max: options.silence_max,
+            heartbeat_interval: options.heartbeat_interval,
+            transfer_bytes_max: options.transfer_bytes_max,
+            unreported_bytes_max: UNREPORTED_BYTES_MAX,
+            file_bytes: store.file_bytes(),
+        };
+        let log = LogState { epochs: Epochs::default(), first: store.range().0, end: store.copied_to() };
+        Self {
+            core: Mutex::new(Master::new(rules, log, PhysicalOffset(0))),
+            store,
+            options,
+            connected: Mutex::default(),
+            started: Instant::now(),
+            notes: Notes::default(),
+        }
+    }
+
+    /// What is known of each, oldest connection first.
+    pub(super) fn status(&self) -> Vec<SlaveStatus> {
+        self.grown();
+        let now = self.now();
+        let status = |(id, slave): (&ConnectionId, &Connected)| {
+            let state = self.core.lock().state(*id)?;
+            Some(SlaveStatus {
+                id: id.0,
+                address: slave.address,
+                has: state.has,
+                lag_bytes: state.lag_bytes,
+                is_in_sync: state.is_in_sync,
+                silent_for: now.saturating_sub(state.heard_at),
+            })
+        };
+        self.connected.lock().iter().filter_map(status).collect()
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Tells the core how much there is of the log.
+    pub(super) fn grown(&self) {
+        let (first, end) = (self.store.range().0, self.store.copied_to());
+        let mut core = self.core.lock();
+        core.expired(first);
+        core.grown(end);
+    }
+
+    /// Takes one in; `None` where there are enough.
+    pub(super) fn connect(&self, id: ConnectionId, address: SocketAddr) -> Option<Arc<Notify>> {
+        let mut connected = self.connected.lock();
+        if connected.len() == self.options.slaves_max {
+            return None;
+        }
+        let wakeup = Arc::new(Notify::new());
+        connected.insert(id, Connected { address, wakeup: Arc::clone(&wakeup) });
+        self.core.lock().connected(id, self.options.copy_from, self.now());
+        self.watch(&connected);
+        Some(wakeup)
+    }
+
+    /// Lets one go.
+    pub(super) fn disconnect(&self, id: ConnectionId) {
+        self.core.lock().disconnected(id);
+        let mut connected = self.connected.lock();
+        connected.remove(&id);
+        self.watch(&connected);
+    }
+
+    /// Has the log wake the writers of those that are connected.
+    fn watch(&self, connected: &BTreeMap<ConnectionId, Connected>) {
+        let wakeups: Vec<_> = connected.values().map(|slave| Arc::clone(&slave.wakeup)).collect();
+        let watcher = move || wakeups.iter().for_each(|wakeup| wakeup.notify_one());
+        self.store.growth().watch(if connected.is_empty() { None } else { Some(Arc::new(watcher)) });
+    }
+}

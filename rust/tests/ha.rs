@@ -1,0 +1,192 @@
+//! A master and its slaves over loopback: what a slave ends with, and what each side says of the other.
+#![allow(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod store_model;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rmqpy::clock::SystemClock;
+use rmqpy::ha::{Connector, ConnectorOptions, Listener, ListenerOptions};
+use rmqpy::positions::PhysicalOffset;
+use rmqpy::replication::master::CopyFrom;
+use rmqpy::store::disk::simulated::SimDisk;
+use rmqpy::store::{Durability, Options, Store};
+use store_model::workloads::{LARGE, NINE, ODD, SMALL};
+use store_model::{Sample, open, options_with, put, read_all};
+
+const SLAVE: ConnectorOptions =
+    ConnectorOptions { silence_max: Duration::from_secs(2), heartbeat_interval: Duration::from_millis(100) };
+const MASTER: ListenerOptions = ListenerOptions {
+    copies: 1,
+    gap_bytes_max: 1 << 20,
+    silence_max: Duration::from_secs(2),
+    heartbeat_interval: Duration::from_millis(100),
+    transfer_bytes_max: 5000,
+    copy_from: CopyFrom::First,
+    slaves_max: 2,
+};
+
+fn store(disk: &SimDisk, durability: Durability, is_replica: bool) -> Arc<Store> {
+    let options = Options { is_replica, threads: true, ..options_with(durability, "/store") };
+    open(disk.shared(), options, SystemClock::shared()).expect("opens")
+}
+
+fn listen(store: &Arc<Store>, options: ListenerOptions) -> Listener {
+    Listener::start(Arc::clone(store), anywhere(), options).expect("a free port")
+}
+
+fn anywhere() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+fn follow(store: &Arc<Store>, master: &Listener) -> Connector {
+    let connector = Connector::start(Arc::clone(store), SLAVE).expect("a replica");
+    connector.set_master(Some(master.address().to_string()));
+    connector
+}
+
+fn fill(store: &Store, bursts: &[&[Sample]]) {
+    for burst in bursts {
+        assert!(put(store, burst, false).iter().all(Result::is_ok), "there is room");
+        store.flush().expect("a working disk");
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn has_all(slave: &Store, master: &Store) -> bool {
+    slave.visible() == master.range().1
+}
+
+fn log_of(store: &Store) -> Vec<u8> {
+    let (mut bytes, (mut at, _)) = (Vec::new(), store.range());
+    while let Some(more) = store.log_bytes(at, usize::MAX) {
+        at.0 += more.len() as u64;
+        bytes.extend_from_slice(&more);
+    }
+    bytes
+}
+
+#[test]
+fn a_slave_gets_what_there_is_and_what_comes_and_both_sides_say_so() {
+    for durability in Durability::ALL {
+        let master = store(&SimDisk::new(), durability, false);
+        fill(&master, &[SMALL, LARGE, LARGE, ODD]);
+        let listener = listen(&master, MASTER);
+        let slave = store(&SimDisk::new(), durability, true);
+        let connector = follow(&slave, &listener);
+        wait_until("the slave has what there was", || has_all(&slave, &master));
+        fill(&master, &[NINE, LARGE, LARGE, SMALL]);
+        wait_until("the slave has what came", || has_all(&slave, &master));
+        assert!(log_of(&slave) == log_of(&master), "{durability:?}");
+        for (topic, ids) in master.topics() {
+            for id in ids {
+                assert_eq!(read_all(&slave, &topic, id), read_all(&master, &topic, id));
+            }
+        }
+        let end = master.range().1;
+        wait_until("the master knows", || listener.slaves().iter().all(|slave| slave.has == Some(end)));
+        let slaves = listener.slaves();
+        assert_eq!((slaves.len(), slaves[0].lag_bytes, slaves[0].is_in_sync), (1, Some(0), true));
+        let status = connector.status();
+        assert_eq!((status.is_connected, status.end, status.fault), (true, end, None));
+        connector.stop();
+        wait_until("the master misses it", || listener.slaves().is_empty());
+    }
+}
+
+#[test]
+fn a_slave_goes_on_where_it_was_when_either_side_starts_again() {
+    let (disk, durability) = (SimDisk::new(), Durability::PageCache);
+    let master = store(&SimDisk::new(), durability, false);
+    let listener = listen(&master, MASTER);
+    fill(&master, &[SMALL, LARGE]);
+    let slave = store(&disk, durability, true);
+    let connector = follow(&slave, &listener);
+    wait_until("the slave has all", || has_all(&slave, &master));
+    connector.stop();
+    slave.abandon();
+    drop((connector, slave));
+    fill(&master, &[LARGE, ODD]);
+
+    let slave = store(&disk, durability, true);
+    let connector = follow(&slave, &listener);
+    wait_until("the slave has all again", || has_all(&slave, &master));
+    listener.stop();
+    wait_until("the slave sees it", || connector.status().fault.is_some());
+    fill(&master, &[NINE, LARGE]);
+    let listener = listen(&master, MASTER);
+    connector.set_master(Some(listener.address().to_string()));
+    wait_until("the slave has the rest", || has_all(&slave, &master));
+    assert!(log_of(&slave) == log_of(&master));
+}
+
+#[test]
+fn more_slaves_than_there_may_be_are_closed() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    let listener = listen(&master, MASTER);
+    let connect = || TcpStream::connect(listener.address()).expect("a connection");
+    let _first = (connect(), connect());
+    wait_until("two are there", || listener.slaves().len() == 2);
+    let mut third = connect();
+    assert_eq!(third.read(&mut [0]).expect("its end"), 0);
+    assert!(listener.take_notes().iter().any(|(is_warning, _)| *is_warning));
+}
+
+#[test]
+fn a_slave_that_is_ahead_of_its_master_is_refused_and_that_is_told() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let listener = listen(&master, MASTER);
+    let mut slave = TcpStream::connect(listener.address()).expect("a connection");
+    let end = master.range().1;
+    slave.write_all(&(end.0 + 1).to_be_bytes()).expect("room");
+    assert_eq!(slave.read(&mut [0]).expect("its end"), 0);
+    wait_until("it is told", || {
+        listener.take_notes().iter().any(|(_, note)| note.contains("one of them has lost something"))
+    });
+}
+
+#[test]
+fn a_peer_that_says_nothing_is_closed() {
+    let silent = Duration::from_millis(300);
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    let listener = listen(&master, ListenerOptions { silence_max: silent, ..MASTER });
+    let mut slave = TcpStream::connect(listener.address()).expect("a connection");
+    slave.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    let mut read = Vec::new();
+    slave.read_to_end(&mut read).expect("its end");
+    assert!(read.is_empty(), "nothing is sent to who has not said where its log ends");
+}
+
+/// The bytes of the original's protocol: a report of 8 bytes, a header of 12 and the log, a header alone as a sign of life.
+#[test]
+fn the_stream_is_the_originals() {
+    let master = store(&SimDisk::new(), Durability::PageCache, false);
+    fill(&master, &[SMALL]);
+    let listener = listen(&master, MASTER);
+    let mut slave = TcpStream::connect(listener.address()).expect("a connection");
+    slave.write_all(&100_u64.to_be_bytes()).expect("room");
+    let log = log_of(&master);
+    let mut header = [0; 12];
+    slave.read_exact(&mut header).expect("a header");
+    let bytes = (log.len() - 100) as u32;
+    assert_eq!((&header[..8], &header[8..]), (&100_u64.to_be_bytes()[..], &bytes.to_be_bytes()[..]));
+    let mut body = vec![0; bytes as usize];
+    slave.read_exact(&mut body).expect("the log");
+    assert!(body == log[100..]);
+    slave.read_exact(&mut header).expect("a sign of life");
+    let end = log.len() as u64;
+    assert_eq!((&header[..8], &header[8..]), (&end.to_be_bytes()[..], &[0; 4][..]));
+    slave.write_all(&end.to_be_bytes()).expect("room");
+    wait_until("the report is read", || listener.slaves()[0].has == Some(PhysicalOffset(end)));
+}
