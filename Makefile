@@ -36,7 +36,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -197,6 +197,9 @@ bench-topics: build ## many topics, rmqpy beside Apache's broker: start, registr
 bench-spark: $(VENV)/.spark-4.2 ## the Spark connector beside Spark's Kafka connector: reads, writes, latency (10 min, 15 GB of disk)
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-4.2 $(BIN)/python -m benchmarks.spark --report target/reports/bench-spark.md
 
+screenshots: build $(VENV)/.browser ## every page of the console in Chromium, light and dark, empty, busy (SCALE (100) topics and groups) and without servers: errors, other hosts, axe; pictures in target/screenshots (1 min)
+	PYTHONPATH=tests:$(CURDIR)/$(VENV)/browser $(BIN)/python -m console.browse --scale $(or $(SCALE),100)
+
 fuzz: ## every decoder against mutated bytes, FUZZ_RUNS (1000000) in all; needs cargo install cargo-fuzz; report in target/reports/fuzz.txt
 	scripts/fuzz --runs $(FUZZ_RUNS)
 
@@ -231,6 +234,10 @@ $(VENV)/.native-$(PROFILE): $(VENV)/.tools $(NATIVE)
 	@touch $@
 
 # Beside the other PySpark, for those who put it first on PYTHONPATH.
+$(VENV)/.browser: $(VENV)/.native-$(PROFILE)
+	$(BIN)/pip install --quiet --upgrade --target $(VENV)/browser playwright==1.65.2 axe-playwright-python==0.1.8
+	@touch $@
+
 $(VENV)/.spark-4.2: $(VENV)/.spark
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(VENV)/spark-4.2 pyspark==4.2.0
 	@touch $@

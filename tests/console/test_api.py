@@ -7,6 +7,7 @@ import socket
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -130,7 +131,7 @@ def test_clients_and_brokers_are_listed(reading: Standalone) -> None:
         [row] = ask("/clients?filter=listed&group=listed").json["rows"]
         assert (row["role"], row["group"], row["brokers"]) == ("consumer", "listed", ["broker-a"])
         [member] = ask("/groups/listed").json["members"]
-        assert "rmqpy" in ask(f"/groups/listed/members/{member['client_id']}/stack").json["text"]
+        assert "rmqpy" in ask(f"/groups/listed/stack?client_id={quote(member['client_id'])}").json["text"]
     [broker] = ask("/brokers").json["rows"]
     detail = ask(f"/brokers/{broker['broker']}").json
     assert detail["settings"]["brokerName"] == "broker-a"

@@ -67,7 +67,7 @@ class Endpoint:
     @property
     def summary(self) -> str:
         """What it is for, in a sentence."""
-        return (self.work.__doc__ or "").strip().partition("\n")[0]
+        return " ".join((self.work.__doc__ or "").partition("\n\n")[0].split())
 
     @functools.cached_property
     def hints(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
+from rmqpy import __version__
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.config.client import ClientConfig
 from rmqpy.console.answers import ApiRoute, json_response, refused
@@ -64,6 +65,7 @@ class Console:
         api.router.redirect_slashes = False
         return [
             Route("/", _asset("index.html")),
+            Route("/console/about.json", self._about),
             *(Route(f"/console/{name}", _asset(name)) for name in assets() if name != "index.html"),
             Mount(API, app=api),
         ]
@@ -103,6 +105,15 @@ class Console:
         admin, self._admin = self._admin, None
         if admin is not None:
             await admin.close()
+
+    async def _about(self, request: Request) -> Response:
+        """For the pages: of which cluster they are, and whether changes are worth a button."""
+        told = {
+            "version": __version__,
+            "namesrv": list(self.config.namesrv),
+            "allow_changes": self.allow_changes,
+        }
+        return refused(request, self) or json_response(told)
 
     async def _openapi(self, request: Request) -> Response:
         return refused(request, self) or json_response(document(ENDPOINTS))

@@ -57,7 +57,7 @@ async def group(admin: AsyncAdmin, group: str) -> GroupDetail:
     )
 
 
-@value("/groups/{group}/members/{client_id}/stack")
+@value("/groups/{group}/stack")
 async def group_stack(admin: AsyncAdmin, group: str, client_id: str) -> Stack:
     """What the threads of one member do now, as its language prints it."""
     return Stack(await admin.stack(group, client_id))

@@ -9,6 +9,7 @@ from rmqpy.admin.traces import Step
 from rmqpy.console.api.message_rows import MessageDetail, MessageRow, detail_of, row_of
 from rmqpy.console.endpoints import value
 from rmqpy.console.schema import Between, Chars
+from rmqpy.errors import MessageNotFound, TopicNotFound
 
 Text = Annotated[str, Chars(1_000)]
 
@@ -62,5 +63,9 @@ async def message(admin: AsyncAdmin, message_id: str, topic: str | None = None) 
 
 @value("/messages/{message_id}/trace")
 async def trace(admin: AsyncAdmin, message_id: str) -> list[Step]:
-    """What clients that trace have recorded about a message, by the producer's id, in order of time."""
-    return await admin.trace(message_id)
+    """What clients that trace have recorded about a message, by the id of its producer, in order of time;
+    nothing where none has."""
+    try:
+        return await admin.trace(message_id)
+    except (MessageNotFound, TopicNotFound):
+        return []

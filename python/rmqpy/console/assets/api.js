@@ -1,0 +1,63 @@
+// Requests to the API. A failure is an error with what to do as its hint.
+
+const ROOT = "/api/v1";
+
+export class ApiError extends Error {
+  constructor(message, hint, status) {
+    super(message);
+    this.hint = hint;
+    this.status = status;
+  }
+}
+
+/** A path whose parts may hold anything: path`/topics/${name}`. */
+export const path = (parts, ...names) =>
+  parts.reduce((whole, part, at) => whole + encodeURIComponent(names[at - 1]) + part);
+
+/** A query, without what is empty. */
+export function query(values) {
+  const given = new URLSearchParams();
+  for (const [key, value] of Object.entries(values)) {
+    if (value !== null && value !== undefined && value !== "") given.set(key, value);
+  }
+  const text = given.toString();
+  return text ? `?${text}` : "";
+}
+
+async function answer(address, options) {
+  let response;
+  try {
+    response = await fetch(address, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("the server of this console does not answer", "is it still running?", 0);
+  }
+  const body = await response.json();
+  if (!response.ok) throw new ApiError(body.error, body.hint, response.status);
+  return body;
+}
+
+/** What the API answers. */
+export const get = (address, signal) => answer(ROOT + address, { signal });
+
+/** Change something. */
+export const change = (method, address, body) =>
+  answer(ROOT + address, {
+    method,
+    headers: { "X-Rmqpy-Console": "change", "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+
+/** What this console is of. */
+export const about = () => answer("/console/about.json", {});
+
+/** Events of a path, until the view is left. */
+export function events(address, signal, tell, state) {
+  const source = new EventSource(ROOT + address);
+  source.addEventListener("open", () => state?.("live"));
+  source.addEventListener("error", () => state?.("connecting again…"));
+  source.addEventListener("failed", (event) => state?.(JSON.parse(event.data).error));
+  source.addEventListener("message", (event) => tell(JSON.parse(event.data)));
+  signal.addEventListener("abort", () => source.close());
+  return source;
+}

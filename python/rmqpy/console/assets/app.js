@@ -1,0 +1,124 @@
+// The shell: navigation, theme, keys, and the view that the address names.
+
+import { about } from "/console/api.js";
+import { go, here, to } from "/console/address.js";
+import { failure, fill, h, link } from "/console/dom.js";
+import { overview } from "/console/overview.js";
+import { deadLetters } from "/console/dead-letters.js";
+import { groups } from "/console/groups.js";
+import { topics } from "/console/topics.js";
+import { messages } from "/console/messages.js";
+import { clients } from "/console/clients.js";
+import { brokers } from "/console/brokers.js";
+
+// Address, title, the key that leads there after g, and what draws it.
+const VIEWS = [
+  ["overview", "Overview", "o", overview],
+  ["dead-letters", "Dead letters", "d", deadLetters],
+  ["groups", "Groups", "g", groups],
+  ["topics", "Topics", "t", topics],
+  ["messages", "Messages", "m", messages],
+  ["clients", "Clients", "c", clients],
+  ["brokers", "Brokers", "b", brokers],
+];
+const KEY_MS = 1500;
+const THEMES = ["auto", "light", "dark"];
+
+const main = document.getElementById("main");
+const nav = document.getElementById("nav");
+let told = { namesrv: [], allow_changes: false, version: "" };
+let leaving = new AbortController();
+
+function draw() {
+  leaving.abort();
+  leaving = new AbortController();
+  const { parts, query } = here();
+  const [address, title, , view] = VIEWS.find(([each]) => each === (parts[0] ?? "overview")) ?? [];
+  fill(nav, h("ul", {}, VIEWS.map(([each, text]) =>
+    h("li", {}, h("a", { href: to(each), "aria-current": each === address ? "page" : null }, text)))));
+  const resource = parts.slice(1).join(" / ");
+  document.title = `${resource ? `${resource} · ` : ""}${title ?? "no such page"} · rmqpy`;
+  const given = { parts: parts.slice(1), query, signal: leaving.signal, allowChanges: told.allow_changes };
+  if (!view) {
+    fill(main, h("h1", {}, "There is no such page"), h("p", {}, link(to("overview"), "Overview")));
+    return;
+  }
+  const shown = h("div", {});
+  const crumbs = resource ? [link(to(address), title), " / ", h("bdi", {}, resource)] : title;
+  fill(main, h("h1", {}, crumbs), shown);
+  Promise.resolve(view(shown, given)).catch((error) => {
+    if (error.name !== "AbortError") fill(shown, failure(error));
+  });
+}
+
+function moved() {
+  draw();
+  main.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+}
+
+function theme() {
+  let chosen = "auto";
+  try {
+    chosen = localStorage.getItem("rmqpy-theme") ?? "auto";
+  } catch { /* a browser that keeps nothing */ }
+  const button = h("button", { type: "button" });
+  const use = (next) => {
+    chosen = next;
+    document.documentElement.dataset.theme = next;
+    button.textContent = `Theme: ${next}`;
+    try {
+      localStorage.setItem("rmqpy-theme", next);
+    } catch { /* the same */ }
+  };
+  button.addEventListener("click", () => use(THEMES[(THEMES.indexOf(chosen) + 1) % THEMES.length]));
+  use(THEMES.includes(chosen) ? chosen : "auto");
+  return button;
+}
+
+function help() {
+  const row = (keys, text) => h("tr", {}, h("td", {}, h("kbd", {}, keys)), h("td", {}, text));
+  const dialog = h("dialog", { "aria-label": "Keys" },
+    h("h2", {}, "Keys"),
+    h("table", {}, h("tbody", {},
+      VIEWS.map(([, title, key]) => row(`g ${key}`, title)), row("/", "Filter of a list"), row("?", "This help"))),
+    h("form", { method: "dialog" }, h("p", { class: "actions" }, h("button", {}, "Close"))));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+let isGoing = 0;
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.target.closest("input, textarea, select")) return;
+  const target = VIEWS.find(([, , key]) => key === event.key);
+  if (isGoing && target) go(to(target[0]));
+  clearTimeout(isGoing);
+  isGoing = !isGoing && event.key === "g" ? setTimeout(() => { isGoing = 0; }, KEY_MS) : 0;
+  if (event.key === "?") help();
+  if (event.key === "/") {
+    event.preventDefault();
+    main.querySelector("input")?.focus();
+  }
+});
+
+async function start() {
+  const top = document.getElementById("top");
+  const mode = h("span", { class: "badge" });
+  const cluster = h("span", { class: "cluster" });
+  fill(top, h("a", { class: "brand", href: to("overview") }, "rmqpy"), cluster, mode, h("span", { class: "space" }),
+    theme(), h("button", { type: "button", onclick: help }, "Keys"));
+  window.addEventListener("hashchange", moved);
+  try {
+    told = await about();
+    cluster.textContent = told.namesrv.join(", ");
+    mode.textContent = told.allow_changes ? "changes allowed" : "read-only";
+    draw();
+  } catch (error) {
+    draw();
+    fill(main, failure(error));
+  }
+}
+
+start();

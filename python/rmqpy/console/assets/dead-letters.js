@@ -1,0 +1,154 @@
+// Dead letters: groups that have some; of one group with causes, selected, edited, sent again with a result for each.
+
+import { change, get, path } from "/console/api.js";
+import { to } from "/console/address.js";
+import { ask, field, fill, h, link, name } from "/console/dom.js";
+import { bytes, count, time } from "/console/format.js";
+import { serverTable, table } from "/console/table.js";
+
+const COLUMNS = [
+  { title: "Group", of: "group", cell: (row) => link(to("dead-letters", row.group), name(row.group)) },
+  { title: "Messages", of: "messages", right: true, cell: (row) => count(row.messages) },
+  { title: "Newest", of: "last_ms", right: true, cell: (row) => time(row.last_ms) },
+];
+const PAGE = 100;
+const RATE = 20;
+
+const place = (row) => `${row.broker}:${row.queue_id}:${row.offset}`;
+
+export async function deadLetters(shown, view) {
+  const [group] = view.parts;
+  if (group === undefined) {
+    fill(shown, serverTable({ path: "/dead-letters", columns: COLUMNS, view, sort: "-messages", empty: "No group has dead letters.", caption: "Groups with dead letters" }));
+    return;
+  }
+  const chosen = new Map();
+  // What was sent from here: brokers find it a moment later.
+  const sent = new Set();
+  const sentAgain = (row) => {
+    if (!row.resent_at && !sent.has(place(row))) return "no";
+    return h("span", { class: "badge ok" }, row.resent_at ? `sent ${time(row.resent_at)}` : "sent just now");
+  };
+  const boxes = new Map();
+  const causes = h("div", { class: "chips" });
+  const results = h("div", { "aria-live": "polite" });
+  const button = h("button", { type: "button", class: "main", disabled: true, onclick: () => resend() }, "Send again");
+  const all = h("button", { type: "button", onclick: () => mark(true) }, "Select this page");
+  const none = h("button", { type: "button", onclick: () => mark(false) }, "Select none");
+
+  const changed = () => {
+    button.disabled = !chosen.size;
+    button.textContent = chosen.size ? `Send ${count(chosen.size)} again` : "Send again";
+  };
+  const mark = (isChosen) => {
+    if (!isChosen) chosen.clear();
+    for (const [row, box] of boxes.values()) {
+      box.checked = isChosen;
+      if (isChosen) chosen.set(place(row), row);
+    }
+    changed();
+  };
+  const box = (row) => {
+    const input = h("input", {
+      type: "checkbox", "aria-label": `select the letter at offset ${row.offset}`,
+      onchange: () => {
+        if (input.checked) chosen.set(place(row), row);
+        else chosen.delete(place(row));
+        changed();
+      },
+    });
+    input.checked = chosen.has(place(row));
+    boxes.set(place(row), [row, input]);
+    return input;
+  };
+  const columns = [
+    ...(view.allowChanges ? [{ title: "", cell: box }] : []),
+    { title: "Stored", of: "stored_at", still: true, cell: (row) => time(row.stored_at) },
+    { title: "Topic", of: "topic", cell: (row) => link(to("topics", row.topic), name(row.topic)) },
+    { title: "Cause", of: "cause", long: true, cell: (row) => row.cause ?? "not told" },
+    { title: "Deliveries", of: "attempts", right: true, cell: (row) => count(row.attempts) },
+    { title: "Message", of: "preview", long: true, cell: (row) => link(to("messages", row.offset_message_id), row.preview || "(empty)") },
+    { title: "Size", of: "size", right: true, cell: (row) => bytes(row.size) },
+    { title: "Sent again", of: "resent_at", still: true, cell: (row) => sentAgain(row) },
+  ];
+  const list = serverTable({
+    path: path`/dead-letters/${group}`, columns, view, sort: "-stored_at", size: PAGE,
+    empty: "The group has no dead letters.", caption: "Dead letters, the newest thousand at most",
+    shown: (rows) => {
+      for (const each of [...boxes.keys()]) if (!rows.some((row) => place(row) === each)) boxes.delete(each);
+      countCauses(rows);
+    },
+  });
+  // By cause: how many of this page have each; one that is chosen is looked for in all.
+  const countCauses = (rows) => {
+    const found = new Map();
+    for (const row of rows) found.set(row.cause ?? "", (found.get(row.cause ?? "") ?? 0) + 1);
+    fill(causes, found.size < 2 ? [] : [...found].sort((a, b) => b[1] - a[1]).slice(0, 8).map(([cause, number]) =>
+      h("button", { type: "button", disabled: !cause, onclick: () => only(cause) }, `${cause || "not told"} (${number})`)));
+  };
+  const only = (cause) => {
+    list.querySelector("input.filter").value = cause;
+    list.show({ filter: cause, page: 1 });
+  };
+
+  async function resend() {
+    const rows = [...chosen.values()];
+    const target = h("select", {}, h("option", { value: "group" }, `group ${group} alone`),
+      h("option", { value: "origin" }, "the topic it was sent to first, for every group"));
+    const rate = h("input", { type: "number", min: "1", max: "1000", value: String(RATE), required: true });
+    const edited = rows.length === 1 ? await editor(rows[0], view) : null;
+    const again = rows.filter((row) => row.resent_at || sent.has(place(row))).length;
+    const progress = h("p", { role: "status" });
+    const told = await ask(`Send ${count(rows.length)} dead letters of ${group} again`, [
+      h("p", {}, "They stay among the dead letters, marked as sent. A group that consumes in order takes nothing sent to it alone."),
+      again ? h("p", { class: "box warn" }, `${count(again)} of them were sent again before.`) : null,
+      field("To", target), field("Messages a second", rate), edited?.element, progress,
+    ], "Send", async () => {
+      const limit = Number(rate.value);
+      // As many in one request as are sent in some seconds, so that its progress is seen.
+      const piece = Math.max(1, Math.min(100, 2 * limit));
+      const outcomes = [];
+      for (let at = 0; at < rows.length; at += piece) {
+        const letters = rows.slice(at, at + piece).map((row) => ({
+          broker: row.broker, queue_id: row.queue_id, offset: row.offset, ...(edited?.value() ?? {}),
+        }));
+        outcomes.push(...await change("POST", path`/dead-letters/${group}/resend`, { letters, to_origin: target.value === "origin", rate: limit }));
+        progress.textContent = `${count(outcomes.length)} of ${count(rows.length)}`;
+      }
+      return outcomes;
+    });
+    if (!told) return;
+    for (const each of told) if (!each.fault) sent.add(place(each));
+    const failed = told.filter((each) => each.fault);
+    fill(results, h("div", { class: failed.length ? "box warn" : "box ok", role: "status" },
+      `${count(told.length - failed.length)} of ${count(told.length)} were sent again.`),
+      h("details", { open: failed.length > 0 }, h("summary", {}, "Result for each"), table(RESULTS, told, "", "Results")));
+    chosen.clear();
+    changed();
+    list.show({});
+  }
+
+  fill(shown,
+    h("p", { class: "facts" }, link(to("groups", group), "The group")),
+    view.allowChanges ? h("div", { class: "tools" }, button, all, none) : h("p", { class: "quiet" }, "This console only reads. To send them again: ",
+      h("code", {}, `rmqpy dlq resend ${group} --all`)),
+    results, causes, list);
+}
+
+const RESULTS = [
+  { title: "Queue", still: true, cell: (row) => `${row.broker}:${row.queue_id}` },
+  { title: "Offset", right: true, cell: (row) => count(row.offset) },
+  { title: "Result", cell: (row) => (row.fault ? h("span", { class: "badge bad" }, `not sent: ${row.fault}`) : link(to("messages", row.sent_as), `sent as ${row.sent_as}`)) },
+];
+
+/** The body of one letter, to be changed before it is sent. */
+async function editor(row, view) {
+  const message = await get(path`/messages/${row.offset_message_id}`, view.signal);
+  if (message.text === null || message.is_cut) {
+    return { element: h("p", { class: "quiet" }, "The body is no text, or long: it is sent as it is."), value: () => ({}) };
+  }
+  const text = h("textarea", { rows: "8", spellcheck: "false" });
+  text.value = message.text;
+  return { element: field("Body", text), value: () => (text.value === message.text ? {} : { body: text.value }) };
+}
+

@@ -1,0 +1,98 @@
+// Overview: rates as they change, what is worst behind, dead letters, brokers, checks.
+
+import { events, get } from "/console/api.js";
+import { to } from "/console/address.js";
+import { failure, fill, h, link, name } from "/console/dom.js";
+import { count, percent, rate, time } from "/console/format.js";
+import { table } from "/console/table.js";
+
+const POINTS = 60;
+
+export async function overview(shown, view) {
+  const checks = h("section", {}, h("h2", {}, "Checks"), h("p", { class: "quiet" }, "Looking…"));
+  const found = await get("/overview", view.signal);
+  const state = h("span", { class: "quiet", role: "status" });
+  const incoming = sparkline("Messages in, a second");
+  const outgoing = sparkline("Messages out, a second");
+  const brokers = h("section", {});
+  const told = (rates) => {
+    incoming.add(rates.in_per_second);
+    outgoing.add(rates.out_per_second);
+    fill(brokers, h("h2", {}, "Brokers"), table(BROKERS, rates.brokers, "No broker is registered: start one with rmqpy broker -n …", "Brokers"));
+  };
+  told(found);
+  fill(shown,
+    h("div", { class: "cards" },
+      incoming.card, outgoing.card,
+      card("Waiting for groups", count(found.lag), to("groups")),
+      card("Dead letters", count(found.dead_letters), to("dead-letters"), found.dead_letters > 0),
+      card("Topics", count(found.topics), to("topics")),
+      card("Groups", count(found.groups), to("groups"))),
+    state,
+    h("div", { class: "two" },
+      h("section", {}, h("h2", {}, "Furthest behind"), table(GROUPS, found.worst_groups, "No group is behind.", "Groups with the largest lag")),
+      h("section", {}, h("h2", {}, "Dead letters"), table(LETTERS, found.worst_dead_letters, "There are no dead letters.", "Groups with most dead letters"))),
+    brokers, checks);
+  events("/overview/events", view.signal, told, (text) => { state.textContent = text; });
+  try {
+    const results = await get("/health", view.signal);
+    const wrong = results.filter((each) => each.level !== "ok");
+    fill(checks, h("h2", {}, "Checks"),
+      table(CHECKS, wrong, `All ${count(results.length)} checks of name servers and brokers are well.`, "Checks that found something"));
+  } catch (error) {
+    if (error.name !== "AbortError") fill(checks, h("h2", {}, "Checks"), failure(error));
+  }
+}
+
+const GROUPS = [
+  { title: "Group", cell: (row) => link(to("groups", row.group), name(row.group)) },
+  { title: "Waiting", right: true, cell: (row) => count(row.lag) },
+];
+const LETTERS = [
+  { title: "Group", cell: (row) => link(to("dead-letters", row.group), name(row.group)) },
+  { title: "Messages", right: true, cell: (row) => count(row.messages) },
+  { title: "Newest", still: true, cell: (row) => time(row.last_ms) },
+];
+const CHECKS = [
+  { title: "", cell: (row) => h("span", { class: `badge ${row.level}` }, row.level === "bad" ? "bad" : "warning") },
+  { title: "Check", cell: (row) => row.check },
+  { title: "Found", cell: (row) => row.found },
+  { title: "Advice", cell: (row) => row.advice ?? "" },
+];
+export const BROKERS = [
+  { title: "Broker", of: "broker", cell: (row) => link(to("brokers", row.broker), name(row.broker)) },
+  { title: "Role", of: "broker_id", cell: (row) => (row.is_master ? "master" : `slave ${row.broker_id}`) },
+  { title: "Address", of: "address", cell: (row) => row.address },
+  { title: "In / s", of: "in_per_second", right: true, cell: (row) => rate(row.in_per_second) },
+  { title: "Out / s", of: "out_per_second", right: true, cell: (row) => rate(row.out_per_second) },
+  { title: "Disk used", of: "disk_used", right: true, cell: (row) => percent(row.disk_used) },
+  { title: "State", of: "fault", cell: (row) => row.fault ? h("span", { class: "badge bad" }, `does not answer: ${row.fault}`) : h("span", { class: "badge ok" }, "answers") },
+  { title: "Version", of: "version", cell: (row) => row.version ?? "–" },
+];
+
+function card(title, value, address, isBad = false) {
+  return h("a", { class: isBad ? "card bad" : "card", href: address }, h("span", { class: "label" }, title), h("strong", {}, value));
+}
+
+/** A card with a rate and a line of the last ones. */
+function sparkline(title) {
+  const values = [];
+  const value = h("strong", {}, "–");
+  const line = h("polyline", { fill: "none" });
+  const most = h("span", { class: "quiet" });
+  const element = h("div", { class: "card wide" }, h("span", { class: "label" }, title), value,
+    h("svg", { viewBox: `0 0 ${POINTS} 20`, preserveAspectRatio: "none", "aria-hidden": "true" }, line), most);
+  return {
+    card: element,
+    add(number) {
+      values.push(number);
+      if (values.length > POINTS) values.shift();
+      const top = Math.max(...values);
+      value.textContent = rate(number);
+      most.textContent = `at most ${rate(top)} since the page was opened`;
+      const x = (at) => POINTS - values.length + at;
+      line.setAttribute("points", values.map((each, at) => `${x(at)},${19 - (18 * each) / (top || 1)}`).join(" "));
+    },
+  };
+}
+

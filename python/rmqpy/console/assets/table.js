@@ -1,0 +1,82 @@
+// Tables: one of rows that are here, and one whose rows the server filters, sorts and pages.
+
+import { get, query } from "/console/api.js";
+import { failure, field, fill, h } from "/console/dom.js";
+import { count } from "/console/format.js";
+import { replaceQuery } from "/console/address.js";
+
+const TYPING_MS = 250;
+
+/** A table of rows. A column: {title, cell, of (its field), right (of numbers), still (never broken), long (anywhere)}. */
+export function table(columns, rows, empty, caption, order) {
+  if (!rows.length) return h("p", { class: "quiet" }, empty);
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", {},
+      h("caption", {}, caption),
+      h("thead", {}, h("tr", {}, columns.map((column) => heading(column, order)))),
+      h("tbody", {}, rows.map((row) =>
+        h("tr", {}, columns.map((column) => h("td", { class: side(column) }, column.cell(row))))))));
+}
+
+const side = (column) => ["right", "still", "long"].find((each) => column[each]) ?? null;
+
+function heading(column, order) {
+  if (!order || !column.of) return h("th", { scope: "col", class: column.right ? "right" : null }, column.title);
+  const isDown = order.sort === `-${column.of}`;
+  const isUp = order.sort === column.of;
+  // The first click on a number shows the largest, on a name the first.
+  const next = isDown ? column.of : isUp || column.right ? `-${column.of}` : column.of;
+  return h("th", { scope: "col", class: column.right ? "right" : null, "aria-sort": isDown ? "descending" : isUp ? "ascending" : "none" },
+    h("button", { type: "button", class: "sort", onclick: () => order.choose(next) },
+      column.title, h("span", { "aria-hidden": "true" }, isDown ? " ↓" : isUp ? " ↑" : "")));
+}
+
+/** A table of a path of the API. Filter, order and page stand in the address of the view. */
+export function serverTable({ path, columns, view, sort, empty, caption, shown, more, size = 50 }) {
+  const state = {
+    filter: view.query.get("filter") ?? "",
+    sort: view.query.get("sort") ?? sort,
+    page: Number(view.query.get("page") ?? 1) || 1,
+  };
+  const body = h("div", { "aria-live": "polite" }, h("p", { class: "quiet" }, "Loading…"));
+  let typing = 0;
+  const input = h("input", {
+    type: "search", value: state.filter, placeholder: "text", class: "filter",
+    oninput: () => {
+      clearTimeout(typing);
+      typing = setTimeout(() => show({ filter: input.value, page: 1 }), TYPING_MS);
+    },
+  });
+
+  async function show(changes) {
+    Object.assign(state, changes);
+    replaceQuery({ filter: state.filter, sort: state.sort === sort ? "" : state.sort, page: state.page === 1 ? "" : state.page });
+    try {
+      const given = { ...state, size, ...more };
+      const found = await get(path + query(given), view.signal);
+      const last = Math.max(1, Math.ceil(found.total / found.size));
+      if (state.page > last) return show({ page: last });
+      const order = { sort: state.sort, choose: (chosen) => show({ sort: chosen, page: 1 }) };
+      fill(body, table(columns, found.rows, state.filter ? `nothing has “${state.filter}”` : empty, caption, order),
+        pager(found, last, show));
+      shown?.(found.rows);
+    } catch (error) {
+      if (error.name !== "AbortError") fill(body, failure(error));
+    }
+    return undefined;
+  }
+
+  show({});
+  const element = h("section", {}, h("div", { class: "tools" }, field("Filter", input)), body);
+  element.show = show;
+  return element;
+}
+
+function pager(found, last, show) {
+  const begin = (found.page - 1) * found.size;
+  const step = (title, page) =>
+    h("button", { type: "button", disabled: page < 1 || page > last, onclick: () => show({ page }) }, title);
+  return h("p", { class: "pager" },
+    found.total ? `${count(begin + 1)}–${count(begin + found.rows.length)} of ${count(found.total)} ` : null,
+    last > 1 ? [step("Previous", found.page - 1), ` page ${count(found.page)} of ${count(last)} `, step("Next", found.page + 1)] : null);
+}

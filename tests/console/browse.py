@@ -1,0 +1,217 @@
+"""Every page of the console in the system's Chromium, on an empty cluster, a busy one and one without servers.
+
+`make screenshots` draws them into target/screenshots. A message of the browser's console, a request to another host, a
+failed request, and what axe finds serious end it with exit code 1.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+import rmqpy
+from console.hostile import NAMES, TEXTS
+from rmqpy.config.client import ClientConfig
+from rmqpy.console.dashboard import Dashboard
+from rmqpy.server import Standalone, Thread
+from rmqpy.testing import broker
+
+LISTS: Final = ("overview", "dead-letters", "groups", "topics", "messages", "clients", "brokers")
+SERIOUS: Final = ("serious", "critical")
+
+
+class Visit:
+    """Pages of one console, and everything that was wrong with them."""
+
+    def __init__(
+        self, browser: Browser, address: str, folder: Path, theme: str, allows: tuple[str, ...] = ()
+    ) -> None:
+        self.page: Page = browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme=theme)  # type: ignore[arg-type]
+        self.address = f"http://{address}/"
+        self.folder = folder
+        self.wrong: list[str] = []
+        self.seconds: dict[str, float] = {}
+        self.page.on("console", self._told)
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        self.page.on("request", self._asked)
+        self._allows = allows
+
+    def open(self, name: str, view: str, wait: str = "main h1") -> Page:
+        began = time.monotonic()
+        self.page.goto(f"{self.address}#/{view}")
+        self.page.reload()
+        self.page.wait_for_selector(wait)
+        # A function that is waited for would be evaluated, which the pages forbid.
+        self.page.wait_for_selector("main:not(:has-text('Loading…'))")
+        self.seconds[name] = time.monotonic() - began
+        self.page.wait_for_timeout(300)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=self.folder / f"{name}.png", full_page=True)
+        found = Axe().run(self.page).response["violations"]
+        for each in found:
+            if each["impact"] in SERIOUS:
+                places = ", ".join(str(node["target"]) for node in each["nodes"][:3])
+                self.wrong.append(f"{name}: axe: {each['id']} ({each['impact']}): {places}")
+        return self.page
+
+    def _told(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not any(each in message.text for each in self._allows):
+            self.wrong.append(f"{self.page.url}: {message.type}: {message.text}")
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith(self.address):
+            self.wrong.append(f"{self.page.url}: asked for {request.url}")
+
+
+@contextmanager
+def busy(scale: int) -> Iterator[Standalone]:
+    """Topics, groups with lag, dead letters, clients, hostile texts, and traffic."""
+    with broker(httpPort=0, httpAllowChanges=True, traceTopicEnable=True) as server:
+        with rmqpy.Admin(server.namesrv) as admin, rmqpy.Producer(server.namesrv, group="shop") as producer:
+            for number in range(scale):
+                admin.create_topic(f"orders-{number:05}", read_queues=2, write_queues=2)
+                admin.create_group(f"billing-{number:05}")
+            for topic in ("orders", *NAMES):
+                admin.create_topic(topic, read_queues=2, write_queues=2)
+            for number in range(300):
+                body = f'{{"order": {number}, "customer": "c-{number % 7}", "price": {number * 1.5}}}'
+                producer.send(
+                    "orders", body.encode(), tag="paid", keys=f"A-{number}", properties={"region": "EU"}
+                )
+            for text in TEXTS:
+                producer.send("orders", text.encode("utf-8", "replace"), properties={"hostile": text or " "})
+        yield server
+
+
+def fail(message: rmqpy.ReceivedMessage) -> None:
+    raise ValueError(
+        f"no customer {message.text()[-9:-6]!r}"
+        if "order" in message.text()
+        else "<img src=x onerror=alert(1)>"
+    )
+
+
+def visit_busy(browser: Browser, folder: Path, theme: str, scale: int) -> Visit:
+    with busy(scale) as server:
+        assert server.http is not None
+        consumer = rmqpy.PushConsumer("shipping", server.namesrv, start_from="earliest", max_attempts=1)
+        consumer.on("orders", handler=fail)
+        with consumer, rmqpy.Admin(server.namesrv) as admin:
+            # It ends then: it would give up again what is sent again.
+            while not any(each.messages >= 300 + len(TEXTS) for each in admin.dead_letters()):
+                time.sleep(0.1)
+            newest = next(iter(admin.tail("orders", 1)))
+        with rmqpy.PullConsumer("audit", server.namesrv, start_from="earliest") as audit:
+            audit.subscribe("orders")
+            audit.poll(timeout=5)
+            audit.commit()
+            visit = Visit(browser, server.http, folder, theme)
+            for view in LISTS:
+                visit.open(view, view)
+            visit.open("dead-letters-of", "dead-letters/shipping", "table")
+            page = visit.page
+            page.get_by_role("button", name="Select this page").click()
+            page.get_by_role("button", name="Send 100 again").click()
+            page.screenshot(path=folder / "resend.png")
+            page.get_by_role("button", name="Send", exact=True).click()
+            page.wait_for_selector("text=100 of 100 were sent again")
+            page.wait_for_selector("td .badge.ok")
+            visit.page.screenshot(path=folder / "resent.png")
+            visit.open("group", "groups/audit", "table")
+            page.get_by_role("button", name="Preview").click()
+            page.wait_for_selector("text=Reset the group")
+            page.screenshot(path=folder / "preview.png", full_page=True)
+            visit.open("topic", "topics/orders", "table")
+            page.get_by_role("button", name="Follow").click()
+            page.wait_for_selector("text=live")
+            with rmqpy.Producer(server.namesrv) as producer:
+                producer.send("orders", b"news of today")
+            page.wait_for_selector("text=news of today")
+            visit.open("search", "messages?topic=orders&text=c-3&scan=1000", "table")
+            visit.open("message", f"messages/{newest.offset_message_id}", "pre.body")
+            visit.open("broker", "brokers/broker-a", "table")
+            keys(visit)
+            if page.evaluate("window.hacked") is not None:
+                visit.wrong.append("a hostile text ran")
+            visit.page.close()
+    return visit
+
+
+def keys(visit: Visit) -> None:
+    """Pages are reached without a pointer."""
+    visit.page.keyboard.press("g")
+    visit.page.keyboard.press("t")
+    visit.page.wait_for_selector("h1:text-is('Topics')")
+    visit.page.wait_for_selector("table")
+    visit.page.keyboard.press("/")
+    visit.page.keyboard.type("00001")
+    if visit.page.evaluate("document.activeElement.tagName") != "INPUT":
+        visit.wrong.append("the key / leads to no filter")
+
+
+def visit_empty(browser: Browser, folder: Path, theme: str) -> Visit:
+    with broker(httpPort=0) as server:
+        assert server.http is not None
+        visit = Visit(browser, server.http, folder, theme)
+        for view in LISTS:
+            visit.open(view, view)
+        visit.page.close()
+    return visit
+
+
+def visit_broken(browser: Browser, folder: Path, theme: str) -> Visit:
+    thread = Thread(dashboard := Dashboard(ClientConfig(namesrv="127.0.0.1:1", connect_timeout=0.5), port=0))
+    thread.start()
+    try:
+        # A browser notes every answer that is an error.
+        visit = Visit(browser, dashboard.address, folder, theme, ("502",))
+        for view in LISTS:
+            visit.open(view, view)
+        visit.page.close()
+    finally:
+        thread.stop()
+    return visit
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, default=Path("target/screenshots"))
+    parser.add_argument("--scale", type=int, default=100, help="topics and groups of the busy cluster")
+    parser.add_argument("--only", choices=["empty", "busy", "broken"])
+    given = parser.parse_args()
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        sys.exit("no Chromium: apt-get install chromium")
+    wrong: list[str] = []
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=found, args=arguments)
+        for theme in ("light", "dark"):
+            visits: dict[str, Any] = {
+                "empty": lambda to, theme=theme: visit_empty(browser, to, theme),
+                "broken": lambda to, theme=theme: visit_broken(browser, to, theme),
+                "busy": lambda to, theme=theme: visit_busy(browser, to, theme, given.scale),
+            }
+            for name, visiting in visits.items():
+                if given.only in (None, name):
+                    visit = visiting(given.folder / theme / name)
+                    wrong += [f"{theme}, {name}: {each}" for each in visit.wrong]
+                    slowest = max(visit.seconds, key=lambda each: visit.seconds[each])
+                    print(
+                        f"{theme}, {name}: {len(visit.seconds)} pages, {slowest} took {visit.seconds[slowest]:.2f} s"
+                    )
+        browser.close()
+    print("\n".join(wrong) or f"nothing wrong; pictures in {given.folder}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
