@@ -538,6 +538,15 @@ class Server:
         `StoreError`."""
     def wake_pulls(self) -> None:
         """Answer the pulls that wait for messages now: the role of the broker is another."""
+    def timer_statistics(
+        self,
+    ) -> tuple[int, tuple[int, int], tuple[int, int], list[tuple[str, int, int, int]]] | None:
+        """Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in
+        ms; how many are due, and for how long in ms; by topic how many wait, were read and were delivered since the
+        start. None before `deliver`. Raises `StoreError`."""
+    def timers_due_within(self, bounds_s: Sequence[int]) -> list[tuple[str, list[int]]]:
+        """How many timed messages of each topic are due within each of these seconds, growing, and later; each counts
+        once. Raises `StoreError`."""
     def pending_timers(self) -> int:
         """Timed messages that wait."""
     def delay_offsets(self) -> dict[int, int]:

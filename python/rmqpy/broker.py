@@ -49,6 +49,7 @@ from rmqpy.control.handlers.progress import ProgressHandlers
 from rmqpy.control.handlers.queue_locks import QueueLockHandlers
 from rmqpy.control.handlers.replicas import ReplicaHandlers
 from rmqpy.control.handlers.replies import ReplyHandlers
+from rmqpy.control.handlers.timers import TimerHandlers
 from rmqpy.control.handlers.topics import TopicHandlers
 from rmqpy.control.handlers.transactions import TransactionHandlers
 from rmqpy.control.periodic import PeriodicTasks
@@ -68,6 +69,7 @@ from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.events import EVENTS_SECONDS, log_events
 from rmqpy.control.store.recovery_progress import open_store
 from rmqpy.control.store.retention import RETENTION_SECONDS, retain
+from rmqpy.control.store.topic_counts import timer_counts_in, transaction_counts_in
 from rmqpy.control.store.transaction_checks import CheckFile
 from rmqpy.control.topic_deletion import TopicDeletion
 from rmqpy.control.topics.built_in import built_in_topics
@@ -257,9 +259,12 @@ class Broker(Service):
         progress = ConsumerProgress(config.name, store, offsets, server.fetch_positions)
         locks = QueueLocks(self._clock, metadata.put_in_order)
         runtime = Runtime(config.store, store, server, self._clock)
+        folder = Path(config.store.folder) / "config"
+        timer_counts = timer_counts_in(folder, server, self._clock)
+        transaction_counts = transaction_counts_in(folder, server, self._clock)
         statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)
         deletion = TopicDeletion(offsets, offset_file, store, statistics)
-        timer_file = Path(config.store.folder) / "config" / "timercheck"
+        timer_file = folder / "timercheck"
         self._endpoint = Endpoint(
             server,
             (
@@ -276,6 +281,7 @@ class Broker(Service):
                 QueueLockHandlers(locks, topics, groups),
                 MessageHandlers(store, consumers),
                 TransactionHandlers(server),
+                TimerHandlers(server, timer_counts),
                 ReplyHandlers(
                     self._config, topics, replies, server, numeric(self._host, self._port), self._clock
                 ),
@@ -296,6 +302,9 @@ class Broker(Service):
         checks = TransactionChecks(self._config, topics, producers, server, self._clock)
         duties = MasterDuties(server, delay_file, check_file, checks)
         self._started.push_async_callback(duties.save)
+        for counts in (timer_counts, transaction_counts):
+            await asyncio.to_thread(counts.load)
+            self._started.push_async_callback(counts.save)
         self._started.push_async_callback(self._endpoint.stop)
         self._started.callback(topics.end_waits)
         self._started.callback(groups.end_waits)
@@ -324,6 +333,8 @@ class Broker(Service):
         server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
 
         periodic.every(config.offsets_interval_ms / 1_000, offset_file.save)
+        for counts in (timer_counts, transaction_counts):
+            periodic.every(config.offsets_interval_ms / 1_000, counts.save)
         periodic.every(
             SCAN_SECONDS, lambda: drop_silent(consumers, producers, server, config.client_expiry_ms)
         )

@@ -230,3 +230,24 @@ def test_producers_are_asked_again_about_a_transaction_that_was_given_up_and_onc
         code, _, told = run("message", "recheck", message_id)
         assert (code, "taken up again already" in told) == (1, True)
         assert run("message", "recheck", "0" * 32)[0] != 0
+
+
+def test_timed_messages_are_shown_by_topic_and_time(run: Any, cluster: Cluster) -> None:
+    with rmqpy.Producer(cluster.namesrv) as producer:
+        for seconds in (40.0, 50.0, 7_000.0):
+            producer.send("reminders", b"later", deliver_after=seconds)
+        producer.send("notices", b"later", deliver_after=90_000.0)
+    with rmqpy.Admin(cluster.namesrv) as admin:
+        deadline = time.monotonic() + TIMEOUT_S
+        while sum(found.waiting for found in admin.pending_timers()) < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        [found] = admin.pending_timers("reminders")
+        assert (found.topic, found.waiting) == ("reminders", 3)
+        assert {bound: count for bound, count in found.due_within.items() if count} == {60: 2, 14_400: 1}
+    code, rows, _ = run("message", "timers")
+    assert code == 0
+    assert [(row["topic"], row["waiting"], row["1m"], row["4h"], row["later"]) for row in rows] == [
+        ("notices", 1, 0, 0, 1),
+        ("reminders", 3, 2, 1, 0),
+    ]

@@ -1,5 +1,6 @@
 """Timed messages: what is asked of them, what is refused, and what a stop leaves."""
 
+import json
 import struct
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from wire import Peer
 
-from .conftest import Start, made_broker
+from .conftest import Start, made_broker, samples
 from .talk import pull, send
 from .test_send_back import arrival, records
 
@@ -111,3 +112,52 @@ async def test_what_waits_outlives_a_stop_and_what_was_delivered_is_not_repeated
     ):
         assert (await arrival(peer, "later", 1)).body == b"second"
         assert (await pull(peer, "readers", "later", 2)).code == 19
+
+
+async def test_slaves_and_operators_are_told_what_waits_and_how_far_delivery_has_got(start: Start) -> None:
+    cluster = await start(httpPort="0", flushConsumerOffsetInterval="100")
+    async with await Peer.connect(cluster.broker.address) as peer:
+        for seconds in (30, 40, 7_000):
+            assert (await send(peer, "later", i=f"TIMER_DELAY_SEC\x01{seconds}\x02")).code == 0
+        await send(peer, "soon", b"first", i="TIMER_DELAY_MS\x0150\x02")
+        assert (await arrival(peer, "soon")).body == b"first"
+        table = json.loads((await peer.call(61, {})).body)
+        assert set(table) >= {"dataVersion", "timingCount"}
+        assert {topic: found["count"] for topic, found in table["timingCount"].items()} == {
+            "later": 3,
+            "soon": 0,
+        }
+        table = json.loads((await peer.call(61, {"rmqpyDistribution": "true"})).body)
+        assert table["timingDistribution"] == {"later": [0, 2, 0, 0, 0, 1, 0, 0, 0]}
+    names = ("rocketmq_timing_messages", "rocketmq_timer_enqueue_total", "rocketmq_timer_dequeue_total")
+    found = {
+        name: sorted(float(line.rpartition(" ")[2]) for line in await samples(cluster, name))
+        for name in names
+    }
+    assert found == dict(zip(names, ([0, 3], [1, 3], [0, 1]), strict=True))
+    assert [line.rpartition(" ")[2] for line in await samples(cluster, "rocketmq_timer_enqueue_lag")] == [
+        "0.0"
+    ]
+    bounds = await samples(cluster, "rocketmq_timer_message_snapshot")
+    assert [
+        line.rpartition(" ")[2] for line in bounds if 'bound_s="60"' in line or 'bound_s="14400"' in line
+    ] == [
+        "2.0",
+        "1.0",
+    ]
+    await cluster.broker.stop()
+    [line] = (cluster.folder / "config/timermetrics").read_text().splitlines()
+    assert json.loads(line)["timingCount"]["later"]["count"] == 3
+    again = await start()
+    async with await Peer.connect(again.broker.address) as peer:
+        told = (await peer.call(60, {})).body
+        assert told == (again.folder / "config/timercheck").read_bytes()[:56]
+        assert struct.unpack(">7q", told)[2:4] == (4, 4)
+        table = json.loads((await peer.call(61, {})).body)
+        assert {topic: found["count"] for topic, found in table["timingCount"].items()} == {"later": 3}
+
+
+async def test_without_the_wheel_nothing_waits(start: Start) -> None:
+    cluster = await start(timerWheelEnable="false")
+    async with await Peer.connect(cluster.broker.address) as peer:
+        assert json.loads((await peer.call(61, {})).body)["timingCount"] == {}

@@ -1,6 +1,7 @@
 """Checks of undecided half messages: who is asked, when, how often, and what becomes of those nobody decides about."""
 
 import asyncio
+import json
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -308,6 +309,17 @@ async def test_transactions_are_counted_by_topic_as_the_original_names_them(time
             "rocketmq_rollback_messages_total": [("bills", 0), ("orders", 1)],
             "rocketmq_finish_message_latency_count": [("bills", 0), ("orders", 2)],
         }
+
+
+async def test_open_half_messages_are_counted_in_the_file_of_the_original(timed: StartTimed) -> None:
+    server = await timed()
+    async with await server.connect(group="producers") as producer:
+        await half(producer, topic="bills")
+    await server.cluster.broker.stop()
+    [line] = (server.cluster.folder / "config/transactionMetrics").read_text().splitlines()
+    table = json.loads(line)
+    assert set(table) == {"dataVersion", "transactionCount"}
+    assert table["transactionCount"]["bills"]["count"] == 1
 
 
 async def test_a_half_message_is_given_up_before_its_file_of_the_log_expires(timed: StartTimed) -> None:

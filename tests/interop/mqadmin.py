@@ -208,7 +208,7 @@ NOT_SERVED: dict[str, tuple[str, str]] = {
     "resetMasterFlushOffset": ("-b {broker} -o 0", _REPLICATION),
     "haStatus": ("-b {broker}", _REPLICATION),
     "getBrokerEpoch": ("-b {name}", _REPLICATION),
-    "switchTimerEngine": ("-b {broker} -e F", "timers are not served yet"),
+    "switchTimerEngine": ("-b {broker} -e F", "timed messages wait in the file wheel alone"),
     "checkRocksdbCqWriteProgress": ("-c {cluster} -t {topic}", "queues and metadata are files"),
     "addBroker": ("-c {broker} -b broker.conf", "not a container of brokers"),
     "removeBroker": ("-c {broker} -b {cluster}:{name}:1", "not a container of brokers"),

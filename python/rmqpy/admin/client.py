@@ -115,6 +115,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.queues import Queues
     from rmqpy.admin.search import Search
     from rmqpy.admin.settings import ServerSettings
+    from rmqpy.admin.timers import Timers
     from rmqpy.admin.topics import Topics
     from rmqpy.admin.traces import Traces
     from rmqpy.admin.traffic import Traffic
@@ -130,6 +131,7 @@ else:
     Queues = _Part("queues", "Queues")
     Search = _Part("search", "Search")
     ServerSettings = _Part("settings", "ServerSettings")
+    Timers = _Part("timers", "Timers")
     Topics = _Part("topics", "Topics")
     Traces = _Part("traces", "Traces")
     Traffic = _Part("traffic", "Traffic")
@@ -195,6 +197,7 @@ class _Operations:
     search = _Operation(Search.run)
     resend_message = _Operation(Messages.resend)
     recheck_transaction = _Operation(Messages.recheck)
+    pending_timers = _Operation(Timers.pending)
     trace = _Operation(Traces.of)
 
     dead_letters = _Operation(DeadLetters.counts)

@@ -1,4 +1,4 @@
-"""`rmqpy message`: get, find, trace, resend, recheck, recall, export, decode-id."""
+"""`rmqpy message`: get, find, trace, resend, recheck, recall, timers, export, decode-id."""
 
 from datetime import datetime
 from itertools import islice
@@ -133,6 +133,27 @@ def resend(admin: "Admin", message_id: str, group: str, topic: str | None) -> Ro
     """
     sent = admin.resend_message(message_id, group, topic)
     return {"message_id": message_id, "group": group, "sent_as": sent}
+
+
+@command.command()
+@click.argument("topic", required=False, shell_complete=complete_topics)
+@cluster_command
+def timers(admin: "Admin", topic: str | None) -> Rows:
+    """Timed messages that wait, of TOPIC or of all topics, and how many are due within these times from now.
+
+    \b
+    rmqpy message timers
+    rmqpy message timers reminders
+    """
+    from rmqpy.protocol.requests.timers import DUE_WITHIN_S
+
+    names = ("5s", "1m", "5m", "15m", "1h", "4h", "8h", "1d", "later")
+    columns = list(zip(names, (*DUE_WITHIN_S, None), strict=True))
+    return [
+        {"topic": found.topic, "waiting": found.waiting}
+        | {name: found.due_within.get(bound) for name, bound in columns}
+        for found in admin.pending_timers(topic)
+    ]
 
 
 @command.command()

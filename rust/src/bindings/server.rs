@@ -27,6 +27,7 @@ use crate::dataplane::latency::Histogram;
 use crate::dataplane::rejection::{ErrorReply, Missing, overload};
 use crate::dataplane::request::RequestKind;
 use crate::dataplane::timers::Timers;
+use crate::dataplane::timers::statistics::{TimerStatistics, TopicTimers};
 use crate::dataplane::transactions::{CheckedHalves, TopicTransactions};
 use crate::dataplane::upcall::ReplyTo;
 use crate::positions::{PhysicalOffset, QueueOffset};
@@ -57,6 +58,9 @@ type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option
 
 /// offset, position, earlier checks, store time, producer group, unique key, message id, record
 type Undecided<'py> = (u64, u64, u32, i64, String, String, String, Bound<'py, PyBytes>);
+
+/// What `timer_statistics` says.
+type TimerRow = (u64, (u64, u64), (u64, u64), Vec<(String, i64, u64, u64)>);
 
 /// topic, open, committed, rolled back, commits by age, seconds of all together
 type TransactionsRow = (String, u64, u64, u64, Vec<u64>, u64);
@@ -281,6 +285,30 @@ impl PyServer {
     /// Answer the pulls that wait for messages now: the role of the broker is another.
     fn wake_pulls(&self, py: Python<'_>) {
         py.detach(|| self.data_plane.broker.iter().for_each(|broker| broker.polls.wake_all()));
+    }
+
+    /// Timed messages: how many wait; of the queue of those that were sent how many are not read, and since when in ms; how
+    /// many are due, and for how long in ms; by topic how many wait, were read and were delivered since the start. Nothing
+    /// before `deliver`. Raises `StoreError`.
+    fn timer_statistics(&self, py: Python<'_>) -> PyResult<Option<TimerRow>> {
+        py.detach(|| {
+            let Some(timers) = self.data_plane.timers() else { return Ok(None) };
+            let statistics = timers.statistics()?;
+            let TimerStatistics { pending, unread, unread_ms, late, late_ms, topics } = statistics;
+            let of_topic = |(topic, found): (String, TopicTimers)| {
+                (topic, found.waiting.max(0), found.noted, found.delivered)
+            };
+            let topics = topics.into_iter().map(of_topic).collect();
+            Ok(Some((pending, (unread, unread_ms), (late, late_ms), topics)))
+        })
+    }
+
+    /// How many timed messages of each topic are due within each of these seconds, growing, and later; each counts once.
+    /// Raises `StoreError`.
+    fn timers_due_within(&self, py: Python<'_>, bounds_s: Vec<u64>) -> PyResult<Vec<(String, Vec<u64>)>> {
+        py.detach(|| {
+            Ok(self.data_plane.timers().map_or(Ok(Vec::new()), |timers| timers.due_within(&bounds_s))?)
+        })
     }
 
     /// Timed messages that wait.

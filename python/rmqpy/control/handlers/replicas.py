@@ -23,10 +23,8 @@ from rmqpy.protocol.requests.replicas import (
     GetAllDelayOffset,
     GetAllMessageRequestMode,
     GetTimerCheckPoint,
-    GetTimerMetrics,
     MessageRequestModes,
     OffsetTable,
-    TimerMetrics,
 )
 from rmqpy.remoting.server import handles
 
@@ -58,11 +56,6 @@ class ReplicaHandlers:
     @handles(GetTimerCheckPoint)
     async def timer_check_point(self, ask: GetTimerCheckPoint) -> bytes:
         return await asyncio.to_thread(read_progress, self._timer_file)
-
-    @handles(GetTimerMetrics)
-    def timer_metrics(self, ask: GetTimerMetrics) -> TimerMetrics:
-        # Counts of the original's wheel, which a slave of it makes anew; ours keeps none by topic.
-        return TimerMetrics()
 
     @handles(GetAllMessageRequestMode)
     def request_modes(self, ask: GetAllMessageRequestMode) -> MessageRequestModes:

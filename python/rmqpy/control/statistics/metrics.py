@@ -39,6 +39,7 @@ from rmqpy.monitor import connections, process
 from rmqpy.monitor.exposition import Exposition, Family, Labels, Sample, expose, histogram, plain
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol.requests.timers import DUE_WITHIN_S
 from rmqpy.protocol.topics import TopicConfig
 
 _Sample = tuple[Labels, float]
@@ -134,6 +135,7 @@ class Metrics:
                 *self._answers(),
                 *process.families(),
                 *self._transactions(),
+                *self._timers(),
                 *self._traffic(tables),
                 *self._given_up(tables),
                 *self._consumption(tables),
@@ -288,6 +290,45 @@ class Metrics:
         yield Family("rocketmq_rollback_messages_total", "counter", "Half messages rolled back.", rolled_back)
         text = "Seconds from the birth of messages to their commits."
         yield Family("rocketmq_finish_message_latency", "histogram", text, latencies)
+
+    def _timers(self) -> Iterator[Family]:
+        try:
+            statistics = self._server.timer_statistics()
+            within = self._server.timers_due_within(DUE_WITHIN_S)
+        except StoreError:
+            # The others are wanted all the more.
+            return
+        if statistics is None:
+            return
+        _pending, (unread, unread_ms), (late, late_ms), topics = statistics
+        for name, text, value in (
+            ("rocketmq_timer_enqueue_lag", "Timed messages that delivery has not read.", unread),
+            ("rocketmq_timer_enqueue_latency", "Age of the newest that it has, in ms.", unread_ms),
+            ("rocketmq_timer_dequeue_lag", "Timed messages that are due.", late),
+            ("rocketmq_timer_dequeue_latency", "How long the first of them has been, in ms.", late_ms),
+        ):
+            yield plain(name, "gauge", text, value)
+        waiting: list[_Sample] = []
+        noted: list[_Sample] = []
+        delivered: list[_Sample] = []
+        for topic, waits, enqueued, dequeued in topics:
+            labels: Labels = {"topic": topic}
+            waiting.append((labels, waits))
+            noted.append((labels, enqueued))
+            delivered.append((labels, dequeued))
+        yield Family("rocketmq_timing_messages", "gauge", "Timed messages that wait.", waiting)
+        yield Family("rocketmq_timer_enqueue_total", "counter", "Timed messages read.", noted)
+        yield Family("rocketmq_timer_dequeue_total", "counter", "Timed messages delivered.", delivered)
+        sums = [sum(counts) for counts in zip(*(counts for _, counts in within), strict=True)]
+        yield Family(
+            "rocketmq_timer_message_snapshot",
+            "gauge",
+            "Timed messages that are due within so many seconds, and not within the next smaller number.",
+            [
+                ({"timer_bound_s": str(bound)}, count)
+                for bound, count in zip(DUE_WITHIN_S, sums or [0] * len(DUE_WITHIN_S), strict=False)
+            ],
+        )
 
     def _traffic(self, tables: _Tables) -> Iterator[Family]:
         sent: list[_Sample] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -47,8 +48,12 @@ class TableFile(Generic[C]):
         snapshot: Callable[[], Callable[[DataVersion], C]],
         clock: Clock,
         ended: Callable[[bool], None] = lambda is_saved: None,
+        *,
+        is_compact: bool = False,
     ) -> None:
-        """`ended` is called on the event loop when a snapshot is on the disk, or when it is not and will not be."""
+        """`ended` is called on the event loop when a snapshot is on the disk, or when it is not and will not be. What
+        `is_compact` stands on one line."""
+        self._text = partial(fastjson.dumps, strict=True) if is_compact else fastjson.pretty
         self._path = path
         self._kind = kind
         self._snapshot = snapshot
@@ -173,7 +178,7 @@ class TableFile(Generic[C]):
 
     def _write(self, tree: Callable[[], object]) -> None:
         try:
-            files.save(self._path, fastjson.pretty(tree()))
+            files.save(self._path, self._text(tree()))
         except Exception as error:
             raise StoreError(
                 f"cannot write {self._path}: {error}", code=ResponseCode.SYSTEM_ERROR, path=str(self._path)

@@ -50,19 +50,6 @@ class GetTimerCheckPoint(Request[bytes]):
 
 
 @record
-class TimerMetrics:
-    """Timed messages that wait, by topic."""
-
-    data_version: DataVersion = DataVersion()
-    timing_count: dict[str, object] = field(default_factory=dict)
-
-
-@request(RequestCode.GET_TIMER_METRICS)
-class GetTimerMetrics(Request[TimerMetrics]):
-    """How many timed messages wait."""
-
-
-@record
 class MessageRequestModes:
     """Topic to group to how its members take messages, where they do not pull."""
 

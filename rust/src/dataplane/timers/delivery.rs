@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::recalls::Recalls;
+use super::statistics::ByTopic;
 use crate::clock::SharedClock;
 use crate::message::topic::TIMER_TOPIC;
 use crate::positions::QueueOffset;
@@ -87,6 +88,7 @@ pub(super) struct Delivery {
     /// Messages before it, due by `recovered_ms`, were, too: the log is made anew from the queue up to here.
     pub(super) known: QueueOffset,
     pub(super) pending: i64,
+    pub(super) topics: ByTopic,
     /// Messages that have moved on since the last save.
     pub(super) is_moved: bool,
     saved: TimerProgress,
@@ -129,6 +131,7 @@ impl Delivery {
             recovered_ms: progress.delivered_ms,
             known: offset,
             pending,
+            topics: if is_new { ByTopic::whole() } else { ByTopic::default() },
             is_moved: false,
             saved: progress,
             is_log_trusted: true,
@@ -218,6 +221,7 @@ impl Delivery {
         (self.known, self.next) = (self.next, QueueOffset(0));
         (self.waiting, self.wheel) = (BinaryHeap::new(), Wheel::new(self.store.timer_options().precision_ms));
         (self.pending, self.next_slot) = (0, i64::MIN);
+        self.topics.begin_again();
     }
 
     /// Has the next start make the timer log anew.

@@ -129,20 +129,31 @@ impl Delivery {
                 missing += 1;
                 continue;
             };
-            if !waiting.is_delivery {
+            let is_left = if waiting.is_delivery {
+                waiting.is_roll() || !self.is_recalled(&record, waiting.at_ms)
+            } else {
                 self.take_back(&record, waiting.at_ms);
-                continue;
-            }
-            if !waiting.is_roll() && self.is_recalled(&record, waiting.at_ms) {
-                continue;
-            }
+                false
+            };
             let kind = if waiting.is_roll() { ROLL } else { 0 };
-            if let Some(copy) = self.copy(&record, kind, record.store_timestamp_ms(), now) {
+            let copy = is_left.then(|| self.copy(&record, kind, record.store_timestamp_ms(), now)).flatten();
+            if let Some(copy) = copy {
                 copies.push((record, copy));
                 of_copies.push(*waiting);
+            } else {
+                self.topics.left(&record, waiting.count());
             }
         }
         let refused = self.append(&copies);
+        for (index, ((record, _), waiting)) in copies.iter().zip(&of_copies).enumerate() {
+            if refused.contains(&index) {
+                continue;
+            }
+            self.topics.left(record, waiting.count());
+            if !waiting.is_roll() {
+                self.topics.delivered(record);
+            }
+        }
         let again: Vec<_> = refused.iter().filter_map(|index| of_copies.get(*index).copied()).collect();
         self.is_moved = true;
         let counts =

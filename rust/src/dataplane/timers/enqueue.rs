@@ -66,6 +66,12 @@ impl Delivery {
             }
         }
         let refused = self.append(&due);
+        for (index, (record, _)) in due.iter().enumerate() {
+            if !refused.contains(&index) {
+                self.topics.noted(record, 0);
+                self.topics.delivered(record);
+            }
+        }
         let first = refused.first().and_then(|index| due.get(*index));
         let reached = first.map_or(found.next_begin, |(record, _)| record.queue_offset());
         for (record, plan) in later.into_iter().filter(|(record, _)| record.queue_offset() < reached) {
@@ -99,6 +105,7 @@ impl Delivery {
         });
         self.wheel.add(slot, position, previous, count(kind));
         self.pending += i64::from(count(kind));
+        self.topics.noted(record, count(kind));
         // Its slot has been read already, or is passed over as one of before the start.
         if slot < self.next_slot || self.wheel.over_ms(at_ms, kind) <= self.recovered_ms {
             self.waiting.push(Reverse(Waiting::new(at_ms, position, physical, kind)));

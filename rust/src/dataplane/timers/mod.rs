@@ -11,12 +11,14 @@
 //! lost.
 //! Threads: `schedule` on I/O threads; delivery on a thread of its own, which may wait for the disk; `save` on any.
 
+mod counting;
 mod delivery;
 mod dequeue;
 mod enqueue;
 mod recalls;
 pub(super) mod schedule;
 mod seal;
+pub(crate) mod statistics;
 
 use std::sync::Arc;
 use std::time::Duration;

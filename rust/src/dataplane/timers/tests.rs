@@ -622,6 +622,39 @@ fn a_recall_behind_thousands_of_others_is_met_before_its_message_is_delivered() 
 }
 
 #[test]
+fn figures_say_what_waits_by_topic_and_by_time_also_after_a_start() {
+    let (disk, clock, store) = fresh();
+    let mut fixed = fixture(&store, &clock);
+    for (delay_ms, key) in [(500, "a"), (4_000, "b"), (4_000, "gone"), (30_000, "c"), (90_000_000, "d")] {
+        keyed(&store, &clock, START_MS + delay_ms, key);
+    }
+    recall(&store, &clock, START_MS + 4_000, "gone");
+    for is_again in [false, true] {
+        if is_again {
+            fixed.timers.stop();
+            fixed.save();
+            store.close().expect("closed");
+            let store = open(&disk, &clock);
+            fixed = fixture(&store, &clock);
+        }
+        fixed.settle();
+        let statistics = fixed.timers.statistics().expect("read");
+        let [(topic, counts)] = &statistics.topics[..] else { panic!("one topic") };
+        assert_eq!((topic.as_str(), counts.waiting, statistics.pending), ("orders", 4, 4));
+        assert_eq!((statistics.unread, statistics.late, statistics.late_ms), (0, 0, 0));
+        let due = fixed.timers.due_within(&[5, 60, 86_400]).expect("read");
+        assert_eq!(due, [("orders".to_owned(), vec![2, 1, 0, 1])]);
+    }
+    clock.advance(Duration::from_secs(60));
+    fixed.settle();
+    let statistics = fixed.timers.statistics().expect("read");
+    assert_eq!(
+        (statistics.topics[0].1.waiting, statistics.topics[0].1.delivered, statistics.pending),
+        (1, 3, 1)
+    );
+}
+
+#[test]
 fn a_clock_set_back_makes_nothing_early_and_loses_nothing() {
     let (disk, clock, store) = fresh();
     let first = fixture(&store, &clock);

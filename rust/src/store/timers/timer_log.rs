@@ -122,6 +122,12 @@ impl TimerLog {
         }
     }
 
+    /// The units that were written, for somebody else to read while others are added and files removed.
+    pub(crate) fn reader(&self) -> Self {
+        let (files, written) = (self.files.clone(), self.written);
+        Self { files, written, ..Self::empty(&self.disk, self.dir.clone(), self.file_bytes) }
+    }
+
     fn path(&self, position: u64) -> PathBuf {
         self.dir.join(name_of(position))
     }

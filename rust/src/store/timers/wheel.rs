@@ -36,6 +36,7 @@ impl Slot {
 }
 
 /// The slots with units.
+#[derive(Clone)]
 pub(crate) struct Wheel {
     precision_ms: i64,
     slots: BTreeMap<i64, Slot>,

@@ -1,0 +1,37 @@
+"""Timed messages that wait, for an operator: by topic, and by when they are due."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from rmqpy.admin.connection import Part
+from rmqpy.protocol.requests.timers import DUE_WITHIN_S, GetTimerMetrics
+
+
+class PendingTimers(NamedTuple):
+    """Timed messages of a topic that wait at all brokers."""
+
+    topic: str
+    waiting: int
+    #: Seconds from now to how many are due within them, and not within the next smaller number; None: later.
+    due_within: dict[int | None, int]
+
+
+class Timers(Part):
+    """The timed messages of one cluster."""
+
+    async def pending(self, topic: str | None = None) -> list[PendingTimers]:
+        """What waits, of one topic or of all, by topic. A message that takes another one back counts against it;
+        brokers of the original do not say when messages are due."""
+        counts: Counter[str] = Counter()
+        due: dict[str, Counter[int | None]] = {}
+        for address in (await self._cluster.masters()).values():
+            table = await self._cluster.ask(address, GetTimerMetrics(is_distributed=True))
+            for name, counted in table.timing_count.items():
+                counts[name] += counted.count
+            for name, within in table.timing_distribution.items():
+                due.setdefault(name, Counter()).update(dict(zip((*DUE_WITHIN_S, None), within, strict=False)))
+        return [
+            PendingTimers(name, count, dict(due.get(name, {})))
+            for name, count in sorted(counts.items())
+            if count > 0 and topic in (None, name)
+        ]

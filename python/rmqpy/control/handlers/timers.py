@@ -1,0 +1,31 @@
+"""Timed messages that wait, for slaves and operators. Runs on the event loop; the timer log is read in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rmqpy._native import Server
+from rmqpy.control.store.topic_counts import CountFile
+from rmqpy.errors import StoreError
+from rmqpy.protocol.codes import ResponseCode
+from rmqpy.protocol.requests.timers import DUE_WITHIN_S, GetTimerMetrics, TimerMetricsTable
+from rmqpy.remoting.server import Refused, handles
+
+
+class TimerHandlers:
+    """What waits."""
+
+    def __init__(self, server: Server, counts: CountFile[TimerMetricsTable]) -> None:
+        self._server = server
+        self._counts = counts
+
+    @handles(GetTimerMetrics)
+    async def metrics(self, ask: GetTimerMetrics) -> TimerMetricsTable:
+        try:
+            table = await self._counts.now()
+            if ask.is_distributed:
+                due = await asyncio.to_thread(self._server.timers_due_within, DUE_WITHIN_S)
+                table.timing_distribution.update(due)
+        except StoreError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return table

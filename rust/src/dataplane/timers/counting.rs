@@ -1,0 +1,146 @@
+//! Counting: what waits, read from the timer log while delivery goes on.
+//!
+//! What waited at the start is counted once, by topic; what waits by time whenever somebody asks. A unit has its topic's
+//! hash alone: the name is that of one of its messages, so that two topics with one hash count as one of them.
+
+use std::collections::{HashMap, HashSet};
+
+use super::Timers;
+use super::delivery::Delivery;
+use super::statistics::{TimerStatistics, topic_of};
+use crate::dataplane::delays::sound_records;
+use crate::message::topic::TIMER_TOPIC;
+use crate::positions::PhysicalOffset;
+use crate::store::StoreError;
+use crate::store::timers::{SEAL, TimerLog, TimerUnit, Wheel, count};
+
+/// What waits at a moment, for whoever reads it while delivery goes on.
+struct Waiting {
+    log: TimerLog,
+    wheel: Wheel,
+    /// Slots before this one have begun, and of them these units are left.
+    begun: i64,
+    left: HashSet<u64>,
+    recovered_ms: i64,
+}
+
+impl Waiting {
+    fn of(delivery: &mut Delivery) -> Result<Self, StoreError> {
+        delivery.log.write()?;
+        Ok(Self {
+            log: delivery.log.reader(),
+            wheel: delivery.wheel.clone(),
+            begun: delivery.next_slot,
+            left: delivery.waiting.iter().map(|waiting| waiting.0.position).collect(),
+            recovered_ms: delivery.recovered_ms,
+        })
+    }
+
+    /// Adds up what `place` says about each unit, by topic; it says where a unit counts.
+    fn by_topic(
+        self,
+        timers: &Timers,
+        places: usize,
+        place: impl Fn(&TimerUnit) -> usize,
+    ) -> Result<HashMap<String, Vec<i64>>, StoreError> {
+        let Self { mut log, wheel, begun, left, recovered_ms } = self;
+        let mut hashes: HashMap<i32, (u64, Vec<i64>)> = HashMap::new();
+        log.scan(|position, unit| {
+            let slot = wheel.slot_of(unit.due_ms);
+            let is_of_chain = wheel.get(slot).is_some_and(|ends| ends.first <= position);
+            let is_left = if slot < begun {
+                left.contains(&position)
+            } else {
+                wheel.over_ms(unit.due_ms, unit.kind) > recovered_ms
+            };
+            if is_of_chain && is_left && unit.kind & SEAL == 0 {
+                let (physical, counts) =
+                    hashes.entry(unit.topic_hash).or_insert_with(|| (unit.physical, vec![0; places]));
+                *physical = unit.physical;
+                if let Some(counted) = counts.get_mut(place(unit)) {
+                    *counted += i64::from(count(unit.kind));
+                }
+            }
+        })?;
+        let mut topics: HashMap<String, Vec<i64>> = HashMap::new();
+        for (physical, counts) in hashes.into_values() {
+            let Some(topic) = timers.topic_at(physical) else { continue };
+            let sums = topics.entry(topic).or_insert_with(|| vec![0; places]);
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        Ok(topics)
+    }
+}
+
+impl Timers {
+    /// What waits and how far delivery is behind. The first call reads the timer log.
+    pub(crate) fn statistics(&self) -> Result<TimerStatistics, StoreError> {
+        self.count()?;
+        let now = self.clock.wall_ms() as i64;
+        let delivery = self.delivery.lock();
+        let end = self.store.queue(TIMER_TOPIC, 0).map_or(delivery.next, |queue| queue.max());
+        let unread = end.0.saturating_sub(delivery.next.0);
+        let since = |ms: i64| now.saturating_sub(ms).max(0).cast_unsigned();
+        let late = delivery.waiting.iter().filter(|waiting| waiting.0.at_ms <= now).count() as u64;
+        let first = delivery.waiting.peek().map_or(now, |first| first.0.at_ms);
+        let topics = delivery.topics.topics.iter();
+        let topics = topics.map(|(topic, found)| (String::from_utf8_lossy(topic).into_owned(), *found));
+        Ok(TimerStatistics {
+            pending: delivery.pending(),
+            unread,
+            unread_ms: if unread > 0 && delivery.read_ms > 0 { since(delivery.read_ms) } else { 0 },
+            late,
+            late_ms: since(first),
+            topics: topics.collect(),
+        })
+    }
+
+    /// How many messages of each topic are due within each of these seconds from now, and after the last of them; each
+    /// message counts once. Reads the timer log.
+    pub(crate) fn due_within(&self, bounds_s: &[u64]) -> Result<Vec<(String, Vec<u64>)>, StoreError> {
+        let waiting = Waiting::of(&mut self.delivery.lock())?;
+        let now = self.clock.wall_ms() as i64;
+        let bounds_ms: Vec<i64> =
+            bounds_s.iter().map(|bound| now.saturating_add_unsigned(bound.saturating_mul(1_000))).collect();
+        let place = |unit: &TimerUnit| bounds_ms.partition_point(|bound| *bound < unit.due_ms);
+        let found = waiting.by_topic(self, bounds_s.len() + 1, place)?;
+        let positive = |counts: Vec<i64>| counts.into_iter().map(|count| count.max(0).cast_unsigned());
+        Ok(found.into_iter().map(|(topic, counts)| (topic, positive(counts).collect())).collect())
+    }
+
+    /// Adds what waited at the start to the statistics by topic, once.
+    fn count(&self) -> Result<(), StoreError> {
+        let waiting = {
+            let mut delivery = self.delivery.lock();
+            if delivery.topics.is_whole {
+                return Ok(());
+            }
+            let waiting = Waiting::of(&mut delivery)?;
+            // From here on they count as they come and go.
+            delivery.topics.begin_again();
+            waiting
+        };
+        let found = waiting.by_topic(self, 1, |_| 0);
+        let mut delivery = self.delivery.lock();
+        match found {
+            Ok(found) => {
+                for (topic, counts) in found {
+                    let waiting: i64 = counts.into_iter().sum();
+                    delivery.topics.change(topic.as_bytes(), |topic| topic.waiting += waiting);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                delivery.topics.is_whole = false;
+                Err(error)
+            }
+        }
+    }
+
+    /// The topic that the timed message there was sent to.
+    fn topic_at(&self, physical: u64) -> Option<String> {
+        let bytes = self.store.lookup_queued(PhysicalOffset(physical))?;
+        let record = sound_records(&bytes).next()?;
+        Some(String::from_utf8_lossy(topic_of(&record)).into_owned())
+    }
+}
