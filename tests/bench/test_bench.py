@@ -106,6 +106,23 @@ def test_a_transaction_counts_when_it_is_committed(
     assert len({message.message_id for message in read(server, topic, 500)}) == 500
 
 
+def test_a_burst_of_timed_messages_is_accepted_and_then_seen_delivered(
+    measure: Any, run: Any, server: Standalone
+) -> None:
+    result = measure("timer", "burst", "-c", "2", "-w", "16", "--count", "300", "-s", "77", "--lead", "2")
+    assert (result["messages"], result["delivery"]["messages"]) == (300, 300)
+    assert 0 < result["delivery"]["first_s"] <= result["delivery"]["last_s"]
+    due_ms = result["command"]["due_ms"]
+    for message in read(server, "burst", 300):
+        assert due_ms <= int(message.properties["TIMER_DELIVER_MS"]) < due_ms + 1_000
+        assert message.stored_at.timestamp() * 1_000 >= int(message.properties["TIMER_DELIVER_MS"])
+    code, _, told = run(
+        "timer", "burst", "-c", "1", "-w", "1", "--rate", "20", "--count", "100", "--lead", "1"
+    )
+    assert code != 0
+    assert "--lead" in told
+
+
 def test_a_batch_counts_as_the_messages_in_it(measure: Any, held: Any) -> None:
     result = measure(
         "produce", "batches", "-c", "2", "-w", "2", "--batch", "32", "--count", "320", "--warm-up", "0"

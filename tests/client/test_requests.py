@@ -57,6 +57,14 @@ def test_a_request_returns_what_the_handler_of_a_consumer_replies(
     assert requester.late_replies == 0
 
 
+def test_a_large_reply_travels_compressed_and_arrives_as_it_was(
+    server: Standalone, topic: str, requester: rmqpy.Producer
+) -> None:
+    with replier(server.namesrv, topic, lambda message: rmqpy.Reply(message.body * 1_000)):
+        reply = requester.request(topic, "pears" * 20, timeout=WAIT_S)
+    assert (reply.body, reply.sys_flag & 1) == (b"pears" * 20_000, 1)
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_requests_from_event_loops_to_coroutine_handlers(
     server: Standalone, topic: str, ordered: bool

@@ -22,6 +22,8 @@ DEFAULT_TOPIC = "rmqpy-bench"
 #: A group that every broker has: reading needs one, and this commits nothing.
 GROUP = "TOOLS_CONSUMER"
 PROGRESS_S = 0.5
+#: Messages of `bench timer`.
+_TIMERS = 100_000
 
 
 @click.group()
@@ -164,6 +166,56 @@ def transaction(body_bytes: int, queues: int, **settings: Any) -> None:
 
 @command.command()
 @load_options
+@_body_bytes
+@_queues
+@rate_option(None)
+@click.option(
+    "--lead",
+    type=POSITIVE,
+    default=20.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="From the first send to the second in which all messages are due.",
+)
+def timer(body_bytes: int, queues: int, lead: float, **settings: Any) -> None:
+    """Send timed messages to TOPIC that are all due within one second, and see them delivered.
+
+    There are --count of them, 100000 unless that is given. Both are reported: how fast they were accepted, and how fast
+    they were delivered once they were due. Nobody else should write to the topic.
+
+    \b
+    rmqpy bench timer --count 500000 -c 8 -w 256 --lead 30
+    """
+    import time
+
+    from rmqpy.errors import ConfigError
+    from rmqpy.load.burst import Burst
+    from rmqpy.load.targets import writable
+
+    settings["topic"] = _wire_name(settings["topic"])
+    settings |= {"count": settings["count"] or _TIMERS, "duration": lead, "warm_up": 0.0}
+    namesrv, timeout = settings["namesrv"], settings["timeout"]
+    targets = writable(namesrv, settings["topic"], queues=queues, timeout=timeout)
+    burst = Burst(namesrv, settings["topic"], timeout=timeout)
+    due_s = int(time.time() + lead) + 1
+    what = {"messages_each": 1, "body_bytes": body_bytes, "due_ms": due_s * 1_000}
+
+    def deliver(result: dict[str, Any]) -> None:
+        if result["messages_total"] < settings["count"] or time.time() >= due_s:
+            raise ConfigError(
+                f"{settings['count']:,} messages were not accepted within {lead:g} s",
+                hint="take a longer --lead, or a smaller --count",
+            )
+        found = burst.delivered(
+            result["messages_total"], due_s, [watched["pid"] for watched in result["watched"]]
+        )
+        result["delivery"] = {**found._asdict(), "messages_per_s": found.messages_per_s}
+
+    _measure("produce", targets, what, settings, deliver)
+
+
+@command.command()
+@load_options
 @number(
     "-m",
     "--max-messages",
@@ -200,8 +252,13 @@ def _wire_name(topic: str) -> str:
 
 
 def _measure(
-    work: str, targets: "Sequence[Target]", what: Mapping[str, Any], settings: Mapping[str, Any]
+    work: str,
+    targets: "Sequence[Target]",
+    what: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    go_on: Callable[[dict[str, Any]], None] = lambda result: None,
 ) -> None:
+    """Run a load and show its results, with what `go_on` adds to them."""
     from rmqpy.load import machine, report
     from rmqpy.load.plot import percentiles
 
@@ -221,6 +278,7 @@ def _measure(
         "watched": [{"pid": pid, "private_bytes": machine.private_bytes(pid)} for pid in pids],
         **measured,
     }
+    go_on(result)
     if settings["plot"] is not None:
         settings["plot"].write_text(percentiles(result), encoding="utf-8")
     output: Format = settings["output"]

@@ -11,13 +11,13 @@ only where it has not left.
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from rmqpy import errors
 from rmqpy.client import outcome, retry
 from rmqpy.client.cluster import ClusterConnection
+from rmqpy.client.compression import compressed
 from rmqpy.client.routes import Route
 from rmqpy.client.selectors import by_sharding_key, round_robin
 from rmqpy.message import Message, MessageQueue, SendResult, TransactionState
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 
 #: Property of a half: the group whose members the broker asks about it, as brokers know it.
 PRODUCER_GROUP: Final = "PGROUP"
-#: Bits of a system flag: compressed, with zlib; a half.
-_ZLIB: Final = 0x1 | 3 << 8
+#: Bit of a system flag: a half.
 _PREPARED: Final = 0x4
-_COMPRESSION_LEVEL: Final = 5
 #: Failures of requests that have not left.
 _UNSENT: Final = frozenset({"connect", "overloaded"})
 
@@ -183,9 +181,8 @@ class HalfMessages:
                 topic=message.topic,
                 hint="send it in parts, or raise max_message_size here and maxMessageSize in broker.conf",
             )
-        if self._compress_above is None or len(body) <= self._compress_above:
-            return body, _PREPARED
-        return zlib.compress(body, _COMPRESSION_LEVEL), _PREPARED | _ZLIB
+        packed, sys_flag = compressed(body, self._compress_above)
+        return packed, sys_flag | _PREPARED
 
     def _properties(self, message: Message, unique_id: str) -> Iterable[tuple[str, str]]:
         yield from message.properties.items()

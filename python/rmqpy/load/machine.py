@@ -55,6 +55,17 @@ def private_bytes(pid: int) -> int | None:
     return None if size is None else size * 1024
 
 
+def processor_seconds(pid: int) -> float | None:
+    """Processor time that a process has used."""
+    try:
+        # The name of a process may hold anything but ends with the last parenthesis.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    user, system = fields[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def kibibytes(file: Path, name: str) -> int | None:
     """A line like `RssAnon:  1234 kB`."""
     value = _field(file, name)

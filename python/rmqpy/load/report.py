@@ -51,6 +51,15 @@ def summary(result: Result) -> dict[str, str]:
             f"{schedule['rate']:,.0f} msg/s offered, {schedule['late']:,} sent late "
             f"(by {duration(schedule['lag_max_us'])} at most), {schedule['unsent']:,} never sent"
         )
+    if "delivery" in result:
+        delivery = result["delivery"]
+        rows["delivery"] = (
+            f"{delivery['messages_per_s']:,.0f} msg/s, all {delivery['messages']:,} within "
+            f"{delivery['last_s']:.2f} s of the begin of the second in which they were due"
+        )
+        if delivery["brokers_cpu_s"] is not None:
+            each = delivery["brokers_cpu_s"] / delivery["messages"] * 1e6
+            rows["broker, delivering"] = f"{each:.2f} us of processor time a message"
     share = shares(result)
     if share["brokers"] is not None:
         rows["broker"] = f"{broker_cpu_us(result) or 0:.2f} us of processor time a message" + "".join(
@@ -77,6 +86,8 @@ def described(command: Mapping[str, Any]) -> str:
     what = f"pulls of {each}" if command["work"] == "consume" else f"{command['body_bytes']} B"
     if command["work"] == "produce" and each > 1:
         what = f"batches of {each} x {what}"
+    if command.get("due_ms"):
+        what += ", timed"
     if command["work"] == "transact":
         what += " half and commit"
     loop = f"{command['rate']:,.0f}/s" if command["rate"] else "closed loop"

@@ -78,6 +78,7 @@ fn understood(arguments: &[String]) -> Option<(Broker, Plan)> {
         targets: Vec::new(),
         topic: topic.clone(),
         group: String::new(),
+        due_ms: None,
         encoding: Encoding::Binary,
         connections: 4,
         window: 64,

@@ -20,7 +20,7 @@ type TargetTuple = (String, String, Vec<(u32, u64)>);
 /// asks for. `connections` are dealt among brokers and `threads`; each has up to `window` requests under way: the
 /// closed loop, as fast as answers come. With `rate`, messages are due at fixed times instead, and latencies count
 /// from these. What happens within the first `warm_up` seconds is not measured. Ends after `duration_s` measured
-/// seconds or `count` messages. Without any answer for `timeout` seconds it fails. Seconds of processor time of
+/// seconds or `count` messages. What is sent is due within the second from `due_ms` on, or at once. Without any answer for `timeout` seconds it fails. Seconds of processor time of
 /// `pids` are told.
 ///
 /// Raises `ConfigError` for settings out of their bounds, and `ConnectError` when a broker cannot be reached.
@@ -34,7 +34,7 @@ pub(super) struct Load {
 impl Load {
     #[new]
     #[pyo3(signature = (work, topic, group, targets, *, body_bytes=128, messages_each=1, binary=false, connections=1,
-        window=1, threads=1, rate=None, warm_up=0.0, duration_s=10.0, count=None, timeout=5.0, pids=Vec::new()))]
+        window=1, threads=1, rate=None, warm_up=0.0, duration_s=10.0, count=None, due_ms=None, timeout=5.0, pids=Vec::new()))]
     fn new(
         py: Python<'_>,
         work: &str,
@@ -51,6 +51,7 @@ impl Load {
         warm_up: f64,
         duration_s: f64,
         count: Option<u64>,
+        due_ms: Option<u64>,
         timeout: f64,
         pids: Vec<u32>,
     ) -> PyResult<Self> {
@@ -65,6 +66,7 @@ impl Load {
             targets: targets.into_iter().map(target).collect(),
             topic,
             group,
+            due_ms,
             encoding: if binary { Encoding::Binary } else { Encoding::Json },
             connections,
             window,

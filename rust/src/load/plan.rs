@@ -61,6 +61,8 @@ pub struct Plan {
     pub topic: String,
     /// Producer or consumer group that requests name.
     pub group: String,
+    /// Of sends: the second in which all messages are to be delivered, by its first millisecond; at once where there is none.
+    pub due_ms: Option<u64>,
     /// How headers are written.
     pub encoding: Encoding,
     /// Connections of all threads together.

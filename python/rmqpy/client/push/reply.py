@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmqpy import errors
+from rmqpy.client.compression import compressed
 from rmqpy.message import Body, Message, ReceivedMessage
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.ids import UniqueIds
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 #: What a reply that its handler returned may take.
 REPLY_S: Final = 3.0
+#: Bytes of a body above which it is compressed, as the original's producers have it.
+_COMPRESS_ABOVE: Final = 4096
 #: A topic that `Message` accepts; replies name the cluster's.
 _CHECKED: Final = "reply"
 
@@ -126,11 +129,13 @@ class ReplySender:
             TIME_TO_LIVE: known.get(TIME_TO_LIVE, ""),
             "UNIQ_KEY": self._ids.next(),
         }
+        body, sys_flag = compressed(message.body, _COMPRESS_ABOVE)
         return SendReplyMessage(
             producer_group=self._group,
             topic=f"{known[CLUSTER]}_REPLY_TOPIC",
             queue_id=0,
+            sys_flag=sys_flag,
             born_timestamp=time.time_ns() // 1_000_000,
             properties=encode({name: value for name, value in properties.items() if value}),
-            body=message.body,
+            body=body,
         )

@@ -65,8 +65,8 @@ impl Waiting {
         let mut topics: HashMap<String, Vec<i64>> = HashMap::new();
         for (physical, counts) in hashes.into_values() {
             let Some(topic) = timers.topic_at(physical) else { continue };
-            let sums = topics.entry(topic).or_insert_with(|| vec![0; places]);
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            let totals = topics.entry(topic).or_insert_with(|| vec![0; places]);
+            totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
         }
         Ok(topics)
     }

@@ -29,6 +29,9 @@ const ID_PREFIX: &str = "AC1100010001";
 /// Stands where the counter of a unique id will be; neither topics nor groups can hold such characters.
 const ID_MARK: &str = "!!!!!!!!";
 
+/// Queues of a connection have messages of their own millisecond of the second in which all are due.
+const SECOND_MS: u64 = 1_000;
+
 /// One request, ready but for its numbers.
 #[derive(Debug)]
 pub(super) struct Template {
@@ -64,6 +67,10 @@ impl Template {
                 let is_half = matches!(plan.work, Work::Transact { .. });
                 let body = produce_body(plan, &id);
                 let mut properties = properties(&id);
+                if let Some(due_ms) = plan.due_ms {
+                    let within = (u64::from(writer) * 37 + u64::from(at.queue) * 251) % SECOND_MS;
+                    properties += &format!("TIMER_DELIVER_MS\u{1}{}\u{2}", due_ms + within);
+                }
                 if is_half {
                     properties += &format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}{}\u{2}", plan.group);
                 }
