@@ -24,15 +24,16 @@ SPARK = ROOT / "spark" / "pyspark_rocketmq"
 RUST_BELOW: Mapping[str, frozenset[str]] = {
     "positions": frozenset(),
     "clock": frozenset(),
+    "access": frozenset(),
     "message": frozenset({"positions", "clock"}),
     "store": frozenset({"message", "positions", "clock"}),
     "remoting": frozenset({"message", "positions", "clock"}),
     "replication": frozenset({"positions"}),
     "ha": frozenset({"replication", "store", "positions"}),
-    "requests": frozenset({"message", "remoting"}),
+    "requests": frozenset({"access", "message", "remoting"}),
     "columns": frozenset({"message", "positions"}),
-    "dataplane": frozenset({"requests", "store", "remoting", "message", "positions", "clock"}),
-    "client": frozenset({"requests", "columns", "remoting", "message"}),
+    "dataplane": frozenset({"requests", "store", "remoting", "access", "message", "positions", "clock"}),
+    "client": frozenset({"requests", "columns", "remoting", "access", "message"}),
     "load": frozenset({"requests", "remoting", "message", "clock"}),
     "fuzzing": frozenset(
         {"client", "requests", "columns", "store", "remoting", "message", "positions", "clock"}
@@ -48,6 +49,7 @@ RUST_BELOW: Mapping[str, frozenset[str]] = {
             "columns",
             "store",
             "remoting",
+            "access",
             "message",
             "positions",
             "clock",
@@ -95,6 +97,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "settings": _CONTROL_GROUND,
     "topics": _CONTROL_GROUND,
     "groups": _CONTROL_GROUND,
+    "access": _CONTROL_GROUND,
     "store": _CONTROL_GROUND,
     "registration": _CONTROL_GROUND | {"topics"},
     "duplicates": frozenset({"registration"}),
@@ -104,7 +107,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "duties": _CONTROL_TABLES | {"clients"},
     "statistics": _CONTROL_TABLES | {"clients"},
     "topic_deletion": _CONTROL_TABLES | {"statistics"},
-    "handlers": _CONTROL_TABLES | {"clients", "statistics", "topic_deletion"},
+    "handlers": _CONTROL_TABLES | {"access", "clients", "statistics", "topic_deletion"},
 }
 
 #: The only files that may opt out of `deny(unsafe_code)`.

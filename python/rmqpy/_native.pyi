@@ -5,7 +5,7 @@ attaches to it. Native classes are frozen. Errors raised here are the classes of
 """
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -68,7 +68,12 @@ __all__ = [
     "Store",
     "__version__",
     "attach_count",
+    "check_entry",
+    "decide",
     "encode_record",
+    "hot_needs",
+    "record_topic",
+    "signature",
     "sql_error",
     "sql_matches",
     "store_reply",
@@ -129,6 +134,28 @@ def sql_error(expression: str, *, strict: bool = True) -> str | None:
 
 def sql_matches(expression: str, properties: dict[str, str], *, strict: bool = True) -> bool:
     """Whether a message with these properties matches an expression; one that cannot be used matches none."""
+
+def hot_needs(code: int) -> list[tuple[str, str, list[str]]]:
+    """What a request of this code, which is served natively, needs by its header: kind of the resource, header field,
+    actions of which one will do."""
+
+def check_entry(
+    resource: str, actions: Sequence[str], sources: Sequence[str], decision: str
+) -> tuple[str, list[str], list[str], str]:
+    """An entry as it will be understood: resource, actions, sources, decision. Raises `ValueError` where it cannot
+    be."""
+
+def decide(
+    custom: Sequence[_EntryRow], default: Sequence[_EntryRow], need: _Need, source: str
+) -> tuple[bool, str | None]:
+    """What these custom and default entries say to a need from an address: whether it is allowed, and the entry that
+    decides, `None` where none does."""
+
+def record_topic(record: bytes) -> str:
+    """The topic of a record of the log; empty where it is none."""
+
+def signature(secret: str, fields: Sequence[tuple[str, str]], body: bytes) -> str:
+    """The signature of a request with these header fields, by the original's rules."""
 
 def store_reply(
     server: Server,
@@ -422,6 +449,12 @@ class Request:
     def is_oneway(self) -> bool:
         """One-way: do not answer."""
     @property
+    def user(self) -> str | None:
+        """Who sent it, where access control is on and it says so."""
+    @property
+    def is_guarded(self) -> bool:
+        """Whether what it needs must be asked for, with `Server.authorize`."""
+    @property
     def ext(self) -> dict[str, str]:
         """The header's fields."""
     @property
@@ -438,6 +471,9 @@ class Request:
         """Of an answer; empty for everything else."""
 
 #: token, response code, remark, header fields, body
+_EntryRow = tuple[str, Sequence[str], Sequence[str], str]
+_UserRow = tuple[str, str, bool, bool, Sequence[_EntryRow], Sequence[_EntryRow]]
+_Need = tuple[str, str, Sequence[str]]
 _Answer = tuple[int, int, str | None, Mapping[str, str] | None, bytes | None]
 
 @final
@@ -503,6 +539,26 @@ class Server:
         """Say which requests come up, by code, and how many bytes of a body are read of each. Of a body with more the
         number of bytes comes up alone, and a request of any other code is refused with 3. Only the first call counts;
         before it, everything comes up."""
+    def set_access(
+        self,
+        *,
+        authenticates: bool,
+        authorizes: bool,
+        unsigned_codes: Set[int],
+        unguarded_codes: Set[int],
+        cluster: str,
+        users: Sequence[_UserRow],
+    ) -> None:
+        """Put these checks and users in the place of those before; what connections were allowed is forgotten. A user:
+        name, secret, whether super, whether enabled, custom and default entries as `check_entry` takes them. Raises
+        `ValueError` for an entry that cannot be read."""
+    def authorize(self, code: int, user: str | None, peer: str, needs: Sequence[_Need]) -> str | None:
+        """Whether this user may do all of that in a request of this code from `peer`, an `ip:port`: kind and name of
+        each resource, and the actions of which one is needed. The sentence for its sender where not; the refusal is
+        counted."""
+    def take_refusals(self) -> tuple[list[tuple[int, str, str]], int]:
+        """What was refused since the last call: code of the request, `ip:port` of its sender, what that was told; and
+        how many more."""
     def fileno(self) -> int:
         """A descriptor that is readable while requests or events wait."""
     def take(self, limit: int = 256) -> list[Request]:

@@ -23,6 +23,7 @@ from rmqpy.config.addresses import HostPort
 from rmqpy.config.broker import VIP_BELOW, BrokerConfig
 from rmqpy.config.keys import NO_HTTP
 from rmqpy.console.mount import console
+from rmqpy.control.access.rules import AUDIT_SECONDS, AccessRules
 from rmqpy.control.addresses import free_port, numeric
 from rmqpy.control.clients.expiry import drop_silent
 from rmqpy.control.clients.filter_file import FILTERS_SECONDS, FilterFile
@@ -38,6 +39,7 @@ from rmqpy.control.groups.progress import ConsumerProgress
 from rmqpy.control.groups.queue_locks import QueueLocks
 from rmqpy.control.groups.steps_back import STEPS_BACK_SECONDS, log_steps_back
 from rmqpy.control.groups.table import Groups
+from rmqpy.control.handlers.access import AccessHandlers
 from rmqpy.control.handlers.brokers import BrokerHandlers
 from rmqpy.control.handlers.clients import ClientHandlers
 from rmqpy.control.handlers.creation import CreationHandlers
@@ -119,6 +121,7 @@ class _Parts(NamedTuple):
     delay_file: DelayFile
     check_file: CheckFile
     filter_file: FilterFile
+    access: AccessRules
 
 
 class Broker(Service):
@@ -179,9 +182,11 @@ class Broker(Service):
         this name answers, `OSError` for a port in use. After a failure `stop` undoes what was done.
         """
         config = self._config.now
-        if config.is_open:
+        if config.is_open and not (config.access.authenticates and config.access.authorizes):
             log.warning(
-                "other machines can connect to %s: there is no access control yet", config.listen_host
+                "other machines can connect to %s, and do everything: see authenticationEnabled and "
+                "authorizationEnabled",
+                config.listen_host,
             )
         if config.replication.promise is not None:
             log.info("%s", config.replication.promise)
@@ -234,14 +239,27 @@ class Broker(Service):
         filter_file = FilterFile(folder / "consumerFilter.json", self._clock)
         await asyncio.to_thread(filter_file.load)
         await asyncio.to_thread(warn_of_static_topics, folder)
+        access = AccessRules(config.access, config.cluster, folder, self._clock)
+        await access.load()
         self._started.push_async_callback(offset_file.save)
         return _Parts(
-            store, metadata, offsets, topics, groups, offset_file, delay_file, check_file, filter_file
+            store,
+            metadata,
+            offsets,
+            topics,
+            groups,
+            offset_file,
+            delay_file,
+            check_file,
+            filter_file,
+            access,
         )
 
     async def _serve(self, config: BrokerConfig, parts: _Parts) -> Metrics:
         """Listen, answer, and do what comes round again; the metrics of all of it."""
-        store, metadata, offsets, topics, groups, offset_file, delay_file, check_file, filter_file = parts
+        store, metadata, offsets, topics, groups, offset_file, delay_file, check_file, filter_file, access = (
+            parts
+        )
         limits = connection_limits(config.connections_max, config.connections_per_address_max)
         server = Server(
             store=store,
@@ -251,6 +269,7 @@ class Broker(Service):
             idle_ms=config.idle_seconds * 1_000,
             **limits._asdict(),
         )
+        access.follow(server)
         producers = Producers()
         notifications = ClientNotifications(self._config, groups, server)
         consumers = Consumers(metadata, notifications.group_changed)
@@ -279,7 +298,7 @@ class Broker(Service):
                 IntrospectionHandlers(config.name, store, topics, groups, consumers, relay),
                 relay,
                 QueueLockHandlers(locks, topics, groups),
-                MessageHandlers(store, consumers),
+                MessageHandlers(store, consumers, server),
                 TransactionHandlers(server),
                 TimerHandlers(server, timer_counts),
                 ReplyHandlers(
@@ -293,6 +312,7 @@ class Broker(Service):
                     timer_file,
                 ),
                 BrokerHandlers(self._config, runtime, store, statistics),
+                AccessHandlers(access.users, access.policies),
             ),
             role="broker",
             hot=HOT_CODES,
@@ -346,6 +366,7 @@ class Broker(Service):
         periodic.every(STEPS_BACK_SECONDS, lambda: log_steps_back(offsets))
         periodic.every(REFUSALS_SECONDS, Refusals(limits, server.statistics).log)
         periodic.every(UNDELIVERED_SECONDS, replies.log)
+        periodic.every(AUDIT_SECONDS, access.log_refusals)
         periodic.every(RETENTION_SECONDS, lambda: retain(store, self._config.now.store, self._clock))
         return Metrics(
             lambda: self._config.now,

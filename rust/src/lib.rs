@@ -1,7 +1,8 @@
 //! RocketMQ without the JVM: the native half of `rmqpy`.
 //!
 //! The crate is read from the bottom up: `positions` and `clock` are the vocabulary, `message` knows the bytes of
-//! a message, `store` keeps them, `remoting` carries them. `requests` are the headers of hot requests, `columns` turns
+//! a message, `access` knows who may do what, `store` keeps messages, `remoting` carries them. `requests` are the
+//! headers of hot requests, `columns` turns
 //! records into messages or Arrow columns, `replication` decides what copies of a log do, `ha` connects them, `dataplane` serves the broker's hot requests, `client` is the native half of
 //! every client, `load` measures any broker, `fuzzing` opens inner decoders to mutated bytes, and `bindings` is the only
 //! place that knows Python.
@@ -11,6 +12,7 @@
 
 #![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports, reason = "the bindings use it"))]
 
+pub mod access;
 mod client;
 pub mod clock;
 mod columns;

@@ -55,7 +55,7 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
     "setting",
     [
         {"aclEnable": "true"},
-        {"authenticationEnabled": "true"},
+        {"migrateAuthFromV1Enabled": "true"},
         {"brokerRole": "SLAVE"},
         {"brokerRole": "SYNC_MASTER"},
         {"enableDLegerCommitLog": "true"},

@@ -64,7 +64,7 @@ async def test_on_a_full_disk_a_new_group_is_used_and_a_configured_one_is_refuse
     config = BrokerConfig(name="broker-a")
     save = files.save
 
-    def full(path: Path, text: str) -> None:
+    def full(path: Path, text: str, **options: bool) -> None:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(files, "save", full)

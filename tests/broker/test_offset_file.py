@@ -88,7 +88,7 @@ async def test_a_failed_write_is_tried_again(tmp_path: Path, monkeypatch: pytest
     file = OffsetFile(path, table, HandClock())
     table.commit("orders@billing", 0, 5)
 
-    def failing(path: Path, text: str) -> None:
+    def failing(path: Path, text: str, **options: bool) -> None:
         raise OSError("disk on fire")
 
     with monkeypatch.context() as patched:

@@ -6,6 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from rmqpy.config import known
+from rmqpy.config.access import AccessConfig
 from rmqpy.config.broker import BrokerConfig
 from rmqpy.config.keys import Key, Settings
 from rmqpy.config.namesrv import NameServerConfig
@@ -20,7 +21,8 @@ HEAD = """\
 `rmqpy broker -c broker.conf` reads the file an Apache broker reads: Java properties, one `key=value` a line.
 `KEY=VALUE` on the command line wins over the file. Every key belongs to one of four classes:
 
-- *supported*: listed under Broker, Replication and Store. A value out of bounds prevents the start; the error names it.
+- *supported*: listed under Broker, Access control, Replication and Store. A value out of bounds prevents the start; the
+  error names it.
 - *harmless to ignore*: known, without effect, and reported at the start.
 - *dangerous to ignore*: with any but the accepted values the broker does not start, because it would silently lack a
   function that the key asks for.
@@ -35,7 +37,9 @@ broker writes it nowhere, and a name server writes it to `configStorePath`, whic
 All other keys take effect at the next start.
 
 Without `bindAddress` and `brokerIP1` the broker listens on 127.0.0.1 only. A name or address in either opens it to
-other machines; there is no access control yet.
+other machines; who may do what then is said under Access control.
+
+Secrets are shown to nobody: `rmqpy config get` has `******` in their place.
 """
 
 
@@ -55,6 +59,7 @@ def document() -> str:
         [
             HEAD,
             *table("Broker", BrokerConfig),
+            *table("Access control", AccessConfig),
             *table("Replication", ReplicationConfig),
             *table("Store", StoreConfig),
             *refused(),

@@ -56,7 +56,7 @@ async def test_a_topic_that_cannot_be_written_does_not_exist(
     metadata = MetadataTables()
     topics = made(tmp_path, metadata)
 
-    def full(path: Path, text: str) -> None:
+    def full(path: Path, text: str, **options: bool) -> None:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(files, "save", full)
@@ -73,10 +73,10 @@ async def test_many_topics_at_once_share_a_few_writes(
     writes = 0
     save = files.save
 
-    def counted(path: Path, text: str) -> None:
+    def counted(path: Path, text: str, **options: bool) -> None:
         nonlocal writes
         writes += 1
-        save(path, text)
+        save(path, text, **options)
 
     monkeypatch.setattr(files, "save", counted)
     await asyncio.gather(*(topics.put(topic(f"orders-{number}")) for number in range(100)))

@@ -42,6 +42,8 @@ class Upcall:
     version: int = 317
     language: str = "GO"
     is_oneway: bool = False
+    user: str | None = None
+    is_guarded: bool = False
     ext: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     name: str = ""

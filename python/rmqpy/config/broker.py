@@ -1,8 +1,8 @@
 """Configuration of the broker: the keys of `broker.conf` that this broker supports, and how the file is read.
 
-One file holds the settings of broker, replication and store. Reading it sorts every key into one of four: supported,
-known and harmless to ignore (reported), known and dangerous to ignore (refused), unknown (reported with the nearest
-name).
+One file holds the settings of broker, access control, replication and store. Reading it sorts every key into one of
+four: supported, known and harmless to ignore (reported), known and dangerous to ignore (refused), unknown (reported
+with the nearest name).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from rmqpy.config import addresses, known
+from rmqpy.config.access import AccessConfig
 from rmqpy.config.keys import (
     CONNECTIONS_MAX,
     NO_HTTP,
@@ -331,6 +332,7 @@ class BrokerConfig(Settings):
         "`a LIKE 'x%'` is taken for `a`, and matches nothing. Apache's broker has no such key.",
     )
 
+    access: AccessConfig = dataclasses.field(default_factory=AccessConfig)
     replication: ReplicationConfig = dataclasses.field(default_factory=ReplicationConfig)
     store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
 
@@ -386,12 +388,15 @@ class BrokerConfig(Settings):
             if wire not in served():
                 raise ConfigError(f"{wire} is not a setting that can be changed here")
         return dataclasses.replace(
-            super().change(given), replication=self.replication.change(given), store=self.store.change(given)
+            super().change(given),
+            access=self.access.change(given),
+            replication=self.replication.change(given),
+            store=self.store.change(given),
         )
 
     def write(self) -> dict[str, str]:
         """Every key of the file with its value."""
-        return super().write() | self.replication.write() | self.store.write()
+        return super().write() | self.access.write() | self.replication.write() | self.store.write()
 
 
 def load(
@@ -414,7 +419,8 @@ def refuse_unknown(overrides: Mapping[str, str]) -> None:
 
 def served() -> set[str]:
     """Every key that is supported."""
-    return {wire for kind in (BrokerConfig, ReplicationConfig, StoreConfig) for wire in kind.declared()}
+    kinds = (BrokerConfig, AccessConfig, ReplicationConfig, StoreConfig)
+    return {wire for kind in kinds for wire in kind.declared()}
 
 
 def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
@@ -424,8 +430,11 @@ def read(given: Mapping[str, str]) -> LoadedConfig[BrokerConfig]:
     refusals = [sentence for wire in given if (sentence := known.refusal(wire, given[wire]))]
     if refusals:
         raise ConfigError("cannot start with these settings:\n  " + "\n  ".join(refusals))
+    access = AccessConfig.read(given)
     replication, store = ReplicationConfig.read(given), StoreConfig.read(given)
-    config = dataclasses.replace(BrokerConfig.read(given), replication=replication, store=store)
+    config = dataclasses.replace(
+        BrokerConfig.read(given), access=access, replication=replication, store=store
+    )
     warnings = [
         sentence
         for wire, value in given.items()

@@ -21,9 +21,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def save(path: Path, text: str) -> None:
-    """Replace the content of `path`; it is on the disk when this returns. Raises `OSError`."""
-    fresh = _written(path, text.encode("utf-8"))
+#: Of a file with secrets: its owner alone reads it.
+_SECRET_MODE = 0o600
+
+
+def save(path: Path, text: str, *, is_secret: bool = False) -> None:
+    """Replace the content of `path`; it is on the disk when this returns. Raises `OSError`.
+
+    A secret file, and what is kept of earlier ones, is readable by its owner alone, from its first byte on.
+    """
+    fresh = _written(path, text.encode("utf-8"), is_secret=is_secret)
     if path.exists():
         path.replace(_beside(path, ".bak"))
     fresh.replace(path)
@@ -36,11 +43,14 @@ def save_bytes(path: Path, content: bytes) -> None:
     _flush_directory(path.parent)
 
 
-def _written(path: Path, content: bytes) -> Path:
+def _written(path: Path, content: bytes, *, is_secret: bool = False) -> Path:
     """A file beside `path` with this content, on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = _beside(path, ".tmp")
-    with open(fresh, "wb") as file:
+    if is_secret:
+        # One that an unfinished write has left may be anybody's.
+        fresh.unlink(missing_ok=True)
+    with open(fresh, "wb", opener=_owners if is_secret else None) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -95,6 +105,10 @@ def _parsed(path: Path, parse: Callable[[str], T]) -> T:
 
 def _beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
+
+
+def _owners(path: str, flags: int) -> int:
+    return os.open(path, flags, _SECRET_MODE)
 
 
 def _flush_directory(directory: Path) -> None:

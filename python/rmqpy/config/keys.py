@@ -36,6 +36,12 @@ class Key:
     high: int | None
     choices: tuple[str, ...]
     is_changeable: bool
+    #: The value is shown to nobody.
+    is_secret: bool = False
+
+
+#: What is shown in the place of a secret.
+MASK: Final = "******"
 
 
 def key(
@@ -48,15 +54,16 @@ def key(
     high: int | None = None,
     choices: tuple[str, ...] = (),
     changeable: bool = False,
+    secret: bool = False,
 ) -> Any:
     """Declare a setting: a bool, an int from `low` to `high`, or a string, one of `choices` where there are any.
 
-    A callable `default` is asked when the configuration is made.
+    A callable `default` is asked when the configuration is made. A `secret` is never shown.
     """
-    metadata = {_KEY: Key(wire, doc, unit, low, high, choices, changeable)}
+    metadata = {_KEY: Key(wire, doc, unit, low, high, choices, changeable, secret)}
     if callable(default):
-        return dataclasses.field(default_factory=default, metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+        return dataclasses.field(default_factory=default, metadata=metadata, repr=not secret)
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,8 +102,12 @@ class Settings:
         return dataclasses.replace(self, **self._values(given))
 
     def write(self) -> dict[str, str]:
-        """Every key with its value as a file would hold it."""
-        return {wire: _text(getattr(self, name)) for wire, (name, _) in self.declared().items()}
+        """Every key with its value as a file would hold it, but for secrets."""
+        values = {wire: _text(getattr(self, name)) for wire, (name, _) in self.declared().items()}
+        return {
+            wire: MASK if value and self.declared()[wire][1].is_secret else value
+            for wire, value in values.items()
+        }
 
     @classmethod
     def _values(cls, given: Mapping[str, str]) -> dict[str, Any]:

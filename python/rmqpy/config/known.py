@@ -22,7 +22,6 @@ _TIMER = "timed messages wait in the file wheel, and one thread delivers them"
 _TRANSACTION = "an end of a transaction is marked with its message, and the open ones are kept in memory"
 _SLAVES = "replication is not supported yet"
 _FILTER = "SQL92 filters are evaluated for each message that is read, without bits computed in advance"
-_AUTH = "access control is not supported yet"
 _METRICS = "metrics are at httpPort, for Prometheus"
 _LITE = "lite and multi-dispatch topics are not supported"
 
@@ -128,12 +127,9 @@ _HARMLESS: Final = (
     ),
     ("delayed messages are delivered in batches", "enableScheduleAsyncDeliver"),
     (
-        _AUTH,
-        """authenticationProvider authorizationProvider authenticationMetadataProvider
-        authorizationMetadataProvider authenticationStrategy authorizationStrategy authenticationWhitelist
-        authorizationWhitelist initAuthenticationUser innerClientAuthenticationCredentials userCacheMaxNum
-        userCacheExpiredSecond userCacheRefreshSecond aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond
-        statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond
+        "users and policies are kept in memory",
+        """userCacheMaxNum userCacheExpiredSecond userCacheRefreshSecond aclCacheMaxNum aclCacheExpiredSecond
+        aclCacheRefreshSecond statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond
         statefulAuthorizationCacheMaxNum statefulAuthorizationCacheExpiredSecond""",
     ),
     (
@@ -190,8 +186,8 @@ _NONE = ("",)
 _ONE = ("0", "1")
 #: Accepted values, the reason why others are refused, and the keys.
 GUARDED: Final = (
-    (_OFF, "access control is not supported yet and would silently be off",
-     "aclEnable authenticationEnabled authorizationEnabled migrateAuthFromV1Enabled"),
+    (_OFF, "access control of the first kind is not supported: it would silently be off; see authenticationEnabled",
+     "aclEnable migrateAuthFromV1Enabled"),
     (("disabled", "permissive"), "TLS is not supported yet", "tls.server.mode"),
     (_OFF, "TLS is not supported yet", "tls.enable useTLS"),
     (("ASYNC_MASTER",), "replication is not supported yet: only a master that waits for no replica", "brokerRole"),

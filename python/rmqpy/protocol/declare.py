@@ -6,7 +6,7 @@
     class MaxOffset:
         offset: int
 
-    @request(RequestCode.GET_MAX_OFFSET)
+    @request(RequestCode.GET_MAX_OFFSET, needs=(topic("topic", Action.GET),))
     class GetMaxOffset(Request[MaxOffset]):
         \"\"\"The position after the last readable entry of one queue.\"\"\"
 
@@ -45,7 +45,7 @@ from typing import (
 )
 
 from rmqpy.errors import DecodeError
-from rmqpy.protocol import fastjson, values
+from rmqpy.protocol import access, fastjson, values
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 
 #: The mark of `Resource`.
@@ -66,6 +66,7 @@ class Request(Generic[R_co]):
     code: ClassVar[RequestCode]
     reply: ClassVar[type]
     body_bytes_max: ClassVar[int]
+    needs: ClassVar[tuple[access.Need, ...]]
 
 
 class EncodedRequest(NamedTuple):
@@ -99,9 +100,13 @@ BODY_BYTES_MAX: Final = 1 << 20
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, wire, off_wire))
 def request(
-    code: RequestCode, *, body_bytes_max: int = BODY_BYTES_MAX
+    code: RequestCode,
+    *,
+    needs: tuple[access.Need, ...] = access.UNDECLARED,
+    body_bytes_max: int = BODY_BYTES_MAX,
 ) -> Callable[[type[RequestT]], type[RequestT]]:
-    """Declare a request. The class names its reply: `class GetMaxOffset(Request[MaxOffset])`."""
+    """Declare a request. The class names its reply: `class GetMaxOffset(Request[MaxOffset])`; `needs` says what its
+    sender must be allowed, see `access`."""
 
     def declared(kind: type[RequestT]) -> type[RequestT]:
         base = next(
@@ -118,6 +123,7 @@ def request(
         made.code = code
         made.reply = get_args(base)[0]
         made.body_bytes_max = body_bytes_max
+        made.needs = needs
         return made
 
     return declared

@@ -34,11 +34,9 @@ _BY_BROKER: Final[Mapping[str, str]] = {
     "static topics are not served yet": """
         UPDATE_AND_CREATE_STATIC_TOPIC
     """,
-    "access control is not served yet": """
+    "access control of the first kind is not served": """
         UPDATE_AND_CREATE_ACL_CONFIG DELETE_ACL_CONFIG GET_BROKER_CLUSTER_ACL_INFO
-        UPDATE_GLOBAL_WHITE_ADDRS_CONFIG GET_BROKER_CLUSTER_ACL_CONFIG AUTH_CREATE_USER AUTH_UPDATE_USER
-        AUTH_DELETE_USER AUTH_GET_USER AUTH_LIST_USER AUTH_CREATE_ACL AUTH_UPDATE_ACL AUTH_DELETE_ACL
-        AUTH_GET_ACL AUTH_LIST_ACL
+        UPDATE_GLOBAL_WHITE_ADDRS_CONFIG GET_BROKER_CLUSTER_ACL_CONFIG
     """,
     "timed messages wait in the file wheel alone": """
         SWITCH_TIMER_ENGINE

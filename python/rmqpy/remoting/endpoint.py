@@ -4,7 +4,8 @@ Owns the table from request codes to handlers of one server, and the asyncio rea
 descriptor. A wake-up takes `TAKE_MAX` requests at a time, few of one connection, until its time is over; what of them
 is answered without waiting goes down as one batch.
 
-Invariants: every two-way request gets exactly one answer, a one-way request none, whatever the handler does. What a
+Invariants: every two-way request gets exactly one answer, a one-way request none, whatever the handler does. No
+handler sees a request whose sender may not make it: what it needs is asked of the native half once it is read. What a
 connection sends behind a large body waits until that one is answered, unless its bytes are taken as they are by a
 handler that waits.
 Threads: the event loop's; large bodies are read in `large_bodies`. Handlers may be `def` (answered within the wake-up,
@@ -20,6 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from rmqpy.protocol import access
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import decode, encode, is_raw, utf8
 from rmqpy.remoting.large_bodies import is_large, read_aside
@@ -172,6 +174,7 @@ class Endpoint:
             return
         try:
             ask = decode(handler.ask, ext, body)
+            self._authorize(upcall, handler, ask)
             result = None if handler.waits else self._call(handler, ask, upcall)
         except Exception as error:
             self._refuse(upcall, error)
@@ -189,6 +192,14 @@ class Endpoint:
                 upcall, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many requests of this connection wait"
             )
         return is_admitted
+
+    def _authorize(self, upcall: "Upcall", handler: Handler, ask: object) -> None:
+        """Raise `Refused` where the sender may not do this."""
+        if upcall.is_guarded:
+            needs = access.needed(handler.ask.needs, ask)
+            refusal = self._server.authorize(upcall.code, upcall.user, upcall.peer, needs)
+            if refusal is not None:
+                raise Refused(ResponseCode.NO_PERMISSION, refusal)
 
     @staticmethod
     def _call(handler: Handler, ask: object, upcall: "Upcall") -> Any:
@@ -213,6 +224,7 @@ class Endpoint:
     ) -> None:
         async def answer() -> object:
             ask = await read_aside(decode, handler.ask, ext, body)
+            self._authorize(upcall, handler, ask)
             result = self._call(handler, ask, upcall)
             return await result if inspect.isawaitable(result) else result
 
@@ -351,7 +363,9 @@ def _size_of(ext: Mapping[str, str], body: bytes) -> int:
 
 
 def _context(upcall: "Upcall") -> RequestContext:
-    return RequestContext(upcall.connection, upcall.peer, upcall.version, upcall.language)
+    return RequestContext(
+        upcall.connection, upcall.peer, upcall.version, upcall.language, upcall.user, upcall.is_guarded
+    )
 
 
 async def _logged(work: Awaitable[object], event: Event) -> None:

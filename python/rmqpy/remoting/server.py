@@ -28,6 +28,10 @@ class RequestContext:
     address: str
     version: int
     language: str
+    #: Who sent it, where access control is on and the request says so.
+    user: str | None = None
+    #: Whether that user needs a policy for what it asks.
+    is_guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

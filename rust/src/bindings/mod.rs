@@ -7,6 +7,7 @@
 #![allow(clippy::too_many_arguments, reason = "keywords of Python methods, not Rust interfaces")]
 #![allow(clippy::doc_lazy_continuation, reason = "docstrings of Python, with its examples")]
 
+mod access;
 mod arrow_import;
 mod call;
 mod client;
@@ -48,6 +49,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(config::store_settings, module)?)?;
     module.add_function(wrap_pyfunction!(sql::sql_error, module)?)?;
     module.add_function(wrap_pyfunction!(sql::sql_matches, module)?)?;
+    module.add_function(wrap_pyfunction!(access::hot_needs, module)?)?;
+    module.add_function(wrap_pyfunction!(access::check_entry, module)?)?;
+    module.add_function(wrap_pyfunction!(access::decide, module)?)?;
+    module.add_function(wrap_pyfunction!(access::record_topic, module)?)?;
+    module.add_function(wrap_pyfunction!(access::signature, module)?)?;
     module.add_function(wrap_pyfunction!(replies::store_reply, module)?)?;
     module.add_function(wrap_pyfunction!(replies::encode_record, module)?)?;
     module.add_class::<hand_clock::PyHandClock>()?;

@@ -83,6 +83,18 @@ impl PyRequest {
         self.upcall.is_oneway
     }
 
+    /// Who sent it, where access control is on and it says so.
+    #[getter]
+    fn user(&self) -> Option<&str> {
+        self.upcall.user.as_deref()
+    }
+
+    /// Whether what it needs must be asked for, with `Server.authorize`.
+    #[getter]
+    fn is_guarded(&self) -> bool {
+        self.upcall.is_guarded
+    }
+
     /// The header's fields.
     #[getter]
     fn ext<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

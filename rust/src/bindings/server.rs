@@ -1,6 +1,6 @@
 //! `Server`: the two ends of the ring between the data plane and Python's loop.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -13,12 +13,14 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict};
 
+use super::access;
 use super::errors::raise;
 use super::hand_clock::{self, PyHandClock};
 use super::metadata::PyMetadata;
 use super::offsets::PyOffsets;
 use super::request::PyRequest;
 use super::store::PyStore;
+use crate::access::rules::Checks;
 use crate::dataplane::check_transactions::UndecidedHalf;
 use crate::dataplane::data_plane::DataPlane;
 use crate::dataplane::deliveries::FetchPosition;
@@ -144,6 +146,51 @@ impl PyServer {
     /// before it, everything comes up.
     fn declare_requests(&self, bodies_bytes_max: HashMap<i32, usize>) {
         self.data_plane.declare_requests(bodies_bytes_max.into_iter().collect());
+    }
+
+    /// Put these checks and users in the place of those before; what connections were allowed is forgotten. A user: name,
+    /// secret, whether super, whether enabled, custom and default entries as `check_entry` takes them. Raises
+    /// `ValueError` for an entry that cannot be read.
+    #[pyo3(signature = (*, authenticates, authorizes, unsigned_codes, unguarded_codes, cluster, users))]
+    fn set_access(
+        &self,
+        py: Python<'_>,
+        authenticates: bool,
+        authorizes: bool,
+        unsigned_codes: HashSet<i32>,
+        unguarded_codes: HashSet<i32>,
+        cluster: &str,
+        users: Vec<access::UserRow>,
+    ) -> PyResult<()> {
+        let cluster = cluster.into();
+        let checks = Checks { authenticates, authorizes, unsigned_codes, unguarded_codes, cluster };
+        py.detach(|| {
+            let users = users.into_iter().map(access::user).collect::<PyResult<Vec<_>>>()?;
+            Ok(self.data_plane.publish_access(checks, users)?)
+        })
+    }
+
+    /// Whether this user may do all of that in a request of this code from `peer`, an `ip:port`: kind and name of each resource, and the actions of
+    /// which one is needed. The sentence for its sender where not; the refusal is counted.
+    fn authorize(
+        &self,
+        code: i32,
+        user: Option<&str>,
+        peer: &str,
+        needs: Vec<access::Need>,
+    ) -> PyResult<Option<String>> {
+        let peer: SocketAddr = peer.parse().map_err(|_| PyValueError::new_err("peer must be ip:port"))?;
+        let needed = needs.iter().map(access::needed).collect::<PyResult<Vec<_>>>()?;
+        let permitted = self.data_plane.guard.authorize(code, user, peer, needed);
+        Ok(permitted.err().map(|refusal| refusal.to_string()))
+    }
+
+    /// What was refused since the last call: code of the request, `ip:port` of its sender, what that was told; and how
+    /// many more.
+    fn take_refusals(&self) -> (Vec<(i32, String, String)>, u64) {
+        let refused = self.data_plane.guard.take_refused();
+        let rows = refused.rows.into_iter().map(|(code, peer, told)| (code, peer.to_string(), told));
+        (rows.collect(), refused.more)
     }
 
     /// A descriptor that is readable while requests or events wait.
@@ -473,6 +520,7 @@ impl PyServer {
         let server = self.server.lock().as_ref().map(Server::statistics);
         let parked = self.data_plane.broker.as_ref().map_or(0, |broker| broker.polls.count());
         let transactions = self.data_plane.transaction_counts();
+        let refusals = &self.data_plane.guard.counts;
         let mut statistics = BTreeMap::from([
             ("connections", server.map_or(0, |server| server.connections as u64)),
             ("requests", counters.requests.load(Ordering::Relaxed)),
@@ -483,6 +531,9 @@ impl PyServer {
             ("oneway_drops", counters.oneway_drops.load(Ordering::Relaxed)),
             ("refused_answers", counters.refused_answers.load(Ordering::Relaxed)),
             ("parked_pulls", parked as u64),
+            ("unauthenticated", refusals.unauthenticated.load(Ordering::Relaxed)),
+            ("unauthorized", refusals.unauthorized.load(Ordering::Relaxed)),
+            ("delayed_refusals", refusals.delayed.load(Ordering::Relaxed)),
             ("open_transactions", self.data_plane.open_transactions() as u64),
             ("checked_transactions", transactions.checks),
             ("discarded_transactions", transactions.discarded),

@@ -10,6 +10,7 @@ use super::deadlines::Deadlines;
 use super::delays::Delays;
 use super::deliveries::Deliveries;
 use super::event::{Event, Link, Owed};
+use super::guard::Guard;
 use super::latency::Latencies;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
@@ -48,6 +49,7 @@ pub(crate) struct Broker {
     pub(crate) polls: Arc<LongPolls>,
     pub(super) latencies: Arc<Latencies>,
     pub(super) deadlines: Deadlines<Deadline>,
+    pub(super) guard: Arc<Guard>,
     pub(super) flush_waiters: Mutex<Vec<(PhysicalOffset, Arc<Link>)>>,
     pub(super) clock: SharedClock,
     pub(super) added_properties: AddedProperties,

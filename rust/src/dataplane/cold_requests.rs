@@ -42,8 +42,13 @@ impl DataPlane {
         parkings: u8,
         out: &mut Outbox,
     ) {
+        let mut delay = None;
         let error_reply = match rejection {
             Rejection::Refused(error_reply) => error_reply,
+            Rejection::Late(error_reply, late) => {
+                delay = Some(late);
+                error_reply
+            }
             Rejection::NoRoom => {
                 let came_at = session.latency.began;
                 let broker = self.broker.as_ref();
@@ -61,12 +66,19 @@ impl DataPlane {
         };
         let context = session.context(frame.encoding);
         session.latency.note(context, error_reply.code);
+        let start = out.bytes().len();
         match (&self.broker, session.header.code) {
             (Some(broker), code) if is_send(code) => broker.refuse_send(out.bytes(), context, &error_reply),
             (_, request::PULL_MESSAGE | request::LITE_PULL_MESSAGE) => {
                 refuse_pull(out.bytes(), context, &error_reply)
             }
             _ => reply::write(out.bytes(), context, error_reply.code, Some(&error_reply.remark), &[]),
+        }
+        if let Some(delay) = delay {
+            let frame = out.bytes().split_off(start);
+            if let Err(frame) = self.guard.answer_late(session, frame, delay) {
+                out.bytes().extend_from_slice(&frame);
+            }
         }
     }
 
@@ -255,6 +267,8 @@ pub(super) fn upcall(session: &Session, cause: Cause) -> Upcall {
         version: header.version,
         language: header.language,
         is_oneway: header.is_oneway(),
+        user: session.principal.user.as_ref().map(|user| user.name.clone()),
+        is_guarded: session.principal.is_guarded,
         ext: Vec::new(),
         body: Vec::new(),
         body_bytes: 0,

@@ -15,6 +15,7 @@ use super::broker::{Broker, Deadline};
 use super::deadlines::Deadlines;
 use super::delays::Delays;
 use super::deliveries::Deliveries;
+use super::guard::Guard;
 use super::latency::Latencies;
 use super::long_poll::LongPolls;
 use super::metadata::Metadata;
@@ -25,6 +26,7 @@ use super::reply::send_answer_fields;
 use super::timers::Timers;
 use super::transactions::{CheckedHalves, TopicTransactions, TransactionCounts, Transactions};
 use super::upcall::Upcalls;
+use crate::access::rules::{Checks, User};
 use crate::clock::SharedClock;
 use crate::positions::{PhysicalOffset, QueueOffset};
 use crate::remoting::LinkId;
@@ -55,6 +57,8 @@ pub struct DataPlane {
     pub(crate) broker: Option<Broker>,
     pub(crate) counters: Counters,
     pub(crate) latencies: Arc<Latencies>,
+    /// Who may do what.
+    pub(crate) guard: Arc<Guard>,
     pub(super) clock: SharedClock,
     /// By request code: see `declare_requests`.
     bodies_bytes_max: OnceLock<HashMap<i32, usize>>,
@@ -74,6 +78,7 @@ impl DataPlane {
             broker: None,
             counters: Counters::default(),
             latencies: Arc::default(),
+            guard: Arc::new(Guard::new(Arc::clone(&clock))),
             clock,
             bodies_bytes_max: OnceLock::new(),
             heartbeat_epoch: AtomicU64::new(0),
@@ -115,6 +120,7 @@ impl DataPlane {
             polls,
             flush_waiters: Mutex::default(),
             deadlines,
+            guard: Arc::clone(&data_plane.guard),
             metadata,
             offsets,
             store: Arc::clone(&store),
@@ -220,11 +226,27 @@ impl DataPlane {
 
     /// Ends the data plane's own threads, after its server has stopped.
     pub fn stop(&self) {
+        self.guard.stop();
         if let Some(broker) = &self.broker {
             broker.deadlines.stop();
             broker.delays.get().into_iter().for_each(Delays::stop);
             broker.timers.get().into_iter().for_each(Timers::stop);
         }
+    }
+
+    /// Puts these checks and users in the place of those before. What connections were allowed is forgotten.
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    pub fn publish_access(
+        &self,
+        checks: Checks,
+        users: impl IntoIterator<Item = User>,
+    ) -> std::io::Result<()> {
+        self.guard.publish(checks, users)?;
+        // What is in them was checked by the rules before.
+        self.forget_heartbeats();
+        Ok(())
     }
 
     /// Makes the next heartbeat of every connection go up again.

@@ -26,6 +26,7 @@ use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
 use crate::requests::end_transaction::{COMMIT, EndTransactionHeader, ROLLBACK, UNKNOWN};
+use crate::requests::needs;
 use crate::store::{ConsumeQueue, KeyHashes, Put, PutError};
 
 /// The properties of a mark.
@@ -66,6 +67,14 @@ impl Broker {
         let half = self.store.lookup(at).ok_or_else(not_found)?;
         let half = RecordView::parse(&half).map_err(|_| not_found())?;
         self.check_decision(&half, &fields)?;
+        let topic = properties::get(half.properties(), name::REAL_TOPIC).map(std::str::from_utf8);
+        let topic = topic.and_then(Result::ok).ok_or_else(not_found)?;
+        self.guard.permit(
+            &mut session.principal,
+            &session.link,
+            session.header.code,
+            needs::to_send(topic),
+        )?;
         let decision = fields.decision;
         let offset = half.queue_offset();
         if !self.transactions.begin_end(offset, at) {

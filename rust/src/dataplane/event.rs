@@ -20,6 +20,8 @@ pub enum Event {
     Write(Vec<u8>),
     /// Likewise, the answer to a heartbeat that Python accepted.
     Heartbeat(KnownHeartbeat, Vec<u8>),
+    /// A frame to write, or none, after which the connection is read again: the answer to what was not authenticated.
+    Late(Vec<u8>),
     /// A parked frame goes in again, or is answered by this.
     Frame(OwnedFrame, Option<Arc<ErrorReply>>),
     /// The message that this frame names has been brought into memory.

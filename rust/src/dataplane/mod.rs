@@ -1,7 +1,7 @@
 //! The data plane: the way of a request between its socket and the log.
 //!
 //! A connection's thread reads a burst of frames, decodes each header into a reused buffer, and `table` finds the
-//! handler. Sends are checked (`admission`), staged and stored under one put lock (`send`); messages that a consumer
+//! handler, once the sender may have it served (`guard`). Sends are checked (`admission`), staged and stored under one put lock (`send`); messages that a consumer
 //! returns are stored again for later (`send_back`, `delays`), those for a time of their own wait for it (`timers`), unless they are taken back (`recall`); pulls are answered with slices of the log (`pull`) or
 //! parked (`long_poll`); offsets are looked up and committed (`offset_requests`). All of it runs on that thread, on an
 //! immutable picture of topics and groups (`metadata`). Everything else goes up to Python (`cold_requests`) through one
@@ -11,10 +11,10 @@
 //!
 //! | layer | files |
 //! |---|---|
-//! | one request | `request`, `rejection`, `event` |
+//! | one request | `request`, `rejection`, `event`, `principal` |
 //! | what the broker knows | `filter`, `role`, `metadata`, `offsets`, `deliveries`, `latency`, `attributes`, `admission`, `reply` |
 //! | what waits | `deadlines`, `delays`, `timers`, `transactions`, `long_poll`, `parked_frames`, `client_requests`, `upcall` |
-//! | state | `session` of one connection, `broker`, `data_plane` |
+//! | state | `session` of one connection, `guard`, `broker`, `data_plane` |
 //! | handlers | `send`, `recall`, `send_back`, `end_transaction`, `check_transactions`, `resume_transaction`, `store_reply`, `pull`, `offset_requests`, `cold_requests`, `parked_sends` |
 //! | service | `table` |
 //!
@@ -34,6 +34,7 @@ pub(crate) mod deliveries;
 mod end_transaction;
 pub(crate) mod event;
 pub mod filter;
+pub(crate) mod guard;
 pub(crate) mod latency;
 mod long_poll;
 pub mod metadata;
@@ -41,6 +42,7 @@ mod offset_requests;
 pub mod offsets;
 mod parked_frames;
 mod parked_sends;
+mod principal;
 mod pull;
 mod recall;
 pub(crate) mod rejection;

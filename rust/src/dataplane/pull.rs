@@ -96,6 +96,7 @@ impl Broker {
             group,
             topic,
             filter,
+            waiter: session.principal.waiter(fields.group),
             deadline: None,
         };
         let corrected = if fields.offset < 0 {
@@ -131,6 +132,10 @@ impl Broker {
     pub(super) fn wake(&self, session: &mut Session, token: u64, out: &mut Outbox) {
         // It may have been answered while what woke it was on its way.
         let Some(pull) = self.take_parked(session, token) else { return };
+        if let Err(error_reply) = self.still_permits(session, &pull) {
+            self.refuse(session, &pull, &error_reply, out);
+            return;
+        }
         if pull.filter.needs_records() {
             self.wake_selective(session, pull, out);
         } else {
@@ -210,6 +215,12 @@ impl Broker {
         }
     }
 
+    /// Whether who asked for a pull that has waited may still be given what there is.
+    fn still_permits(&self, session: &Session, pull: &PendingPull) -> Result<(), ErrorReply> {
+        let Some(waiter) = &pull.waiter else { return Ok(()) };
+        self.guard.still_permits(waiter, pull.context.code, &pull.topic.name, session.link.peer())
+    }
+
     /// Answers a pull that moves nothing: its consumer tries it again at the same offset.
     fn refuse(&self, session: &mut Session, pull: &PendingPull, error_reply: &ErrorReply, out: &mut Outbox) {
         self.count(session, pull, error_reply.code);
@@ -225,6 +236,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let Some(pull) = session.parked.remove(&token) else { return };
+        let read = self.still_permits(session, &pull).and(read);
         let code = match read {
             Ok(mut found) => {
                 let said = self.pull_answer(&pull, &mut found);

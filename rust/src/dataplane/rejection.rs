@@ -16,6 +16,8 @@ pub(super) const PARKED_SEND_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) enum Rejection {
     Refused(ErrorReply),
+    /// Refused, and told so after a while.
+    Late(ErrorReply, Duration),
     Missing(Missing, String),
     /// The log has no room now for what is to be stored; it can wait.
     NoRoom,

@@ -25,6 +25,7 @@ use crate::positions::PhysicalOffset;
 use crate::remoting::Outbox;
 use crate::remoting::codes::response;
 use crate::remoting::frame::Frame;
+use crate::requests::needs;
 use crate::requests::send_back::SendBackHeader;
 use crate::store::{ConsumeQueue, Put};
 
@@ -72,6 +73,14 @@ impl Broker {
         }
         let original = self.store.lookup(at).ok_or_else(|| not_found(fields.offset))?;
         let original = RecordView::parse(&original).map_err(|_| not_found(fields.offset))?;
+        // Who returns a message is given it again.
+        let topic = std::str::from_utf8(original.topic()).map_err(|_| not_found(fields.offset))?;
+        self.guard.permit(
+            &mut session.principal,
+            &session.link,
+            session.header.code,
+            needs::to_receive(topic),
+        )?;
         let is_dead = fields.delay_level < 0
             || original.reconsume_times() >= fields.reconsume_max.unwrap_or(group.retry_max);
         let prefix = if is_dead { DEAD_LETTER_PREFIX } else { RETRY_PREFIX };

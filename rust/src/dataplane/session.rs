@@ -15,6 +15,7 @@ use super::event::{KnownHeartbeat, Link};
 use super::filter::Filter;
 use super::latency::LatencyBuffer;
 use super::metadata::{Group, Topic};
+use super::principal::{Principal, Waiter};
 use super::request::{OwnedFrame, RequestContext};
 use crate::positions::PhysicalOffset;
 use crate::remoting::frame::Encoding;
@@ -100,6 +101,8 @@ pub(super) struct PendingPull {
     pub(super) get: Get,
     pub(super) filter: Arc<Filter>,
     pub(super) delivery: Arc<Delivery>,
+    /// Who asked for it, where that has to be allowed still when it is answered.
+    pub(super) waiter: Option<Waiter>,
     pub(super) deadline: Option<DeadlineKey>,
 }
 
@@ -132,6 +135,7 @@ pub struct Session {
     pub(super) latency: LatencyBuffer,
     pub(super) held: HeldReplies,
     pub(super) heartbeat: Option<KnownHeartbeat>,
+    pub(super) principal: Principal,
     /// Something of the burst went up to Python.
     pub(super) has_sent_up: bool,
     /// Something of this connection ever did.
@@ -176,6 +180,7 @@ impl Session {
             latency: LatencyBuffer::default(),
             held: HeldReplies::default(),
             heartbeat: None,
+            principal: Principal::default(),
             has_sent_up: false,
             is_known_above: false,
             is_held: false,
@@ -191,6 +196,7 @@ impl Session {
             + self.found.kept_bytes()
             + self.parked.capacity() * size_of::<(u64, PendingPull)>()
             + self.deliveries.kept_bytes()
+            + self.principal.kept_bytes()
     }
 
     /// Gives back what only the next burst would use.
@@ -201,6 +207,7 @@ impl Session {
         self.found.shrink();
         self.parked.shrink_to_fit();
         self.deliveries.shrink();
+        self.principal.shrink();
         self.filter = None;
     }
 

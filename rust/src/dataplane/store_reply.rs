@@ -30,6 +30,7 @@ impl Broker {
             admission::send(&self.metadata, fields).map_err(|rejection| match rejection {
                 Rejection::Refused(error_reply) => error_reply,
                 Rejection::Missing(missing, name) => missing_reply(missing, &name),
+                Rejection::Late(error_reply, _) => error_reply,
                 Rejection::NoRoom => no_room(),
             })?;
         let queue = topic.queue(&self.store, queue_id.unwrap_or(0)).map_err(unavailable)?;

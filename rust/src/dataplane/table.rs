@@ -36,6 +36,9 @@ impl DataPlane {
         burst: &mut Burst<'f>,
         out: &mut Outbox,
     ) -> Result<(), Rejection> {
+        if self.guard.is_on() {
+            self.guard.admit(session, frame)?;
+        }
         let Some(broker) = &self.broker else {
             self.send_up(session, frame, out);
             return Ok(());
@@ -117,6 +120,10 @@ impl Service for DataPlane {
     fn event(&self, session: &mut Session, event: Event, out: &mut Outbox) -> Result<(), Close> {
         match event {
             Event::Write(frame) => out.bytes().extend_from_slice(&frame),
+            Event::Late(frame) => {
+                out.bytes().extend_from_slice(&frame);
+                session.principal.is_delayed = false;
+            }
             Event::Frame(owned, error_reply) => {
                 let frame = owned.frame();
                 session.latency.began = owned.came_at;
@@ -137,9 +144,14 @@ impl Service for DataPlane {
                 let frame = owned.frame();
                 session.latency.began = owned.came_at;
                 session.header.decode(&frame)?;
-                let served = self.broker.as_ref().map_or(Ok(()), |broker| match session.header.code {
-                    request::END_TRANSACTION => broker.end_transaction(session, &frame, true, out),
-                    _ => broker.send_back(session, &frame, true, out),
+                let served = self.broker.as_ref().map_or(Ok(()), |broker| {
+                    if self.guard.is_on() {
+                        self.guard.admit(session, &frame)?;
+                    }
+                    match session.header.code {
+                        request::END_TRANSACTION => broker.end_transaction(session, &frame, true, out),
+                        _ => broker.send_back(session, &frame, true, out),
+                    }
                 });
                 if let Err(rejection) = served {
                     self.reject(session, &frame, rejection, owned.parkings, out);
@@ -205,7 +217,7 @@ impl Service for DataPlane {
     }
 
     fn is_ready(&self, session: &Session) -> bool {
-        !session.is_held
+        !session.is_held && !session.principal.is_delayed
     }
 
     fn held_bytes(&self, session: &Session) -> usize {

@@ -81,6 +81,10 @@ pub struct Upcall {
     pub(crate) version: i32,
     pub(crate) language: u8,
     pub(crate) is_oneway: bool,
+    /// Who sent it, where access control is on and it says so.
+    pub(crate) user: Option<Box<str>>,
+    /// Whether what it needs is to be asked for: see `Guard::authorize`.
+    pub(crate) is_guarded: bool,
     /// When it came, on the data plane's clock; requests only.
     pub(super) came_at: Duration,
     pub(crate) ext: Vec<(String, String)>,
@@ -347,6 +351,8 @@ mod tests {
             version: 0,
             language: 0,
             is_oneway: true,
+            user: None,
+            is_guarded: false,
             came_at: Duration::ZERO,
             ext: Vec::new(),
             body: Vec::new(),

@@ -4,9 +4,12 @@
 //! and the load generator send them. Decoders borrow from the header, in one pass; encoders write straight into the
 //! frame. Fields that only other brokers look at are written and not read.
 //!
+//! What each of them may do is asked of `access` with what `needs` says.
+//!
 //! Invariant: what one side writes is what the other reads, in either encoding. Pure; any thread.
 
 pub(crate) mod end_transaction;
+pub(crate) mod needs;
 pub(crate) mod pull;
 pub(crate) mod recall;
 pub(crate) mod send;

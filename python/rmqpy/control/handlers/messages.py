@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from rmqpy._native import Store
+from rmqpy._native import Server, Store, record_topic
 from rmqpy.control.clients.registry import Consumers
+from rmqpy.protocol import access
 from rmqpy.protocol.codes import ResponseCode
 from rmqpy.protocol.requests.messages import (
     QueriedMessages,
@@ -17,7 +18,7 @@ from rmqpy.protocol.requests.messages import (
     QueueUnits,
     ViewMessageById,
 )
-from rmqpy.remoting.server import Refused, handles
+from rmqpy.remoting.server import Refused, RequestContext, handles
 
 _BY_TAG: Final = "T"
 #: Hits of a query by unique key, whatever it asks for: retries share the key of their message.
@@ -30,9 +31,10 @@ _ANSWER_BYTES_MAX: Final = 8 << 20
 class MessageHandlers:
     """Messages by key and by position, and the entries of a queue."""
 
-    def __init__(self, store: Store, consumers: Consumers) -> None:
+    def __init__(self, store: Store, consumers: Consumers, server: Server) -> None:
         self._store = store
         self._consumers = consumers
+        self._server = server
 
     @handles(QueryMessage)
     async def query(self, ask: QueryMessage) -> QueriedMessages:
@@ -57,14 +59,23 @@ class MessageHandlers:
         )
 
     @handles(ViewMessageById)
-    async def view(self, ask: ViewMessageById) -> bytes:
+    async def view(self, ask: ViewMessageById, context: RequestContext) -> bytes:
         record = None
         if ask.offset >= 0:
             record = await asyncio.to_thread(self._store.message, ask.offset)
         if record is None:
             remark = f"can not find message by the offset, {ask.offset}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        if context.is_guarded:
+            # The request may name another topic than the message's, or none.
+            self._authorize(record_topic(record), context)
         return record
+
+    def _authorize(self, topic: str, context: RequestContext) -> None:
+        needs = [(access.ResourceKind.TOPIC.value, topic, [access.Action.GET.value])]
+        refusal = self._server.authorize(ViewMessageById.code, context.user, context.address, needs)
+        if refusal is not None:
+            raise Refused(ResponseCode.NO_PERMISSION, refusal)
 
     @handles(QueryConsumeQueue)
     async def units(self, ask: QueryConsumeQueue) -> QueueUnits:

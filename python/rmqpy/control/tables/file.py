@@ -50,15 +50,17 @@ class TableFile(Generic[C]):
         ended: Callable[[bool], None] = lambda is_saved: None,
         *,
         is_compact: bool = False,
+        is_secret: bool = False,
     ) -> None:
         """`ended` is called on the event loop when a snapshot is on the disk, or when it is not and will not be. What
-        `is_compact` stands on one line."""
+        `is_compact` stands on one line; a secret file is readable by its owner alone."""
         self._text = partial(fastjson.dumps, strict=True) if is_compact else fastjson.pretty
         self._path = path
         self._kind = kind
         self._snapshot = snapshot
         self._ended = ended
         self._clock = clock
+        self._is_secret = is_secret
         self._version = DataVersion(timestamp=clock.wall_ms())
         self._unknown = self._unknown_saved = UnknownFields()
         #: What a write of a table that was copied makes the version.
@@ -178,7 +180,7 @@ class TableFile(Generic[C]):
 
     def _write(self, tree: Callable[[], object]) -> None:
         try:
-            files.save(self._path, self._text(tree()))
+            files.save(self._path, self._text(tree()), is_secret=self._is_secret)
         except Exception as error:
             raise StoreError(
                 f"cannot write {self._path}: {error}", code=ResponseCode.SYSTEM_ERROR, path=str(self._path)

@@ -3,6 +3,7 @@
 from dataclasses import field
 from enum import Enum, auto
 
+from rmqpy.protocol.access import Action, cluster, group, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, reply, request, wire
 
@@ -85,14 +86,20 @@ class HeartBeatReply:
     is_subscription_changed: bool = wire("IS_SUB_CHANGE", default=False)
 
 
-@request(RequestCode.HEART_BEAT)
+@request(
+    RequestCode.HEART_BEAT,
+    needs=(
+        group("body.consumer_data_set[].group_name", Action.SUB),
+        topic("body.consumer_data_set[].subscription_data_set[].topic", Action.SUB),
+    ),
+)
 class HeartBeat(Request[HeartBeatReply]):
     """A client lives; sent every 30 s and at once when its groups change."""
 
     body: HeartbeatData
 
 
-@request(RequestCode.UNREGISTER_CLIENT)
+@request(RequestCode.UNREGISTER_CLIENT, needs=(group("consumer_group", Action.SUB, optional=True),))
 class UnregisterClient(Request[None]):
     """A client leaves a group; C++ clients send an empty name for the group they do not mean."""
 
@@ -106,7 +113,7 @@ class ConsumerIds:
     consumer_id_list: list[str]
 
 
-@request(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+@request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, needs=(group("consumer_group", Action.SUB, Action.GET),))
 class GetConsumerListByGroup(Request[ConsumerIds]):
     """The members of a group; none is an error, as Go takes an empty list for an order to release its queues."""
 
@@ -130,7 +137,13 @@ class ClientConfig:
     namespace: str | None = None
 
 
-@request(RequestCode.CHECK_CLIENT_CONFIG)
+@request(
+    RequestCode.CHECK_CLIENT_CONFIG,
+    needs=(
+        group("body.group", Action.SUB, optional=True),
+        topic("body.subscription_data.topic", Action.SUB, optional=True),
+    ),
+)
 class CheckClientConfig(Request[None]):
     """Whether the broker can filter by that expression; sent when a consumer starts."""
 
@@ -156,7 +169,7 @@ class ConsumerConnections:
     subscription_table: dict[Resource, SubscriptionData]
 
 
-@request(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+@request(RequestCode.GET_CONSUMER_CONNECTION_LIST, needs=(group("consumer_group", Action.GET),))
 class GetConsumerConnectionList(Request[ConsumerConnections]):
     """The members of a consumer group."""
 
@@ -168,7 +181,7 @@ class ProducerConnections:
     connection_set: list[Connection]
 
 
-@request(RequestCode.GET_PRODUCER_CONNECTION_LIST)
+@request(RequestCode.GET_PRODUCER_CONNECTION_LIST, needs=cluster(Action.GET))
 class GetProducerConnectionList(Request[ProducerConnections]):
     """The members of a producer group."""
 
@@ -189,6 +202,6 @@ class ProducerTable:
     data: dict[Resource, list[ProducerInfo]]
 
 
-@request(RequestCode.GET_ALL_PRODUCER_INFO)
+@request(RequestCode.GET_ALL_PRODUCER_INFO, needs=cluster(Action.GET))
 class GetAllProducerInfo(Request[ProducerTable]):
     """All connected producers."""

@@ -2,6 +2,7 @@
 
 from dataclasses import field
 
+from rmqpy.protocol.access import Action, cluster, group, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, reply, request
 from rmqpy.protocol.topics import DataVersion
@@ -72,7 +73,7 @@ class GroupTable:
     forbidden_table: dict[Resource, dict[Resource, int]] = field(default_factory=dict)
 
 
-@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
+@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=cluster(Action.UPDATE))
 class UpdateAndCreateSubscriptionGroup(Request[None]):
     """Create a group, or give it this configuration."""
 
@@ -84,14 +85,16 @@ class SubscriptionGroupList:
     group_config_list: list[SubscriptionGroup]
 
 
-@request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body_bytes_max=4 << 20)
+@request(
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body_bytes_max=4 << 20, needs=cluster(Action.UPDATE)
+)
 class UpdateAndCreateSubscriptionGroupList(Request[None]):
     """The same for several."""
 
     body: SubscriptionGroupList
 
 
-@request(RequestCode.DELETE_SUBSCRIPTIONGROUP)
+@request(RequestCode.DELETE_SUBSCRIPTIONGROUP, needs=(group("group_name", Action.DELETE),))
 class DeleteSubscriptionGroup(Request[None]):
     """Forget a group, and its offsets when asked to; its retry and DLQ topics stay."""
 
@@ -107,7 +110,7 @@ class AllSubscriptionGroups:
     body: GroupTable
 
 
-@request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+@request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=cluster(Action.GET))
 class GetAllSubscriptionGroupConfig(Request[AllSubscriptionGroups]):
     """All groups; with header fields one page, from the start again when the version is not the current one."""
 
@@ -118,7 +121,7 @@ class GetAllSubscriptionGroupConfig(Request[AllSubscriptionGroups]):
     wait_millis: int | None = None
 
 
-@request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
+@request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, needs=(group("group", Action.GET),))
 class GetSubscriptionGroupConfig(Request[SubscriptionGroup]):
     """One group, created when groups are created on first use."""
 
@@ -134,7 +137,10 @@ class GroupForbidden:
     readable: bool
 
 
-@request(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
+@request(
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+    needs=(group("group", Action.UPDATE), topic("topic", Action.UPDATE)),
+)
 class UpdateAndGetGroupForbidden(Request[GroupForbidden]):
     """Set, or only ask, whether a group may read a topic."""
 

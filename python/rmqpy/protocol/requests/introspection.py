@@ -3,6 +3,7 @@
 from dataclasses import field
 from enum import Enum, auto
 
+from rmqpy.protocol.access import Action, group, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, request, wire
 from rmqpy.protocol.requests.clients import SubscriptionData
@@ -10,7 +11,7 @@ from rmqpy.protocol.requests.offsets import ResetOffsets
 from rmqpy.protocol.requests.queues import MessageQueue
 
 
-@request(RequestCode.GET_CONSUMER_RUNNING_INFO)
+@request(RequestCode.GET_CONSUMER_RUNNING_INFO, needs=(group("consumer_group", Action.GET),))
 class GetConsumerRunningInfo(Request[bytes]):
     """The running information of a member, which a broker hands on unread; to a broker, and from it to the member."""
 
@@ -68,7 +69,10 @@ class ConsumerRunningInfo:
     jstack: str | None = None
 
 
-@request(RequestCode.CONSUME_MESSAGE_DIRECTLY)
+@request(
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    needs=(group("consumer_group", Action.SUB), topic("topic", Action.SUB, optional=True)),
+)
 class ConsumeMessageDirectly(Request[bytes]):
     """Let one member consume one message now, whether it was consumed before or not. The broker adds the message."""
 
@@ -120,7 +124,10 @@ class GetConsumerStatusFromClient(Request[ConsumerStatus]):
     group: Resource
 
 
-@request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
+@request(
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    needs=(group("group", Action.GET), topic("topic", Action.GET)),
+)
 class InvokeBrokerToGetConsumerStatus(Request[ConsumerStatus]):
     """The positions of each member of a group in a topic; `client_addr` is a client id, empty for all."""
 

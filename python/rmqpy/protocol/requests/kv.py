@@ -1,11 +1,12 @@
 """The name server's key-value configuration, and its own."""
 
+from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, reply, request
 from rmqpy.protocol.requests.registration import KvTable
 
 
-@request(RequestCode.PUT_KV_CONFIG)
+@request(RequestCode.PUT_KV_CONFIG, needs=cluster(Action.UPDATE))
 class PutKv(Request[None]):
     """Set one value."""
 
@@ -21,7 +22,7 @@ class KvFound:
     value: str | None = None
 
 
-@request(RequestCode.GET_KV_CONFIG)
+@request(RequestCode.GET_KV_CONFIG, needs=cluster(Action.GET))
 class GetKv(Request[KvFound]):
     """One value; 22 when there is none."""
 
@@ -29,7 +30,7 @@ class GetKv(Request[KvFound]):
     key: str
 
 
-@request(RequestCode.DELETE_KV_CONFIG)
+@request(RequestCode.DELETE_KV_CONFIG, needs=cluster(Action.UPDATE))
 class DeleteKv(Request[None]):
     """Remove one value; it need not exist."""
 
@@ -37,19 +38,19 @@ class DeleteKv(Request[None]):
     key: str
 
 
-@request(RequestCode.GET_KVLIST_BY_NAMESPACE)
+@request(RequestCode.GET_KVLIST_BY_NAMESPACE, needs=cluster(Action.GET))
 class GetKvList(Request[KvTable]):
     """All values of a namespace; 22 when it does not exist."""
 
     namespace: str
 
 
-@request(RequestCode.GET_NAMESRV_CONFIG)
+@request(RequestCode.GET_NAMESRV_CONFIG, needs=cluster(Action.GET))
 class GetNameServerConfig(Request[str]):
     """All settings of the name server, as properties text."""
 
 
-@request(RequestCode.UPDATE_NAMESRV_CONFIG)
+@request(RequestCode.UPDATE_NAMESRV_CONFIG, needs=cluster(Action.UPDATE))
 class UpdateNameServerConfig(Request[None]):
     """Change settings: properties text."""
 

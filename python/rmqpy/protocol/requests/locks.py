@@ -1,5 +1,6 @@
 """Queue locks: at most one member of a group consumes a queue in order."""
 
+from rmqpy.protocol.access import Action, group, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, request, wire
 from rmqpy.protocol.requests.queues import MessageQueue
@@ -22,14 +23,20 @@ class LockedQueues:
     lock_ok_mq_set: list[MessageQueue] = wire("lockOKMQSet")
 
 
-@request(RequestCode.LOCK_BATCH_MQ)
+@request(
+    RequestCode.LOCK_BATCH_MQ,
+    needs=(group("body.consumer_group", Action.SUB), topic("body.mq_set[].topic", Action.SUB)),
+)
 class LockBatchMq(Request[LockedQueues]):
     """Take queues, or renew the hold on them; sent every 20 s."""
 
     body: LockBatch
 
 
-@request(RequestCode.UNLOCK_BATCH_MQ)
+@request(
+    RequestCode.UNLOCK_BATCH_MQ,
+    needs=(group("body.consumer_group", Action.SUB), topic("body.mq_set[].topic", Action.SUB)),
+)
 class UnlockBatchMq(Request[None]):
     """Give queues up."""
 

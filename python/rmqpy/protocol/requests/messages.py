@@ -1,6 +1,7 @@
 """Single messages: by position in the log, by key."""
 
 from rmqpy.protocol import names
+from rmqpy.protocol.access import Action, group, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, reply, request, wire
 from rmqpy.protocol.requests.clients import SubscriptionData
@@ -15,7 +16,7 @@ class QueriedMessages:
     body: bytes
 
 
-@request(RequestCode.QUERY_MESSAGE)
+@request(RequestCode.QUERY_MESSAGE, needs=(topic("topic", Action.SUB, Action.GET),))
 class QueryMessage(Request[QueriedMessages]):
     """Messages whose key hash matches; the caller compares the keys."""
 
@@ -28,7 +29,7 @@ class QueryMessage(Request[QueriedMessages]):
     index_type: str | None = None
 
 
-@request(RequestCode.VIEW_MESSAGE_BY_ID)
+@request(RequestCode.VIEW_MESSAGE_BY_ID, needs=(topic("topic", Action.GET, optional=True),))
 class ViewMessageById(Request[bytes]):
     """The message at a position of the log; an offset message id is address and position."""
 
@@ -36,7 +37,7 @@ class ViewMessageById(Request[bytes]):
     topic: Resource | None = None
 
 
-@request(RequestCode.CONSUMER_SEND_MSG_BACK)
+@request(RequestCode.CONSUMER_SEND_MSG_BACK, needs=(group("group", Action.SUB),))
 class ConsumerSendMessageBack(Request[None]):
     """Deliver a message to this group again: at a delay level, by policy (0), or to the dead letters (below 0)."""
 
@@ -63,7 +64,7 @@ class StoredMessage:
     trace_on: bool | None = wire("TRACE_ON", default=None)
 
 
-@request(RequestCode.SEND_MESSAGE)
+@request(RequestCode.SEND_MESSAGE, needs=(topic("topic", Action.PUB),))
 class SendMessage(Request[StoredMessage]):
     """One message, the long way; producers send it natively, with short names."""
 
@@ -93,7 +94,7 @@ class Recalled:
     trace_on: bool | None = wire("TRACE_ON", default=None)
 
 
-@request(RequestCode.RECALL_MESSAGE)
+@request(RequestCode.RECALL_MESSAGE, needs=(topic("topic", Action.PUB),))
 class RecallMessage(Request[Recalled]):
     """Do not deliver a timed message, which its broker's handle names."""
 
@@ -125,7 +126,10 @@ class QueueUnits:
     min_queue_index: int
 
 
-@request(RequestCode.QUERY_CONSUME_QUEUE)
+@request(
+    RequestCode.QUERY_CONSUME_QUEUE,
+    needs=(topic("topic", Action.GET), group("consumer_group", Action.GET, optional=True)),
+)
 class QueryConsumeQueue(Request[QueueUnits]):
     """Entries of one queue as they are, from an offset on."""
 

@@ -5,6 +5,7 @@ from enum import Enum, auto
 from typing import Final
 
 from rmqpy import message
+from rmqpy.protocol.access import Action, group, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, read_json, record, reply, request
 from rmqpy.protocol.requests.queues import MessageQueue
@@ -22,7 +23,10 @@ class OffsetReply:
     offset: int
 
 
-@request(RequestCode.QUERY_CONSUMER_OFFSET)
+@request(
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    needs=(topic("topic", Action.SUB, Action.GET), group("consumer_group", Action.SUB, Action.GET)),
+)
 class QueryConsumerOffset(Request[OffsetReply]):
     """The position of a group in a queue."""
 
@@ -32,7 +36,10 @@ class QueryConsumerOffset(Request[OffsetReply]):
     set_zero_if_not_found: bool | None = None
 
 
-@request(RequestCode.UPDATE_CONSUMER_OFFSET)
+@request(
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    needs=(topic("topic", Action.SUB, Action.UPDATE), group("consumer_group", Action.SUB, Action.UPDATE)),
+)
 class UpdateConsumerOffset(Request[None]):
     """Commit the position of a group in a queue."""
 
@@ -42,7 +49,7 @@ class UpdateConsumerOffset(Request[None]):
     commit_offset: int
 
 
-@request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+@request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, needs=(topic("topic", Action.GET),))
 class SearchOffsetByTimestamp(Request[OffsetReply]):
     """The message stored at or after a time."""
 
@@ -52,7 +59,7 @@ class SearchOffsetByTimestamp(Request[OffsetReply]):
     boundary_type: BoundaryType | None = None
 
 
-@request(RequestCode.GET_MAX_OFFSET)
+@request(RequestCode.GET_MAX_OFFSET, needs=(topic("topic", Action.GET),))
 class GetMaxOffset(Request[OffsetReply]):
     """The position after the last readable entry of one queue."""
 
@@ -61,7 +68,7 @@ class GetMaxOffset(Request[OffsetReply]):
     committed: bool | None = None
 
 
-@request(RequestCode.GET_MIN_OFFSET)
+@request(RequestCode.GET_MIN_OFFSET, needs=(topic("topic", Action.GET),))
 class GetMinOffset(Request[OffsetReply]):
     """The first position of one queue that can still be read."""
 
@@ -76,7 +83,7 @@ class StoreTimeReply:
     timestamp: int
 
 
-@request(RequestCode.GET_EARLIEST_MSG_STORETIME)
+@request(RequestCode.GET_EARLIEST_MSG_STORETIME, needs=(topic("topic", Action.GET),))
 class GetEarliestMsgStoreTime(Request[StoreTimeReply]):
     """The store time of the oldest message of a queue."""
 
@@ -101,7 +108,7 @@ class TopicStats:
     topic_put_tps: float = 0.0
 
 
-@request(RequestCode.GET_TOPIC_STATS_INFO)
+@request(RequestCode.GET_TOPIC_STATS_INFO, needs=(topic("topic", Action.GET),))
 class GetTopicStatsInfo(Request[TopicStats]):
     """Limits of all queues of a topic."""
 
@@ -142,7 +149,14 @@ class ConsumeStats:
     consume_tps: float = 0.0
 
 
-@request(RequestCode.GET_CONSUME_STATS)
+@request(
+    RequestCode.GET_CONSUME_STATS,
+    needs=(
+        group("consumer_group", Action.GET),
+        topic("topic", Action.GET, optional=True),
+        topic("topic_list", Action.GET, optional=True, separator=";"),
+    ),
+)
 class GetConsumeStats(Request[ConsumeStats]):
     """The progress of a group: in one topic, in a list separated by semicolons, or in all it has offsets for."""
 
@@ -156,7 +170,7 @@ class GroupNames:
     group_list: list[Resource]
 
 
-@request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
+@request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, needs=(topic("topic", Action.GET),))
 class QueryTopicConsumeByWho(Request[GroupNames]):
     """The groups that subscribe to a topic or have offsets on it."""
 
@@ -169,7 +183,7 @@ class GroupTopics:
     broker_addr: str | None = None
 
 
-@request(RequestCode.QUERY_TOPICS_BY_CONSUMER)
+@request(RequestCode.QUERY_TOPICS_BY_CONSUMER, needs=(group("group", Action.GET),))
 class QueryTopicsByConsumer(Request[GroupTopics]):
     """The topics a group has offsets on."""
 
@@ -187,7 +201,10 @@ class ResetOffsets:
         return {named.queue: offset for named, offset in self.offset_table.items()}
 
 
-@request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
+@request(
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    needs=(group("group", Action.UPDATE), topic("topic", Action.UPDATE)),
+)
 class InvokeBrokerToResetOffset(Request[ResetOffsets]):
     """Move a group: to an offset of one queue, or to a time (-1: the end) of one or, with queue -1, of all."""
 

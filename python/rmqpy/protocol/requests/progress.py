@@ -1,5 +1,6 @@
 """Consumer progress: in time, over all of a broker, copied to another group."""
 
+from rmqpy.protocol.access import Action, cluster, group, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, request
 from rmqpy.protocol.requests.clients import SubscriptionData
@@ -24,7 +25,7 @@ class TimeSpans:
     consume_time_span_set: list[QueueTimeSpan]
 
 
-@request(RequestCode.QUERY_CONSUME_TIME_SPAN)
+@request(RequestCode.QUERY_CONSUME_TIME_SPAN, needs=(group("group", Action.GET), topic("topic", Action.GET)))
 class QueryConsumeTimeSpan(Request[TimeSpans]):
     """The lag of a group in a topic, in time."""
 
@@ -37,7 +38,10 @@ class CorrectionOffsets:
     correction_offsets: dict[int, int]
 
 
-@request(RequestCode.QUERY_CORRECTION_OFFSET)
+@request(
+    RequestCode.QUERY_CORRECTION_OFFSET,
+    needs=(topic("topic", Action.GET), group("compare_group", Action.GET, optional=True)),
+)
 class QueryCorrectionOffset(Request[CorrectionOffsets]):
     """The least offset of each queue over all groups but some, no further than that of one group."""
 
@@ -46,7 +50,14 @@ class QueryCorrectionOffset(Request[CorrectionOffsets]):
     filter_groups: str | None = None
 
 
-@request(RequestCode.CLONE_GROUP_OFFSET)
+@request(
+    RequestCode.CLONE_GROUP_OFFSET,
+    needs=(
+        group("src_group", Action.UPDATE),
+        group("dest_group", Action.UPDATE),
+        topic("topic", Action.UPDATE, optional=True),
+    ),
+)
 class CloneGroupOffset(Request[None]):
     """Let one group go on where another stands, in one topic or in all."""
 
@@ -66,7 +77,7 @@ class BrokerConsumeStats:
     total_inflight_diff: int
 
 
-@request(RequestCode.GET_BROKER_CONSUME_STATS)
+@request(RequestCode.GET_BROKER_CONSUME_STATS, needs=cluster(Action.GET))
 class GetBrokerConsumeStats(Request[BrokerConsumeStats]):
     """The progress of every group; of ordered topics only, or of the others."""
 
@@ -80,7 +91,9 @@ class GroupSubscription:
     subscription_data: SubscriptionData | None
 
 
-@request(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
+@request(
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, needs=(group("group", Action.GET), topic("topic", Action.GET))
+)
 class QuerySubscriptionByConsumer(Request[GroupSubscription]):
     """The subscription of a group to a topic."""
 

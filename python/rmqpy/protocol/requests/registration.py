@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from rmqpy.errors import DecodeError
 from rmqpy.protocol import fastjson
+from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode, ResponseCode
 from rmqpy.protocol.declare import Request, json_tree, read_json, record, reply, request, wire
 from rmqpy.protocol.topics import DataVersion, TopicConfig, TopicFilterType, TopicTable
@@ -38,7 +39,7 @@ class Registered:
     body: KvTable | None = None
 
 
-@request(RequestCode.REGISTER_BROKER, body_bytes_max=BODY_BYTES_MAX)
+@request(RequestCode.REGISTER_BROKER, body_bytes_max=BODY_BYTES_MAX, needs=cluster(Action.UPDATE))
 class RegisterBroker(Request[Registered]):
     """A broker's whole table, or after that also a single changed topic. `Registration` is what the body holds."""
 
@@ -58,7 +59,7 @@ class RegisterBroker(Request[Registered]):
     body: bytes = b""
 
 
-@request(RequestCode.UNREGISTER_BROKER)
+@request(RequestCode.UNREGISTER_BROKER, needs=cluster(Action.UPDATE))
 class UnregisterBroker(Request[None]):
     """A broker leaves on purpose."""
 
@@ -68,7 +69,7 @@ class UnregisterBroker(Request[None]):
     broker_id: int
 
 
-@request(RequestCode.BROKER_HEARTBEAT)
+@request(RequestCode.BROKER_HEARTBEAT, needs=cluster(Action.UPDATE))
 class BrokerHeartbeat(Request[None]):
     """A sign of life without a table."""
 
@@ -85,7 +86,7 @@ class VersionCompared:
     body: DataVersion | None = None
 
 
-@request(RequestCode.QUERY_DATA_VERSION)
+@request(RequestCode.QUERY_DATA_VERSION, needs=cluster(Action.GET))
 class QueryDataVersion(Request[VersionCompared]):
     """Whether it is necessary to register again; also a sign of life."""
 

@@ -2,6 +2,7 @@
 
 from dataclasses import field
 
+from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, off_wire, record, reply, request
 from rmqpy.protocol.topics import DataVersion
@@ -23,7 +24,7 @@ class AllConsumerOffsets:
     is_strict: bool = off_wire(default=True)
 
 
-@request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+@request(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=cluster(Action.GET))
 class GetAllConsumerOffset(Request[AllConsumerOffsets]):
     """Every committed offset. Who knows `data_version` already, as JSON, is answered with an empty table by our brokers
     where it is still the newest."""
@@ -39,12 +40,12 @@ class DelayTable:
     offset_table: dict[int, int] = field(default_factory=dict)
 
 
-@request(RequestCode.GET_ALL_DELAY_OFFSET)
+@request(RequestCode.GET_ALL_DELAY_OFFSET, needs=cluster(Action.GET))
 class GetAllDelayOffset(Request[DelayTable]):
     """How far each delay level has been delivered."""
 
 
-@request(RequestCode.GET_TIMER_CHECK_POINT)
+@request(RequestCode.GET_TIMER_CHECK_POINT, needs=cluster(Action.GET))
 class GetTimerCheckPoint(Request[bytes]):
     """How far timed messages have been delivered: the first seven numbers of `timercheck`."""
 
@@ -56,6 +57,6 @@ class MessageRequestModes:
     message_request_mode_map: dict[str, dict[str, object]] = field(default_factory=dict)
 
 
-@request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+@request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, needs=cluster(Action.GET))
 class GetAllMessageRequestMode(Request[MessageRequestModes]):
     """Who consumes by POP."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqpy.protocol import names
+from rmqpy.protocol.access import Action, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, request, wire
 from rmqpy.protocol.requests.messages import StoredMessage
@@ -29,7 +30,7 @@ ARRIVE_TIME: Final = "ARRIVE_TIME"
 _BODY_BYTES_MAX: Final = 16 << 20
 
 
-@request(RequestCode.SEND_REPLY_MESSAGE, body_bytes_max=_BODY_BYTES_MAX)
+@request(RequestCode.SEND_REPLY_MESSAGE, body_bytes_max=_BODY_BYTES_MAX, needs=(topic("topic", Action.PUB),))
 class SendReplyMessage(Request[StoredMessage]):
     """A reply, for the requester that its properties name. Answered when that has it; id `0` where it is not stored."""
 
@@ -50,7 +51,9 @@ class SendReplyMessage(Request[StoredMessage]):
     body: bytes
 
 
-@request(RequestCode.SEND_REPLY_MESSAGE_V2, body_bytes_max=_BODY_BYTES_MAX)
+@request(
+    RequestCode.SEND_REPLY_MESSAGE_V2, body_bytes_max=_BODY_BYTES_MAX, needs=(topic("topic", Action.PUB),)
+)
 class SendReplyMessageV2(Request[StoredMessage]):
     """The same with letters for names, as Java clients send it."""
 

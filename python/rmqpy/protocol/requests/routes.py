@@ -3,6 +3,7 @@
 from dataclasses import field
 from typing import Final
 
+from rmqpy.protocol.access import Action, cluster, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, off_wire, record, reply, request, wire
 
@@ -51,7 +52,7 @@ class RouteFound:
     is_strict: bool = off_wire(default=False)
 
 
-@request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+@request(RequestCode.GET_ROUTEINFO_BY_TOPIC, needs=(topic("topic", Action.PUB, Action.SUB, Action.GET),))
 class GetRoute(Request[RouteFound]):
     """The route of a topic; 17 when there is none."""
 
@@ -71,7 +72,7 @@ class ClusterInfo:
     duplicate_broker_addrs: dict[str, list[str]] | None = None
 
 
-@request(RequestCode.GET_BROKER_CLUSTER_INFO)
+@request(RequestCode.GET_BROKER_CLUSTER_INFO, needs=cluster(Action.GET))
 class GetClusterInfo(Request[ClusterInfo]):
     """All brokers the name server knows."""
 
@@ -90,7 +91,7 @@ class BrokerMemberGroup:
     broker_member_group: BrokerMembers
 
 
-@request(RequestCode.GET_BROKER_MEMBER_GROUP)
+@request(RequestCode.GET_BROKER_MEMBER_GROUP, needs=cluster(Action.GET))
 class GetBrokerMembers(Request[BrokerMemberGroup]):
     """The members of one group."""
 
@@ -107,39 +108,39 @@ class TopicList:
     broker_addr: str | None = None
 
 
-@request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+@request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, needs=cluster(Action.GET))
 class GetAllTopics(Request[TopicList]):
     """Every topic with a route."""
 
 
-@request(RequestCode.GET_TOPICS_BY_CLUSTER)
+@request(RequestCode.GET_TOPICS_BY_CLUSTER, needs=cluster(Action.GET))
 class GetTopicsByCluster(Request[TopicList]):
     """The topics that have a queue in one cluster."""
 
     cluster: str
 
 
-@request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+@request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=cluster(Action.GET))
 class GetSystemTopics(Request[TopicList]):
     """The names of clusters and brokers, which are topics too, and the address of some broker."""
 
 
-@request(RequestCode.GET_UNIT_TOPIC_LIST)
+@request(RequestCode.GET_UNIT_TOPIC_LIST, needs=cluster(Action.GET))
 class GetUnitTopics(Request[TopicList]):
     """Topics of a deployment unit."""
 
 
-@request(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
+@request(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, needs=cluster(Action.GET))
 class GetUnitSubscribedTopics(Request[TopicList]):
     """Topics that a deployment unit subscribes to."""
 
 
-@request(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
+@request(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, needs=cluster(Action.GET))
 class GetUnitSubscribedCommonTopics(Request[TopicList]):
     """Topics that a deployment unit subscribes to and that are not of a unit themselves."""
 
 
-@request(RequestCode.REGISTER_TOPIC_IN_NAMESRV)
+@request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, needs=cluster(Action.UPDATE))
 class RegisterTopic(Request[None]):
     """Add the queues of one topic at brokers that are registered."""
 
@@ -147,7 +148,7 @@ class RegisterTopic(Request[None]):
     body: TopicRoute
 
 
-@request(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+@request(RequestCode.DELETE_TOPIC_IN_NAMESRV, needs=cluster(Action.UPDATE))
 class DeleteTopic(Request[None]):
     """Forget a topic, everywhere or in one cluster. A broker that still has it brings it back."""
 
@@ -163,7 +164,7 @@ class WritePermissionWiped:
     wipe_topic_count: int
 
 
-@request(RequestCode.WIPE_WRITE_PERM_OF_BROKER)
+@request(RequestCode.WIPE_WRITE_PERM_OF_BROKER, needs=cluster(Action.UPDATE))
 class WipeWritePermission(Request[WritePermissionWiped]):
     """Let no client send to a broker, until it registers another table."""
 
@@ -175,7 +176,7 @@ class WritePermissionAdded:
     add_topic_count: int
 
 
-@request(RequestCode.ADD_WRITE_PERM_OF_BROKER)
+@request(RequestCode.ADD_WRITE_PERM_OF_BROKER, needs=cluster(Action.UPDATE))
 class AddWritePermission(Request[WritePermissionAdded]):
     """Let clients send to a broker again."""
 

@@ -3,6 +3,7 @@
 from dataclasses import field
 from typing import Final
 
+from rmqpy.protocol.access import Action, cluster
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, request, wire
 from rmqpy.protocol.topics import DataVersion
@@ -30,7 +31,7 @@ class TimerMetricsTable:
     timing_distribution: dict[Resource, list[int]] = field(default_factory=dict)
 
 
-@request(RequestCode.GET_TIMER_METRICS)
+@request(RequestCode.GET_TIMER_METRICS, needs=cluster(Action.GET))
 class GetTimerMetrics(Request[TimerMetricsTable]):
     """Timed messages that wait, by topic."""
 

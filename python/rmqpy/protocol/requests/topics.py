@@ -1,13 +1,14 @@
 """Topics on a broker: their configuration and its administration."""
 
 from rmqpy.protocol import names
+from rmqpy.protocol.access import Action, cluster, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, record, reply, request
 from rmqpy.protocol.requests.routes import TopicList
 from rmqpy.protocol.topics import TopicConfig, TopicFilterType, TopicTable
 
 
-@request(RequestCode.UPDATE_AND_CREATE_TOPIC)
+@request(RequestCode.UPDATE_AND_CREATE_TOPIC, needs=(topic("topic", Action.CREATE),))
 class UpdateAndCreateTopic(Request[None]):
     """Create a topic, or give it this configuration; `attributes` are changes: `+key=value,-key`."""
 
@@ -30,26 +31,30 @@ class TopicConfigList:
     topic_config_list: list[TopicConfig]
 
 
-@request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body_bytes_max=4 << 20)
+@request(
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    body_bytes_max=4 << 20,
+    needs=(topic("body.topic_config_list[].topic_name", Action.CREATE),),
+)
 class UpdateAndCreateTopicList(Request[None]):
     """The same for several."""
 
     body: TopicConfigList
 
 
-@request(RequestCode.DELETE_TOPIC_IN_BROKER)
+@request(RequestCode.DELETE_TOPIC_IN_BROKER, needs=(topic("topic", Action.DELETE),))
 class DeleteTopicInBroker(Request[None]):
     """Delete a topic with its queues and offsets."""
 
     topic: Resource
 
 
-@request(RequestCode.CLEAN_UNUSED_TOPIC)
+@request(RequestCode.CLEAN_UNUSED_TOPIC, needs=cluster(Action.UPDATE))
 class CleanUnusedTopic(Request[None]):
     """Delete the queues of topics that are not configured any more."""
 
 
-@request(RequestCode.GET_TOPIC_CONFIG)
+@request(RequestCode.GET_TOPIC_CONFIG, needs=(topic("topic", Action.GET),))
 class GetTopicConfig(Request[TopicConfig]):
     """One topic."""
 
@@ -65,7 +70,7 @@ class AllTopicConfig:
     body: TopicTable
 
 
-@request(RequestCode.GET_ALL_TOPIC_CONFIG)
+@request(RequestCode.GET_ALL_TOPIC_CONFIG, needs=cluster(Action.GET))
 class GetAllTopicConfig(Request[AllTopicConfig]):
     """All topics; with header fields one page, from the start again when the version is not the current one."""
 
@@ -76,6 +81,6 @@ class GetAllTopicConfig(Request[AllTopicConfig]):
     wait_millis: int | None = None
 
 
-@request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+@request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=cluster(Action.GET))
 class GetSystemTopicListFromBroker(Request[TopicList]):
     """The topics that exist from the start."""

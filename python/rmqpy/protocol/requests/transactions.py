@@ -1,5 +1,6 @@
 """Transactions: what a broker asks of producers, and what they tell it."""
 
+from rmqpy.protocol.access import Action, topic
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import Request, Resource, request
 
@@ -21,7 +22,7 @@ class CheckTransactionState(Request[None]):
     body: bytes
 
 
-@request(RequestCode.END_TRANSACTION)
+@request(RequestCode.END_TRANSACTION, needs=(topic("topic", Action.PUB, optional=True),))
 class EndTransaction(Request[None]):
     """What a producer has decided about a half message. One that decides nothing gets no answer."""
 
@@ -41,7 +42,7 @@ class EndTransaction(Request[None]):
     bname: str | None = None
 
 
-@request(RequestCode.RESUME_CHECK_HALF_MESSAGE)
+@request(RequestCode.RESUME_CHECK_HALF_MESSAGE, needs=(topic("topic", Action.UPDATE),))
 class ResumeCheckHalfMessage(Request[None]):
     """Have producers asked about a half message again, from the first time on: one that was given up, or is open."""
 

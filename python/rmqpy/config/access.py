@@ -1,0 +1,153 @@
+"""Configuration of access control: the keys of `broker.conf` that say who must be known, and who may do what.
+
+Both switches are off unless set. A switch that is on with no provider named means the default one, as the operator will
+have meant it; Apache's broker then checks nothing at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection
+from typing import Any, Final
+
+from rmqpy.config.keys import Settings, key
+from rmqpy.errors import ConfigError
+
+_BELOW: Final = "org.apache.rocketmq.auth."
+#: Key to the classes of the original that may be named; what they do is done here.
+PROVIDERS: Final = {
+    "authenticationProvider": _BELOW + "authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": _BELOW + "authentication.provider.LocalAuthenticationMetadataProvider",
+    "authenticationStrategy": _BELOW + "authentication.strategy.StatelessAuthenticationStrategy",
+    "authorizationProvider": _BELOW + "authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": _BELOW + "authorization.provider.LocalAuthorizationMetadataProvider",
+    "authorizationStrategy": _BELOW + "authorization.strategy.StatelessAuthorizationStrategy",
+}
+_STATELESS, _STATEFUL = ".Stateless", ".Stateful"
+
+
+def _provider(wire: str) -> Any:
+    """The key of a class; it may be empty, too."""
+    choices: tuple[str, ...] = ("", PROVIDERS[wire])
+    doc = "Empty means this one. Other classes cannot be loaded; without one Apache's broker checks nothing."
+    if _STATELESS in PROVIDERS[wire]:
+        choices += (PROVIDERS[wire].replace(_STATELESS, _STATEFUL),)
+        doc = "Every request is checked, whichever is named; what a connection was allowed is kept for it."
+    return key(wire, "", doc, choices=choices)
+
+
+@dataclasses.dataclass(frozen=True)
+class Secret:
+    """Name and secret of a user, never shown."""
+
+    name: str
+    secret: str = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccessConfig(Settings):
+    """Who must be known, who may do what, and the first users."""
+
+    authenticates: bool = key(
+        "authenticationEnabled", False, "Requests must be signed by a user of config/users.json."
+    )
+    authentication_provider: str = _provider("authenticationProvider")
+    authentication_metadata_provider: str = _provider("authenticationMetadataProvider")
+    authentication_strategy: str = _provider("authenticationStrategy")
+    unsigned_codes: str = key(
+        "authenticationWhitelist", "", "Codes of requests that need no signature, separated by commas."
+    )
+    authorizes: bool = key(
+        "authorizationEnabled",
+        False,
+        "Users must have a policy of config/acls.json for what they do, but for super users. Without "
+        "authenticationEnabled users are who they say.",
+    )
+    authorization_provider: str = _provider("authorizationProvider")
+    authorization_metadata_provider: str = _provider("authorizationMetadataProvider")
+    authorization_strategy: str = _provider("authorizationStrategy")
+    unguarded_codes: str = key(
+        "authorizationWhitelist", "", "Codes of requests that need no policy, separated by commas."
+    )
+    init_user: str = key(
+        "initAuthenticationUser",
+        "",
+        'A super user made at the start where there is none of this name: `{"username":"…","password":"…"}`.',
+        secret=True,
+    )
+    inner_credentials: str = key(
+        "innerClientAuthenticationCredentials",
+        "",
+        'What the broker signs its own requests with: `{"accessKey":"…","secretKey":"…"}`; made a super user at the '
+        "start, with this secret.",
+        secret=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Read once, so that a mistake stops the start and not a request.
+        _ = self.codes_unsigned, self.codes_unguarded, self.first_user, self.inner_user
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is checked."""
+        return self.authenticates or self.authorizes
+
+    @property
+    def codes_unsigned(self) -> Collection[int]:
+        """Codes of requests that need no signature."""
+        return _codes("authenticationWhitelist", self.unsigned_codes)
+
+    @property
+    def codes_unguarded(self) -> Collection[int]:
+        """Codes of requests that need no policy."""
+        return _codes("authorizationWhitelist", self.unguarded_codes)
+
+    @property
+    def first_user(self) -> Secret | None:
+        """The super user to make at the start, if there is none of this name."""
+        return _secret("initAuthenticationUser", self.init_user, "username", "password")
+
+    @property
+    def inner_user(self) -> Secret | None:
+        """The super user of the broker's own requests."""
+        return _secret(
+            "innerClientAuthenticationCredentials", self.inner_credentials, "accessKey", "secretKey"
+        )
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be said at the start."""
+        said = []
+        for is_on, what, provider in (
+            (self.authenticates, "authentication", self.authentication_provider),
+            (self.authorizes, "authorization", self.authorization_provider),
+        ):
+            if is_on and not provider:
+                said.append(
+                    f"{what}Enabled without {what}Provider means the default one; Apache's broker checks nothing then"
+                )
+        if self.authorizes and not self.authenticates:
+            said.append("users are who they say they are: authenticationEnabled is off")
+        return said
+
+
+def _codes(wire: str, text: str) -> Collection[int]:
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    # Names of messages of gRPC, which is another port's.
+    return frozenset(int(name) for name in names if name.isdecimal() and len(name) < 10)
+
+
+def _secret(wire: str, text: str, name: str, secret: str) -> Secret | None:
+    if not text.strip():
+        return None
+    try:
+        members = json.loads(text)
+        found = Secret(str(members[name]).strip(), str(members[secret]))
+    except (ValueError, TypeError, KeyError):
+        found = Secret("", "")
+    if not found.name or not found.secret:
+        # Not what stands there: it may be a secret.
+        raise ConfigError(f'{wire}: must be {{"{name}":"…","{secret}":"…"}}')
+    return found

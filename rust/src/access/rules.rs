@@ -1,0 +1,179 @@
+//! Rules: users, their policies, and what is checked at all, as one picture.
+//!
+//! A picture never changes; another one, of the next generation, takes its place.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::permits::Permits;
+use super::policy::{Decision, Needed, Policies};
+use super::refusal::{Refusal, shown};
+use super::resource::{Resource, ResourceKind};
+use super::signature::{SigningKey, signed_fields};
+
+/// Somebody who may sign requests.
+pub struct User {
+    /// The access key.
+    pub name: Box<str>,
+    /// Made of the secret key.
+    pub key: SigningKey,
+    /// May do everything.
+    pub is_super: bool,
+    /// May do nothing while this is not so.
+    pub is_enabled: bool,
+    /// What they may do.
+    pub policies: Policies,
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "User({})", self.name)
+    }
+}
+
+/// What is checked.
+#[derive(Clone, Debug, Default)]
+pub struct Checks {
+    /// Requests must be signed.
+    pub authenticates: bool,
+    /// Users must have a policy for what they do.
+    pub authorizes: bool,
+    /// Codes of requests that need no signature.
+    pub unsigned_codes: HashSet<i32>,
+    /// Codes of requests that need no policy.
+    pub unguarded_codes: HashSet<i32>,
+    /// The name of the cluster, which policies may speak of.
+    pub cluster: Box<str>,
+}
+
+impl Checks {
+    /// Whether anything is checked.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.authenticates || self.authorizes
+    }
+}
+
+/// The picture.
+#[derive(Debug, Default)]
+pub struct Rules {
+    /// What is checked.
+    pub checks: Checks,
+    /// Grows with every picture.
+    pub generation: u64,
+    users: HashMap<Box<str>, Arc<User>>,
+}
+
+/// What a request says about its sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Signed<'a> {
+    /// Its code.
+    pub code: i32,
+    /// Ordinal of the sender's release.
+    pub version: i32,
+    /// The user's name; empty where there is none, as C++ clients have it.
+    pub access_key: &'a str,
+    /// As it came.
+    pub signature: &'a str,
+    /// As it came.
+    pub body: &'a [u8],
+}
+
+impl Rules {
+    /// A picture of these users.
+    #[must_use]
+    pub fn new(checks: Checks, generation: u64, users: impl IntoIterator<Item = User>) -> Self {
+        let users = users.into_iter().map(|user| (user.name.clone(), Arc::new(user))).collect();
+        Self { checks, generation, users }
+    }
+
+    /// The user of this name.
+    #[must_use]
+    pub fn user(&self, name: &str) -> Option<&Arc<User>> {
+        self.users.get(name)
+    }
+
+    /// Who sent the request: `None` where that is not asked of this code and cannot be told. `known` is the user of the
+    /// connection's last request, of this generation.
+    ///
+    /// Without authentication the sender is who the request says, unproven.
+    ///
+    /// # Errors
+    /// The reason why it is not served.
+    pub fn authenticate<'a>(
+        &self,
+        signed: Signed<'a>,
+        known: Option<&Arc<User>>,
+        fields: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Option<Arc<User>>, Refusal> {
+        let Signed { code, version, access_key, signature, body } = signed;
+        let is_checked = self.checks.authenticates && !self.checks.unsigned_codes.contains(&code);
+        if access_key.is_empty() {
+            return if is_checked { Err(Refusal::Unsigned) } else { Ok(None) };
+        }
+        let mismatch = || Refusal::Mismatch { user: shown(access_key) };
+        let known = known.filter(|user| *user.name == *access_key);
+        let user = known.or_else(|| self.users.get(access_key));
+        if self.checks.authenticates {
+            let fields = signed_fields(fields, version).ok_or(Refusal::TooManyFields)?;
+            let is_signed = user.is_some_and(|user| user.key.verifies(signature, &fields, body));
+            match (user, is_signed) {
+                (Some(user), true) if !user.is_enabled => {
+                    return Err(Refusal::Disabled { user: shown(access_key) });
+                }
+                (Some(user), true) => return Ok(Some(Arc::clone(user))),
+                _ if is_checked => return Err(mismatch()),
+                // A code that needs no signature is served; but not in the name of somebody it may not be from.
+                _ => return Ok(None),
+            }
+        }
+        match user {
+            Some(user) if !user.is_enabled => Err(Refusal::Disabled { user: shown(access_key) }),
+            user => Ok(user.map(Arc::clone)),
+        }
+    }
+
+    /// Whether the policies of `user` are asked about requests of this code.
+    #[must_use]
+    pub fn guards(&self, code: i32, user: Option<&User>) -> bool {
+        self.checks.authorizes
+            && !self.checks.unguarded_codes.contains(&code)
+            && !user.is_some_and(|user| user.is_super)
+    }
+
+    /// Whether `user` may do this from `source`. Ask `guards` before.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn authorize(
+        &self,
+        user: Option<&User>,
+        needed: Needed<'_>,
+        source: IpAddr,
+        permits: Option<&mut Permits>,
+    ) -> Result<(), Refusal> {
+        if permits.as_ref().is_some_and(|permits| permits.has(needed)) {
+            return Ok(());
+        }
+        let Some(user) = user else { return Err(Refusal::Unsigned) };
+        let named = match needed.resource {
+            Resource { kind: ResourceKind::Cluster, .. } => {
+                Resource { kind: ResourceKind::Cluster, name: &self.checks.cluster }
+            }
+            resource => resource,
+        };
+        let asked = Needed { resource: named, ..needed };
+        match user.policies.deciding(asked, source) {
+            Some(entry) if entry.decision == Decision::Allow => {}
+            entry => return Err(Refusal::forbidden(&user.name, asked, source, entry)),
+        }
+        if let Some(permits) = permits {
+            permits.add(needed);
+        }
+        Ok(())
+    }
+}

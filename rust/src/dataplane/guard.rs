@@ -1,0 +1,276 @@
+//! Guard: what every request passes before it is served, where access control is on.
+//!
+//! A request is authenticated on the thread that read it, over the bytes in the read buffer, and what a hot one needs is
+//! looked up there. Other requests go up with their user's name, and Python asks for what it has read in them
+//! (`DataPlane::authorize`): two readers of one body could be told different things.
+//!
+//! An answer to what could not be authenticated may come late; its connection is not read meanwhile.
+//!
+//! Invariant: while access control is off, a request costs one load and one branch.
+//! Threads: requests on any I/O thread; rules are published by Python; the deadlines' thread sends late answers.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::deadlines::Deadlines;
+use super::event::{Event, Link, Owed};
+use super::principal::{Principal, Waiter};
+use super::rejection::{ErrorReply, Rejection};
+use super::session::Session;
+use crate::access::failures::Failures;
+use crate::access::policy::Needed;
+use crate::access::refusal::{Refusal, RefusalKind};
+use crate::access::rules::{Checks, Rules, Signed, User};
+use crate::access::signature::{ACCESS_KEY, SIGNATURE};
+use crate::clock::SharedClock;
+use crate::remoting::codes::response;
+use crate::remoting::frame::Frame;
+use crate::requests::needs;
+
+/// Requests that were refused since the start.
+#[derive(Debug, Default)]
+pub(crate) struct RefusalCounts {
+    pub(crate) unauthenticated: AtomicU64,
+    pub(crate) unauthorized: AtomicU64,
+    /// Those whose answer came late.
+    pub(crate) delayed: AtomicU64,
+}
+
+/// Refusals that wait to be written down; of those beyond only the number is.
+const REFUSALS_KEPT_MAX: usize = 256;
+
+/// Code of a request, where it came from, and what its sender was told.
+pub(crate) type RefusedRow = (i32, SocketAddr, String);
+
+/// What was refused since it was asked for last.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    pub(crate) rows: Vec<RefusedRow>,
+    /// Refused besides.
+    pub(crate) more: u64,
+}
+
+/// Access control of one server.
+pub(crate) struct Guard {
+    is_on: AtomicBool,
+    rules: ArcSwap<Rules>,
+    failures: Mutex<Failures>,
+    refused: Mutex<Refused>,
+    late: OnceLock<Deadlines<(Owed, Vec<u8>)>>,
+    pub(crate) counts: RefusalCounts,
+    clock: SharedClock,
+}
+
+impl Guard {
+    pub(super) fn new(clock: SharedClock) -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            rules: ArcSwap::default(),
+            failures: Mutex::default(),
+            refused: Mutex::default(),
+            late: OnceLock::new(),
+            counts: RefusalCounts::default(),
+            clock,
+        }
+    }
+
+    /// Whether anything is checked.
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Puts these rules in the place of those before; requests that are taken up from now on see them.
+    pub(super) fn publish(
+        &self,
+        checks: Checks,
+        users: impl IntoIterator<Item = User>,
+    ) -> std::io::Result<()> {
+        if checks.is_any() && self.late.get().is_none() {
+            let late = Deadlines::start("refusals", Arc::clone(&self.clock), |(owed, frame): (Owed, _)| {
+                owed.post(Event::Late(frame));
+                None
+            })?;
+            if let Err(second) = self.late.set(late) {
+                second.stop();
+            }
+        }
+        let is_on = checks.is_any();
+        let generation = self.rules.load().generation + 1;
+        self.rules.store(Arc::new(Rules::new(checks, generation, users)));
+        self.is_on.store(is_on, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn stop(&self) {
+        self.late.get().into_iter().for_each(Deadlines::stop);
+    }
+
+    /// Finds out who sent the request whose header was decoded last, and whether they may do what a hot one asks.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn admit(&self, session: &mut Session, frame: &Frame<'_>) -> Result<(), Rejection> {
+        let rules = self.rules.load();
+        let Session { header, principal, link, heartbeat, .. } = session;
+        let (code, peer) = (header.code, link.peer());
+        let source = peer.ip();
+        if principal.is_delayed {
+            let source_address = source.to_canonical();
+            return Err(self.refuse(code, peer, Refusal::Guessing { source_address }));
+        }
+        if principal.generation != rules.generation {
+            let is_delayed = principal.is_delayed;
+            *principal = Principal { generation: rules.generation, is_delayed, ..Principal::default() };
+        }
+        let signed = Signed {
+            code: header.code,
+            version: header.version,
+            access_key: header.get(ACCESS_KEY).unwrap_or_default(),
+            signature: header.get(SIGNATURE).unwrap_or_default(),
+            body: frame.body,
+        };
+        let found = rules.authenticate(signed, principal.user.as_ref(), header.ext());
+        let user = found.map_err(|refusal| self.refuse(code, peer, refusal))?;
+        let is_same = match (&principal.user, &user) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (None, None) => true,
+            _ => false,
+        };
+        if !is_same {
+            principal.permits.clear();
+            // It was accepted of somebody else.
+            *heartbeat = None;
+            principal.user = user;
+        }
+        let user = principal.user.as_deref();
+        principal.is_guarded = rules.guards(header.code, user);
+        if principal.is_guarded {
+            let permits = &mut principal.permits;
+            needs::each(header, |needed| rules.authorize(user, needed, source, Some(&mut *permits)))
+                .map_err(|refusal| self.refuse(code, peer, refusal))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the sender of the request under way may do this, too.
+    pub(super) fn permit(
+        &self,
+        principal: &mut Principal,
+        link: &Link,
+        code: i32,
+        needed: Needed<'_>,
+    ) -> Result<(), Rejection> {
+        if !self.is_on() || !principal.is_guarded {
+            return Ok(());
+        }
+        let peer = link.peer();
+        let permits = Some(&mut principal.permits);
+        let permitted = self.rules.load().authorize(principal.user.as_deref(), needed, peer.ip(), permits);
+        permitted.map_err(|refusal| self.refuse(code, peer, refusal))
+    }
+
+    /// Whether a pull of `topic` that was allowed when it was parked still is.
+    pub(super) fn still_permits(
+        &self,
+        waiter: &Waiter,
+        code: i32,
+        topic: &str,
+        peer: SocketAddr,
+    ) -> Result<(), ErrorReply> {
+        let Waiter { user, group } = waiter;
+        let rules = self.rules.load();
+        let known = rules.user(&user.name);
+        if known.is_some_and(|known| Arc::ptr_eq(known, user)) {
+            // Of the same picture.
+            return Ok(());
+        }
+        let check = || -> Result<(), Refusal> {
+            let user = known.ok_or_else(|| Refusal::Mismatch { user: user.name.clone() })?;
+            if !user.is_enabled {
+                return Err(Refusal::Disabled { user: user.name.clone() });
+            }
+            if rules.guards(code, Some(user)) {
+                rules.authorize(Some(user), needs::to_receive(topic), peer.ip(), None)?;
+                rules.authorize(Some(user), needs::to_join(group), peer.ip(), None)?;
+            }
+            Ok(())
+        };
+        check().map_err(|refusal| {
+            self.note(code, peer, &refusal);
+            ErrorReply::new(response::NO_PERMISSION, refusal.to_string())
+        })
+    }
+
+    /// Whether the user of this name may do all of this, for a request that Python serves; the refusal where not.
+    pub(crate) fn authorize<'a>(
+        &self,
+        code: i32,
+        user: Option<&str>,
+        peer: SocketAddr,
+        needed: impl IntoIterator<Item = Needed<'a>>,
+    ) -> Result<(), Refusal> {
+        let rules = self.rules.load();
+        let user = user.and_then(|name| rules.user(name));
+        let mut needed = needed.into_iter();
+        let permitted = match user {
+            Some(user) if !user.is_enabled => Err(Refusal::Disabled { user: user.name.clone() }),
+            Some(user) if user.is_super => Ok(()),
+            user => needed
+                .try_for_each(|needed| rules.authorize(user.map(|user| &**user), needed, peer.ip(), None)),
+        };
+        permitted.inspect_err(|refusal| self.note(code, peer, refusal))
+    }
+
+    /// What was refused since the last call.
+    pub(crate) fn take_refused(&self) -> Refused {
+        std::mem::take(&mut *self.refused.lock())
+    }
+
+    #[cold]
+    fn note(&self, code: i32, peer: SocketAddr, refusal: &Refusal) {
+        let mut refused = self.refused.lock();
+        if refused.rows.len() < REFUSALS_KEPT_MAX {
+            refused.rows.push((code, peer, refusal.to_string()));
+        } else {
+            refused.more += 1;
+        }
+        drop(refused);
+        let counter = match refusal.kind() {
+            RefusalKind::Unauthenticated => &self.counts.unauthenticated,
+            RefusalKind::Unauthorized => &self.counts.unauthorized,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn refuse(&self, code: i32, peer: SocketAddr, refusal: Refusal) -> Rejection {
+        self.note(code, peer, &refusal);
+        let is_guess = matches!(refusal, Refusal::Mismatch { .. });
+        let delay =
+            if is_guess { self.failures.lock().add(peer.ip(), self.clock.elapsed()) } else { Duration::ZERO };
+        let error_reply = ErrorReply::new(response::NO_PERMISSION, refusal.to_string());
+        if delay.is_zero() { error_reply.into() } else { Rejection::Late(error_reply, delay) }
+    }
+
+    /// Sends `frame`, nothing for a one-way request, after `delay`, and reads no more of its connection until then.
+    /// What is not taken, for want of room, is given back.
+    pub(super) fn answer_late(
+        &self,
+        session: &mut Session,
+        frame: Vec<u8>,
+        delay: Duration,
+    ) -> Result<(), Vec<u8>> {
+        let (Some(late), Some(owed)) = (self.late.get(), session.link.owe(frame.len())) else {
+            return Err(frame);
+        };
+        self.counts.delayed.fetch_add(1, Ordering::Relaxed);
+        session.principal.is_delayed = true;
+        late.add(delay, (owed, frame));
+        Ok(())
+    }
+}
