@@ -171,6 +171,11 @@ impl Store {
         self.store_time(queue, queue.min())
     }
 
+    /// Store time of the newest message that is visible.
+    pub(crate) fn last_store_time(&self) -> Option<i64> {
+        self.dispatcher.last().0.map(|last| last.store_timestamp_ms)
+    }
+
     /// Store time of the oldest message of the log, which may belong to a topic that was deleted.
     #[must_use]
     pub fn log_begin_time(&self) -> Option<i64> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::recalls::Recalls;
+use super::repeats::Repeats;
 use super::statistics::ByTopic;
 use crate::clock::SharedClock;
 use crate::message::topic::TIMER_TOPIC;
@@ -76,6 +77,7 @@ pub(super) struct Delivery {
     /// The earliest first.
     pub(super) waiting: BinaryHeap<Reverse<Waiting>>,
     pub(super) recalls: Recalls,
+    pub(super) repeats: Repeats,
     /// Slots before this one have been read from the log.
     pub(super) next_slot: i64,
     /// The next message of the queue to be read.
@@ -116,7 +118,7 @@ impl Delivery {
                 TimerFiles::create(disk, root, options, (&mut progress_file, &progress), now_ms)?
             }
         };
-        let TimerFiles { log, wheel, wheel_file, pending, is_new } = files;
+        let TimerFiles { log, wheel, wheel_file, pending, is_sealed, is_new } = files;
         let offset = QueueOffset(progress.queue_offset.min(queue_end));
         let delivery = Self {
             clock,
@@ -124,6 +126,7 @@ impl Delivery {
             wheel,
             waiting: BinaryHeap::new(),
             recalls: Recalls::default(),
+            repeats: if is_sealed { Repeats::none() } else { Repeats::since(progress.delivered_ms, &store) },
             next_slot: i64::MIN,
             next: if is_new { QueueOffset(0) } else { offset },
             read_ms: i64::MIN,

@@ -130,7 +130,9 @@ impl Delivery {
                 continue;
             };
             let is_left = if waiting.is_delivery {
-                waiting.is_roll() || !self.is_recalled(&record, waiting.at_ms)
+                waiting.is_roll()
+                    || !(self.is_recalled(&record, waiting.at_ms)
+                        || self.repeats.has(&self.store, &record, waiting.at_ms))
             } else {
                 self.take_back(&record, waiting.at_ms);
                 false

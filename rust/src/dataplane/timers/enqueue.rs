@@ -12,7 +12,7 @@ use crate::message::properties::{self, name};
 use crate::message::record::RecordView;
 use crate::message::tag;
 use crate::message::topic::TIMER_TOPIC;
-use crate::store::timers::{TimerUnit, count, is_recall};
+use crate::store::timers::{ROLL, TimerUnit, count, is_recall};
 use crate::store::{Get, GetResult};
 
 const BATCH_BYTES_MAX: usize = 4 << 20;
@@ -60,6 +60,7 @@ impl Delivery {
                 later.push((record, plan));
             } else if !is_recall(plan.kind)
                 && !self.is_recalled(record, plan.at_ms)
+                && (plan.kind & ROLL != 0 || !self.repeats.has(&self.store, record, plan.at_ms))
                 && let Some(copy) = self.copy(record, plan.kind, i64::MAX, now)
             {
                 due.push((*record, copy));

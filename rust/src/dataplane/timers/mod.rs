@@ -16,6 +16,7 @@ mod delivery;
 mod dequeue;
 mod enqueue;
 mod recalls;
+mod repeats;
 pub(super) mod schedule;
 mod seal;
 pub(crate) mod statistics;

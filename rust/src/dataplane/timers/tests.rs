@@ -621,6 +621,59 @@ fn a_recall_behind_thousands_of_others_is_met_before_its_message_is_delivered() 
     assert_eq!(fixture.timers.pending(), 3_000);
 }
 
+/// Goal: what was delivered and not saved is not delivered again where the index finds it: after a kill, and after another
+/// broker, whose progress is one of whole seconds.
+#[test]
+fn what_was_delivered_and_not_saved_is_found_in_the_index_and_not_repeated() {
+    for is_foreign in [false, true] {
+        let (disk, clock) = (SimDisk::new(), ManualClock::at(START_MS));
+        let open = |disk: &SimDisk| {
+            let options = Options {
+                segment_bytes: 1 << 20,
+                index_slots: 64,
+                index_entries: 4_096,
+                threads: false,
+                timers: TimerOptions { wheel_slots: 1024, ..TimerOptions::default() },
+                ..Options::new("/store")
+            };
+            let store = Store::open(options, disk.shared(), clock.clone(), &RecoveryProgress::default());
+            store.expect("the store opens")
+        };
+        let store = open(&disk);
+        let first = fixture(&store, &clock);
+        first.settle();
+        for number in 0..100 {
+            keyed(&store, &clock, START_MS + 1_000 + number * 20, &format!("{number:03}"));
+        }
+        first.settle();
+        first.save();
+        clock.advance(Duration::from_millis(1_500));
+        first.settle();
+        if is_foreign {
+            first.save();
+        }
+        clock.advance(Duration::from_millis(500));
+        first.settle();
+        assert_eq!(bodies(&store).len(), 51);
+        store.abandon();
+        drop((first, store));
+        let disk = disk.crash(Survival::Everything, 0);
+        if is_foreign {
+            let file = disk.shared().open(std::path::Path::new("/store/config/timercheck"), Open::Write);
+            file.expect("a file").write_at(&[0; 64], 56).expect("written");
+        }
+        let store = open(&disk);
+        let again = fixture(&store, &clock);
+        again.settle();
+        assert_eq!(bodies(&store).len(), 51, "foreign: {is_foreign}");
+        clock.advance(Duration::from_secs(5));
+        again.settle();
+        let expected: Vec<_> = (0..100).map(|number| format!("{number:03}").into_bytes()).collect();
+        assert_eq!(bodies(&store), expected);
+        assert_eq!(again.timers.pending(), 0);
+    }
+}
+
 #[test]
 fn figures_say_what_waits_by_topic_and_by_time_also_after_a_start() {
     let (disk, clock, store) = fresh();

@@ -15,7 +15,7 @@ use crate::store::options::TimerOptions;
 
 use super::progress::{LogMark, ProgressFile, TimerProgress};
 use super::timer_log::TimerLog;
-use super::unit::count;
+use super::unit::{SEAL, UNIT_BYTES, count};
 use super::wheel::{Slot, Wheel};
 use super::wheel_file::WheelFile;
 
@@ -29,6 +29,8 @@ pub(crate) struct TimerFiles {
     pub(crate) wheel_file: WheelFile,
     /// Messages that wait.
     pub(crate) pending: i64,
+    /// The broker was stopped in order.
+    pub(crate) is_sealed: bool,
     /// The log has none of the messages that wait: they are to be read from the queue again.
     pub(crate) is_new: bool,
 }
@@ -62,7 +64,9 @@ impl TimerFiles {
         };
         let Some(pending) = pending(&wheel, &mut log, progress.delivered_ms)? else { return Ok(None) };
         log.cut()?;
-        Ok(Some(Self { log, wheel, wheel_file, pending, is_new: false }))
+        let last = mark.end.checked_sub(UNIT_BYTES as u64).map(|last| log.read(last)).transpose()?.flatten();
+        let is_sealed = last.is_some_and(|unit| unit.kind & SEAL != 0);
+        Ok(Some(Self { is_sealed, log, wheel, wheel_file, pending, is_new: false }))
     }
 
     /// Files without units, whatever there was before.
@@ -82,6 +86,7 @@ impl TimerFiles {
             wheel: Wheel::new(options.precision_ms),
             wheel_file: WheelFile::new(disk, root.join(WHEEL_FILE), options.wheel_slots, true),
             pending: 0,
+            is_sealed: false,
             is_new: true,
         })
     }
