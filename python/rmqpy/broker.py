@@ -58,6 +58,7 @@ from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Identity, Registration
 from rmqpy.control.replicas.follower import Follower
 from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.control.replicas.log_stream import STREAM_EVENTS_SECONDS, LogStream
 from rmqpy.control.replicas.offset_copy import OffsetCopy
 from rmqpy.control.replicas.progress_copy import ProgressCopy
 from rmqpy.control.replicas.role import BrokerRole
@@ -155,6 +156,7 @@ class Broker(Service):
         self._started = contextlib.AsyncExitStack()
         self._host = config.advertised_host
         self._port = config.listen_port
+        self._replica_port: int | None = None
         self._endpoint: Endpoint | None = None
         self._http: tuple[str, int] | None = None
         #: Of a slave: where its master is.
@@ -210,7 +212,7 @@ class Broker(Service):
 
     async def _recover(self, config: BrokerConfig) -> _Parts:
         """Everything that was on the disk, as far as it survived."""
-        store = Store(config.store, clock=self._hand_clock)
+        store = Store(config.store, clock=self._hand_clock, is_replica=config.replication.is_slave)
         # In a thread: the disk must not hold up a name server on the same loop.
         self._started.push_async_callback(asyncio.to_thread, store.close)
         await open_store(store, self._progress)
@@ -332,7 +334,11 @@ class Broker(Service):
         self._started.push_async_callback(filter_file.save, consumers.groups)
         periodic = PeriodicTasks()
         self._started.push_async_callback(periodic.stop)
+        stream = LogStream(config.replication, store)
+        self._started.push_async_callback(stream.stop)
+        periodic.every(STREAM_EVENTS_SECONDS, stream.log_events)
         if config.replication.is_slave:
+            stream.follow(self._master)
             self._endpoint.start()
             copies = (
                 TopicCopy(topics, deletion.delete),
@@ -349,6 +355,8 @@ class Broker(Service):
             self._endpoint.start()
             await duties.deliver()
             duties.repeat(config, periodic)
+            chosen = config.replication.listen_port
+            self._replica_port = stream.listen(chosen or self._port + 1, takes_any_port=not chosen)
         server.listen(config.listen_host, self._port)
         server.listen(config.listen_host, self._port - VIP_BELOW, vip=True)
 
@@ -443,11 +451,12 @@ class Broker(Service):
 
     def _identity(self, config: BrokerConfig) -> Identity:
         replica_host = config.replication.advertised_address or self._host
+        replica_port = self._replica_port or config.replication.listen_port or self._port + 1
         return Identity(
             cluster=config.cluster,
             broker=config.name,
             address=self.address,
-            replica_address=str(HostPort(replica_host, config.replication.listen_port or self._port + 1)),
+            replica_address=str(HostPort(replica_host, replica_port)),
             broker_id=config.replication.broker_id,
             zone=config.zone or None,
         )

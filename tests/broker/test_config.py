@@ -56,7 +56,6 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
     [
         {"aclEnable": "true"},
         {"migrateAuthFromV1Enabled": "true"},
-        {"brokerRole": "SLAVE"},
         {"brokerRole": "SYNC_MASTER"},
         {"enableDLegerCommitLog": "true"},
         {"enableControllerMode": "true"},

@@ -50,6 +50,7 @@ def test_a_reply_of_a_sync_master_waits_for_one_slave_unless_the_file_says_how_m
     assert (config.copies, config.promise is not None) == (copies, is_said)
 
 
-def test_keys_of_slaves_are_said_to_be_ignored_where_there_are_none() -> None:
-    reading = broker.read({"brokerId": "0", "slaveReadEnable": "true"})
-    assert reading.warnings == ["slaveReadEnable=true is ignored: replication is not supported yet"]
+def test_keys_of_replies_that_wait_for_slaves_are_said_to_be_ignored() -> None:
+    reading = broker.read({"brokerId": "0", "slaveTimeout": "1000", "slaveReadEnable": "true"})
+    ignored = "slaveTimeout=1000 is ignored: replies that wait for slaves are not supported yet"
+    assert reading.warnings == [ignored]

@@ -15,8 +15,8 @@ from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
 from rmqpy.admin.connection import Part, masters
 from rmqpy.admin.topics import Topics
 from rmqpy.config import properties
-from rmqpy.config.addresses import HostPort, parse
-from rmqpy.config.broker import ANY_HOST, LOOPBACK, BrokerConfig
+from rmqpy.config.addresses import ANY_HOST, LOOPBACK, HostPort, parse
+from rmqpy.config.broker import BrokerConfig
 from rmqpy.errors import (
     ConfigError,
     ConnectError,

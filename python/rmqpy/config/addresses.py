@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 from rmqpy.errors import ConfigError
 
+LOOPBACK: Final = "127.0.0.1"
+ANY_HOST: Final = "0.0.0.0"
 _PORT_MAX: Final = 65_535
 _WRITTEN: Final = re.compile(
     r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^\s:\[\]]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII

@@ -16,6 +16,7 @@ from typing import Self
 
 from rmqpy.config import addresses, known
 from rmqpy.config.access import AccessConfig
+from rmqpy.config.addresses import ANY_HOST, LOOPBACK
 from rmqpy.config.keys import (
     CONNECTIONS_MAX,
     NO_HTTP,
@@ -29,9 +30,6 @@ from rmqpy.config.keys import (
 from rmqpy.config.replication import ReplicationConfig
 from rmqpy.config.store import BODY_BYTES_MAX, StoreConfig
 from rmqpy.errors import ConfigError
-
-LOOPBACK = "127.0.0.1"
-ANY_HOST = "0.0.0.0"
 
 #: Name servers forget a broker after 120 s; less than 10 s only makes traffic. Apache's bounds.
 REGISTER_PERIOD_MS_MIN = 10_000

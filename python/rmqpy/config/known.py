@@ -20,7 +20,8 @@ _RETENTION = "files are deleted one by one, and readers keep what they read from
 _POP = "POP consumption is not supported yet"
 _TIMER = "timed messages wait in the file wheel, and one thread delivers them"
 _TRANSACTION = "an end of a transaction is marked with its message, and the open ones are kept in memory"
-_SLAVES = "replication is not supported yet"
+_SLAVES = "slaves are sent what they take, and roles do not change by themselves yet"
+_SYNC = "replies that wait for slaves are not supported yet"
 _FILTER = "SQL92 filters are evaluated for each message that is read, without bits computed in advance"
 _METRICS = "metrics are at httpPort, for Prometheus"
 _LITE = "lite and multi-dispatch topics are not supported"
@@ -160,14 +161,8 @@ _HARMLESS: Final = (
 #: Key to the reason why ignoring it does no harm.
 HARMLESS: Final[Mapping[str, str]] = {name: reason for reason, names in _HARMLESS for name in names.split()}
 
-#: Keys that are read, and that nothing acts upon while there are no replicas.
-IDLE: Final = frozenset(
-    (
-        *("haListenAddress", "haMasterAddress", "haSendHeartbeatInterval", "haHousekeepingInterval"),
-        *("haTransferBatchSize", "haMaxGapNotInSync", "slaveTimeout", "enableAutoInSyncReplicas"),
-        *("offsetCheckInSlave", "slaveReadEnable", "syncFromLastFile"),
-    )
-)
+#: Keys that are read, and that nothing acts upon while no reply waits for slaves.
+IDLE: Final = frozenset({"slaveTimeout", "enableAutoInSyncReplicas"})
 
 #: Paths of old sample files; this broker derives them from the root.
 DERIVED_PATHS: Final[Mapping[str, str]] = {
@@ -190,11 +185,12 @@ GUARDED: Final = (
      "aclEnable migrateAuthFromV1Enabled"),
     (("disabled", "permissive"), "TLS is not supported yet", "tls.server.mode"),
     (_OFF, "TLS is not supported yet", "tls.enable useTLS"),
-    (("ASYNC_MASTER",), "replication is not supported yet: only a master that waits for no replica", "brokerRole"),
-    (_ONE, "replication is not supported yet, so no acknowledgement can promise it",
-     "totalReplicas inSyncReplicas minInSyncReplicas"),
-    (_OFF, "replication is not supported yet",
-     "allAckInSyncStateSet duplicationEnable enableSlaveActingMaster enableControllerMode enableDLegerCommitLog"),
+    (("ASYNC_MASTER", "SLAVE"), f"{_SYNC}: a master waits for no slave", "brokerRole"),
+    (_ONE, f"{_SYNC}, so no acknowledgement can promise it", "inSyncReplicas minInSyncReplicas"),
+    (_OFF, _SYNC, "allAckInSyncStateSet"),
+    (_OFF, "roles do not change by themselves yet",
+     "enableSlaveActingMaster enableControllerMode enableDLegerCommitLog"),
+    (_OFF, "a log is copied by a slave and in no other way", "duplicationEnable"),
     (_OFF, "name servers are those of namesrvAddr", "fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup"),
     (("default",), "only Apache's default file layout is supported", "storeType"),
     (("v1",), "metadata is kept in JSON files", "configManagerVersion"),
@@ -234,7 +230,7 @@ def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
             return None
         return f"{wire}={value} is ignored: this broker uses {derived}"
     if wire in IDLE:
-        return f"{wire}={value} is ignored: {_SLAVES}"
+        return f"{wire}={value} is ignored: {_SYNC}"
     if wire in served:
         return None
     if wire in HARMLESS:

@@ -10,6 +10,7 @@ import dataclasses
 from typing import Final
 
 from rmqpy.config import addresses
+from rmqpy.config.addresses import ANY_HOST, LOOPBACK
 from rmqpy.config.keys import Settings, key
 from rmqpy.errors import ConfigError
 
@@ -53,7 +54,7 @@ class ReplicationConfig(Settings):
     listen_port: int = key(
         "haListenPort",
         0,
-        "Port on which a master waits for slaves; 0: one above the main port.",
+        "Port on which a master waits for slaves; 0: one above the main port, or where that is taken, a free one.",
         low=0,
         high=65_535,
     )
@@ -169,6 +170,13 @@ class ReplicationConfig(Settings):
             raise ConfigError(
                 f"minInSyncReplicas={self.copies_min}: no more than inSyncReplicas={self.copies} are waited for"
             )
+
+    @property
+    def listen_host(self) -> str:
+        """The address on which a master waits for slaves: loopback until the configuration names another one."""
+        if self.listen_address:
+            return self.listen_address
+        return LOOPBACK if self.advertised_address in ("", LOOPBACK, "localhost") else ANY_HOST
 
     @property
     def is_slave(self) -> bool:

@@ -7,8 +7,8 @@ import logging
 import socket
 from typing import Final
 
-from rmqpy.config.addresses import HostPort
-from rmqpy.config.broker import LOOPBACK, VIP_BELOW
+from rmqpy.config.addresses import LOOPBACK, HostPort
+from rmqpy.config.broker import VIP_BELOW
 
 log = logging.getLogger(__name__)
 

@@ -78,8 +78,13 @@ impl PyReplication {
         let bound = py.detach(|| -> PyResult<SocketAddr> {
             let addresses = (host, port).to_socket_addrs()?;
             let address = addresses.into_iter().next().ok_or_else(|| PyOSError::new_err("no such host"))?;
-            let listener = Listener::start(Arc::clone(&self.store), address, self.listener)
-                .map_err(|error| PyOSError::new_err(format!("cannot listen on {address}: {error}")))?;
+            let listener =
+                Listener::start(Arc::clone(&self.store), address, self.listener).map_err(|error| {
+                    let what = format!(
+                        "cannot listen on {address} for slaves: {error}; set haListenPort to another port"
+                    );
+                    PyOSError::new_err((error.raw_os_error(), what))
+                })?;
             let bound = listener.address();
             *self.side.lock() = Side::Master(listener);
             Ok(bound)
