@@ -167,7 +167,7 @@ unclean-start: build ## seconds to start after a kill on GB (5) of messages, bes
 model: ## every interleaving of the store's threads (loom), with MODEL_PREEMPTIONS (2) preemptions at most
 	LOOM_MAX_PREEMPTIONS=$(MODEL_PREEMPTIONS) cargo test --locked --features loom --lib store::models
 
-micro: ## micro-benchmarks of the hot path: frame, header, append, pull, group commit, filter, checksum (3 min); no gate
+micro: ## micro-benchmarks of the hot path: frame, header, append, pull, group commit, filters by tag and SQL92 beside none, checksum (3 min); no gate
 	cargo bench --locked --bench codec --bench store
 
 bench-compare: build ## rmqpy beside Apache's broker, the same load in turn (25 min); BENCH=quick: 5 min; CELLS=a,b: only these

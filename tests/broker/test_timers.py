@@ -129,6 +129,12 @@ async def test_slaves_and_operators_are_told_what_waits_and_how_far_delivery_has
         }
         table = json.loads((await peer.call(61, {"rmqpyDistribution": "true"})).body)
         assert table["timingDistribution"] == {"later": [0, 2, 0, 0, 0, 1, 0, 0, 0]}
+        runtime = json.loads((await peer.call(28, {})).body)["table"]
+        assert [runtime[f"timer{name}"] for name in ("ReadBehind", "OffsetBehind", "CongestNum")] == [
+            "0",
+            "0",
+            "3",
+        ]
     names = ("rocketmq_timing_messages", "rocketmq_timer_enqueue_total", "rocketmq_timer_dequeue_total")
     found = {
         name: sorted(float(line.rpartition(" ")[2]) for line in await samples(cluster, name))

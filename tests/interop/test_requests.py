@@ -28,6 +28,8 @@ PAIRINGS = [
     ("rmqpy", "rmqpy", "apache"),
     ("java-5.5.0", "rmqpy", "apache"),
     ("rmqpy", "java-5.5.0", "apache"),
+    ("go", "rmqpy", "apache"),
+    ("rmqpy", "go", "apache"),
 ]
 
 

@@ -1,5 +1,4 @@
-"""Timed messages wait in a folder that goes from Apache's broker to ours and back: each comes, once but for those that
-fell due as the brokers changed, and none early."""
+"""Timed messages wait in a folder that goes from Apache's broker to ours and back: each comes once, and none early."""
 
 import time
 from collections import Counter
@@ -17,8 +16,6 @@ TOPIC = "timed"
 QUEUES = 1
 SPACING_MS = 500
 DELIVERED_SECONDS_MAX = 120.0
-#: Before the end of a broker: what it delivers so late it may not have noted as done.
-UNNOTED_MS = 3_000
 
 
 @pytest.fixture
@@ -55,7 +52,7 @@ def wait_for(folder: Folder, count: int) -> list[Record]:
 
 
 @pytest.mark.timeout(400)
-def test_what_waits_goes_from_apache_to_rmqpy_and_back_and_comes(
+def test_what_waits_goes_from_apache_to_rmqpy_and_back_and_comes_once(
     originals: Callable[[str], Path], namesrv: str, tmp_path: Path
 ) -> None:
     folder = Folder.make(tmp_path / "broker", namesrv, originals("apache"), **SMALL_FILES)
@@ -63,17 +60,13 @@ def test_what_waits_goes_from_apache_to_rmqpy_and_back_and_comes(
         wire.create_topic(namesrv, folder.broker, TOPIC, QUEUES)
         due = send(folder, "apache", 80)
         wait_for(folder, 5)
-        changes = [time.time_ns() // 1_000_000]
     with folder.served_by("rmqpy"):
         due |= send(folder, "rmqpy", 80)
         wait_for(folder, 60)
-        changes.append(time.time_ns() // 1_000_000)
     with folder.served_by("apache"):
         due |= send(folder, "apache again", 5)
         found = wait_for(folder, len(due))
     came = Counter(record.body for record in found)
     assert came.keys() == due.keys()
-    twice = [due[body] for body, times in came.items() if times > 1]
-    assert max(came.values()) <= 2
-    assert [at for at in twice if not any(abs(at - change) < UNNOTED_MS for change in changes)] == []
+    assert {body: times for body, times in came.items() if times > 1} == {}
     assert [record.body for record in found if record.store_time_ms < due[record.body]] == []

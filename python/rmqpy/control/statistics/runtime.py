@@ -15,6 +15,7 @@ from rmqpy._native import Server, Store
 from rmqpy.clock import Clock
 from rmqpy.config.store import DELAY_LEVELS_MAX, StoreConfig
 from rmqpy.control.statistics.rates import Rates
+from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import VERSION
 from rmqpy.protocol.names import SCHEDULE_TOPIC
 
@@ -31,8 +32,8 @@ _POOLS: Final = ("send", "pull", "litePull", "query", "ack")
 
 _NOTHING: Final = (
     "dispatchMaxBuffer", "getMessageEntireTimeMax", "putMessageEntireTimeMax", "pageCacheLockTimeMills",
-    "startAcceptSendRequestTimeStamp", "timerReadBehind", "timerOffsetBehind", "timerCongestNum",
-    "remainTransientStoreBufferNumbs", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
+    "startAcceptSendRequestTimeStamp", "remainTransientStoreBufferNumbs", "EndTransactionQueueSize",
+    "EndTransactionThreadPoolQueueCapacity",
 )  # fmt: skip
 
 #: The wall clock was set, and is not only told to run a little faster or slower, when it is this far off.
@@ -70,6 +71,7 @@ class Runtime:
         """Every key with its value as text."""
         # The oldest message may have to come from the disk.
         oldest_ms = await asyncio.to_thread(self._store.log_begin_time)
+        timers = await asyncio.to_thread(self._timers)
         up_ms = self._up_ms()
         return {
             "brokerVersionDesc": _VERSION_TEXT,
@@ -81,6 +83,7 @@ class Runtime:
             "earliestMessageTimeStamp": str(oldest_ms),
             **self._log(),
             **self._delays(),
+            **timers,
             **self._disk(),
             **_pools(),
             **dict.fromkeys(_NOTHING, "0"),
@@ -160,6 +163,19 @@ class Runtime:
             f"scheduleMessageOffset_{level}": f"{delivered.get(level, 0)},{end}"
             for level, end in ends.items()
             if end > 0
+        }
+
+    def _timers(self) -> dict[str, str]:
+        """Seconds by which deliveries of timed messages are late, those not read yet, those that wait."""
+        try:
+            found = self._server.timer_statistics()
+        except StoreError:
+            found = None
+        pending, (unread, _), (_, late_ms), _ = found or (0, (0, 0), (0, 0), [])
+        return {
+            "timerReadBehind": str(late_ms // 1_000),
+            "timerOffsetBehind": str(unread),
+            "timerCongestNum": str(pending),
         }
 
     def _disk(self) -> dict[str, str]:
