@@ -38,20 +38,15 @@ class Backlogs(Part):
     async def of_broker(self, broker: str) -> list[GroupBacklog]:
         """Progress of every group in every queue of one broker."""
         address = await self._cluster.master_of(broker)
-        found: dict[tuple[str, str, int], GroupBacklog] = {}
-        for is_order in (False, True):
-            told = await self._cluster.ask(address, GetBrokerConsumeStats(is_order=is_order))
-            # Apache's brokers tell either kind of topic, ours tell the ordered ones twice.
-            found |= {
-                (group, queue.topic, queue.queue_id): GroupBacklog(
-                    group, queue.topic, queue.queue_id, held.consumer_offset, held.broker_offset
-                )
-                for table in told.consume_stats_list
-                for group, each in table.items()
-                for stats in each
-                for queue, held in stats.offset_table.items()
-            }
-        return sorted(found.values())
+        # Of ordered topics and of the others.
+        told = await self._cluster.ask(address, GetBrokerConsumeStats(is_order=False))
+        return sorted(
+            GroupBacklog(group, queue.topic, queue.queue_id, held.consumer_offset, held.broker_offset)
+            for table in told.consume_stats_list
+            for group, each in table.items()
+            for stats in each
+            for queue, held in stats.offset_table.items()
+        )
 
     async def groups(self, *, with_system: bool = False) -> list[GroupSummary]:
         """Every group with its lag, by name; those of RocketMQ itself only if asked for."""

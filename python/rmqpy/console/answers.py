@@ -93,19 +93,25 @@ class ApiRoute:
     async def _value(self, request: Request) -> Response:
         arguments, _ = self._arguments(request)
         async with self._console.queries:
-            return json_response(to_json(await self._endpoint.work(await self._console.admin(), **arguments)))
+            found = await self._work(arguments, is_remembered=self._endpoint.is_remembered)
+        return json_response(to_json(found))
 
     async def _rows(self, request: Request) -> Response:
         arguments, view = self._arguments(request)
         endpoint = self._endpoint
         async with self._console.queries:
-            admin = await self._console.admin()
-            key = (endpoint.path, tuple(sorted(arguments.items())))
-            rows = await self._console.remembered(key, lambda: endpoint.work(admin, **arguments))
-            page = page_of(endpoint, rows, view)
+            page = page_of(endpoint, await self._work(arguments, is_remembered=True), view)
             if endpoint.complete is not None:
+                admin = await self._console.admin()
                 page = page._replace(rows=await endpoint.complete(admin, page.rows, **arguments))
         return json_response(to_json(page))
+
+    async def _work(self, arguments: dict[str, Any], *, is_remembered: bool) -> Any:
+        endpoint, admin = self._endpoint, await self._console.admin()
+        if not is_remembered:
+            return await endpoint.work(admin, **arguments)
+        key = (endpoint.path, tuple(sorted(arguments.items())))
+        return await self._console.remembered(key, lambda: endpoint.work(admin, **arguments))
 
     async def _events(self, request: Request) -> Response:
         arguments, _ = self._arguments(request)

@@ -63,6 +63,8 @@ class Endpoint:
     #: Field by which rows are sorted unless it is said; `-` before it turns the order round.
     sort: str = ""
     complete: Complete | None = None
+    #: Whether a value may be some seconds old, as rows may.
+    is_remembered: bool = False
 
     @property
     def summary(self) -> str:
@@ -170,9 +172,9 @@ def _sort_key(value: Any) -> tuple[int, Any]:
 Work = Callable[..., Any]
 
 
-def value(path: str) -> Callable[[Work], Endpoint]:
+def value(path: str, *, remembered: bool = False) -> Callable[[Work], Endpoint]:
     """Something that is read."""
-    return lambda work: Endpoint("GET", path, "value", work)
+    return lambda work: Endpoint("GET", path, "value", work, is_remembered=remembered)
 
 
 def rows(path: str, sort: str, complete: Complete | None = None) -> Callable[[Work], Endpoint]:

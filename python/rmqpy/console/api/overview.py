@@ -45,7 +45,7 @@ async def _rates(admin: AsyncAdmin) -> Rates:
     return Rates(into, sum(each.out_per_second or 0 for each in brokers), brokers)
 
 
-@value("/overview")
+@value("/overview", remembered=True)
 async def overview(admin: AsyncAdmin) -> Overview:
     """The cluster at a glance: rates, the worst lags, dead letters, brokers."""
     rates = await _rates(admin)

@@ -9,39 +9,59 @@ import { table } from "/console/table.js";
 const POINTS = 60;
 
 export async function overview(shown, view) {
-  const checks = h("section", {}, h("h2", {}, "Checks"), h("p", { class: "quiet" }, "Looking…"));
-  const found = await get("/overview", view.signal);
   const state = h("span", { class: "quiet", role: "status" });
   const incoming = sparkline("Messages in, a second");
   const outgoing = sparkline("Messages out, a second");
-  const brokers = h("section", {});
-  const told = (rates) => {
+  const counts = {
+    lag: card("Waiting for groups", to("groups")), dead_letters: card("Dead letters", to("dead-letters")),
+    topics: card("Topics", to("topics")), groups: card("Groups", to("groups")),
+  };
+  const behind = section("Furthest behind");
+  const letters = section("Dead letters");
+  const brokers = section("Brokers");
+  const checks = section("Checks");
+  fill(shown,
+    h("div", { class: "cards" }, incoming.card, outgoing.card, Object.values(counts).map((each) => each.card)),
+    state, h("div", { class: "two" }, behind, letters), brokers, checks);
+  let hasRates = false;
+  // What is quick is shown while the rest is counted.
+  events("/overview/events", view.signal, (rates) => {
     incoming.add(rates.in_per_second);
     outgoing.add(rates.out_per_second);
-    fill(brokers, h("h2", {}, "Brokers"), table(BROKERS, rates.brokers, "No broker is registered: start one with rmqpy broker -n …", "Brokers"));
-  };
-  told(found);
-  fill(shown,
-    h("div", { class: "cards" },
-      incoming.card, outgoing.card,
-      card("Waiting for groups", count(found.lag), to("groups")),
-      card("Dead letters", count(found.dead_letters), to("dead-letters"), found.dead_letters > 0),
-      card("Topics", count(found.topics), to("topics")),
-      card("Groups", count(found.groups), to("groups"))),
-    state,
-    h("div", { class: "two" },
-      h("section", {}, h("h2", {}, "Furthest behind"), table(GROUPS, found.worst_groups, "No group is behind.", "Groups with the largest lag")),
-      h("section", {}, h("h2", {}, "Dead letters"), table(LETTERS, found.worst_dead_letters, "There are no dead letters.", "Groups with most dead letters"))),
-    brokers, checks);
-  events("/overview/events", view.signal, told, (text) => { state.textContent = text; });
+    brokers.show(table(BROKERS, rates.brokers, "No broker is registered: start one with rmqpy broker -n …", "Brokers"));
+    hasRates = true;
+  }, (text) => {
+    state.textContent = text;
+    if (!hasRates && text !== "live") brokers.show(h("p", { class: "quiet" }, text));
+  });
+  await Promise.all([
+    loaded("/overview", view, [behind, letters], (found) => {
+      for (const [key, each] of Object.entries(counts)) each.show(found[key]);
+      counts.dead_letters.card.classList.toggle("bad", found.dead_letters > 0);
+      behind.show(table(GROUPS, found.worst_groups, "No group is behind.", "Groups with the largest lag"));
+      letters.show(table(LETTERS, found.worst_dead_letters, "There are no dead letters.", "Groups with most dead letters"));
+    }),
+    loaded("/health", view, [checks], (results) => {
+      const wrong = results.filter((each) => each.level !== "ok");
+      checks.show(table(CHECKS, wrong, `All ${count(results.length)} checks of name servers and brokers are well.`, "Checks that found something"));
+    }),
+  ]);
+}
+
+/** Show what a path answers, or in the first place why it does not. */
+async function loaded(path, view, places, show) {
   try {
-    const results = await get("/health", view.signal);
-    const wrong = results.filter((each) => each.level !== "ok");
-    fill(checks, h("h2", {}, "Checks"),
-      table(CHECKS, wrong, `All ${count(results.length)} checks of name servers and brokers are well.`, "Checks that found something"));
+    show(await get(path, view.signal));
   } catch (error) {
-    if (error.name !== "AbortError") fill(checks, h("h2", {}, "Checks"), failure(error));
+    if (error.name !== "AbortError") places.forEach((place, at) => place.show(at ? h("p", {}, "–") : failure(error)));
   }
+}
+
+function section(title) {
+  const body = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
+  const element = h("section", {}, h("h2", {}, title), body);
+  element.show = (content) => fill(body, content);
+  return element;
 }
 
 const GROUPS = [
@@ -70,8 +90,12 @@ export const BROKERS = [
   { title: "Version", of: "version", cell: (row) => row.version ?? "–" },
 ];
 
-function card(title, value, address, isBad = false) {
-  return h("a", { class: isBad ? "card bad" : "card", href: address }, h("span", { class: "label" }, title), h("strong", {}, value));
+function card(title, address) {
+  const value = h("strong", {}, "…");
+  return {
+    card: h("a", { class: "card", href: address }, h("span", { class: "label" }, title), value),
+    show: (number) => { value.textContent = count(number); },
+  };
 }
 
 /** A card with a rate and a line of the last ones. */
