@@ -1,6 +1,7 @@
 """`rmqpy dashboard`."""
 
 import asyncio
+from pathlib import Path
 
 import click
 
@@ -13,8 +14,16 @@ from rmqpy.cli.settings import log_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on: loopback's.")
 @number("--port", low=0, high=65_535, default=8082)
 @click.option("--allow-changes", is_flag=True, help="Let users change things; otherwise it only reads.")
+@click.option(
+    "--grafana",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Write boards for Grafana and alert rules for Prometheus there, and serve nothing.",
+)
 @log_options
-def command(namesrv: str, timeout: float, host: str, port: int, allow_changes: bool) -> None:
+def command(
+    namesrv: str, timeout: float, host: str, port: int, allow_changes: bool, grafana: Path | None
+) -> None:
     """Serve the console of a cluster, rmqpy's or Apache's, until Ctrl-C.
 
     \b
@@ -22,6 +31,12 @@ def command(namesrv: str, timeout: float, host: str, port: int, allow_changes: b
 
     Port 0 takes a free one.
     """
+    if grafana is not None:
+        from rmqpy.monitor.grafana import export
+
+        for path in export(grafana):
+            click.echo(path)
+        return
     from rmqpy.console.dashboard import Dashboard
     from rmqpy.server import serve
 
