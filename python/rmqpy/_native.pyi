@@ -603,6 +603,8 @@ class Server:
     def timers_due_within(self, bounds_s: Sequence[int]) -> list[tuple[str, list[int]]]:
         """How many timed messages of each topic are due within each of these seconds, growing, and later; each counts
         once. Raises `StoreError`."""
+    def timer_slots_within(self, bounds_s: Sequence[int]) -> list[int]:
+        """The same of all topics together, to the width of a slot, from memory."""
     def pending_timers(self) -> int:
         """Timed messages that wait."""
     def delay_offsets(self) -> dict[int, int]:

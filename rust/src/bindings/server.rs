@@ -358,6 +358,11 @@ impl PyServer {
         })
     }
 
+    /// The same of all topics together, to the width of a slot, from memory.
+    fn timer_slots_within(&self, bounds_s: Vec<u64>) -> Vec<u64> {
+        self.data_plane.timers().map_or_else(Vec::new, |timers| timers.slots_within(&bounds_s))
+    }
+
     /// Timed messages that wait.
     fn pending_timers(&self) -> u64 {
         self.data_plane.timers().map_or(0, Timers::pending)

@@ -294,7 +294,6 @@ class Metrics:
     def _timers(self) -> Iterator[Family]:
         try:
             statistics = self._server.timer_statistics()
-            within = self._server.timers_due_within(DUE_WITHIN_S)
         except StoreError:
             # The others are wanted all the more.
             return
@@ -319,14 +318,14 @@ class Metrics:
         yield Family("rocketmq_timing_messages", "gauge", "Timed messages that wait.", waiting)
         yield Family("rocketmq_timer_enqueue_total", "counter", "Timed messages read.", noted)
         yield Family("rocketmq_timer_dequeue_total", "counter", "Timed messages delivered.", delivered)
-        totals = [sum(counts) for counts in zip(*(counts for _, counts in within), strict=True)]
+        within = self._server.timer_slots_within(DUE_WITHIN_S)
         yield Family(
             "rocketmq_timer_message_snapshot",
             "gauge",
             "Timed messages that are due within so many seconds, and not within the next smaller number.",
             [
                 ({"timer_bound_s": str(bound)}, count)
-                for bound, count in zip(DUE_WITHIN_S, totals or [0] * len(DUE_WITHIN_S), strict=False)
+                for bound, count in zip(DUE_WITHIN_S, within, strict=False)
             ],
         )
 

@@ -108,6 +108,24 @@ impl Timers {
         Ok(found.into_iter().map(|(topic, counts)| (topic, positive(counts).collect())).collect())
     }
 
+    /// The same of all topics together, to the slot and from memory.
+    pub(crate) fn slots_within(&self, bounds_s: &[u64]) -> Vec<u64> {
+        let delivery = self.delivery.lock();
+        let now = self.clock.wall_ms() as i64;
+        let mut within = vec![0_i64; bounds_s.len() + 1];
+        let mut add = |due_ms: i64, count: i32| {
+            let seconds = due_ms.saturating_sub(now).max(0).cast_unsigned().div_ceil(1_000);
+            if let Some(counted) = within.get_mut(bounds_s.partition_point(|bound| *bound < seconds)) {
+                *counted += i64::from(count);
+            }
+        };
+        delivery.waiting.iter().for_each(|waiting| add(waiting.0.at_ms, waiting.0.count()));
+        for (slot, ends) in delivery.wheel.from(delivery.next_slot) {
+            add(delivery.wheel.begin_ms(slot + 1), ends.count);
+        }
+        within.into_iter().map(|count| count.max(0).cast_unsigned()).collect()
+    }
+
     /// Adds what waited at the start to the statistics by topic, once.
     fn count(&self) -> Result<(), StoreError> {
         let waiting = {

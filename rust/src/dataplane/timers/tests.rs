@@ -697,6 +697,7 @@ fn figures_say_what_waits_by_topic_and_by_time_also_after_a_start() {
         assert_eq!((statistics.unread, statistics.late, statistics.late_ms), (0, 0, 0));
         let due = fixed.timers.due_within(&[5, 60, 86_400]).expect("read");
         assert_eq!(due, [("orders".to_owned(), vec![2, 1, 0, 1])]);
+        assert_eq!(fixed.timers.slots_within(&[5, 60, 86_400]), [2, 1, 0, 1]);
     }
     clock.advance(Duration::from_secs(60));
     fixed.settle();

@@ -110,6 +110,11 @@ impl Wheel {
         self.slots.range(slot..).next().map(|(slot, found)| (*slot, *found))
     }
 
+    /// The slots from `slot` on.
+    pub(crate) fn from(&self, slot: i64) -> impl Iterator<Item = (i64, Slot)> + '_ {
+        self.slots.range(slot..).map(|(slot, found)| (*slot, *found))
+    }
+
     /// Forgets slots of which everything was due by `time_ms`.
     pub(crate) fn forget_until(&mut self, time_ms: i64) {
         let first = self.first_after(time_ms);
