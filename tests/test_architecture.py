@@ -107,7 +107,7 @@ CONTROL_BELOW: Mapping[str, frozenset[str]] = {
     "duties": _CONTROL_TABLES | {"clients"},
     "statistics": _CONTROL_TABLES | {"clients"},
     "topic_deletion": _CONTROL_TABLES | {"statistics"},
-    "handlers": _CONTROL_TABLES | {"access", "clients", "statistics", "topic_deletion"},
+    "handlers": _CONTROL_TABLES | {"access", "clients", "replicas", "statistics", "topic_deletion"},
 }
 
 #: The only files that may opt out of `deny(unsafe_code)`.

@@ -58,10 +58,12 @@ from rmqpy.control.periodic import PeriodicTasks
 from rmqpy.control.registration import Identity, Registration
 from rmqpy.control.replicas.follower import Follower
 from rmqpy.control.replicas.known_master import KnownMaster
+from rmqpy.control.replicas.lag import Lag
 from rmqpy.control.replicas.log_stream import STREAM_EVENTS_SECONDS, LogStream
 from rmqpy.control.replicas.offset_copy import OffsetCopy
 from rmqpy.control.replicas.progress_copy import ProgressCopy
 from rmqpy.control.replicas.role import BrokerRole
+from rmqpy.control.replicas.status import ReplicaStatus
 from rmqpy.control.replicas.table_copy import GroupCopy, TopicCopy
 from rmqpy.control.settings import LiveConfig
 from rmqpy.control.statistics.metrics import Metrics
@@ -286,6 +288,9 @@ class Broker(Service):
         statistics = Statistics(config.cluster, store, server, topics.is_system, self._clock)
         deletion = TopicDeletion(offsets, offset_file, store, statistics)
         timer_file = folder / "timercheck"
+        stream = LogStream(config.replication, store)
+        lag = Lag(self._clock.elapsed, lambda: store.statistics()["max_physical"])
+        status = ReplicaStatus(stream, store, lag, self._clock)
         self._endpoint = Endpoint(
             server,
             (
@@ -312,6 +317,7 @@ class Broker(Service):
                     delay_file,
                     (lambda: delay_file.offsets) if config.replication.is_slave else server.delivered,
                     timer_file,
+                    status,
                 ),
                 BrokerHandlers(self._config, runtime, store, statistics),
                 AccessHandlers(access.users, access.policies),
@@ -334,7 +340,6 @@ class Broker(Service):
         self._started.push_async_callback(filter_file.save, consumers.groups)
         periodic = PeriodicTasks()
         self._started.push_async_callback(periodic.stop)
-        stream = LogStream(config.replication, store)
         self._started.push_async_callback(stream.stop)
         periodic.every(STREAM_EVENTS_SECONDS, stream.log_events)
         if config.replication.is_slave:
@@ -344,7 +349,7 @@ class Broker(Service):
                 TopicCopy(topics, deletion.delete),
                 GroupCopy(groups),
                 OffsetCopy(offsets),
-                ProgressCopy(delay_file, timer_file, lambda: store.statistics()["max_physical"]),
+                ProgressCopy(delay_file, timer_file, lambda: store.statistics()["max_physical"], lag),
             )
             follower = Follower(self._master, self._peer, copies, self._role.master_answers)
             self._started.push_async_callback(follower.stop)
@@ -387,6 +392,7 @@ class Broker(Service):
             offsets,
             server,
             replies.counts,
+            status.now,
             self._clock,
         )
 

@@ -54,6 +54,7 @@ OURS = {
     "getAllSubscriptionGroup": "groups",
     "getAllTopicConfig": "topics",
     "getBrokerConfig": "broker_config",
+    "getBrokerHAStatus": "replicas",
     "getClusterList": "route",
     "getConsumeStatus": "positions",
     "getConsumerRunningInfo": "running_info",
@@ -100,7 +101,7 @@ NOT_SERVED = {
         "updateGlobalWhiteAddrConfig updateUser"
     ),
     "replicas, controllers and containers of brokers": (
-        "addBrokerToContainer cleanControllerBrokerData electMaster getBrokerEpochCache getBrokerHAStatus "
+        "addBrokerToContainer cleanControllerBrokerData electMaster getBrokerEpochCache "
         "getControllerConfig getControllerMetaData getInSyncStateData removeBrokerFromContainer resetMasterFlushOffset "
         "updateControllerConfig"
     ),

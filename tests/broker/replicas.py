@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from broker.conftest import made_broker
 from rmqpy.broker import Broker
 from rmqpy.config import broker as broker_config
-from rmqpy.config.replication import SLAVE, ReplicationConfig
 from rmqpy.server import written
 from rmqpy.testing import SMALL
 from wire import TIMEOUT_S
@@ -20,8 +18,17 @@ from wire import TIMEOUT_S
 T = TypeVar("T")
 
 
-def made_slave(folder: Path, namesrv: str, **replication: Any) -> Broker:
+def made_slave(folder: Path, namesrv: str, **settings: str) -> Broker:
     """A slave of `broker-a` in a folder, not started."""
+    return _made(folder, namesrv, {"brokerRole": "SLAVE", "brokerId": "1", **settings})
+
+
+def made_promoted(folder: Path, namesrv: str) -> Broker:
+    """A master in the folder of the slave."""
+    return _made(folder, namesrv, {})
+
+
+def _made(folder: Path, namesrv: str, settings: dict[str, str]) -> Broker:
     given = {
         "brokerName": "broker-a",
         "brokerClusterName": "c1",
@@ -29,21 +36,17 @@ def made_slave(folder: Path, namesrv: str, **replication: Any) -> Broker:
         "listenPort": "0",
         "storePathRootDir": str(folder / "slave"),
         **written(SMALL),
+        **settings,
     }
-    config = broker_config.read(given).config
-    return Broker(
-        dataclasses.replace(
-            config, replication=ReplicationConfig(role=SLAVE, **{"broker_id": 1, **replication})
-        )
-    )
+    return Broker(broker_config.read(given).config)
 
 
 @asynccontextmanager
-async def pair(folder: Path, namesrv: str, **replication: Any) -> AsyncIterator[tuple[Broker, Broker]]:
+async def pair(folder: Path, namesrv: str, **settings: str) -> AsyncIterator[tuple[Broker, Broker]]:
     """A master that was there before its slave."""
     async with (
         made_broker(folder, namesrv, {}) as master,
-        made_slave(folder, namesrv, **replication) as slave,
+        made_slave(folder, namesrv, **settings) as slave,
     ):
         yield master, slave
 

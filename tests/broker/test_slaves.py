@@ -11,21 +11,28 @@ import pytest
 
 import rmqpy
 from broker.conftest import Cluster, made_broker
-from broker.replicas import made_slave, pair, until
+from broker.replicas import made_promoted, made_slave, pair, until
 from broker.talk import beat, heartbeat, pull, send
+from rmqpy.admin.replicas import ReplicaState
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ConfigError
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol import fastjson
 from rmqpy.protocol.codes import RequestCode
 from rmqpy.protocol.declare import json_tree
+from rmqpy.protocol.requests.brokers import GetBrokerRuntimeInfo
 from rmqpy.protocol.requests.groups import (
     GetAllSubscriptionGroupConfig,
     SubscriptionGroup,
     UpdateAndCreateSubscriptionGroup,
 )
 from rmqpy.protocol.requests.offsets import QueryConsumerOffset, UpdateConsumerOffset
-from rmqpy.protocol.requests.replicas import GetAllDelayOffset, GetTimerCheckPoint
+from rmqpy.protocol.requests.replicas import (
+    GetAllDelayOffset,
+    GetBrokerHaStatus,
+    GetTimerCheckPoint,
+    HaStatus,
+)
 from rmqpy.protocol.requests.routes import GetClusterInfo, GetRoute
 from rmqpy.protocol.requests.topics import DeleteTopicInBroker, GetAllTopicConfig, UpdateAndCreateTopic
 from rmqpy.protocol.topics import DataVersion
@@ -82,7 +89,7 @@ async def test_two_slaves_of_one_id_do_not_both_start(tmp_path: Path, namesrv: s
         with pytest.raises(ConfigError, match="brokerId"):
             await second.start()
         await second.stop()
-        async with made_slave(tmp_path / "third", namesrv, broker_id=2):
+        async with made_slave(tmp_path / "third", namesrv, brokerId="2"):
             pass
 
 
@@ -165,7 +172,7 @@ async def test_a_slave_takes_no_message_and_no_change_and_says_who_does(tmp_path
 
 async def test_clients_of_a_slave_make_neither_topics_nor_groups(tmp_path: Path, namesrv: str) -> None:
     async with (
-        pair(tmp_path, namesrv, serves_reads=True) as (master, slave),
+        pair(tmp_path, namesrv, slaveReadEnable="true") as (master, slave),
         await Peer.connect(slave.address) as peer,
         await Peer.connect(master.address) as at_master,
     ):
@@ -264,7 +271,7 @@ async def test_our_consumer_goes_on_at_the_slave_and_returns_to_the_master_witho
     async def count() -> int:
         return len(consumed)
 
-    async with made_slave(tmp_path, namesrv, serves_reads=True) as slave, consumer:
+    async with made_slave(tmp_path, namesrv, slaveReadEnable="true") as slave, consumer:
         await until(count, lambda found: found >= 3)
         async with await Peer.connect(slave.address) as peer:
             await until(lambda: offset(peer), lambda found: found == 3)
@@ -276,6 +283,79 @@ async def test_our_consumer_goes_on_at_the_slave_and_returns_to_the_master_witho
             await until(lambda: offset(peer), lambda found: found == 5)
             assert consumed == ["0", "1", "2", "3", "4"]
             await consumer.close()
+
+
+async def test_a_slave_has_its_masters_log_byte_by_byte_and_goes_on_as_master_from_it(
+    tmp_path: Path, namesrv: str
+) -> None:
+    """Messages, delayed ones among them, are sent while the slave copies; then its folder becomes a master's."""
+
+    async def log_end(peer: Peer) -> int:
+        return int((await peer.ask(GetBrokerRuntimeInfo())).table["commitLogMaxOffset"])
+
+    async def status(peer: Peer) -> HaStatus:
+        return await peer.ask(GetBrokerHaStatus())
+
+    async with (
+        made_broker(tmp_path, namesrv, {}) as master,
+        await Peer.connect(master.address) as at_master,
+        made_slave(tmp_path, namesrv, slaveReadEnable="true") as slave,
+        await Peer.connect(slave.address) as at_slave,
+    ):
+        for number in range(20):
+            assert (await send(at_master, "orders", str(number).encode())).code == 0
+        delay = "DELAY\x011\x02UNIQ_KEY\x01AC110001000018B4AAC2000000000001\x02"
+        assert (await send(at_master, "orders", b"delayed", i=delay)).code == 0
+        end = await log_end(at_master)
+        await until(lambda: log_end(at_slave), lambda found: found >= end)
+        seen = await until(lambda: status(at_master), lambda seen: seen.in_sync_slave_nums == 1)
+        [connection] = seen.ha_connection_info
+        assert (seen.master, connection.in_sync) == (True, True)
+        own = (await status(at_slave)).ha_client_runtime_info
+        assert own.is_connected
+        assert own.master_addr is not None
+        async with rmqpy.AsyncAdmin(namesrv) as admin:
+            first, second = await admin.replicas("broker-a")
+            checks = {check.check: check.level for check in await admin.health()}
+        assert (first.is_master, first.slaves, first.log_end) == (True, 1, end)
+        assert (second.broker_id, second.address) == (1, slave.address)
+        assert (second.in_sync, second.behind_bytes, second.fault) == (True, 0, None)
+        assert second.silent_seconds is not None
+        assert checks["slave 1 of broker-a"] == "ok"
+        assert own.last_read_timestamp > 0
+    ours, theirs = (
+        b"".join(path.read_bytes() for path in sorted((tmp_path / folder / "commitlog").iterdir()))
+        for folder in ("slave", "store")
+    )
+    assert ours[:end] == theirs[:end]
+    async with made_promoted(tmp_path, namesrv) as promoted, await Peer.connect(promoted.address) as peer:
+        await peer.ask(UpdateAndCreateSubscriptionGroup(body=SubscriptionGroup(group_name="billing")))
+        first = await pull(peer, "billing", "orders")
+        assert (first.code, (first.ext or {})["maxOffset"]) == (0, "20")
+        assert (await send(peer, "orders", b"after")).code == 0
+
+
+async def test_a_slave_that_does_not_reach_its_masters_log_is_found(
+    tmp_path: Path, namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqpy.control.replicas.progress_copy.SECONDS", 0.02)
+    async with (
+        made_broker(tmp_path, namesrv, {}) as master,
+        await Peer.connect(master.address) as at_master,
+        made_slave(tmp_path, namesrv, haMasterAddress="127.0.0.1:1"),
+        rmqpy.AsyncAdmin(namesrv) as admin,
+    ):
+        assert (await send(at_master, "orders")).code == 0
+
+        async def state() -> ReplicaState:
+            return (await admin.replicas("broker-a"))[1]
+
+        found = await until(
+            state, lambda state: bool(state.behind_bytes and state.behind_seconds and state.fault)
+        )
+        assert (found.in_sync, "refused" in str(found.fault)) == (False, True)
+        bad = {check.check for check in await admin.health() if check.level == "bad"}
+        assert "slave 1 of broker-a" in bad
 
 
 async def test_offsets_are_told_to_slaves_as_apaches_read_them(cluster: Cluster) -> None:
@@ -304,7 +384,7 @@ async def test_consumers_read_from_a_slave_while_its_master_is_away_and_are_sent
     # As if the slave had followed its master's log.
     shutil.copytree(tmp_path / "store", tmp_path / "slave")
     async with (
-        made_slave(tmp_path, namesrv, serves_reads=True) as slave,
+        made_slave(tmp_path, namesrv, slaveReadEnable="true") as slave,
         await Peer.connect(slave.address) as peer,
     ):
         found = await pull(peer, "billing", "orders")
@@ -328,7 +408,6 @@ async def test_progress_of_delays_waits_for_the_log(
 
     delay = "DELAY\x011\x02UNIQ_KEY\x01AC110001000018B4AAC2000000000001\x02"
     # A port that nobody listens on: the log does not follow.
-    nowhere = "127.0.0.1:1"
     settings = {"messageDelayLevel": "1s"}
     async with (
         made_broker(tmp_path, namesrv, settings) as master,
@@ -336,17 +415,12 @@ async def test_progress_of_delays_waits_for_the_log(
     ):
         assert (await send(at_master, "orders", i=delay)).code == 0
         await until(lambda: delayed(at_master), lambda found: found == 1)
-        async with (
-            made_slave(tmp_path, namesrv, master_address=nowhere) as slave,
-            await Peer.connect(slave.address) as at_slave,
-        ):
+        # The log does not follow: nobody is there.
+        aside = made_slave(tmp_path, namesrv, haMasterAddress="127.0.0.1:1")
+        async with aside, await Peer.connect(aside.address) as at_slave:
             await until(lambda: topics(at_slave), lambda names: "orders" in names)
             # The message that was delivered is not in this log.
             assert await delayed(at_slave) == 0
-        shutil.rmtree(tmp_path / "slave")
-        shutil.copytree(tmp_path / "store", tmp_path / "slave")
-        (tmp_path / "slave" / "abort").unlink(missing_ok=True)
-        (tmp_path / "slave" / "config" / "delayOffset.json").unlink(missing_ok=True)
         async with made_slave(tmp_path, namesrv) as slave, await Peer.connect(slave.address) as at_slave:
             await until(lambda: delayed(at_slave), lambda found: found == 1)
     assert json.loads((tmp_path / "slave" / "config" / "delayOffset.json").read_text())["offsetTable"] == {

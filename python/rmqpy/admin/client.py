@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.messages import Messages
     from rmqpy.admin.online import Online
     from rmqpy.admin.queues import Queues
+    from rmqpy.admin.replicas import Replicas
     from rmqpy.admin.search import Search
     from rmqpy.admin.settings import ServerSettings
     from rmqpy.admin.timers import Timers
@@ -129,6 +130,7 @@ else:
     Messages = _Part("messages", "Messages")
     Online = _Part("online", "Online")
     Queues = _Part("queues", "Queues")
+    Replicas = _Part("replicas", "Replicas")
     Search = _Part("search", "Search")
     ServerSettings = _Part("settings", "ServerSettings")
     Timers = _Part("timers", "Timers")
@@ -209,6 +211,7 @@ class _Operations:
 
     brokers = _Operation(Cluster.brokers)
     clients = _Operation(Cluster.clients)
+    replicas = _Operation(Replicas.states)
     health = _Operation(Health.cluster)
     topic_health = _Operation(Health.topic)
     broker_health = _Operation(Health.broker)

@@ -13,6 +13,7 @@ from typing import Final
 from rmqpy.admin import machine
 from rmqpy.admin.checks import DISK_FREE_BYTES_MIN, CheckResult
 from rmqpy.admin.connection import Part, masters
+from rmqpy.admin.replicas import Replicas, ReplicaState
 from rmqpy.admin.topics import Topics
 from rmqpy.config import properties
 from rmqpy.config.addresses import ANY_HOST, LOOPBACK, HostPort, parse
@@ -58,6 +59,8 @@ class Health(Part):
             checks.append(CheckResult("brokers", "bad", "none is registered", advice))
         for (name, _), address in sorted(brokers.items()):
             checks += await self._broker(name, address, disk_free_min)
+        for state in await Replicas(self._cluster).states():
+            checks += _replica_checks(state)
         return checks
 
     async def topic(self, name: str) -> list[CheckResult]:
@@ -176,6 +179,22 @@ def _broker_checks(
             yield CheckResult(
                 f"permission of {name}", "warn", f"it {verb}: brokerPermission={permission}", advice
             )
+
+
+def _replica_checks(state: ReplicaState) -> Iterator[CheckResult]:
+    """Of a slave that answers: whether its log follows. That it answers is another check."""
+    if state.log_end is None or state.is_master:
+        return
+    check = f"slave {state.broker_id} of {state.broker}"
+    behind = f"{state.behind_bytes} bytes behind" if state.behind_bytes is not None else "how far is unknown"
+    if state.in_sync:
+        yield CheckResult(check, "ok", f"in sync, {behind}")
+        return
+    advice = (
+        f"see whether it can connect to the haListenPort of its master: rmqpy cluster replicas {state.broker}"
+    )
+    why = f": {state.fault}" if state.fault else ""
+    yield CheckResult(check, "bad", f"not in sync, {behind}{why}", advice)
 
 
 def _running(config: BrokerConfig, address: str, running: dict[str, str]) -> CheckResult:

@@ -1,4 +1,4 @@
-"""`rmqpy cluster`: info, watch, health."""
+"""`rmqpy cluster`: info, replicas, watch, health."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -8,6 +8,7 @@ from rmqpy.cli import COMMANDS
 from rmqpy.cli.checks import disk_free_option, report
 from rmqpy.cli.command import Result, Rows, cluster_command, with_admin
 from rmqpy.cli.watching import looks, show_again, watch_options
+from rmqpy.errors import ConfigError
 
 if TYPE_CHECKING:
     from rmqpy.admin.client import Admin
@@ -26,6 +27,37 @@ def info(admin: "Admin") -> Rows:
     rmqpy cluster info
     """
     return [_row(state) for state in admin.brokers()]
+
+
+@command.command()
+@click.argument("broker", required=False)
+@cluster_command
+def replicas(admin: "Admin", broker: str | None) -> Rows:
+    """Masters and slaves: how far each slave is behind, whether it is in sync, and when it heard its master.
+
+    \b
+    rmqpy cluster replicas
+    rmqpy cluster replicas broker-a
+    """
+    states = admin.replicas(broker)
+    if broker is not None and not states:
+        raise ConfigError(f"no broker is called {broker!r}", hint="see rmqpy cluster info")
+    return [
+        {
+            "cluster": state.cluster,
+            "broker": state.broker,
+            "id": state.broker_id,
+            "address": state.address,
+            "log_end": state.log_end,
+            "behind_bytes": state.behind_bytes,
+            "behind_seconds": state.behind_seconds,
+            "in_sync": state.in_sync,
+            "silent_seconds": state.silent_seconds,
+            "slaves": state.slaves,
+            "fault": state.fault,
+        }
+        for state in states
+    ]
 
 
 @command.command()

@@ -32,7 +32,7 @@ SERVED: Final = {
         (
             *("clusterList", "brokerStatus", "getBrokerConfig", "updateBrokerConfig"),
             *("getNamesrvConfig", "updateNamesrvConfig", "updateKvConfig", "deleteKvConfig"),
-            *("wipeWritePerm", "addWritePerm"),
+            *("wipeWritePerm", "addWritePerm", "haStatus"),
         ),
         "brokers",
     ),
@@ -46,7 +46,7 @@ SERVED: Final = {
 }
 _ACCESS: Final = "access control is not administered by this tool"
 _CONTROLLER: Final = "there is no controller"
-_REPLICAS: Final = "replication is not served"
+_REPLICAS: Final = "there is no controller; use rmqpy cluster replicas"
 _ROCKS: Final = "queues and metadata are files, and there is no RocksDB"
 _COLD: Final = "cold data is not limited"
 _LITE: Final = "lite topics are not served"
@@ -85,7 +85,7 @@ ELSEWHERE: Final = {
     **dict.fromkeys(
         ("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), _ROCKS
     ),
-    **dict.fromkeys(("haStatus", "getBrokerEpoch", "resetMasterFlushOffset"), _REPLICAS),
+    **dict.fromkeys(("getBrokerEpoch", "resetMasterFlushOffset"), _REPLICAS),
     **dict.fromkeys(
         (
             *("getSyncStateSet", "getControllerMetaData", "getControllerConfig", "updateControllerConfig"),

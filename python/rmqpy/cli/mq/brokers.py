@@ -1,15 +1,28 @@
 """mqadmin: brokers, clusters and name servers."""
 
+import time
 from collections.abc import Mapping
+from typing import Final
 
 import click
 
-from rmqpy.cli.mq.tool import BROKER_ADDRESS, CLUSTER, Tool, line, properties_lines, switch, tool_command
+from rmqpy.cli.mq.tool import (
+    BROKER_ADDRESS,
+    CLUSTER,
+    Tool,
+    line,
+    properties_lines,
+    switch,
+    time_text,
+    tool_command,
+)
 from rmqpy.config import properties
 from rmqpy.errors import ConnectError, RequestTimeout
 from rmqpy.protocol.requests.brokers import GetBrokerConfig, GetBrokerRuntimeInfo
+from rmqpy.protocol.requests.replicas import GetBrokerHaStatus, HaStatus
 from rmqpy.protocol.requests.routes import AddWritePermission, WipeWritePermission
 
+_HA_WIDTHS: Final = (32, 16, 16, 20, 16, 18)
 _KEY = click.option("-k", "--key", required=True)
 _VALUE = click.option("-v", "--value", required=True)
 _SPACE = click.option("-s", "--namespace", required=True)
@@ -122,6 +135,51 @@ def update_kv_config(tool: Tool, namespace: str, key: str, value: str) -> None:
     """Set a key-value pair at every name server."""
     tool.set_value(namespace, key, value)
     click.echo("create or update kv config to namespace success.")
+
+
+@tool_command("haStatus")
+@BROKER_ADDRESS
+@CLUSTER
+@click.option("-i", "--interval", type=click.IntRange(1), help="Again and again, every so many seconds.")
+def ha_status(tool: Tool, address: str | None, cluster: str | None, interval: int | None) -> None:
+    """Slaves of a master, or the master of a slave."""
+    while True:
+        for where in tool.chosen(address, cluster):
+            _print_ha_status(where, tool.ask(where, GetBrokerHaStatus()))
+        if interval is None:
+            return
+        time.sleep(interval)
+
+
+def _print_ha_status(address: str, status: HaStatus) -> None:
+    click.echo()
+    if status.master:
+        click.echo(f"#MasterAddr\t{address}")
+        click.echo(f"#MasterCommitLogMaxOffset\t{status.master_commit_log_max_offset}")
+        click.echo(f"#SlaveNum\t{len(status.ha_connection_info)}")
+        click.echo(f"#InSyncSlaveNum\t{status.in_sync_slave_nums}")
+        titles = (
+            "#SlaveAddr",
+            "#SlaveAckOffset",
+            "#Diff",
+            "#TransferSpeed(KB/s)",
+            "#Status",
+            "#TransferFromWhere",
+        )
+        line(*zip(_HA_WIDTHS, titles, strict=True))
+        for slave in status.ha_connection_info:
+            speed = f"{slave.transferred_byte_in_second / 1_024:.2f}"
+            state = "OK" if slave.in_sync else "Fall Behind"
+            cells = (slave.addr, slave.slave_ack_offset, slave.diff, speed, state, slave.transfer_from_where)
+            line(*zip(_HA_WIDTHS, cells, strict=True))
+        return
+    own = status.ha_client_runtime_info
+    click.echo(f"#MasterAddr\t{own.master_addr or ''}")
+    click.echo(f"#CommitLogMaxOffset\t{own.max_offset}")
+    click.echo(f"#TransferSpeed(KB/s)\t{own.transferred_byte_in_second / 1_024:.2f}")
+    click.echo(f"#LastReadTime\t{time_text(own.last_read_timestamp)}")
+    click.echo(f"#LastWriteTime\t{time_text(own.last_write_timestamp)}")
+    click.echo(f"#MasterFlushOffset\t{own.master_flush_offset}")
 
 
 @tool_command("deleteKvConfig")

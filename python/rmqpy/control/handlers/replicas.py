@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rmqpy._native import Offsets
 from rmqpy.control.groups.offset_file import OffsetFile
+from rmqpy.control.replicas.status import ReplicaStatus
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.timer_progress import read_progress
 from rmqpy.control.tables.pagination import is_version
@@ -22,7 +23,9 @@ from rmqpy.protocol.requests.replicas import (
     GetAllConsumerOffset,
     GetAllDelayOffset,
     GetAllMessageRequestMode,
+    GetBrokerHaStatus,
     GetTimerCheckPoint,
+    HaStatus,
     MessageRequestModes,
     OffsetTable,
 )
@@ -39,6 +42,7 @@ class ReplicaHandlers:
     _delivered: Callable[[], dict[int, int]]
     #: `config/timercheck`.
     _timer_file: Path
+    _status: ReplicaStatus
 
     @handles(GetAllConsumerOffset)
     async def consumer_offsets(self, ask: GetAllConsumerOffset) -> AllConsumerOffsets:
@@ -56,6 +60,10 @@ class ReplicaHandlers:
     @handles(GetTimerCheckPoint)
     async def timer_check_point(self, ask: GetTimerCheckPoint) -> bytes:
         return await asyncio.to_thread(read_progress, self._timer_file)
+
+    @handles(GetBrokerHaStatus)
+    def ha_status(self, ask: GetBrokerHaStatus) -> HaStatus:
+        return self._status.now()
 
     @handles(GetAllMessageRequestMode)
     def request_modes(self, ask: GetAllMessageRequestMode) -> MessageRequestModes:

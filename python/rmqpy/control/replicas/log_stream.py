@@ -61,6 +61,14 @@ class LogStream:
         if master.replica_address is not None:
             master.on_replica_address(master.replica_address)
 
+    def slaves(self) -> list[tuple[str, int, int | None, int | None, bool, int]]:
+        """As `Replication.slaves`."""
+        return self._native.slaves()
+
+    def master(self) -> tuple[str | None, bool, int, int | None, str | None] | None:
+        """As `Replication.master`."""
+        return self._native.master()
+
     def log_events(self) -> None:
         """Write what happened to the connections since the last call."""
         for is_warning, what in self._native.events():

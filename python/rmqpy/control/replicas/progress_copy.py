@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rmqpy.control.replicas.lag import Lag
 from rmqpy.control.store.delay_offsets import DelayFile
 from rmqpy.control.store.timer_progress import write_progress
 from rmqpy.errors import DecodeError, Unsupported
@@ -36,32 +37,41 @@ class ProgressCopy:
 
     what = "delivered delays"
 
-    def __init__(self, delay_file: DelayFile, timer_file: Path, log_end: Callable[[], int]) -> None:
-        """`log_end`: of this broker's log."""
+    def __init__(self, delay_file: DelayFile, timer_file: Path, log_end: Callable[[], int], lag: Lag) -> None:
+        """`log_end`: of this broker's log. `lag` is told where the master's ends."""
         self._delay_file = delay_file
         self._timer_file = timer_file
         self._log_end = log_end
+        self._lag = lag
         self._told: _Told | None = None
 
     async def copy(self, master: Peer) -> float:
         """Ask for the progress, or wait for the log to catch up with what was told."""
         if self._told is None:
-            self._told = await self._ask(master)
+            delays, timers = await self._ask(master)
+            self._told = _Told(delays, timers, await self._end_of(master))
+        else:
+            await self._end_of(master)
         if self._log_end() >= self._told.log_end:
             told, self._told = self._told, None
             await self._delay_file.copy(told.delays.offset_table, told.delays.data_version)
             await asyncio.to_thread(write_progress, self._timer_file, told.timers)
         return SECONDS
 
-    async def _ask(self, master: Peer) -> _Told:
+    async def _ask(self, master: Peer) -> tuple[DelayTable, bytes]:
         delays = await master.call(GetAllDelayOffset(), timeout=ANSWER_SECONDS)
         try:
             timers = await master.call(GetTimerCheckPoint(), timeout=ANSWER_SECONDS)
         except Unsupported:
             # It is of a release before 5.0.
             timers = b""
+        return delays, timers
+
+    async def _end_of(self, master: Peer) -> int:
+        """Where the master's log ends."""
         info = await master.call(GetBrokerRuntimeInfo(), timeout=ANSWER_SECONDS)
         end = info.table.get("commitLogMaxOffset", "")
         if not end.isdecimal():
             raise DecodeError(f"{master.address} does not say where its log ends: {end[:40]!r}")
-        return _Told(delays, timers, int(end))
+        self._lag.note(int(end))
+        return int(end)

@@ -32,6 +32,7 @@ from rmqpy.control.clients.replies import REPLY_RESULTS
 from rmqpy.control.groups.backlog import Backlog, backlogs
 from rmqpy.control.groups.progress import by_queue
 from rmqpy.control.groups.table import Groups
+from rmqpy.control.statistics import replica_metrics
 from rmqpy.control.statistics.traffic import Statistics, Totals
 from rmqpy.control.topics.table import Topics
 from rmqpy.errors import StoreError
@@ -39,6 +40,7 @@ from rmqpy.monitor import connections, process
 from rmqpy.monitor.exposition import Exposition, Family, Labels, Sample, expose, histogram, plain
 from rmqpy.protocol import names
 from rmqpy.protocol.codes import RequestCode, ResponseCode
+from rmqpy.protocol.requests.replicas import HaStatus
 from rmqpy.protocol.requests.timers import DUE_WITHIN_S
 from rmqpy.protocol.topics import TopicConfig
 
@@ -77,6 +79,7 @@ class _Tables(NamedTuple):
     consumers: Counter[tuple[str, str, str, int]]
     arrived: Mapping[str, Mapping[str, Totals]]
     got: Mapping[str, Totals]
+    replicas: HaStatus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +97,7 @@ class Metrics:
     _server: Server
     #: What became of replies.
     _replies: Mapping[str, int]
+    _replicas: Callable[[], HaStatus]
     _clock: Clock
 
     async def exposition(self, accept: str) -> Exposition:
@@ -122,6 +126,7 @@ class Metrics:
             ),
             self._statistics.arrived(),
             self._statistics.totals("group get"),
+            self._replicas(),
         )
 
     def _expose(self, tables: _Tables, accept: str) -> Exposition:
@@ -133,6 +138,7 @@ class Metrics:
                 *self._data_plane(),
                 *self._log(config),
                 *self._answers(),
+                *replica_metrics.families(tables.replicas),
                 *process.families(),
                 *self._transactions(),
                 *self._timers(),

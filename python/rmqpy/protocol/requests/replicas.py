@@ -60,3 +60,53 @@ class MessageRequestModes:
 @request(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, needs=cluster(Action.GET))
 class GetAllMessageRequestMode(Request[MessageRequestModes]):
     """Who consumes by POP."""
+
+
+@record
+class SlaveConnection:
+    """A slave at its master's. Positions are bytes of the log."""
+
+    addr: str = ""
+    slave_ack_offset: int = 0
+    #: Bytes that it lacks.
+    diff: int = 0
+    in_sync: bool = False
+    transferred_byte_in_second: int = 0
+    transfer_from_where: int = 0
+    #: Since it said something; of our brokers.
+    silent_millis: int | None = None
+
+
+@record
+class MasterConnection:
+    """The master, at its slave's. Times are milliseconds since the epoch, 0 where nothing was read."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_flush_offset: int = 0
+    #: What follows is of our brokers: whether there is a connection, and since when nothing came on it, bytes that the
+    #: slave lacked when it asked last, how long it has lacked some, and why there is no connection.
+    is_connected: bool | None = None
+    silent_millis: int | None = None
+    behind_bytes: int | None = None
+    behind_millis: int | None = None
+    fault: str | None = None
+
+
+@record
+class HaStatus:
+    """Replication as one broker sees it."""
+
+    master: bool = False
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: list[SlaveConnection] = field(default_factory=list)
+    ha_client_runtime_info: MasterConnection = MasterConnection()
+
+
+@request(RequestCode.GET_BROKER_HA_STATUS, needs=cluster(Action.GET))
+class GetBrokerHaStatus(Request[HaStatus]):
+    """The slaves of a master, or the master of a slave."""
