@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rmqpy.client.transactions import AsyncTransaction as AsyncTransaction
     from rmqpy.client.transactions import Transaction as Transaction
     from rmqpy.config.client import ClientConfig as ClientConfig
+    from rmqpy.config.client import Credentials as Credentials
     from rmqpy.errors import RocketMQError as RocketMQError
     from rmqpy.message import Message as Message
     from rmqpy.message import MessageFields as MessageFields
@@ -66,7 +67,7 @@ _HOMES = {
     "_native": ("ArrowBatch", "SendFuture"),
     "admin.client": ("Admin", "AsyncAdmin"),
     "client.catalog": ("Catalog",),
-    "config.client": ("ClientConfig",),
+    "config.client": ("ClientConfig", "Credentials"),
     "client.consumer": ("PullConsumer",),
     "client.consumer_async": ("AsyncPullConsumer",),
     "client.group.offset_store": ("OffsetStore",),

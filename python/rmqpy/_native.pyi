@@ -871,9 +871,17 @@ class Client:
     In a child process every method raises `ForkedError`.
     """
 
-    def __new__(cls, *, connect_timeout_ms: int = 3000, binary: bool = False, namespace: str = "") -> Self:
-        """Starts the I/O thread. `binary` chooses the encoding of request headers; replies may use either. Raises
-        `ConfigError` for a namespace that is none."""
+    def __new__(
+        cls,
+        *,
+        connect_timeout_ms: int = 3000,
+        binary: bool = False,
+        namespace: str = "",
+        credentials: tuple[str, str, str | None] | None = None,
+    ) -> Self:
+        """Starts the I/O thread. `binary` chooses the encoding of request headers; replies may use either. With
+        `credentials`, access key, secret key and token, every request is signed. Raises `ConfigError` for a namespace
+        that is none."""
     @property
     def namespace(self) -> Namespace | None:
         """Of the topics and groups that users name."""

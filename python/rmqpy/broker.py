@@ -418,7 +418,8 @@ class Broker(Service):
 
     def _caller(self) -> LoopCaller:
         """The connections to name servers."""
-        client = Client()
+        inner = self._config.now.access.inner_user
+        client = Client(credentials=None if inner is None else (inner.name, inner.secret, None))
         caller = LoopCaller(client)
         self._started.push_async_callback(asyncio.to_thread, client.close)
         self._started.callback(caller.close)

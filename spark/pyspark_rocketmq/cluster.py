@@ -30,6 +30,7 @@ def client_config(options: Options, *, route_refresh_s: float = 30.0) -> rmqpy.C
     return rmqpy.ClientConfig(
         namesrv=options.nameserver,
         namespace=options.namespace,
+        credentials=rmqpy.Credentials.of(options.access_key, options.secret_key),
         request_timeout=options.request_timeout_ms / 1000,
         route_refresh=route_refresh_s,
     )

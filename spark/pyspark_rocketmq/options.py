@@ -30,9 +30,10 @@ def _option(
     *,
     name: str = "",
     also: tuple[str, ...] = (),
+    secret: bool = False,
 ) -> Any:
     metadata = {"roles": roles, "name": name, "parse": parse, "meaning": meaning, "also": also}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, repr=not secret)
 
 
 def _flag(roles: str, default: bool, meaning: str) -> Any:
@@ -74,6 +75,10 @@ class Options:
         values.text,
         "",
         "Namespace of all topics and groups: `orders` of `shop` is `shop%orders` to clients without one.",
+    )
+    access_key: str = _option("RSW", values.text, "", "User that signs the requests, with `secretKey`.")
+    secret_key: str = _option(
+        "RSW", values.text, "", "Secret of that user; it travels to executors with the query.", secret=True
     )
     topics: tuple[str, ...] = _option(
         "RS",

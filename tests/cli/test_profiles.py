@@ -138,13 +138,16 @@ def test_a_program_takes_its_configuration_from_a_profile(
 
 
 def test_profiles_are_listed(run: Run, write: Any) -> None:
-    write('[profile.b]\ntimeout = 5\nnamespace = "shop"\n[profile.a]\nnamesrv = "x:1"\n')
+    write(
+        '[profile.b]\ntimeout = 5\nnamespace = "shop"\naccess_key = "alice"\nsecret_key = "hidden"\n'
+        '[profile.a]\nnamesrv = "x:1"\n'
+    )
     code, out, err = run("profile", "-o", "json")
     assert (code, json.loads(out)) == (
         0,
         [
-            {"profile": "a", "namesrv": "x:1", "timeout": None, "namespace": None},
-            {"profile": "b", "namesrv": None, "timeout": 5, "namespace": "shop"},
+            {"profile": "a", "namesrv": "x:1", "timeout": None, "namespace": None, "access_key": None},
+            {"profile": "b", "namesrv": None, "timeout": 5, "namespace": "shop", "access_key": "alice"},
         ],
     )
     assert "profiles.toml" in err

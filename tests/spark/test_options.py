@@ -169,7 +169,7 @@ def test_what_spark_adds_to_a_sinks_options_is_left_to_it() -> None:
         ("startingOffset", "earliest", "unknown option 'startingOffset': did you mean 'startingOffsets'?"),
         ("failondataloos", "true", "did you mean 'failOnDataLoss'?"),
         ("namesrv_addr", "a:1", "did you mean 'nameserver'?"),
-        ("colour", "red", "unknown option 'colour'; known are assign, "),
+        ("colour", "red", "unknown option 'colour'; known are accessKey, assign, "),
         ("path", "orders", "options 'subscribe' and 'path' mean the same"),
         ("subscribe", " , ", "option 'subscribe': it names nothing"),
         ("subscribePattern", "(", "expected a regular expression"),

@@ -150,6 +150,7 @@ class _Operations:
             connect_timeout_ms=round(self.client_config.connect_timeout * 1_000),
             binary=self.client_config.header == "binary",
             namespace=self.client_config.namespace,
+            credentials=self.client_config.signing,
         )
         self._opened: AdminConnection | None = None
 

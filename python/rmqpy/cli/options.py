@@ -29,6 +29,8 @@ DEFAULT_TIMEOUT_S: Final = 3.0
 COMPLETION_S: Final = 0.3
 _PROFILE: Final = "rmqpy.profile"
 _NAMESPACE: Final = "rmqpy.namespace"
+_ACCESS_KEY: Final = "rmqpy.access_key"
+_SECRET_KEY: Final = "rmqpy.secret_key"
 _BEFORE: Final = "rmqpy.before."
 _NAMESRV: Final = "HOST:PORT[;…]"
 POSITIVE: Final = click.FloatRange(min=0, min_open=True)
@@ -87,8 +89,8 @@ def global_options(command: _Command) -> _Command:
 
 
 def cluster_options(command: _Command) -> _Command:
-    """Add `-n/--namesrv`, `--timeout`, `-p/--profile` and `--namespace`; the command gets the first two, and the
-    configuration of its clients the namespace."""
+    """Add `-n/--namesrv`, `--timeout`, `-p/--profile`, `--namespace`, `--access-key` and `--secret-key`; the command
+    gets the first two, and the configuration of its clients the others."""
     return options(
         click.option(
             "-p",
@@ -125,6 +127,24 @@ def cluster_options(command: _Command) -> _Command:
             metavar="NAME",
             help="Namespace of all topics and groups: orders is NAME%orders. [default: that of the profile, or none]",
         ),
+        click.option(
+            "--access-key",
+            envvar="RMQPY_ACCESS_KEY",
+            show_envvar=True,
+            expose_value=False,
+            callback=_access_key,
+            metavar="NAME",
+            help="User that signs the requests. [default: that of the profile, or none]",
+        ),
+        click.option(
+            "--secret-key",
+            envvar="RMQPY_SECRET_KEY",
+            show_envvar=True,
+            expose_value=False,
+            callback=_secret_key,
+            metavar="SECRET",
+            help="Its secret; other users of the machine see command lines, but not variables and profiles.",
+        ),
     )(command)
 
 
@@ -145,10 +165,14 @@ def flag(name: Literal["no_color", "quiet", "verbose"]) -> bool:
 
 def client_config(namesrv: str, timeout: float) -> "ClientConfig":
     """Client configuration from the options of `cluster_options`."""
-    from rmqpy.config.client import ClientConfig
+    from rmqpy.config.client import ClientConfig, Credentials
 
     return ClientConfig(
-        namesrv=namesrv, connect_timeout=timeout, request_timeout=timeout, namespace=_namespace_name()
+        namesrv=namesrv,
+        connect_timeout=timeout,
+        request_timeout=timeout,
+        namespace=_namespace_name(),
+        credentials=Credentials.of(_kept(_ACCESS_KEY), _kept(_SECRET_KEY)),
     )
 
 
@@ -160,8 +184,13 @@ def namespace() -> "Namespace | None":
 
 
 def _namespace_name() -> str:
+    return _kept(_NAMESPACE)
+
+
+def _kept(name: str) -> str:
+    """What an option has left in the context; empty without one."""
     context = click.get_current_context(silent=True)
-    return "" if context is None else context.meta.get(_NAMESPACE, "")
+    return "" if context is None else context.meta.get(name, "")
 
 
 def connect(namesrv: str, timeout: float) -> "Admin":
@@ -219,6 +248,18 @@ def _namespace(context: click.Context, option: click.Parameter, given: str | Non
     given = option_value(context, option, given)
     # An empty one takes that of the environment, or of the profile, back.
     context.meta[_NAMESPACE] = given if given is not None else (profile and profile.namespace) or ""
+
+
+def _access_key(context: click.Context, option: click.Parameter, given: str | None) -> None:
+    profile: Profile | None = context.meta.get(_PROFILE)
+    given = option_value(context, option, given)
+    context.meta[_ACCESS_KEY] = given if given is not None else (profile and profile.access_key) or ""
+
+
+def _secret_key(context: click.Context, option: click.Parameter, given: str | None) -> None:
+    profile: Profile | None = context.meta.get(_PROFILE)
+    given = option_value(context, option, given)
+    context.meta[_SECRET_KEY] = given if given is not None else (profile and profile.secret_key) or ""
 
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

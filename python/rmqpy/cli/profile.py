@@ -23,6 +23,7 @@ def command() -> Rows:
             "namesrv": profile.namesrv,
             "timeout": profile.timeout,
             "namespace": profile.namespace,
+            "access_key": profile.access_key,
         }
         for name, profile in sorted(profiles.load().items())
     ]

@@ -38,6 +38,7 @@ class ClusterConnection:
             connect_timeout_ms=round(config.connect_timeout * 1000),
             binary=config.header == "binary",
             namespace=config.namespace,
+            credentials=config.signing,
         )
         self.servers = NameServers(config.namesrv, timeout=config.request_timeout, unit=config.unit)
         self.routes = Routes(

@@ -24,6 +24,39 @@ DEFAULT_NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
 Address = str | Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The name and the secret of a user, with which a client signs its requests; `token` where a service wants one.
+
+    >>> Credentials("alice", "not shown")
+    Credentials(access_key='alice')
+    """
+
+    access_key: str
+    secret_key: str = dataclasses.field(repr=False)
+    token: str | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_types(access_key=(self.access_key, str), secret_key=(self.secret_key, str))
+        if not self.access_key.strip() or not self.secret_key:
+            raise ConfigError("credentials have an access key and a secret key, and neither is empty")
+
+    @classmethod
+    def from_env(cls) -> "Credentials | None":
+        """From `RMQPY_ACCESS_KEY` and `RMQPY_SECRET_KEY`; None where neither is set."""
+        return cls.of(os.environ.get("RMQPY_ACCESS_KEY"), os.environ.get("RMQPY_SECRET_KEY"))
+
+    @classmethod
+    def of(cls, access_key: str | None, secret_key: str | None) -> "Credentials | None":
+        """Credentials of both, None of neither. Raises `ConfigError` for one alone."""
+        return cls(access_key or "", secret_key or "") if access_key or secret_key else None
+
+    @property
+    def native(self) -> tuple[str, str, str | None]:
+        """As the native half takes them."""
+        return self.access_key, self.secret_key, self.token
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """Everything a client needs to reach a cluster. Times are seconds.
@@ -37,6 +70,7 @@ class ClientConfig:
     advertise, where no consumer is served. `unit`: the unit of this client, part of its ids and of the question for
     an address server. `namespace`: topics and groups are those of this namespace; users of it write
     and see plain names, and brokers know `orders` of the namespace `shop` as `shop%orders`, as from Java's clients.
+    `credentials`: every request is signed with them.
 
     >>> ClientConfig(namesrv=("10.0.0.1:9876", "10.0.0.2:9876")).request_timeout
     3.0
@@ -52,6 +86,7 @@ class ClientConfig:
     vip: bool = False
     unit: str = ""
     namespace: str = ""
+    credentials: Credentials | None = None
 
     if TYPE_CHECKING:
         # What may be given is more than what is kept.
@@ -68,6 +103,7 @@ class ClientConfig:
             vip: bool = ...,
             unit: str = ...,
             namespace: str = ...,
+            credentials: Credentials | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -79,25 +115,33 @@ class ClientConfig:
                 raise ConfigError(f"{name} must be more than 0 seconds, not {getattr(self, name)!r}")
         if not all(part.isalnum() for part in self.unit.replace("_", "-").split("-") if part):
             raise ConfigError(f"unit {self.unit!r} has characters other than letters, digits, - and _")
-        check_types(namespace=(self.namespace, str))
+        check_types(namespace=(self.namespace, str), credentials=(self.credentials, Credentials | None))
         if self.namespace:
             Namespace(self.namespace)
+
+    @property
+    def signing(self) -> tuple[str, str, str | None] | None:
+        """Access key, secret key and token, as the native half takes them; None without."""
+        return None if self.credentials is None else self.credentials.native
 
     @classmethod
     def of(cls, namesrv: "Address | ClientConfig | None") -> "ClientConfig":
         """The configuration the `namesrv` argument of every client stands for; `None` asks the environment."""
         if isinstance(namesrv, ClientConfig):
             return namesrv
-        return cls.from_env() if namesrv is None else cls(namesrv=addresses(namesrv))
+        if namesrv is None:
+            return cls.from_env()
+        return cls(namesrv=addresses(namesrv), credentials=Credentials.from_env())
 
     @classmethod
     def from_env(cls) -> Self:
-        """From `NAMESRV_ADDR`, or a name server on this machine; and from `ROCKETMQ_ZONE`, which takes effect where
-        `ROCKETMQ_ZONE_MODE` is true, as in the Java client."""
+        """From `NAMESRV_ADDR`, or a name server on this machine; from `RMQPY_ACCESS_KEY` and `RMQPY_SECRET_KEY`; and
+        from `ROCKETMQ_ZONE`, which takes effect where `ROCKETMQ_ZONE_MODE` is true, as in the Java client."""
         is_zoned = os.environ.get("ROCKETMQ_ZONE_MODE", "").lower() == "true"
         return cls(
             namesrv=addresses(os.environ.get("NAMESRV_ADDR") or DEFAULT_NAMESRV),
             zone=os.environ.get("ROCKETMQ_ZONE") or None if is_zoned else None,
+            credentials=Credentials.from_env(),
         )
 
     @classmethod
@@ -107,7 +151,8 @@ class ClientConfig:
 
         profile = profiles.get(name)
         config = cls.from_env() if profile.namesrv is None else cls(namesrv=addresses(profile.namesrv))
-        config = dataclasses.replace(config, namespace=profile.namespace or "")
+        credentials = Credentials.of(profile.access_key, profile.secret_key) or config.credentials
+        config = dataclasses.replace(config, namespace=profile.namespace or "", credentials=credentials)
         if profile.timeout is None:
             return config
         return dataclasses.replace(config, connect_timeout=profile.timeout, request_timeout=profile.timeout)

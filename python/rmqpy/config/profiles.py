@@ -6,6 +6,8 @@
     namesrv = "10.0.0.1:9876;10.0.0.2:9876"
     timeout = 5.0
     namespace = "shop"
+    access_key = "alice"
+    secret_key = "…"
 
 Read only when a profile is asked for. The file is `$RMQPY_PROFILES`, else `rmqpy/profiles.toml` in the user's folder
 for configuration.
@@ -27,6 +29,9 @@ class Profile(NamedTuple):
     timeout: float | None = None
     #: Of the topics and groups.
     namespace: str | None = None
+    #: The user that signs; the secret is not shown.
+    access_key: str | None = None
+    secret_key: str | None = None
 
 
 def path() -> Path:
@@ -72,4 +77,9 @@ def _read(file: Path, name: str, table: object) -> Profile:
     namespace = table.get("namespace")
     if not isinstance(namespace, str | None):
         raise ConfigError(f"{file}: namespace of profile.{name} must be text")
-    return Profile(namesrv, timeout, namespace)
+    access_key, secret_key = table.get("access_key"), table.get("secret_key")
+    if not isinstance(access_key, str | None) or not isinstance(secret_key, str | None):
+        raise ConfigError(f"{file}: access_key and secret_key of profile.{name} must be text")
+    if bool(access_key) != bool(secret_key):
+        raise ConfigError(f"{file}: profile.{name} has one of access_key and secret_key alone")
+    return Profile(namesrv, timeout, namespace, access_key, secret_key)

@@ -15,6 +15,7 @@ use super::namespace::Namespace;
 use super::waiting::OwnerProcess;
 use crate::client::completions::CompletionTarget;
 use crate::client::connections::{Connections, RawRequest};
+use crate::client::credentials::Credentials;
 use crate::columns::Origin;
 use crate::message::tag::TagFilter;
 use crate::remoting::Encoding;
@@ -59,10 +60,19 @@ impl Drop for SharedConnections {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (*, connect_timeout_ms = 3000, binary = false, namespace = ""))]
-    fn new(connect_timeout_ms: u64, binary: bool, namespace: &str) -> PyResult<Self> {
+    #[pyo3(signature = (*, connect_timeout_ms = 3000, binary = false, namespace = "", credentials = None))]
+    fn new(
+        connect_timeout_ms: u64,
+        binary: bool,
+        namespace: &str,
+        credentials: Option<(String, String, Option<String>)>,
+    ) -> PyResult<Self> {
         let encoding = if binary { Encoding::Binary } else { Encoding::Json };
-        let connections = Connections::start(Duration::from_millis(connect_timeout_ms), encoding)?;
+        let credentials = credentials.map(|(access_key, secret_key, token)| {
+            Credentials::new(&access_key, &secret_key, token.as_deref())
+        });
+        let connections =
+            Connections::start(Duration::from_millis(connect_timeout_ms), encoding, credentials)?;
         let core = SharedConnections { core: Some(Arc::new(connections)), owner: OwnerProcess::here() };
         let namespace = (!namespace.is_empty()).then(|| Namespace::new(namespace)).transpose()?;
         Ok(Self { core, namespace })

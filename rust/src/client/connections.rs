@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::completions::{Completed, CompletionTarget, Completions};
+use super::credentials::Credentials;
 use super::encoded_send::EncodedSend;
 use super::listener::Listener;
 use super::pending_send::PendingSend;
@@ -22,6 +23,8 @@ pub(crate) struct Connections {
     net: Client,
     listener: Arc<Listener>,
     encoding: Encoding,
+    /// What every request is signed with.
+    credentials: Option<Credentials>,
 }
 
 /// A request of any code, as its caller gives it.
@@ -39,13 +42,21 @@ impl RawRequest<'_> {
         encoding: Encoding,
         opaque: i32,
         flags: i32,
+        credentials: Option<&Credentials>,
     ) -> Result<(), FrameError> {
+        let start = out.len();
         let mut header =
             HeaderWriter::begin_as(language::PYTHON, out, encoding, self.code, opaque, flags, None);
         for (name, value) in self.ext {
             header.ext(name, value);
         }
+        if let Some(credentials) = credentials {
+            credentials.announce(&mut header);
+        }
         header.finish(self.body.len())?;
+        if let Some(credentials) = credentials {
+            credentials.sign(out, start, self.body)?;
+        }
         out.extend_from_slice(self.body);
         Ok(())
     }
@@ -53,10 +64,14 @@ impl RawRequest<'_> {
 
 impl Connections {
     /// Starts the I/O thread; connects to nothing yet. Fails when the system gives no thread.
-    pub(crate) fn start(connect: Duration, encoding: Encoding) -> io::Result<Self> {
+    pub(crate) fn start(
+        connect: Duration,
+        encoding: Encoding,
+        credentials: Option<Credentials>,
+    ) -> io::Result<Self> {
         let options = ClientOptions { connect, ..ClientOptions::default() };
         let listener = Arc::new(Listener::new(encoding));
-        Ok(Self { net: Client::start(options, Arc::clone(&listener) as _)?, listener, encoding })
+        Ok(Self { net: Client::start(options, Arc::clone(&listener) as _)?, listener, encoding, credentials })
     }
 
     /// From now on, what servers send without being asked goes to `reader`: requests of these codes, or, without any,
@@ -77,7 +92,7 @@ impl Connections {
         let settled = Arc::clone(&call);
         self.net.peer(address).call(
             timeout,
-            |opaque, out| request.frame(out, self.encoding, opaque, 0),
+            |opaque, out| request.frame(out, self.encoding, opaque, 0, self.credentials.as_ref()),
             move |outcome| {
                 settled.settle(outcome);
                 if let Some(reader) = reader {
@@ -101,7 +116,7 @@ impl Connections {
         let settled = Arc::clone(&call);
         self.net.peer(address).call(
             timeout,
-            |opaque, out| request.frame(out, self.encoding, opaque, 0),
+            |opaque, out| request.frame(out, self.encoding, opaque, 0, self.credentials.as_ref()),
             move |outcome| {
                 settled.settle_read(outcome, read);
                 reader.push(Completed::Call(settled));
@@ -112,7 +127,9 @@ impl Connections {
 
     /// Sends a request without a reply. Fails when it cannot even be queued.
     pub(crate) fn call_oneway(&self, address: &str, request: &RawRequest<'_>) -> Result<(), CallError> {
-        self.net.peer(address).send(|opaque, out| request.frame(out, self.encoding, opaque, flag::ONEWAY))
+        self.net.peer(address).send(|opaque, out| {
+            request.frame(out, self.encoding, opaque, flag::ONEWAY, self.credentials.as_ref())
+        })
     }
 
     /// Makes the attempt that is due of a send; its time is what is left of the send's. Announced to `reader`, where it is
@@ -127,7 +144,7 @@ impl Connections {
         self.net.peer(&target.address).call_with(
             linger,
             left,
-            |opaque, out| frame(&send.encoded, out, self.encoding, opaque, false, &target),
+            |opaque, out| self.frame(&send.encoded, out, opaque, false, &target),
             move |outcome| {
                 if let (Some(token), Some(reader)) = (completed.complete(outcome), reader) {
                     reader.announce(token, &completed);
@@ -138,26 +155,24 @@ impl Connections {
 
     /// Sends a message without a reply. Fails when it cannot even be queued.
     pub(crate) fn send_oneway(&self, encoded: &EncodedSend, target: &Target) -> Result<(), CallError> {
-        self.net
-            .peer(&target.address)
-            .send(|opaque, out| frame(encoded, out, self.encoding, opaque, true, target))
+        self.net.peer(&target.address).send(|opaque, out| self.frame(encoded, out, opaque, true, target))
     }
 
     /// Lets what is queued leave within `grace`, then ends everything. Idempotent.
     pub(crate) fn stop(&self, grace: Duration) {
         self.net.stop(grace);
     }
-}
 
-fn frame(
-    encoded: &EncodedSend,
-    out: &mut Vec<u8>,
-    encoding: Encoding,
-    opaque: i32,
-    is_oneway: bool,
-    target: &Target,
-) -> Result<(), FrameError> {
-    encoded.head(out, encoding, opaque, is_oneway, target)?;
-    out.extend_from_slice(&encoded.body);
-    Ok(())
+    fn frame(
+        &self,
+        encoded: &EncodedSend,
+        out: &mut Vec<u8>,
+        opaque: i32,
+        is_oneway: bool,
+        target: &Target,
+    ) -> Result<(), FrameError> {
+        encoded.head(out, self.encoding, opaque, is_oneway, target, self.credentials.as_ref())?;
+        out.extend_from_slice(&encoded.body);
+        Ok(())
+    }
 }

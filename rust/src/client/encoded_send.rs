@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::credentials::Credentials;
 use super::message_fields::MessageFields;
 use super::route_cache::Target;
 use crate::message::batch::InnerMessage;
@@ -189,7 +190,9 @@ impl EncodedSend {
         opaque: i32,
         is_oneway: bool,
         target: &Target,
+        credentials: Option<&Credentials>,
     ) -> Result<(), FrameError> {
+        let start = out.len();
         let ProducerContext { group, template_queues, namespace, .. } = &*self.context;
         let wrapped = namespace.as_ref().map(|namespace| namespace.wrap(&self.topic));
         let fields = SendHeader {
@@ -208,7 +211,11 @@ impl EncodedSend {
         let mut header =
             HeaderWriter::begin_as(language::PYTHON, out, encoding, fields.code(), opaque, flags, None);
         fields.encode(&origin, &mut header);
-        header.finish(self.body.len())
+        if let Some(credentials) = credentials {
+            credentials.announce(&mut header);
+        }
+        header.finish(self.body.len())?;
+        credentials.map_or(Ok(()), |credentials| credentials.sign(out, start, &self.body))
     }
 }
 
@@ -266,7 +273,7 @@ pub(super) mod tests {
         let message = context(None).message(&fields(), b"hello", NOW_MS);
         for encoding in [Encoding::Json, Encoding::Binary] {
             let mut frame = Vec::new();
-            message.head(&mut frame, encoding, 42, false, &target()).unwrap();
+            message.head(&mut frame, encoding, 42, false, &target(), None).unwrap();
             frame.extend_from_slice(&message.body);
             let (frame, _) = split(&frame, &FrameLimits::default()).unwrap().unwrap();
             let mut header = Header::new();
@@ -303,7 +310,7 @@ pub(super) mod tests {
         let message = context.message(&fields(), b"hello", NOW_MS);
         assert_eq!(&*message.topic, "orders");
         let mut frame = Vec::new();
-        message.head(&mut frame, Encoding::Json, 42, false, &target()).unwrap();
+        message.head(&mut frame, Encoding::Json, 42, false, &target(), None).unwrap();
         frame.extend_from_slice(&message.body);
         let (frame, _) = split(&frame, &FrameLimits::default()).unwrap().unwrap();
         let mut header = Header::new();

@@ -4,7 +4,7 @@
 //! `encoded_send` make requests of messages, `rows` (on `row_columns`) of tables, `send_budget` bounds what may be
 //! outstanding, `unasked_failures` counts failures that nobody looks at. `pending_send` (whose outcome is a `receipt`),
 //! `call` and `server_request` are requests in flight, `completions` hands their outcomes to one reader, `listener` what
-//! servers send unasked. `connections` carries them all.
+//! servers send unasked. `connections` carries them all, signed with `credentials` where there are some.
 //!
 //! Policy is not here: the broker, the queue, another attempt are chosen above, in Python. No thread of this module
 //! ever enters Python, and nothing here waits while holding a lock that an I/O thread takes.
@@ -13,6 +13,7 @@ pub(crate) mod broker_latency;
 pub(crate) mod call;
 pub(crate) mod completions;
 pub(crate) mod connections;
+pub(crate) mod credentials;
 pub(crate) mod encoded_send;
 mod listener;
 pub(crate) mod message_fields;

@@ -22,6 +22,9 @@ pub enum FrameError {
     /// The byte in front of the header length names no encoding.
     #[error("unknown header encoding {0}")]
     UnknownEncoding(u8),
+    /// A request of ours has more fields than a server takes, so that none could check its signature.
+    #[error("the request has too many header fields to be signed")]
+    Unsignable,
 }
 
 /// A header that cannot be read. `at` is a position in the header, for the log line.

@@ -1,0 +1,126 @@
+//! Credentials: what a client signs its requests with.
+//!
+//! A frame is written with room for its signature, as the last field of its header, and signed where it stands: what is
+//! signed are the fields as the server will read them. Any thread.
+
+use std::fmt;
+
+use memchr::memmem;
+
+use crate::access::signature::{
+    ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNATURE_CHARS, SigningKey, signed_fields,
+};
+use crate::remoting::FrameError;
+use crate::remoting::codes::VERSION;
+use crate::remoting::frame::{Encoding, Frame, PREFIX_BYTES};
+use crate::remoting::header::{Header, HeaderWriter};
+
+/// What stands in the place of a signature until the rest is written. No character of it is escaped in JSON.
+const ROOM: &str = "############################";
+const _: () = assert!(ROOM.len() == SIGNATURE_CHARS);
+
+/// The name and the secret of a user.
+#[derive(Clone)]
+pub(crate) struct Credentials {
+    access_key: Box<str>,
+    key: SigningKey,
+    token: Option<Box<str>>,
+}
+
+impl Credentials {
+    pub(crate) fn new(access_key: &str, secret_key: &str, token: Option<&str>) -> Self {
+        Self { access_key: access_key.into(), key: SigningKey::new(secret_key), token: token.map(Into::into) }
+    }
+
+    /// Adds the fields of a signed request, which are the last ones, with room for the signature.
+    pub(crate) fn announce(&self, header: &mut HeaderWriter<'_>) {
+        header.ext(ACCESS_KEY, &self.access_key);
+        if let Some(token) = &self.token {
+            header.ext(SECURITY_TOKEN, token);
+        }
+        header.ext(SIGNATURE, ROOM);
+    }
+
+    /// Signs the frame that begins at `start` of `out`, whose header is finished and whose body comes next.
+    ///
+    /// # Errors
+    /// When it has more fields than a server reads. Nothing of the frame is left in the buffer then.
+    pub(crate) fn sign(&self, out: &mut Vec<u8>, start: usize, body: &[u8]) -> Result<(), FrameError> {
+        let signature = self.signature(out.get(start..).unwrap_or_default(), body);
+        let at = memmem::rfind(out.get(start..).unwrap_or_default(), ROOM.as_bytes()).map(|at| start + at);
+        let room = at.and_then(|at| out.get_mut(at..at + SIGNATURE_CHARS));
+        match (signature, room) {
+            (Some(signature), Some(room)) if signature.len() == SIGNATURE_CHARS => {
+                room.copy_from_slice(signature.as_bytes());
+                Ok(())
+            }
+            _ => {
+                out.truncate(start);
+                Err(FrameError::Unsignable)
+            }
+        }
+    }
+
+    fn signature(&self, frame: &[u8], body: &[u8]) -> Option<String> {
+        let encoding = Encoding::from_byte(*frame.get(4)?)?;
+        let mut header = Header::new();
+        header.decode(&Frame { encoding, header: frame.get(PREFIX_BYTES..)?, body: &[] }).ok()?;
+        Some(self.key.sign(&signed_fields(header.ext(), VERSION)?, body))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials({})", self.access_key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::remoting::frame::{FrameLimits, split};
+
+    fn signed(credentials: &Credentials, encoding: Encoding, ext: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+        let mut out = b"before".to_vec();
+        let start = out.len();
+        let mut header = HeaderWriter::begin(&mut out, encoding, 30, 1, 0, None);
+        ext.iter().for_each(|(name, value)| _ = header.ext(name, value));
+        credentials.announce(&mut header);
+        header.finish(body.len()).unwrap();
+        credentials.sign(&mut out, start, body).unwrap();
+        out.extend_from_slice(body);
+        out.split_off(start)
+    }
+
+    proptest! {
+        #[test]
+        fn a_server_that_has_the_secret_verifies_what_a_client_signs(
+            values in prop::collection::vec(".+", 0..4), body in prop::collection::vec(any::<u8>(), 0..64),
+            is_binary in any::<bool>(), token in prop::option::of("[a-z]+"),
+        ) {
+            let credentials = Credentials::new("alice", "secret", token.as_deref());
+            let encoding = if is_binary { Encoding::Binary } else { Encoding::Json };
+            let ext: Vec<_> = ["topic", "Zone", "a", "properties"].into_iter().zip(values.iter().map(String::as_str)).collect();
+            let bytes = signed(&credentials, encoding, &ext, &body);
+            let (frame, _) = split(&bytes, &FrameLimits::default()).unwrap().unwrap();
+            let mut header = Header::new();
+            header.decode(&frame).unwrap();
+            prop_assert_eq!(header.get(ACCESS_KEY), Some("alice"));
+            let fields = signed_fields(header.ext(), header.version).unwrap();
+            prop_assert!(SigningKey::new("secret").verifies(header.get(SIGNATURE).unwrap(), &fields, frame.body));
+        }
+    }
+
+    #[test]
+    fn a_value_that_looks_like_the_room_for_a_signature_stays() {
+        let credentials = Credentials::new("alice", "secret", None);
+        let bytes = signed(&credentials, Encoding::Json, &[("topic", ROOM)], b"");
+        let (frame, _) = split(&bytes, &FrameLimits::default()).unwrap().unwrap();
+        let mut header = Header::new();
+        header.decode(&frame).unwrap();
+        assert_eq!(header.get("topic"), Some(ROOM));
+        assert_ne!(header.get(SIGNATURE), Some(ROOM));
+    }
+}
