@@ -8,6 +8,7 @@ PROFILE ?= release
 FUZZ_RUNS ?= 1000000
 BENCH   ?= full
 SEEDS   ?= 3
+REPLICA_SEEDS ?= 1000000
 KILLS   ?= 100
 TRANSACTIONS ?= 100000
 TIMERS  ?= 1000000
@@ -137,8 +138,8 @@ campaign: ## the store against crashes, faults, damage and kills for long; SEEDS
 		--test crash --test corruption --test group_commit --test recovery --test retention --test store_formats -- --nocapture >> target/reports/campaign.txt 2>&1; \
 		status=$$?; grep -E 'states|faults|kills|corruptions|test result|panicked' target/reports/campaign.txt; exit $$status
 
-simulate-replicas: ## SEEDS (1000000) lives of replicas over a simulated disk, network and operator; no promise may be broken
-	RMQPY_REPLICA_SEEDS=$(or $(SEEDS),1000000) cargo test --locked --release --test replication -- --nocapture
+simulate-replicas: ## REPLICA_SEEDS (1000000) lives of replicas over a simulated disk, network and operator; no promise may be broken
+	RMQPY_REPLICA_SEEDS=$(REPLICA_SEEDS) cargo test --locked --release --test replication -- --nocapture
 
 campaign-kill: build ## brokers killed under load, KILLS (100) in all, half of them in either flush mode; acknowledged messages are read back
 	RMQPY_KILLS=$(KILLS) $(BIN)/pytest tests/crash/test_killed.py -s
