@@ -29,6 +29,7 @@ BIN     := $(VENV)/bin
 NATIVE  := $(shell find rust/src -name '*.rs') rust/Cargo.toml Cargo.toml Cargo.lock
 STAGE   := scripts/stage
 INTEROP_SERVERS := $(patsubst %,tests/interop/test_%.py,allocation rebalance round_trip shrink three_brokers)
+PYTHON_SERVERS := tests/broker tests/crash tests/hostile tests/namesrv tests/server
 # Foreign clients race with themselves and give up after seconds on a busy machine: what fails is run once more, and named.
 # scripts/test-rust and scripts/test-python do the same.
 ONCE_MORE := --reruns 1 --reruns-delay 2 -raR
@@ -37,7 +38,7 @@ MATURIN_PROFILE := $(if $(filter release,$(PROFILE)),--release,)
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check words build spark test-rust test-python test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark screenshots fuzz fuzz-python format wheel clean
+.PHONY: help demo test check words build spark test-rust test-python python-servers python-clients test-interop interop-servers interop-clients interop-all campaign-group campaign-model campaign-sql mqadmin-table outage handler-rate test-spark test-spark-old spark-cluster spark-planning spark-options campaign-spark count campaign campaign-hostile simulate-replicas campaign-kill campaign-transactions campaign-timers campaign-power campaign-disk failed-flush unclean-start model micro bench-compare bench-sync bench-write-paths bench-bulk bench-peers cold-start bench-filters bench-topics bench-spark screenshots fuzz fuzz-python format wheel clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,7 +79,13 @@ test-rust: ## the Rust core alone: cargo test, without Python
 	scripts/test-rust
 
 test-python: build ## the Python tests, without Spark and foreign clients
-	scripts/test-python $(BIN)/pytest tests --ignore tests/interop --ignore tests/spark
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target python-servers python-clients
+
+python-servers: build ## those of them about servers, which mostly wait; both halves may run side by side
+	scripts/test-python $(BIN)/pytest -o cache_dir=target/pytest-servers $(PYTHON_SERVERS)
+
+python-clients: build ## those about clients and tools
+	scripts/test-python $(BIN)/pytest -o cache_dir=target/pytest-clients tests $(PYTHON_SERVERS:%=--ignore=%) --ignore tests/interop --ignore tests/spark
 
 test-interop: build ## Apache's Java and Go clients at rmqpy, rmqpy at Apache's broker (skipped where java, mvn or go is missing)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target interop-servers interop-clients
