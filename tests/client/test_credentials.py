@@ -10,7 +10,7 @@ import pytest
 import rmqpy
 from rmqpy import cli, testing
 from rmqpy.config import profiles
-from rmqpy.errors import AuthError, ConfigError, SendError
+from rmqpy.errors import AuthError, ConfigError, RequestTimeout, SendError
 
 ROOT = rmqpy.Credentials("root", "root-secret")
 SETTINGS = {
@@ -63,8 +63,8 @@ def test_without_the_right_ones_it_is_told_so_and_not_what_was_wrong(
         pytest.raises(SendError, match=r"not signed|is unknown, or the signature") as caught,
     ):
         producer.send("guarded", "paid")
-    # Another broker might take it: what each of them said is inside.
-    assert isinstance(caught.value.__cause__, AuthError)
+    # Another broker might take it: what each of them said is inside. Who guesses on waits, and may run out of time.
+    assert isinstance(caught.value.__cause__, AuthError | RequestTimeout)
     with rmqpy.Admin(config(namesrv, credentials)) as admin, pytest.raises(AuthError):
         admin.create_topic("another")
 

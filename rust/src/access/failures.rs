@@ -17,9 +17,9 @@ const FREE: u32 = 5;
 /// The first delay; it doubles.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 /// The longest time from one answer to the next.
-const DELAY_MAX: Duration = Duration::from_secs(5);
-/// The longest that one answer waits: clients wait for as long themselves.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+const DELAY_MAX: Duration = Duration::from_secs(2);
+/// The longest that one answer waits: clients give up after three seconds, and are to learn the reason.
+const WAIT_MAX: Duration = Duration::from_millis(2_500);
 /// After so long without a failure an address is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 /// Addresses remembered.
