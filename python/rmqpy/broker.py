@@ -170,6 +170,11 @@ class Broker(Service):
         return str(HostPort(self._host, self._port))
 
     @property
+    def replica_address(self) -> str:
+        """`host:port` as slaves are told; once started."""
+        return self._identity(self._config.now).replica_address
+
+    @property
     def http_address(self) -> str | None:
         """`host:port` of the console, /metrics, /healthz and /readyz; None where no HTTP is served."""
         return str(HostPort(*self._http)) if self._http else None

@@ -19,7 +19,7 @@ use rmqpy::dataplane::data_plane::DataPlane;
 use rmqpy::dataplane::filter::SqlSupport;
 use rmqpy::dataplane::metadata::{Group, Identity, Metadata, RecallOptions, Topic};
 use rmqpy::dataplane::offsets::Offsets;
-use rmqpy::dataplane::role::SlaveReads;
+use rmqpy::dataplane::role::{CopyRules, SlaveReads};
 use rmqpy::remoting::codes::request;
 use rmqpy::remoting::frame::Encoding;
 use rmqpy::remoting::header::HeaderWriter;
@@ -175,5 +175,6 @@ fn identity() -> Identity {
         sql: SqlSupport::Off,
         recall: RecallOptions::default(),
         slave_reads: SlaveReads::default(),
+        copies: CopyRules::default(),
     }
 }

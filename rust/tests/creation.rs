@@ -16,7 +16,7 @@ use rmqpy::dataplane::data_plane::DataPlane;
 use rmqpy::dataplane::filter::SqlSupport;
 use rmqpy::dataplane::metadata::{Identity, Metadata, RecallOptions};
 use rmqpy::dataplane::offsets::Offsets;
-use rmqpy::dataplane::role::SlaveReads;
+use rmqpy::dataplane::role::{CopyRules, SlaveReads};
 use rmqpy::dataplane::upcall::{Cause, UPCALLS_MAX};
 use rmqpy::remoting::codes::request::SEND_MESSAGE;
 use rmqpy::remoting::codes::response::{SYSTEM_BUSY, TOPIC_NOT_EXIST};
@@ -111,6 +111,7 @@ fn identity() -> Identity {
         sql: SqlSupport::Off,
         recall: RecallOptions::default(),
         slave_reads: SlaveReads::default(),
+        copies: CopyRules::default(),
     }
 }
 

@@ -281,10 +281,10 @@ def test_12_a_topic_that_does_not_exist(doctor: Any) -> None:
 
 
 def test_13_a_setting_that_stops_the_start(doctor: Any, conf: Any) -> None:
-    file = conf(brokerRole="SYNC_MASTER")
+    file = conf(enableControllerMode="true")
     code, found = doctor("-c", file)
     assert (code, list(found)) == (1, [f"configuration {file}"])
-    assert "brokerRole=SYNC_MASTER" in found[f"configuration {file}"]
+    assert "enableControllerMode=true" in found[f"configuration {file}"]
 
 
 def test_14_a_misspelt_setting_is_a_warning(doctor: Any, conf: Any) -> None:

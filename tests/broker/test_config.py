@@ -56,10 +56,9 @@ def test_the_shipped_broker_conf_starts_and_says_what_it_ignores() -> None:
     [
         {"aclEnable": "true"},
         {"migrateAuthFromV1Enabled": "true"},
-        {"brokerRole": "SYNC_MASTER"},
         {"enableDLegerCommitLog": "true"},
         {"enableControllerMode": "true"},
-        {"minInSyncReplicas": "2"},
+        {"allAckInSyncStateSet": "true"},
         {"storeType": "defaultRocksDB"},
         {"storePathCommitLog": "/mnt/a,/mnt/b"},
         {"messageStorePlugIn": "some.Plugin"},

@@ -50,7 +50,6 @@ def test_a_reply_of_a_sync_master_waits_for_one_slave_unless_the_file_says_how_m
     assert (config.copies, config.promise is not None) == (copies, is_said)
 
 
-def test_keys_of_replies_that_wait_for_slaves_are_said_to_be_ignored() -> None:
+def test_keys_of_replication_are_served() -> None:
     reading = broker.read({"brokerId": "0", "slaveTimeout": "1000", "slaveReadEnable": "true"})
-    ignored = "slaveTimeout=1000 is ignored: replies that wait for slaves are not supported yet"
-    assert reading.warnings == [ignored]
+    assert reading.warnings == []

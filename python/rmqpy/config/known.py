@@ -21,7 +21,6 @@ _POP = "POP consumption is not supported yet"
 _TIMER = "timed messages wait in the file wheel, and one thread delivers them"
 _TRANSACTION = "an end of a transaction is marked with its message, and the open ones are kept in memory"
 _SLAVES = "slaves are sent what they take, and roles do not change by themselves yet"
-_SYNC = "replies that wait for slaves are not supported yet"
 _FILTER = "SQL92 filters are evaluated for each message that is read, without bits computed in advance"
 _METRICS = "metrics are at httpPort, for Prometheus"
 _LITE = "lite and multi-dispatch topics are not supported"
@@ -161,9 +160,6 @@ _HARMLESS: Final = (
 #: Key to the reason why ignoring it does no harm.
 HARMLESS: Final[Mapping[str, str]] = {name: reason for reason, names in _HARMLESS for name in names.split()}
 
-#: Keys that are read, and that nothing acts upon while no reply waits for slaves.
-IDLE: Final = frozenset({"slaveTimeout", "enableAutoInSyncReplicas"})
-
 #: Paths of old sample files; this broker derives them from the root.
 DERIVED_PATHS: Final[Mapping[str, str]] = {
     "storeCheckpoint": "checkpoint",
@@ -178,16 +174,14 @@ class _Guard(NamedTuple):
 
 _OFF = ("false",)
 _NONE = ("",)
-_ONE = ("0", "1")
 #: Accepted values, the reason why others are refused, and the keys.
 GUARDED: Final = (
     (_OFF, "access control of the first kind is not supported: it would silently be off; see authenticationEnabled",
      "aclEnable migrateAuthFromV1Enabled"),
     (("disabled", "permissive"), "TLS is not supported yet", "tls.server.mode"),
     (_OFF, "TLS is not supported yet", "tls.enable useTLS"),
-    (("ASYNC_MASTER", "SLAVE"), f"{_SYNC}: a master waits for no slave", "brokerRole"),
-    (_ONE, f"{_SYNC}, so no acknowledgement can promise it", "inSyncReplicas minInSyncReplicas"),
-    (_OFF, _SYNC, "allAckInSyncStateSet"),
+    (_OFF, "replies wait for a number of copies that is set: inSyncReplicas",
+     "allAckInSyncStateSet enableAutoInSyncReplicas"),
     (_OFF, "roles do not change by themselves yet",
      "enableSlaveActingMaster enableControllerMode enableDLegerCommitLog"),
     (_OFF, "a log is copied by a slave and in no other way", "duplicationEnable"),
@@ -229,8 +223,6 @@ def warning(wire: str, value: str, root: str, served: Set[str]) -> str | None:
         if os.path.abspath(os.path.expanduser(value)) == derived:
             return None
         return f"{wire}={value} is ignored: this broker uses {derived}"
-    if wire in IDLE:
-        return f"{wire}={value} is ignored: {_SYNC}"
     if wire in served:
         return None
     if wire in HARMLESS:

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyValueError;
@@ -12,7 +13,7 @@ use pyo3::prelude::*;
 use super::errors::raise;
 use crate::dataplane::filter::SqlSupport;
 use crate::dataplane::metadata::{Identity, RecallOptions};
-use crate::dataplane::role::SlaveReads;
+use crate::dataplane::role::{CopyRules, SlaveReads};
 use crate::store::{Durability, Options, Retention, Setting, StorePaths, TimerOptions};
 
 /// Default, lowest and highest value, and unit.
@@ -118,6 +119,11 @@ pub(super) fn identity(config: &Bound<'_, PyAny>, store_host: &str) -> PyResult<
         slave_reads: SlaveReads {
             is_served: field(&config.getattr("replication")?, "serves_reads")?,
             checks_offsets: field(&config.getattr("replication")?, "checks_offsets")?,
+        },
+        copies: CopyRules {
+            copies: field(&config.getattr("replication")?, "copies")?,
+            copies_min: field(&config.getattr("replication")?, "copies_min")?,
+            timeout: Duration::from_millis(field(&config.getattr("replication")?, "slave_timeout_ms")?),
         },
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::attributes::AddedProperties;
@@ -51,6 +52,8 @@ pub(crate) struct Broker {
     pub(super) deadlines: Deadlines<Deadline>,
     pub(super) guard: Arc<Guard>,
     pub(super) flush_waiters: Mutex<Vec<(PhysicalOffset, Arc<Link>)>>,
+    /// Connections by their id, with replies that wait for slaves to have the log up to a position.
+    pub(super) copy_waiters: Mutex<HashMap<u64, (PhysicalOffset, Arc<Link>)>>,
     pub(super) clock: SharedClock,
     pub(super) added_properties: AddedProperties,
     pub(super) parked: Arc<ParkedFrames>,

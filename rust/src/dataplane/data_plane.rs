@@ -119,6 +119,7 @@ impl DataPlane {
             latencies: Arc::clone(&data_plane.latencies),
             polls,
             flush_waiters: Mutex::default(),
+            copy_waiters: Mutex::default(),
             deadlines,
             guard: Arc::clone(&data_plane.guard),
             metadata,
@@ -278,6 +279,12 @@ impl Arrivals for DataPlane {
         let is_latched = broker.store.is_latched();
         for (_, link) in waiters.extract_if(.., |(end, _)| is_latched || *end <= position) {
             link.signal();
+        }
+    }
+
+    fn confirmed(&self, position: PhysicalOffset) {
+        if let Some(broker) = &self.broker {
+            broker.confirmed(position);
         }
     }
 

@@ -154,17 +154,18 @@ impl Broker {
         let stored = puts.last().map_or(Err(PutError::Pending), |put| put.outcome);
         let stored = stored.map_err(|error| put_refused(&error))?;
         drop(puts);
-        if self.store.is_sync() && !context.is_oneway {
-            session.held.hold(stored.end, context, |out| {
-                reply::write(out, context, response::SUCCESS, None, &[]);
+        let wait = self.wait_of_reply();
+        if wait.is_held && !context.is_oneway {
+            session.held.hold(stored.end, context, wait, |out, code| {
+                reply::write(out, context, code, None, &[]);
             });
-            self.wait_for_disk(session, stored.end, out);
+            self.wait_for_promises(session, stored.end, out);
         } else {
             if self.store.is_sync() {
                 self.store.release_after(stored.end);
             }
-            session.latency.note(context, response::SUCCESS);
-            reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
+            session.latency.note(context, wait.code);
+            reply::write(out.bytes(), context, wait.code, None, &[]);
         }
         Ok(())
     }

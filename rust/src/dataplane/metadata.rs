@@ -19,7 +19,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::filter::{Filter, SqlSupport, UnservedFilter};
-use super::role::{Role, SlaveReads};
+use super::role::{CopyRules, Role, SlaveReads};
 use crate::message::MessageType;
 use crate::store::{ConsumeQueue, Store, StoreError};
 
@@ -206,6 +206,8 @@ pub struct Identity {
     pub recall: RecallOptions,
     /// What consumers get from slaves.
     pub slave_reads: SlaveReads,
+    /// What replies wait for.
+    pub copies: CopyRules,
 }
 
 /// Taking timed messages back.
@@ -377,6 +379,7 @@ mod tests {
             sql: SqlSupport::Off,
             recall: RecallOptions::default(),
             slave_reads: SlaveReads::default(),
+            copies: CopyRules::default(),
         };
         let metadata = Metadata::new(identity, 6);
         metadata.set_topic("orders", Some(Topic::new("orders", 2, 2, 6)));

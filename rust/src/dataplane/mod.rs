@@ -43,6 +43,7 @@ pub mod offsets;
 mod parked_frames;
 mod parked_sends;
 mod principal;
+mod promises;
 mod pull;
 mod recall;
 pub(crate) mod rejection;

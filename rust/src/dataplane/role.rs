@@ -1,6 +1,8 @@
-//! Role: what a broker is to the others of its name.
+//! Role: what a broker is to the others of its name, and what it promises of them.
 //!
 //! Values only; any thread.
+
+use std::time::Duration;
 
 /// Reading from slaves.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,5 +32,22 @@ impl Role {
             1 => Self::Slave,
             _ => Self::Orphan,
         }
+    }
+}
+
+/// What is promised of copies.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyRules {
+    /// Copies of a message, the master's own among them, that a reply waits for; 1 waits for nobody (`inSyncReplicas`).
+    pub copies: usize,
+    /// With fewer replicas in sync messages are refused (`minInSyncReplicas`).
+    pub copies_min: usize,
+    /// How long a reply waits for slaves (`slaveTimeout`).
+    pub timeout: Duration,
+}
+
+impl Default for CopyRules {
+    fn default() -> Self {
+        Self { copies: 1, copies_min: 1, timeout: Duration::from_secs(3) }
     }
 }

@@ -23,7 +23,7 @@ use super::latency::LatencyBuffer;
 use super::metadata::Topic;
 use super::rejection::{ErrorReply, Rejection, no_room, put_refused, unavailable};
 use super::reply;
-use super::request::{RequestContext, RequestKind};
+use super::request::RequestContext;
 use super::session::{HeldReplies, Session};
 use super::timers::schedule;
 use crate::message::id::OffsetMessageId;
@@ -83,6 +83,7 @@ impl Broker {
         let Session { header, arena, random, .. } = session;
         let fields = SendHeader::decode(header)?;
         let (topic, queue_id) = admission::send(&self.metadata, &fields)?;
+        self.check_copies()?;
         let queue_id = queue_id.unwrap_or_else(|| random.below(topic.write_queues));
         let queue = topic.queue(&self.store, queue_id).map_err(unavailable)?;
         let mut sys_flag = sysflag::from_client(fields.sys_flag);
@@ -188,12 +189,12 @@ impl Broker {
         }
         drop(puts);
         if let Some(end) = last_held {
-            self.wait_for_disk(session, end, out);
+            self.wait_for_promises(session, end, out);
         }
         done
     }
 
-    /// Answers a send by what became of its records. A reply that has to wait for the disk is held; this returns the
+    /// Answers a send by what became of its records. A reply that has to wait is held; this returns the
     /// position up to which.
     fn answer(
         &self,
@@ -212,13 +213,20 @@ impl Broker {
                 self.refuse_send(out.bytes(), context, &error_reply);
             }
             Ok(_) if context.is_oneway => {}
-            Ok(stored) if self.store.is_sync() && staged.attributes.is_waiting_for_store => {
-                held.hold(stored.end, context, |reply| self.accept(reply, staged, puts, unique_key));
-                return Some(stored.end);
+            Ok(stored) if staged.attributes.is_waiting_for_store => {
+                let wait = self.wait_of_reply();
+                if wait.is_held {
+                    let write =
+                        |reply: &mut Vec<u8>, code| self.accept(reply, staged, puts, unique_key, code);
+                    held.hold(stored.end, context, wait, write);
+                    return Some(stored.end);
+                }
+                latency.note(context, wait.code);
+                self.accept(out.bytes(), staged, puts, unique_key, wait.code);
             }
             Ok(_) => {
                 latency.note(context, response::SUCCESS);
-                self.accept(out.bytes(), staged, puts, unique_key);
+                self.accept(out.bytes(), staged, puts, unique_key, response::SUCCESS);
             }
         }
         None
@@ -258,9 +266,10 @@ impl Broker {
         staged: &StagedRecord<'_>,
         puts: &[Put<'_>],
         unique_key: Option<&[u8]>,
+        code: i32,
     ) {
         let context = staged.context;
-        let mut reply = reply::begin(out, context, response::SUCCESS, None);
+        let mut reply = reply::begin(out, context, code, None);
         if context.code == request::RECALL_MESSAGE {
             let recalled =
                 puts.first().and_then(|put| properties::get(put.record.properties, name::UNIQ_KEY));
@@ -283,35 +292,6 @@ impl Broker {
         }
         reply.ext_block(&self.send_answer_fields);
         reply::finish(reply, 0);
-    }
-
-    /// Asks for a flush up to `end`; held replies go out with the event that it is done.
-    pub(super) fn wait_for_disk(&self, session: &mut Session, end: PhysicalOffset, out: &mut Outbox) {
-        self.flush_waiters.lock().push((end, Arc::clone(&session.link)));
-        self.store.release_after(end);
-        // The flush may have passed between the append and the entry above: then no event will come.
-        self.release_held(session, out);
-    }
-
-    /// Sends what the disk has, and takes back what it never will.
-    pub(super) fn release_held(&self, session: &mut Session, out: &mut Outbox) {
-        let now = self.clock.elapsed();
-        let Session { held, latency, .. } = session;
-        held.release(self.store.durable(), out.bytes(), |context| {
-            let took = now.saturating_sub(context.came_at);
-            latency.waited(&self.latencies, RequestKind::of(context, response::SUCCESS), took);
-        });
-        if self.store.is_latched() {
-            let error_reply = ErrorReply::new(
-                response::SERVICE_NOT_AVAILABLE,
-                "the log could not be flushed; it is read-only now",
-            );
-            for context in held.revoke() {
-                let took = now.saturating_sub(context.came_at);
-                latency.waited(&self.latencies, RequestKind::of(context, error_reply.code), took);
-                self.refuse_send(out.bytes(), context, &error_reply);
-            }
-        }
     }
 
     /// Answers a send that was not stored. Region and trace are expected even here.

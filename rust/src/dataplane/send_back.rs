@@ -141,14 +141,15 @@ impl Broker {
         let [put] = puts;
         let stored =
             put.outcome.map_err(|error| ErrorReply::new(response::SYSTEM_ERROR, error.to_string()))?;
-        if self.store.is_sync() && !context.is_oneway {
-            session.held.hold(stored.end, context, |out| {
-                reply::write(out, context, response::SUCCESS, None, &[]);
+        let wait = self.wait_of_reply();
+        if wait.is_held && !context.is_oneway {
+            session.held.hold(stored.end, context, wait, |out, code| {
+                reply::write(out, context, code, None, &[]);
             });
-            self.wait_for_disk(session, stored.end, out);
+            self.wait_for_promises(session, stored.end, out);
         } else {
-            session.latency.note(context, response::SUCCESS);
-            reply::write(out.bytes(), context, response::SUCCESS, None, &[]);
+            session.latency.note(context, wait.code);
+            reply::write(out.bytes(), context, wait.code, None, &[]);
         }
         Ok(())
     }

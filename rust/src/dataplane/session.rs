@@ -18,16 +18,31 @@ use super::metadata::{Group, Topic};
 use super::principal::{Principal, Waiter};
 use super::request::{OwnedFrame, RequestContext};
 use crate::positions::PhysicalOffset;
+use crate::remoting::codes::response;
 use crate::remoting::frame::Encoding;
 use crate::remoting::header::Header;
 use crate::store::{ConsumeQueue, Get, GetResult};
 
-/// A reply to a stored message that waits for the disk.
+/// What a reply waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// What it says when it need not wait any longer.
+    pub(super) code: i32,
+    /// Whether it is held.
+    pub(super) is_held: bool,
+    /// Until when it waits for copies, where it does.
+    pub(super) until: Option<Duration>,
+}
+
+/// A reply to a stored message that waits for the disk, for slaves, or for both.
 #[derive(Debug)]
 struct Held {
     end: PhysicalOffset,
     context: RequestContext,
+    wait: Wait,
     bytes: usize,
+    /// Bytes of the one that says that slaves were late, behind the other.
+    late_bytes: usize,
 }
 
 /// Replies in the order of their records, so that one look at the front tells whether any may go.
@@ -37,6 +52,8 @@ pub(super) struct HeldReplies {
     bytes: VecDeque<u8>,
     /// Builds one reply.
     scratch: Vec<u8>,
+    /// When a deadline looks at them.
+    pub(super) due: Option<Duration>,
 }
 
 impl HeldReplies {
@@ -48,29 +65,53 @@ impl HeldReplies {
         self.bytes.len()
     }
 
-    /// Keeps the reply that `write` appends until the log is durable up to `end`.
+    /// Keeps the reply that `write` appends with a code, until what it waits for has the log up to `end`.
     pub(super) fn hold(
         &mut self,
         end: PhysicalOffset,
         context: RequestContext,
-        write: impl FnOnce(&mut Vec<u8>),
+        wait: Wait,
+        write: impl Fn(&mut Vec<u8>, i32),
     ) {
-        write(&mut self.scratch);
-        self.replies.push_back(Held { end, context, bytes: self.scratch.len() });
+        write(&mut self.scratch, wait.code);
+        let bytes = self.scratch.len();
+        if wait.until.is_some() {
+            write(&mut self.scratch, response::FLUSH_SLAVE_TIMEOUT);
+        }
+        let late_bytes = self.scratch.len() - bytes;
+        self.replies.push_back(Held { end, context, wait, bytes, late_bytes });
         self.bytes.extend(&self.scratch);
         self.scratch.clear();
     }
 
-    /// Moves every reply whose record is durable into `out`, and says whose each was.
+    /// The first position that slaves are waited for, and until when.
+    pub(super) fn first_wait(&self) -> Option<(PhysicalOffset, Duration)> {
+        self.replies.iter().find_map(|held| Some((held.end, held.wait.until?)))
+    }
+
+    /// Moves every reply that waits for nothing any more into `out`, and says whose each was, and its code.
     pub(super) fn release(
         &mut self,
-        durable: PhysicalOffset,
+        on_disk: PhysicalOffset,
+        confirmed: PhysicalOffset,
+        now: Duration,
         out: &mut Vec<u8>,
-        mut released: impl FnMut(RequestContext),
+        mut released: impl FnMut(RequestContext, i32),
     ) {
-        while let Some(held) = self.replies.pop_front_if(|held| held.end <= durable) {
-            out.extend(self.bytes.drain(..held.bytes));
-            released(held.context);
+        let is_late = |held: &Held| held.wait.until.is_some_and(|until| held.end > confirmed && until <= now);
+        let is_ready =
+            |held: &Held| held.wait.until.is_none_or(|until| held.end <= confirmed || until <= now);
+        while let Some(held) = self.replies.pop_front_if(|held| held.end <= on_disk && is_ready(held)) {
+            let (in_time, late) = (held.bytes, held.late_bytes);
+            if is_late(&held) {
+                self.bytes.drain(..in_time);
+                out.extend(self.bytes.drain(..late));
+                released(held.context, response::FLUSH_SLAVE_TIMEOUT);
+            } else {
+                out.extend(self.bytes.drain(..in_time));
+                self.bytes.drain(..late);
+                released(held.context, held.wait.code);
+            }
         }
     }
 

@@ -232,6 +232,7 @@ impl Service for DataPlane {
         if let Some(broker) = &self.broker {
             broker.forget_parked(&mut session);
             broker.forget_parked_sends(&mut session);
+            broker.copy_waiters.lock().remove(&session.link.id().0);
         }
         self.parked.forget(session.link.id().0);
         self.heartbeats.lock().remove(&session.link.id().0);

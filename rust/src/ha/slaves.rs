@@ -138,6 +138,8 @@ impl Slaves {
         connected.insert(id, Connected { address, wakeup: Arc::clone(&wakeup) });
         self.core.lock().connected(id, self.options.copy_from, self.now());
         self.watch(&connected);
+        drop(connected);
+        self.confirm();
         Some(wakeup)
     }
 
@@ -147,6 +149,17 @@ impl Slaves {
         let mut connected = self.connected.lock();
         connected.remove(&id);
         self.watch(&connected);
+        drop(connected);
+        self.confirm();
+    }
+
+    /// Tells the store how far copies of its log reach, and how many there are.
+    pub(super) fn confirm(&self) {
+        let (confirmed, in_sync) = {
+            let core = self.core.lock();
+            (core.confirmed(), core.in_sync())
+        };
+        self.store.confirm(confirmed, in_sync);
     }
 
     /// Has the log wake the writers of those that are connected.

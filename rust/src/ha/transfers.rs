@@ -78,6 +78,7 @@ async fn read_reports(slaves: &Slaves, mut socket: ReadHalf<'_>, id: ConnectionI
                 Err(error) => return Ended::Stream(error),
             }
         }
+        slaves.confirm();
         wakeup.notify_one();
     }
 }

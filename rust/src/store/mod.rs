@@ -32,6 +32,7 @@
 
 #![allow(missing_docs, reason = "a name that says it all needs no sentence")]
 
+mod confirmation;
 mod counters;
 mod derived;
 pub mod disk;
@@ -68,6 +69,7 @@ use parking_lot::Mutex;
 
 use crate::positions::{PhysicalOffset, QueueOffset};
 
+use confirmation::Confirmation;
 use counters::Counters;
 use disk::{Disk, FileLock};
 use events::Events;
@@ -118,6 +120,7 @@ pub struct Store {
     is_closed: AtomicBool,
     /// Whether there is a `Replica` of it.
     is_copied: AtomicBool,
+    confirmation: Confirmation,
     /// Held until the store is closed: no other broker may touch the folder meanwhile.
     locks: Mutex<Vec<Arc<dyn FileLock>>>,
     /// The process that opened it. A forked child has neither its threads nor its lock.

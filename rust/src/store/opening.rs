@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::SharedClock;
+use crate::store::confirmation::Confirmation;
 use crate::store::counters::Counters;
 use crate::store::disk::{Disk, Open};
 use crate::store::error::StoreError;
@@ -115,6 +116,7 @@ impl Store {
             cold_reads: Mutex::default(),
             is_closed: AtomicBool::new(false),
             is_copied: AtomicBool::new(false),
+            confirmation: Confirmation::default(),
             locks: Mutex::new(locks),
             process: std::process::id(),
         });

@@ -143,6 +143,26 @@ impl Store {
         if self.options.durability.is_shown_when_durable() { self.durable() } else { self.log.published() }
     }
 
+    /// As many copies as replies promise reach up to here.
+    #[must_use]
+    pub fn confirmed(&self) -> PhysicalOffset {
+        self.confirmation.position()
+    }
+
+    /// Copies that are in sync, this one among them.
+    #[must_use]
+    pub fn copies_in_sync(&self) -> usize {
+        self.confirmation.in_sync()
+    }
+
+    /// Says both, and tells who waits for them.
+    pub fn confirm(&self, position: PhysicalOffset, in_sync: usize) {
+        let has_moved = self.confirmation.note(position, in_sync);
+        if let Some(arrivals) = self.dispatcher.arrivals().filter(|_| has_moved) {
+            arrivals.confirmed(position);
+        }
+    }
+
     /// Size of a file of the log.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {

@@ -80,7 +80,7 @@ impl Broker {
         let end = self.answer(first, &puts, unique_key.map(str::as_bytes), held, latency, out);
         drop(puts);
         if let Some(end) = end {
-            self.wait_for_disk(session, end, out);
+            self.wait_for_promises(session, end, out);
         }
         Ok(())
     }

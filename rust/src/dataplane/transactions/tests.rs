@@ -74,6 +74,7 @@ fn metadata() -> Metadata {
         sql: crate::dataplane::filter::SqlSupport::Off,
         recall: crate::dataplane::metadata::RecallOptions::default(),
         slave_reads: crate::dataplane::role::SlaveReads::default(),
+        copies: crate::dataplane::role::CopyRules::default(),
     };
     let metadata = Metadata::new(identity, 6);
     for name in [HALF_TOPIC, OP_HALF_TOPIC] {

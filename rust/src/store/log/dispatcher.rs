@@ -34,6 +34,8 @@ pub trait Arrivals: Send + Sync {
     fn arrived(&self, queue: &ConsumeQueue, max: QueueOffset, tags_code: i64);
     /// Everything before `position` is on disk.
     fn durable(&self, position: PhysicalOffset);
+    /// Enough copies of the log reach up to `position`: see [`Store::confirm`](crate::store::Store::confirm). No lock is held.
+    fn confirmed(&self, _position: PhysicalOffset) {}
     /// There may be room again for appends that found none: see [`Store::try_append`](crate::store::Store::try_append).
     fn room_was_made(&self) {}
     /// The store has stopped taking writes: nothing that still waits for the disk will get there.

@@ -1,0 +1,114 @@
+//! Promises: what a reply to a stored message waits for, the disk, copies of the log, or both at once.
+//!
+//! A reply that waits is held by its connection. Events wake the connection: the disk has its message, enough slaves have it,
+//! or its time is up; then it says that slaves were late, and that the message is stored.
+//!
+//! Threads: the connection's; `confirmed` by the one that talks to slaves.
+
+use std::sync::Arc;
+
+use super::broker::{Broker, Deadline};
+use super::rejection::ErrorReply;
+use super::request::RequestKind;
+use super::role::CopyRules;
+use super::session::{Session, Wait};
+use crate::positions::PhysicalOffset;
+use crate::remoting::Outbox;
+use crate::remoting::codes::response;
+
+impl Broker {
+    fn copy_rules(&self) -> CopyRules {
+        self.metadata.identity.copies
+    }
+
+    /// What the reply to a message waits for that was stored just now.
+    pub(super) fn wait_of_reply(&self) -> Wait {
+        let is_sync = self.store.is_sync();
+        let rules = self.copy_rules();
+        if rules.copies <= 1 {
+            return Wait { code: response::SUCCESS, is_held: is_sync, until: None };
+        }
+        if self.store.copies_in_sync() <= 1 {
+            // Nobody is there to wait for.
+            return Wait { code: response::SLAVE_NOT_AVAILABLE, is_held: is_sync, until: None };
+        }
+        let until = Some(self.clock.elapsed() + rules.timeout);
+        Wait { code: response::SUCCESS, is_held: true, until }
+    }
+
+    /// Refuses a message where too few replicas are in sync.
+    pub(super) fn check_copies(&self) -> Result<(), ErrorReply> {
+        let rules = self.copy_rules();
+        let in_sync = self.store.copies_in_sync();
+        if rules.copies <= 1 || in_sync >= rules.copies_min {
+            return Ok(());
+        }
+        let remark = format!(
+            "[IN_SYNC_REPLICAS_NOT_ENOUGH] {in_sync} replicas are in sync, and minInSyncReplicas is {}",
+            rules.copies_min
+        );
+        Err(ErrorReply::new(response::SYSTEM_ERROR, remark))
+    }
+
+    /// Sees to the events that replies held up to `end` wait for, and sends those that wait for nothing any more.
+    pub(super) fn wait_for_promises(&self, session: &mut Session, end: PhysicalOffset, out: &mut Outbox) {
+        if self.store.is_sync() {
+            self.flush_waiters.lock().push((end, Arc::clone(&session.link)));
+            self.store.release_after(end);
+        }
+        // The flush, or the slaves, may have passed between the append and the entry above: then no event will come.
+        self.release_held(session, out);
+    }
+
+    /// Sends what the disk and the slaves have, or what has waited for slaves long enough; takes back what the disk will never
+    /// have.
+    pub(super) fn release_held(&self, session: &mut Session, out: &mut Outbox) {
+        if session.held.is_empty() {
+            return;
+        }
+        self.release_ready(session, out);
+        if self.store.is_latched() {
+            let error_reply = ErrorReply::new(
+                response::SERVICE_NOT_AVAILABLE,
+                "the log could not be flushed; it is read-only now",
+            );
+            let now = self.clock.elapsed();
+            let Session { held, latency, .. } = session;
+            for context in held.revoke() {
+                let took = now.saturating_sub(context.came_at);
+                latency.waited(&self.latencies, RequestKind::of(context, error_reply.code), took);
+                self.refuse_send(out.bytes(), context, &error_reply);
+            }
+        }
+        if let Some((end, until)) = session.held.first_wait() {
+            self.copy_waiters.lock().insert(session.link.id().0, (end, Arc::clone(&session.link)));
+            let now = self.clock.elapsed();
+            if session.held.due.is_none_or(|due| due <= now) {
+                session.held.due = Some(until);
+                self.deadlines.add(until.saturating_sub(now), Deadline::Send(Arc::clone(&session.link)));
+            }
+            // Slaves may have confirmed it before the entry above was there.
+            if self.store.confirmed() >= end {
+                self.release_ready(session, out);
+            }
+        }
+    }
+
+    fn release_ready(&self, session: &mut Session, out: &mut Outbox) {
+        let now = self.clock.elapsed();
+        let on_disk = if self.store.is_sync() { self.store.durable() } else { PhysicalOffset(u64::MAX) };
+        let Session { held, latency, .. } = session;
+        held.release(on_disk, self.store.confirmed(), now, out.bytes(), |context, code| {
+            let took = now.saturating_sub(context.came_at);
+            latency.waited(&self.latencies, RequestKind::of(context, code), took);
+        });
+    }
+
+    /// Enough copies reach up to a position: wakes the connections that wait for it.
+    pub(super) fn confirmed(&self, position: PhysicalOffset) {
+        let mut waiters = self.copy_waiters.lock();
+        for (_, (_, link)) in waiters.extract_if(|_, (end, _)| *end <= position) {
+            link.signal();
+        }
+    }
+}
