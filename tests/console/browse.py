@@ -24,7 +24,7 @@ from rmqpy.console.dashboard import Dashboard
 from rmqpy.server import Standalone, Thread
 from rmqpy.testing import broker
 
-LISTS: Final = ("overview", "dead-letters", "groups", "topics", "messages", "clients", "brokers")
+LISTS: Final = ("overview", "dead-letters", "groups", "topics", "messages", "timers", "clients", "brokers")
 SERIOUS: Final = ("serious", "critical")
 
 
@@ -86,6 +86,8 @@ def busy(scale: int) -> Iterator[Standalone]:
                 producer.send(
                     "orders", body.encode(), tag="paid", keys=f"A-{number}", properties={"region": "EU"}
                 )
+                if number % 10 == 0:
+                    producer.send("orders", b"later", deliver_after=3_600 + 60 * number)
             for text in TEXTS:
                 producer.send("orders", text.encode("utf-8", "replace"), properties={"hostile": text or " "})
         yield server

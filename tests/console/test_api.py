@@ -5,6 +5,7 @@ import json
 import logging
 import socket
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -13,8 +14,10 @@ import pytest
 
 import rmqpy
 from apiclient import CHANGE, Ask, api_of
+from rmqpy.console.answers import STREAMS_MAX
 from rmqpy.console.api import ENDPOINTS
 from rmqpy.server import Standalone
+from rmqpy.testing import broker
 
 
 def changed(server: Standalone, path: str, body: Any, method: str = "POST") -> Any:
@@ -138,6 +141,25 @@ def test_clients_and_brokers_are_listed(reading: Standalone) -> None:
     assert "putTps" in detail["runtime"]
 
 
+def test_timed_messages_are_counted_by_when_they_are_due(reading: Standalone) -> None:
+    with rmqpy.Producer(reading.namesrv) as producer:
+        for seconds in (3_600, 3_600, 36_000):
+            producer.send("reminders", b"later", deliver_after=seconds)
+    deadline = time.monotonic() + 60
+    # The broker takes them up a moment after they were stored.
+    while not any(row["waiting"] == 3 for row in timed(reading)):
+        assert time.monotonic() < deadline
+    [row] = timed(reading)
+    assert row["topic"] == "reminders"
+    assert sum(row["due_within"].values()) == 3
+    assert len([count for count in row["due_within"].values() if count]) == 2
+
+
+def timed(server: Standalone) -> list[Any]:
+    found: list[Any] = api_of(server.http)("/timers?filter=reminders").json["rows"]
+    return found
+
+
 def test_offsets_are_previewed_and_then_reset(changing: Standalone) -> None:
     ask = api_of(changing.http)
     with rmqpy.Admin(changing.namesrv) as admin, rmqpy.Producer(changing.namesrv) as producer:
@@ -250,6 +272,21 @@ def test_a_peer_is_told_of_new_messages_as_they_come(reading: Standalone) -> Non
                 if line.startswith(b"data: "):
                     told.append(json.loads(line[6:]))
     assert told[0]["message_id"] in {each.message_id for each in sent}
+
+
+def test_streams_of_events_are_bounded_and_a_server_that_stops_waits_for_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with ExitStack() as peers, broker(httpPort=0) as server:
+        assert server.http is not None
+        host, port = server.http.split(":")
+        heads = []
+        for _ in range(STREAMS_MAX + 1):
+            peer = peers.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            peer.sendall(f"GET /api/v1/overview/events HTTP/1.1\r\nHost: {server.http}\r\n\r\n".encode())
+            heads.append(peer.makefile("rb").readline().split()[1])
+        assert heads == [b"200"] * STREAMS_MAX + [b"503"]
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def test_the_openapi_document_has_every_path_and_no_reference_that_leads_nowhere(reading: Standalone) -> None:

@@ -22,7 +22,7 @@ from rmqpy import errors
 from rmqpy.console.endpoints import Endpoint, page_of
 from rmqpy.console.guard import API_HEADERS, Refusal, refusal
 from rmqpy.console.schema import to_json
-from rmqpy.monitor.application import extend_deadline
+from rmqpy.monitor.application import extend_deadline, mark_endless
 
 if TYPE_CHECKING:
     from rmqpy.console.site import Console
@@ -121,6 +121,7 @@ class ApiRoute:
             return failed(
                 errors.FlowControl(f"{STREAMS_MAX} streams are open, which are the most", hint=hint)
             )
+        mark_endless(request)
         items = self._endpoint.work(await console.admin(), **arguments)
         return StreamingResponse(
             self._stream(request, items), media_type="text/event-stream", headers=dict(API_HEADERS)

@@ -34,6 +34,8 @@ STOP_TIMEOUT_S: Final = 1
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Connection": "close"}
 #: Extension of a request's scope: gives its connection so many seconds from now on.
 DEADLINE: Final = "rmqpy.deadline"
+#: The same: its answer has no end, and is not waited for when the server stops.
+ENDLESS: Final = "rmqpy.endless"
 
 #: Beneath our own logger. uvicorn warns of each malformed request, which any peer can send without end.
 _protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -46,6 +48,7 @@ class _Connection(H11Protocol):
     """A connection that is bounded in time, of which so many are taken."""
 
     _end: asyncio.TimerHandle | None = None
+    _is_endless = False
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -72,12 +75,20 @@ class _Connection(H11Protocol):
             self._end.cancel()
         self._end = self.loop.call_later(seconds, self.transport.abort)
 
+    def _mark_endless(self) -> None:
+        self._is_endless = True
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._is_endless:
+            self.transport.abort()
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["extensions"] = {DEADLINE: self._extend}
+        scope["extensions"] = {DEADLINE: self._extend, ENDLESS: self._mark_endless}
         try:
             await self._application(scope, receive, send)
         except asyncio.CancelledError:
-            # The server stops, and what is under way, such as events without end, is cut off.
+            # The server stops, and what is still under way is cut off.
             self.transport.abort()
             self.cycle.disconnected = True
 
@@ -85,6 +96,11 @@ class _Connection(H11Protocol):
 def extend_deadline(request: Request, seconds: float) -> None:
     """Give the connection of a request so long from now on, for the rest of its answer to be made and taken."""
     request.scope["extensions"][DEADLINE](seconds)
+
+
+def mark_endless(request: Request) -> None:
+    """The answer to a request has no end: its connection is closed when the server stops."""
+    request.scope["extensions"][ENDLESS]()
 
 
 class _Config(uvicorn.Config):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from rmqpy.console.api import brokers, dead_letters, groups, messages, overview, topics
+from rmqpy.console.api import brokers, dead_letters, groups, messages, overview, timers, topics
 from rmqpy.console.endpoints import Endpoint
 
 #: The table of contents. Of two paths that fit a request the first one counts.
@@ -30,6 +30,7 @@ ENDPOINTS: Final[Sequence[Endpoint]] = (
     messages.by_key,
     messages.message,
     messages.trace,
+    timers.timers,
     brokers.clients,
     brokers.brokers,
     brokers.broker,

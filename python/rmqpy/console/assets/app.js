@@ -8,6 +8,7 @@ import { deadLetters } from "/console/dead-letters.js";
 import { groups } from "/console/groups.js";
 import { topics } from "/console/topics.js";
 import { messages } from "/console/messages.js";
+import { timers } from "/console/timers.js";
 import { clients } from "/console/clients.js";
 import { brokers } from "/console/brokers.js";
 
@@ -18,6 +19,7 @@ const VIEWS = [
   ["groups", "Groups", "g", groups],
   ["topics", "Topics", "t", topics],
   ["messages", "Messages", "m", messages],
+  ["timers", "Timed messages", "i", timers],
   ["clients", "Clients", "c", clients],
   ["brokers", "Brokers", "b", brokers],
 ];
