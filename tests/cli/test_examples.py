@@ -119,6 +119,11 @@ def folder(
             admin.create_topic(topic, exist_ok=True)
         for group in ("billing", "audit"):
             admin.create_group(group, exist_ok=True)
+        for user in ("root", "carol", "alice"):
+            admin.delete_user(user)
+        admin.create_user("alice", "secret of a test")
+        admin.set_rule("alice", "Topic:ord*", ["Pub"])
+        monkeypatch.setenv("RMQPY_NEW_SECRET", "secret of a test")
         producer.send("rmqpy-bench", b"x")
         message_id = producer.send("orders", b"first", keys="A-1").message_id
         note = ("Recall", "1700000000000", "null", "shop", "orders", message_id, "true")

@@ -105,6 +105,7 @@ class _Work(NamedTuple):
 
 
 if TYPE_CHECKING:
+    from rmqpy.admin.access import Access
     from rmqpy.admin.backlogs import Backlogs
     from rmqpy.admin.cluster import Cluster
     from rmqpy.admin.dead_letters import DeadLetters
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     from rmqpy.admin.traffic import Traffic
     from rmqpy.admin.upkeep import Upkeep
 else:
+    Access = _Part("access", "Access")
     Backlogs = _Part("backlogs", "Backlogs")
     Cluster = _Part("cluster", "Cluster")
     DeadLetters = _Part("dead_letters", "DeadLetters")
@@ -227,6 +229,15 @@ class _Operations:
     cluster_topics = _Operation(Upkeep.cluster_topics)
     values = _Operation(Upkeep.values)
     set_value = _Operation(Upkeep.set_value)
+
+    users = _Operation(Access.users)
+    create_user = _Operation(Access.create_user)
+    update_user = _Operation(Access.update_user)
+    delete_user = _Operation(Access.delete_user)
+    rules = _Operation(Access.rules)
+    set_rule = _Operation(Access.set_rule)
+    delete_rule = _Operation(Access.delete_rule)
+    check_access = _Operation(Access.check)
 
     delay_level = _Operation(ServerSettings.delay_level)
     broker_config = _Operation(ServerSettings.of_broker)

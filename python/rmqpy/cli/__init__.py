@@ -32,6 +32,7 @@ COMMANDS = {
     "dlq": "Dead letters: list, show, export, send again, delete.",
     "cluster": "The brokers of a cluster: state and health.",
     "client": "Connected producers and consumers; stacks of their threads.",
+    "acl": "Users and what they may do: list, create, update, delete, check.",
     "config": "Settings of running servers and of files: get, set, compare, validate.",
     "doctor": "Health checks of cluster and machine, with advice.",
     "store": "A stopped store, Apache's or rmqpy's: verify, dump, count, copy it, rebuild its index.",

@@ -1,0 +1,187 @@
+"""Users and policies of the brokers of a cluster: each has tables of its own, and a change goes to all of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rmqpy._native import decide
+from rmqpy.admin.connection import Part
+from rmqpy.protocol.declare import Request
+from rmqpy.protocol.requests.access import (
+    AclInfo,
+    CreateAcl,
+    CreateUser,
+    DeleteAcl,
+    DeleteUser,
+    GetAcl,
+    GetUser,
+    ListAcls,
+    ListUsers,
+    Policy,
+    PolicyEntry,
+    PolicyType,
+    UpdateUser,
+    UserInfo,
+)
+
+
+class UserState(NamedTuple):
+    """One user at one broker."""
+
+    broker: str
+    name: str
+    is_super: bool
+    is_enabled: bool
+
+
+class AccessRule(NamedTuple):
+    """One entry of a user's policies at one broker."""
+
+    broker: str
+    user: str
+    kind: str
+    resource: str
+    actions: list[str]
+    sources: list[str]
+    decision: str
+
+
+class AccessAnswer(NamedTuple):
+    """What a broker would say to a request, and by which entry."""
+
+    broker: str
+    is_allowed: bool
+    rule: str
+
+
+class Access(Part):
+    """Users and policies of one cluster."""
+
+    async def users(self, broker: str | None = None) -> list[UserState]:
+        """Every user, at one broker or at all."""
+        return [
+            UserState(name, user.username or "", user.user_type == "Super", user.user_status == "enable")
+            for name, address in await self._of(broker)
+            for user in (await self._cluster.ask(address, ListUsers())).body or ()
+        ]
+
+    async def create_user(
+        self, name: str, secret: str, *, is_super: bool = False, broker: str | None = None
+    ) -> list[str]:
+        """Make a user at one broker or at all; their names."""
+        user = UserInfo(username=name, password=secret, user_type="Super" if is_super else "Normal")
+        return await self._each(broker, CreateUser(username=name, body=user))
+
+    async def update_user(
+        self,
+        name: str,
+        *,
+        secret: str | None = None,
+        is_super: bool | None = None,
+        is_enabled: bool | None = None,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Change what is given of a user, at one broker or at all; their names."""
+        user = UserInfo(
+            username=name,
+            password=secret,
+            user_type=None if is_super is None else "Super" if is_super else "Normal",
+            user_status=None if is_enabled is None else "enable" if is_enabled else "disable",
+        )
+        return await self._each(broker, UpdateUser(username=name, body=user))
+
+    async def delete_user(self, name: str, *, broker: str | None = None) -> list[str]:
+        """Remove a user with its policies, at one broker or at all; their names."""
+        return await self._each(broker, DeleteUser(username=name))
+
+    async def rules(self, broker: str | None = None) -> list[AccessRule]:
+        """Every entry of every user's policies, at one broker or at all."""
+        return [
+            rule
+            for name, address in await self._of(broker)
+            for acl in (await self._cluster.ask(address, ListAcls())).body or ()
+            for rule in _rules(name, acl)
+        ]
+
+    async def set_rule(
+        self,
+        user: str,
+        resource: str,
+        actions: Sequence[str],
+        *,
+        decision: str = "Allow",
+        sources: Sequence[str] = (),
+        kind: str = PolicyType.Custom.name,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Give a user this entry, in the place of the one on that resource, at one broker or at all; their names."""
+        entry = PolicyEntry(
+            resource=resource, actions=list(actions), source_ips=list(sources), decision=decision
+        )
+        subject = f"User:{user}"
+        acl = AclInfo(subject=subject, policies=[Policy(policy_type=kind, entries=[entry])])
+        return await self._each(broker, CreateAcl(subject=subject, body=acl))
+
+    async def delete_rule(
+        self,
+        user: str,
+        resource: str | None = None,
+        *,
+        kind: str = PolicyType.Custom.name,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Take the entry on a resource, or all of them, from a user, at one broker or at all; their names."""
+        return await self._each(
+            broker, DeleteAcl(subject=f"User:{user}", policy_type=kind, resource=resource)
+        )
+
+    async def check(
+        self, user: str, action: str, resource: str, source: str, *, broker: str | None = None
+    ) -> list[AccessAnswer]:
+        """Whether a user may do that from an address, at one broker or at all, and by which entry."""
+        kind, _, name = resource.partition(":")
+        answers = []
+        for each, address in await self._of(broker):
+            found = (await self._cluster.ask(address, GetUser(username=user))).body
+            if found is None or found.user_status != "enable":
+                answers.append(AccessAnswer(each, False, "no such user" if found is None else "disabled"))
+                continue
+            if found.user_type == "Super":
+                answers.append(AccessAnswer(each, True, "super user"))
+                continue
+            acl = (await self._cluster.ask(address, GetAcl(subject=f"User:{user}"))).body
+            custom, default = (_rows(acl, kind.name) for kind in (PolicyType.Custom, PolicyType.Default))
+            is_allowed, rule = decide(custom, default, (kind, name, [action]), source)
+            answers.append(AccessAnswer(each, is_allowed, rule or "no policy allows it"))
+        return answers
+
+    async def _of(self, broker: str | None) -> list[tuple[str, str]]:
+        if broker is not None:
+            return [(broker, await self._cluster.master_of(broker))]
+        return sorted((await self._cluster.masters()).items())
+
+    async def _each(self, broker: str | None, ask: Request[None]) -> list[str]:
+        found = await self._of(broker)
+        for _, address in found:
+            await self._cluster.ask(address, ask)
+        return [name for name, _ in found]
+
+
+def _rules(broker: str, acl: AclInfo) -> list[AccessRule]:
+    return [
+        AccessRule(
+            broker,
+            (acl.subject or "").removeprefix("User:"),
+            policy.policy_type or PolicyType.Custom.name,
+            entry.resource or "",
+            entry.actions or [],
+            entry.source_ips or [],
+            entry.decision or "",
+        )
+        for policy in acl.policies or ()
+        for entry in policy.entries or ()
+    ]
+
+
+def _rows(acl: AclInfo | None, kind: str) -> list[tuple[str, list[str], list[str], str]]:
+    rules = _rules("", acl) if acl is not None else []
+    return [(rule.resource, rule.actions, rule.sources, rule.decision) for rule in rules if rule.kind == kind]

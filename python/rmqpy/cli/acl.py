@@ -1,0 +1,187 @@
+"""`rmqpy acl`: init, user list, create, update, delete; rule list, set, delete; check."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqpy.cli import COMMANDS
+from rmqpy.cli.command import Result, Rows, cluster_command
+from rmqpy.cli.options import complete_brokers
+
+if TYPE_CHECKING:
+    from rmqpy.admin.client import Admin
+
+
+command = click.Group("acl", help=COMMANDS["acl"])
+user = click.Group("user", help="Users: list, create, update, delete.")
+rule = click.Group("rule", help="Policies: list, set, delete.")
+command.add_command(user)
+command.add_command(rule)
+
+_BROKER = click.option("-b", "--broker", shell_complete=complete_brokers, help="Only at this broker.")
+_SECRET = click.option(
+    "--secret",
+    envvar="RMQPY_NEW_SECRET",
+    show_envvar=True,
+    help="Asked for on a terminal where it is missing.",
+)
+
+
+def _named(brokers: list[str]) -> Rows:
+    return [{"broker": name} for name in brokers]
+
+
+def _asked(secret: str | None) -> str:
+    return secret or str(click.prompt("Secret", hide_input=True, confirmation_prompt=True, err=True))
+
+
+@command.command()
+@click.argument("name")
+@_SECRET
+@cluster_command
+def init(admin: "Admin", name: str, secret: str | None) -> Rows:
+    """Make NAME the first super user, before authenticationEnabled is set.
+
+    \b
+    rmqpy acl init root
+    """
+    return _named(admin.create_user(name, _asked(secret), is_super=True))
+
+
+@user.command("list")
+@_BROKER
+@cluster_command
+def list_users(admin: "Admin", broker: str | None) -> Rows:
+    """Users of the brokers; secrets are shown to nobody.
+
+    \b
+    rmqpy acl user list
+    """
+    return [
+        {"broker": each.broker, "user": each.name, "super": each.is_super, "enabled": each.is_enabled}
+        for each in admin.users(broker)
+    ]
+
+
+@user.command("create")
+@click.argument("name")
+@_SECRET
+@click.option("--super", "is_super", is_flag=True, help="May do everything.")
+@_BROKER
+@cluster_command
+def create_user(admin: "Admin", name: str, secret: str | None, is_super: bool, broker: str | None) -> Rows:
+    """Make a user.
+
+    \b
+    rmqpy acl user create carol
+    """
+    return _named(admin.create_user(name, _asked(secret), is_super=is_super, broker=broker))
+
+
+@user.command("update")
+@click.argument("name")
+@click.option("--new-secret", is_flag=True, help="Ask for a new secret, or take that of --secret.")
+@_SECRET
+@click.option("--enable/--disable", "is_enabled", default=None, help="Whether it may do anything.")
+@_BROKER
+@cluster_command
+def update_user(
+    admin: "Admin",
+    name: str,
+    new_secret: bool,
+    secret: str | None,
+    is_enabled: bool | None,
+    broker: str | None,
+) -> Rows:
+    """Change a user; what is open sees it at once.
+
+    \b
+    rmqpy acl user update alice --disable
+    """
+    given = _asked(secret) if new_secret else secret
+    return _named(admin.update_user(name, secret=given, is_enabled=is_enabled, broker=broker))
+
+
+@user.command("delete")
+@click.argument("name")
+@_BROKER
+@cluster_command
+def delete_user(admin: "Admin", name: str, broker: str | None) -> Rows:
+    """Remove a user and its policies.
+
+    \b
+    rmqpy acl user delete alice
+    """
+    return _named(admin.delete_user(name, broker=broker))
+
+
+@rule.command("list")
+@_BROKER
+@cluster_command
+def list_rules(admin: "Admin", broker: str | None) -> Rows:
+    """Entries of all policies.
+
+    \b
+    rmqpy acl rule list
+    """
+    return [each._asdict() for each in admin.rules(broker)]
+
+
+@rule.command("set")
+@click.argument("name", metavar="USER")
+@click.argument("resource")
+@click.argument("actions", nargs=-1, required=True)
+@click.option("--deny", is_flag=True, help="Deny it; otherwise it is allowed.")
+@click.option("--from", "sources", multiple=True, metavar="ADDRESS", help="Only from this address or block.")
+@_BROKER
+@cluster_command
+def set_rule(
+    admin: "Admin",
+    name: str,
+    resource: str,
+    actions: tuple[str, ...],
+    deny: bool,
+    sources: tuple[str, ...],
+    broker: str | None,
+) -> Rows:
+    """Allow or deny ACTIONS on RESOURCE, in the place of an earlier entry on it.
+
+    \b
+    rmqpy acl rule set alice 'Topic:ord*' Pub
+    """
+    decision = "Deny" if deny else "Allow"
+    return _named(admin.set_rule(name, resource, actions, decision=decision, sources=sources, broker=broker))
+
+
+@rule.command("delete")
+@click.argument("name", metavar="USER")
+@click.argument("resource", required=False)
+@_BROKER
+@cluster_command
+def delete_rule(admin: "Admin", name: str, resource: str | None, broker: str | None) -> Rows:
+    """Remove the entry on RESOURCE, or all of USER.
+
+    \b
+    rmqpy acl rule delete alice 'Topic:ord*'
+    """
+    return _named(admin.delete_rule(name, resource, broker=broker))
+
+
+@command.command()
+@click.argument("name", metavar="USER")
+@click.argument("action")
+@click.argument("resource")
+@click.option(
+    "--from", "source", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where from."
+)
+@_BROKER
+@cluster_command
+def check(admin: "Admin", name: str, action: str, resource: str, source: str, broker: str | None) -> Result:
+    """May USER do ACTION on RESOURCE, and by which entry? Exit code 1 where not.
+
+    \b
+    rmqpy acl check alice Pub Topic:orders --from 10.0.0.7
+    """
+    answers = admin.check_access(name, action, resource, source, broker=broker)
+    rows = [{"broker": each.broker, "allowed": each.is_allowed, "rule": each.rule} for each in answers]
+    return Result(rows, 0 if all(each.is_allowed for each in answers) else 1)
