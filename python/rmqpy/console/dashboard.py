@@ -30,7 +30,7 @@ class Dashboard(Service):
     ) -> None:
         if not is_loopback(host):
             raise ConfigError(
-                f"the console would be open to everybody who can connect to {host}: there is no access control yet",
+                f"the console would be open to everybody who can connect to {host}: the console has no login yet",
                 hint=f"run it on the machine you look from, or come through a tunnel: ssh -L {port}:127.0.0.1:{port}",
             )
         self._host = host

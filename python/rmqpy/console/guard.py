@@ -1,6 +1,6 @@
 """Rules for requests of the console: from where they may come, and what a browser may do with the answers.
 
-Owns the rules while there is no access control: the API is for this machine alone; a browser that another site has sent
+Owns the rules while the console has no login: the API is for this machine alone; a browser that another site has sent
 is refused, by name or by origin; a change needs a header that no other site can send. Pure.
 """
 
@@ -48,7 +48,7 @@ def refusal(method: str, headers: Mapping[str, str], *, host: str, allow_changes
     if not is_loopback(host):
         return Refusal(
             HTTPStatus.FORBIDDEN,
-            f"the API is served on loopback alone while there is no access control, and this server listens on {host}",
+            f"the API is served on loopback alone while the console has no login, and this server listens on {host}",
             "run the console on your own machine: rmqpy dashboard -n NAME_SERVERS",
         )
     asked = headers.get("host", "")
