@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 #: As often as a broker writes the file by default.
 SECONDS: Final = 5.0
+#: The same where a topic was missing: of a slave that is new they come at the same time.
+SOON_SECONDS: Final = 1.0
+SOON_ROUNDS_MAX: Final = 30
 #: A table of 100,000 entries takes a few MB.
 ANSWER_SECONDS: Final = 30.0
 #: Offsets on their way back together.
@@ -51,6 +54,8 @@ class OffsetCopy:
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
         self._version: DataVersion | None = None
+        #: Rounds that still come soon; offsets of topics that the master has lost never find theirs.
+        self._soon_left = SOON_ROUNDS_MAX
         #: As the master told it; what was found at the start is taken for that.
         self._told: Table = offsets.snapshot()[1]
 
@@ -67,9 +72,12 @@ class OffsetCopy:
             await asyncio.gather(*(self._give_back(master, entry) for entry in batch))
         if returned:
             log.info("%d offsets that were committed here went back to the master", len(returned))
-        await asyncio.to_thread(self._take, taken, gone)
+        is_whole = await asyncio.to_thread(self._take, taken, gone)
         self._told, self._version = _with(theirs, returned), body.data_version
-        return SECONDS
+        if is_whole or self._soon_left == 0:
+            return SECONDS
+        self._soon_left -= 1
+        return min(SOON_SECONDS, SECONDS)
 
     def _compare(self, theirs: Table) -> tuple[list[Entry], list[Entry], list[str]]:
         """Offsets that go back to the master, those that come from it, and groups that it has no offset of."""
@@ -109,7 +117,9 @@ class OffsetCopy:
                 "the master does not take the offset of %s in %s: %s", entry.group, entry.topic, error
             )
 
-    def _take(self, taken: Sequence[Entry], gone: Sequence[str]) -> None:
+    def _take(self, taken: Sequence[Entry], gone: Sequence[str]) -> bool:
+        """Whether all of them could be."""
+        is_whole = True
         for group in gone:
             self._offsets.remove_group(group)
         for group, topic, queue_id, offset in taken:
@@ -117,7 +127,8 @@ class OffsetCopy:
                 self._offsets.commit(group, topic, queue_id, offset)
             except BrokerError:
                 # Of a topic that is not copied yet, or that the master has lost: the next round tries again.
-                continue
+                is_whole = False
+        return is_whole
 
 
 def _with(table: Table, entries: Sequence[Entry]) -> Table:
