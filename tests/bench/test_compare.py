@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import bulk, peer_cells, report, sequential_writer, sync
+from benchmarks import bulk, peer_cells, report, sequential_writer, write_paths
 from benchmarks.cells import CELLS, Bar, named
 from benchmarks.chart import chart
 from benchmarks.measure import QUICK, Round, RunMetrics, record, take_turns
@@ -121,12 +121,14 @@ def test_the_report_judges_every_bar_and_shows_every_cell(whole: dict[str, Any])
     assert report.summary(whole).startswith(f"{held} of {total} bars hold")
 
 
-def test_the_table_of_sync_flush_has_a_row_for_each_medium_and_window() -> None:
-    sides = {name: [metrics(1), metrics(3), metrics(2)] for name in sync.NAMES}
-    rows = sync.table({"1 × 1": sides, "64 × 1": sides}).splitlines()[2:]
-    assert [row.split(" | ")[1] for row in rows] == [*sync.NAMES.values()] * 2
-    assert rows[0].startswith("| 1 × 1 | ")
-    assert "200 (100 – 300)" in rows[0]
+def test_the_table_of_write_paths_has_a_row_for_each_side_of_each_cell() -> None:
+    for flush, names in write_paths.SIDES.items():
+        sides = {name: [metrics(1), metrics(3), metrics(2)] for name in names}
+        rows = write_paths.table(flush, {"1 × 1": sides, "64 × 1": sides}).splitlines()[2:]
+        assert [row.split(" | ")[1] for row in rows] == [*names.values()] * 2
+        assert rows[0].startswith("| 1 × 1 | ")
+        assert "200 (100 – 300)" in rows[0]
+        assert ("1.00× |" in rows[0]) == ("floor" in names)
 
 
 def test_large_batches_stand_beside_what_the_disk_takes_from_a_plain_writer() -> None:
@@ -136,7 +138,9 @@ def test_large_batches_stand_beside_what_the_disk_takes_from_a_plain_writer() ->
     }
     rows = bulk.table(runs).splitlines()[2:]
     assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [*bulk.NAMES.values()]
-    assert rows[0].startswith("| rmqpy | 300 (300 – 300) | 200 (200 – 200) | 5 ms (5 ms – 5 ms) | 9 ms")
+    assert rows[0].startswith(
+        f"| {bulk.NAMES['rmqpy']} | 300 (300 – 300) | 200 (200 – 200) | 5 ms (5 ms – 5 ms) | 9 ms"
+    )
     assert " |  |  | 1 ms" in rows[-1], "it answers nobody"
 
 

@@ -1,19 +1,25 @@
 """A saved table that cannot be read stops every start, and not only the first, until somebody has decided."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from broker.conftest import made_broker
+from broker.replicas import until
+from broker.talk import send
 from rmqpy.config.namesrv import NameServerConfig
 from rmqpy.errors import ConfigError
 from rmqpy.namesrv import NameServer
 from rmqpy.protocol.requests.groups import SubscriptionGroup, UpdateAndCreateSubscriptionGroup
 from rmqpy.protocol.requests.kv import GetKv, PutKv
+from rmqpy.protocol.requests.timers import GetTimerMetrics
 from rmqpy.protocol.requests.topics import GetAllTopicConfig, UpdateAndCreateTopic
 from wire import Peer
 
 TABLES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json")
+#: Files of counts by topic; where in them, and of what, there is one.
+COUNTS = {"timermetrics": ("timingCount", "later"), "transactionMetrics": ("transactionCount", "half")}
 #: What lies there, by the ending of its name.
 DAMAGE = {
     "both cut off": {"": '{"dataVersion":{', ".bak": '{"dataVersion":'},
@@ -95,6 +101,28 @@ async def test_a_table_that_may_not_be_read_is_not_replaced_by_its_backup(tmp_pa
     with pytest.raises(ConfigError, match=r"topics\.json cannot be read: .*directory"):
         async with made_broker(tmp_path, "", {}):
             pass
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+async def test_counts_that_cannot_be_read_are_made_anew(
+    tmp_path: Path, damage: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """They follow from the store, and are for a broker of Apache's that takes the folder over."""
+    config = tmp_path / "store/config"
+    config.mkdir(parents=True)
+    for name in COUNTS:
+        lay(config, name, damage)
+    async with made_broker(tmp_path, "", {}) as broker, await Peer.connect(broker.address) as peer:
+        told = [text for text in caplog.messages if "made anew" in text]
+        assert [sum(name in text for text in told) for name in COUNTS] == [1, 1]
+        assert (await send(peer, "later", i="TIMER_DELAY_SEC\x01600\x02")).code == 0
+        assert (await send(peer, "half", i="TRAN_MSG\x01true\x02PGROUP\x01p\x02", f="4")).code == 0
+        await until(lambda: peer.ask(GetTimerMetrics()), lambda answer: "later" in answer.timing_count)
+    for name, (member, topic) in COUNTS.items():
+        assert json.loads((config / name).read_text())[member][topic]["count"] == 1
+    caplog.clear()
+    async with made_broker(tmp_path, "", {}):
+        assert not [text for text in caplog.messages if "made anew" in text]
 
 
 async def test_a_name_server_does_not_start_without_its_values_either(tmp_path: Path) -> None:

@@ -140,10 +140,8 @@ OTHERS = (
     "lmqConsumerOffset.json",
     "messageRequestMode.json",
     "timercheck",
-    "timermetrics",
     "topicQueueMapping.json",
     "topicQueueMapping.json.bak",
-    "transactionMetrics",
 )
 
 

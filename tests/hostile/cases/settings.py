@@ -45,8 +45,8 @@ NAME_SERVER = {
     "a list of what is not allowed": b"configBlackList=\n",
     "a key hidden by an escape": b"config\\u0053torePath=/hostile\n",
 }
-#: What would load a class, run something, or hand out credentials: not there at all.
-UNSERVED = (
+#: What would load a class, run something, or hand out credentials: not there at all, but for users.
+ADMINISTRATION = (
     Code.REGISTER_FILTER_SERVER,
     Code.REGISTER_MESSAGE_FILTER_CLASS,
     Code.UPDATE_AND_CREATE_ACL_CONFIG,
@@ -58,6 +58,8 @@ UNSERVED = (
     Code.AUTH_GET_USER,
     Code.AUTH_LIST_USER,
 )
+#: Those that a broker serves: a body that is no user makes none, and there is nobody to tell of.
+SERVED_BY_BROKER = {Code.AUTH_CREATE_USER: 1, Code.AUTH_GET_USER: 0, Code.AUTH_LIST_USER: 0}
 
 
 def settings() -> Iterator[Case]:
@@ -74,7 +76,8 @@ def settings() -> Iterator[Case]:
     ):
         frame = Frame(Code.UPDATE_NAMESRV_CONFIG, body=body)
         yield request(f"name server settings: {what}", 1, frame, "namesrv")
-    for code in UNSERVED:
+    for code in ADMINISTRATION:
         for target in ("broker", "namesrv"):
             frame = Frame(code, ext={"username": "admin", "accessKey": "a"}, body=b"rm -rf /")
-            yield request(f"{code.name.lower()} at a {target}", 3, frame, target)
+            end = SERVED_BY_BROKER.get(code, 3) if target == "broker" else 3
+            yield request(f"{code.name.lower()} at a {target}", end, frame, target)

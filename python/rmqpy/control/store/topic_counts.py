@@ -9,6 +9,7 @@ data plane is asked and the file written in a worker.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -16,9 +17,12 @@ from typing import Generic, TypeVar
 from rmqpy._native import Server
 from rmqpy.clock import Clock
 from rmqpy.control.tables.file import TableFile, Versioned
+from rmqpy.errors import ConfigError
 from rmqpy.protocol.declare import record
 from rmqpy.protocol.requests.timers import TimerMetricsTable, TopicCount
 from rmqpy.protocol.topics import DataVersion
+
+log = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=Versioned)
 
@@ -51,8 +55,14 @@ class CountFile(Generic[C]):
         self._saved = self._counts
 
     def load(self) -> None:
-        """Read the file, for its version, which goes on. Blocks; raises `ConfigError` naming it."""
-        self._file.load()
+        """Read the file, for its version, which goes on. Blocks.
+
+        What it holds follows from the store: one that cannot be read is told of, and made anew.
+        """
+        try:
+            self._file.load()
+        except ConfigError as error:
+            log.warning("counts by topic are made anew: %s", error)
 
     async def now(self) -> C:
         """The counts of this moment. Raises `StoreError`."""
