@@ -9,6 +9,9 @@ mod store_files;
 
 pub use store_files::store_files;
 
+use crate::access::network::Network;
+use crate::access::resource::ResourcePattern;
+use crate::access::signature::{SigningKey, signed_fields};
 use crate::client::receipt::judge;
 use crate::client::route_cache::Target;
 use crate::columns::{BadText, COLUMNS, Column, Origin, Table};
@@ -17,6 +20,7 @@ use crate::remoting::codes::request;
 use crate::remoting::frame::{Encoding, Frame, FrameLimits, split};
 use crate::remoting::header::{Header, HeaderWriter};
 use crate::remoting::{FrameError, Reply};
+use crate::replication::stream::{Piece, ReportReader, StreamError, TransferReader};
 use crate::requests::pull::PullHeader;
 use crate::requests::send::{SendHeader, SendOrigin};
 use crate::requests::send_back::SendBackHeader;
@@ -72,6 +76,67 @@ pub fn receipt(encoding: Encoding, content: &[u8], retry_not_safe: bool) -> bool
     let Some(header) = header_of(encoding, content) else { return false };
     let target = Target { address: "h:1".into(), broker: "b".into(), queue_id: 0 };
     judge(&Reply { header: &header, body: &[] }, &target, retry_not_safe).is_ok()
+}
+
+/// Signs the fields of a request: any other body, and any other signature, is refused.
+pub fn signature(encoding: Encoding, content: &[u8], body: &[u8]) -> bool {
+    let Some(header) = header_of(encoding, content) else { return false };
+    let Some(fields) = signed_fields(header.ext(), header.version) else { return false };
+    let key = SigningKey::new("secret");
+    let signature = key.sign(&fields, body);
+    assert!(key.verifies(&signature, &fields, body));
+    assert!(!key.verifies(&signature, &fields, &[body, &[0]].concat()));
+    header.ext().any(|(_, value)| value != signature && key.verifies(value, &fields, body))
+}
+
+/// Reads what a policy is about; what is written of it is read the same.
+pub fn policy_texts(text: &str) -> bool {
+    let pattern = ResourcePattern::parse(text);
+    if let Some(pattern) = &pattern {
+        assert_eq!(ResourcePattern::parse(&pattern.to_string()).as_ref(), Some(pattern));
+    }
+    pattern.is_some() || Network::parse(text).is_some()
+}
+
+/// Reads what a master sends, cut into pieces of `cut` bytes, as in one.
+pub fn transfers(stream: &[u8], cut: usize) -> bool {
+    let read = |cut: usize| {
+        let mut reader = TransferReader::default();
+        let (mut headers, mut log) = (Vec::new(), Vec::new());
+        let ended = stream.chunks(cut).try_for_each(|mut bytes| {
+            while let Some((piece, rest)) = reader.next(bytes)? {
+                match piece {
+                    Piece::Header(header) => headers.push(header),
+                    Piece::Bytes(bytes) => log.extend_from_slice(bytes),
+                }
+                bytes = rest;
+            }
+            Ok::<_, StreamError>(())
+        });
+        (headers, log, ended)
+    };
+    let whole = read(stream.len().max(1));
+    assert_eq!(read(cut.max(1)), whole);
+    whole.2.is_ok()
+}
+
+/// The same for what a slave sends.
+pub fn reports(stream: &[u8], cut: usize) -> bool {
+    let read = |cut: usize| {
+        let mut reader = ReportReader::default();
+        let mut ends = Vec::new();
+        let ended = stream.chunks(cut).try_for_each(|mut bytes| {
+            while let Some((end, rest)) = reader.next(bytes)? {
+                ends.push(end);
+                bytes = rest;
+            }
+            Ok::<_, StreamError>(())
+        });
+        (ends, ended)
+    };
+    let whole = read(stream.len().max(1));
+    assert_eq!(read(cut.max(1)), whole);
+    whole.1.is_ok()
 }
 
 /// Fills every column, of every type it may have, from a pulled body.
