@@ -409,7 +409,13 @@ class Broker(Service):
             return
         http = HttpServer(
             pages(metrics.exposition, fault=lambda: store.failure, unready=lambda: registration.fault),
-            console(config.name_servers, allow_changes=config.http_allows_changes)
+            console(
+                config.name_servers,
+                allow_changes=config.http_allows_changes,
+                # Its own requests are not signed: only those of somebody who has logged in are served.
+                needs_login=config.access.authenticates,
+                bodies=config.http_bodies,
+            )
             if config.name_servers
             else None,
         )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from rmqpy._native import decide
 from rmqpy.admin.connection import Part
+from rmqpy.errors import AuthError, ConnectError, RequestTimeout
 from rmqpy.protocol.declare import Request
 from rmqpy.protocol.requests.access import (
     AclInfo,
@@ -22,6 +23,7 @@ from rmqpy.protocol.requests.access import (
     UpdateUser,
     UserInfo,
 )
+from rmqpy.protocol.requests.clients import UnregisterClient
 
 
 class UserState(NamedTuple):
@@ -53,8 +55,31 @@ class AccessAnswer(NamedTuple):
     rule: str
 
 
+class Authentication(NamedTuple):
+    """Whether a broker takes our requests for those of somebody it knows."""
+
+    broker: str
+    #: Why it does not; None where it does, as a broker without access control does for everybody.
+    refusal: str | None
+
+
 class Access(Part):
     """Users and policies of one cluster."""
+
+    async def authentication(self) -> list[Authentication]:
+        """Ask every master that answers whether it knows who we are; nothing needs to be allowed for that."""
+        found = []
+        for name, address in await self._of(None):
+            try:
+                # Of no group: there is nothing to leave, and nothing that would need a permission.
+                await self._cluster.ask(address, UnregisterClient(client_id="authentication"))
+            except AuthError as error:
+                found.append(Authentication(name, str(error)))
+            except (ConnectError, RequestTimeout):
+                continue
+            else:
+                found.append(Authentication(name, None))
+        return found
 
     async def users(self, broker: str | None = None) -> list[UserState]:
         """Every user, at one broker or at all."""

@@ -238,6 +238,7 @@ class _Operations:
     set_rule = _Operation(Access.set_rule)
     delete_rule = _Operation(Access.delete_rule)
     check_access = _Operation(Access.check)
+    authentication = _Operation(Access.authentication)
 
     delay_level = _Operation(ServerSettings.delay_level)
     broker_config = _Operation(ServerSettings.of_broker)

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -11,9 +12,19 @@ from rmqpy.cli.settings import log_options
 
 @click.command()
 @cluster_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on: loopback's.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; off loopback users log in."
+)
 @number("--port", low=0, high=65_535, default=8082)
 @click.option("--allow-changes", is_flag=True, help="Let users change things; otherwise it only reads.")
+@click.option("--login", is_flag=True, help="Users log in on this machine, too.")
+@click.option(
+    "--bodies",
+    type=click.Choice(["shown", "masked", "hidden"]),
+    default="shown",
+    show_default=True,
+    help="What users see of messages unless they have logged in as a super user.",
+)
 @click.option(
     "--grafana",
     type=click.Path(file_okay=False, path_type=Path),
@@ -22,7 +33,14 @@ from rmqpy.cli.settings import log_options
 )
 @log_options
 def command(
-    namesrv: str, timeout: float, host: str, port: int, allow_changes: bool, grafana: Path | None
+    namesrv: str,
+    timeout: float,
+    host: str,
+    port: int,
+    allow_changes: bool,
+    login: bool,
+    bodies: Literal["shown", "masked", "hidden"],
+    grafana: Path | None,
 ) -> None:
     """Serve the console of a cluster, rmqpy's or Apache's, until Ctrl-C.
 
@@ -40,7 +58,14 @@ def command(
     from rmqpy.console.dashboard import Dashboard
     from rmqpy.server import serve
 
-    server = Dashboard(client_config(namesrv, timeout), host=host, port=port, allow_changes=allow_changes)
+    server = Dashboard(
+        client_config(namesrv, timeout),
+        host=host,
+        port=port,
+        allow_changes=allow_changes,
+        login=login,
+        bodies=bodies,
+    )
     mode = "changes are allowed" if allow_changes else "read-only"
 
     def announce() -> None:

@@ -87,6 +87,13 @@ class BrokerConfig(Settings):
         False,
         "Users of the console may change what it shows; otherwise it only reads. Apache's broker has no such key.",
     )
+    http_bodies: str = key(
+        "httpBodies",
+        "shown",
+        "What users of the console see of messages unless they are super users: shown, masked or hidden. Apache's "
+        "broker has no such key.",
+        choices=("shown", "masked", "hidden"),
+    )
     idle_seconds: int = key(
         "serverChannelMaxIdleTimeSeconds",
         120,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from http import HTTPStatus
@@ -19,12 +20,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from rmqpy import errors
+from rmqpy.console.bodies import BODIES
 from rmqpy.console.endpoints import Endpoint, page_of
-from rmqpy.console.guard import API_HEADERS, Refusal, refusal
+from rmqpy.console.guard import API_HEADERS, LOGIN_NEEDED, Refusal, refusal
 from rmqpy.console.schema import to_json
 from rmqpy.monitor.application import extend_deadline, mark_endless
 
 if TYPE_CHECKING:
+    from rmqpy.console.sessions import Visitor
     from rmqpy.console.site import Console
 
 log = logging.getLogger(__name__)
@@ -39,8 +42,10 @@ PAUSE_S: Final = 10.0
 BODY_BYTES_MAX: Final = 8 << 20
 #: Streams of events at once.
 STREAMS_MAX: Final = 16
+#: Where browsers keep the secret of a session.
+SESSION_COOKIE: Final = "rmqpy_session"
 #: Arguments that the line of a change leaves out: what messages hold is nobody's business there.
-_UNLOGGED: Final = frozenset({"body", "properties"})
+_UNLOGGED: Final = frozenset({"body", "properties", "find", "replace", "secret"})
 
 _STATUSES: Final[Mapping[type[Exception], HTTPStatus]] = {
     errors.TopicNotFound: HTTPStatus.NOT_FOUND,
@@ -79,9 +84,13 @@ class ApiRoute:
     async def _checked(self, request: Request) -> Response:
         if (no := refused(request, self._console)) is not None:
             return no
+        visitor = await self._console.visitor(session_of(request))
+        if visitor is None:
+            return refused_as(LOGIN_NEEDED)
+        BODIES.set(self._console.bodies_for(visitor))
         extend_deadline(request, ANSWER_S)
         try:
-            return await self._answer(request)
+            return await self._answer(request, visitor)
         except errors.RocketMQError as error:
             return failed(error)
         except Exception:
@@ -90,30 +99,31 @@ class ApiRoute:
                 {"error": "the server failed", "hint": "its log says why", "kind": "Error"}, 500
             )
 
-    async def _value(self, request: Request) -> Response:
+    async def _value(self, request: Request, visitor: Visitor) -> Response:
         arguments, _ = self._arguments(request)
         async with self._console.queries:
-            found = await self._work(arguments, is_remembered=self._endpoint.is_remembered)
+            found = await self._work(visitor, arguments, is_remembered=self._endpoint.is_remembered)
         return json_response(to_json(found))
 
-    async def _rows(self, request: Request) -> Response:
+    async def _rows(self, request: Request, visitor: Visitor) -> Response:
         arguments, view = self._arguments(request)
         endpoint = self._endpoint
         async with self._console.queries:
-            page = page_of(endpoint, await self._work(arguments, is_remembered=True), view)
+            page = page_of(endpoint, await self._work(visitor, arguments, is_remembered=True), view)
             if endpoint.complete is not None:
-                admin = await self._console.admin()
-                page = page._replace(rows=await endpoint.complete(admin, page.rows, **arguments))
+                completed = await endpoint.complete(visitor.admin, page.rows, **arguments)
+                page = page._replace(rows=completed)
         return json_response(to_json(page))
 
-    async def _work(self, arguments: dict[str, Any], *, is_remembered: bool) -> Any:
-        endpoint, admin = self._endpoint, await self._console.admin()
+    async def _work(self, visitor: Visitor, arguments: dict[str, Any], *, is_remembered: bool) -> Any:
+        endpoint, admin = self._endpoint, visitor.admin
         if not is_remembered:
             return await endpoint.work(admin, **arguments)
-        key = (endpoint.path, tuple(sorted(arguments.items())))
+        # Brokers show each user something else.
+        key = (visitor, endpoint.path, tuple(sorted(arguments.items())))
         return await self._console.remembered(key, lambda: endpoint.work(admin, **arguments))
 
-    async def _events(self, request: Request) -> Response:
+    async def _events(self, request: Request, visitor: Visitor) -> Response:
         arguments, _ = self._arguments(request)
         console = self._console
         if console.streams >= STREAMS_MAX:
@@ -122,18 +132,21 @@ class ApiRoute:
                 errors.FlowControl(f"{STREAMS_MAX} streams are open, which are the most", hint=hint)
             )
         mark_endless(request)
-        items = self._endpoint.work(await console.admin(), **arguments)
+        items = self._endpoint.work(visitor.admin, **arguments)
         return StreamingResponse(
-            self._stream(request, items), media_type="text/event-stream", headers=dict(API_HEADERS)
+            self._stream(request, visitor, items), media_type="text/event-stream", headers=dict(API_HEADERS)
         )
 
-    async def _stream(self, request: Request, items: AsyncIterator[Any]) -> AsyncIterator[str]:
+    async def _stream(
+        self, request: Request, visitor: Visitor, items: AsyncIterator[Any]
+    ) -> AsyncIterator[str]:
         self._console.streams += 1
         try:
             yield ": open\n\n"
             async with aclosing(_with_pauses(items)) as every:
                 async for item in every:
                     extend_deadline(request, EVENT_S)
+                    visitor.used = time.monotonic()
                     # A peer that has gone is found out by writing to it.
                     yield ": nothing new\n\n" if item is None else f"data: {_text(to_json(item))}\n\n"
         except errors.RocketMQError as error:
@@ -141,15 +154,15 @@ class ApiRoute:
         finally:
             self._console.streams -= 1
 
-    async def _change(self, request: Request) -> Response:
-        endpoint, peer = self._endpoint, request.client
-        arguments = endpoint.read_path(request.path_params) | endpoint.read_body(await _body(request))
+    async def _change(self, request: Request, visitor: Visitor) -> Response:
+        endpoint = self._endpoint
+        arguments = endpoint.read_path(request.path_params) | endpoint.read_body(await body_of(request))
         told = {name: each for name, each in arguments.items() if name not in _UNLOGGED}
-        who = f"{peer.host}:{peer.port}" if peer else "an unknown peer"
+        who = peer_of(request, visitor.user)
         outcome = "failed"
         try:
             async with self._console.queries:
-                result = await endpoint.work(await self._console.admin(), **arguments)
+                result = await endpoint.work(visitor.admin, **arguments)
             outcome = "done"
             return json_response(to_json(result))
         except errors.RocketMQError as error:
@@ -165,14 +178,28 @@ class ApiRoute:
         return {**found, **asked}, view
 
 
-def refused(request: Request, console: Console) -> Response | None:
-    """The answer to a request that may not pass."""
-    no: Refusal | None = refusal(
-        request.method, request.headers, host=console.host, allow_changes=console.allow_changes
-    )
-    if no is None:
-        return None
+def refused(request: Request, console: Console, *, is_login: bool = False) -> Response | None:
+    """The answer to a request that may not pass, whoever has sent it. A login changes nothing in the cluster."""
+    may_change = is_login or console.allow_changes
+    no: Refusal | None = refusal(request.method, request.headers, host=console.host, allow_changes=may_change)
+    return None if no is None else refused_as(no)
+
+
+def refused_as(no: Refusal) -> Response:
+    """The answer for a refusal."""
     return json_response({"error": no.error, "hint": no.hint, "kind": "Refused"}, no.status)
+
+
+def session_of(request: Request) -> str | None:
+    """The secret of the session that a request belongs to."""
+    return request.cookies.get(SESSION_COOKIE)
+
+
+def peer_of(request: Request, user: str | None) -> str:
+    """Who has sent a request, for the audit."""
+    peer = request.client
+    address = f"{peer.host}:{peer.port}" if peer else "an unknown peer"
+    return address if user is None else f"{json.dumps(user)} at {address}"
 
 
 def failed(error: errors.RocketMQError) -> Response:
@@ -218,7 +245,7 @@ async def _with_pauses(items: AsyncIterator[Any]) -> AsyncGenerator[Any]:
             following.cancel()
 
 
-async def _body(request: Request) -> Any:
+async def body_of(request: Request) -> Any:
     """The JSON of a change. Raises `ConfigError` for what is none, or too long."""
     body = bytearray()
     try:

@@ -3,11 +3,11 @@
 Owns the HTTP server. Threads: one event loop, the one that called `start`.
 """
 
+from typing import Literal
+
 from rmqpy.config.addresses import HostPort
 from rmqpy.config.client import ClientConfig
-from rmqpy.console.guard import is_loopback
 from rmqpy.console.mount import console
-from rmqpy.errors import ConfigError
 from rmqpy.monitor.http import HttpServer
 from rmqpy.monitor.pages import Page
 from rmqpy.service import Service
@@ -21,22 +21,26 @@ class Dashboard(Service):
         async with Dashboard(ClientConfig(namesrv="10.0.0.1:9876"), port=8082) as dashboard:
             print(f"http://{dashboard.address}/")
 
-    Port 0 takes a free one. Raises `ConfigError` for a host that other machines could connect to: there is no access
-    control yet.
+    Port 0 takes a free one. At a host that other machines can connect to, and with `login` everywhere, it serves only
+    those who have logged in as a user of the cluster. `bodies`: what users that are no super users see of messages.
     """
 
     def __init__(
-        self, config: ClientConfig, *, host: str = "127.0.0.1", port: int = 8082, allow_changes: bool = False
+        self,
+        config: ClientConfig,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8082,
+        allow_changes: bool = False,
+        login: bool = False,
+        bodies: Literal["shown", "masked", "hidden"] = "shown",
     ) -> None:
-        if not is_loopback(host):
-            raise ConfigError(
-                f"the console would be open to everybody who can connect to {host}: the console has no login yet",
-                hint=f"run it on the machine you look from, or come through a tunnel: ssh -L {port}:127.0.0.1:{port}",
-            )
         self._host = host
         self._port = port
         self._bound: tuple[str, int] | None = None
-        self._http = HttpServer({"/livez": _alive}, console(config, allow_changes=allow_changes))
+        self._http = HttpServer(
+            {"/livez": _alive}, console(config, allow_changes=allow_changes, needs_login=login, bodies=bodies)
+        )
 
     @property
     def address(self) -> str:

@@ -1,7 +1,7 @@
 """Rules for requests of the console: from where they may come, and what a browser may do with the answers.
 
-Owns the rules while the console has no login: the API is for this machine alone; a browser that another site has sent
-is refused, by name or by origin; a change needs a header that no other site can send. Pure.
+Owns the rules: who is not on this machine logs in; a browser that another site has sent is refused, by name or by
+origin; a change needs a header that no other site can send. Pure.
 """
 
 import ipaddress
@@ -43,23 +43,28 @@ class Refusal(NamedTuple):
     hint: str
 
 
+#: The answer to somebody who has to say who they are.
+LOGIN_NEEDED: Final = Refusal(
+    HTTPStatus.UNAUTHORIZED,
+    "log in first",
+    "with a user of the cluster's access control, and its secret; rmqpy acl user create makes one",
+)
+
+
 def refusal(method: str, headers: Mapping[str, str], *, host: str, allow_changes: bool) -> Refusal | None:
-    """Why this request is refused; None for one that may pass. `host` is the address listened on."""
-    if not is_loopback(host):
-        return Refusal(
-            HTTPStatus.FORBIDDEN,
-            f"the API is served on loopback alone while the console has no login, and this server listens on {host}",
-            "run the console on your own machine: rmqpy dashboard -n NAME_SERVERS",
-        )
+    """Why this request is refused, whoever has sent it; None where it may pass. `host` is the address listened on."""
     asked = headers.get("host", "")
-    if not is_loopback(_name(asked)):
+    # Off loopback a server does not know its names; sessions are bound to the one that was logged in at.
+    if is_loopback(host) and not is_loopback(_name(asked)):
         return Refusal(
             HTTPStatus.MISDIRECTED_REQUEST,
             f"the name {asked[:255]!r} is not one of this machine",
             "open the console as http://127.0.0.1 or http://localhost, with its port",
         )
     origin = headers.get("origin")
-    is_foreign = origin is not None and origin != f"http://{asked}"
+    # What ends TLS in front of the console is another machine's, or the user's own.
+    schemes = ("http",) if is_loopback(host) else ("http", "https")
+    is_foreign = origin is not None and origin not in {f"{each}://{asked}" for each in schemes}
     if is_foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return Refusal(
             HTTPStatus.FORBIDDEN,

@@ -1,7 +1,8 @@
 """The console as a site of the HTTP port: its API and its pages.
 
-Owns the connection to the cluster, made for the first request of the API, the bounds of what is asked at once, and what
-lists remember for a moment. Imported with the first HTTP connection. Threads: that of HTTP alone.
+Owns the connection to the cluster for those who need no login, made for the first request of the API, the bounds of
+what is asked at once, and what lists remember for a moment. Imported with the first HTTP connection. Threads: that of
+HTTP alone.
 """
 
 import asyncio
@@ -19,10 +20,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from rmqpy import __version__
 from rmqpy.admin.client import AsyncAdmin
 from rmqpy.config.client import ClientConfig
-from rmqpy.console.answers import ApiRoute, json_response, refused
+from rmqpy.console.answers import ApiRoute, json_response, refused, session_of
 from rmqpy.console.api import ENDPOINTS
-from rmqpy.console.guard import PAGE_HEADERS
+from rmqpy.console.bodies import BodyView
+from rmqpy.console.guard import PAGE_HEADERS, is_loopback
+from rmqpy.console.login import log_in, log_out
 from rmqpy.console.openapi import document
+from rmqpy.console.sessions import Sessions, Visitor
 
 API: Final = "/api/v1"
 #: Requests of the API that are worked on at once.
@@ -42,14 +46,19 @@ _TYPES: Final = {
 class Console:
     """API and pages over one cluster."""
 
-    def __init__(self, config: ClientConfig, *, host: str, allow_changes: bool) -> None:
-        """`host` is the address that is listened on."""
+    def __init__(
+        self, config: ClientConfig, *, host: str, allow_changes: bool, needs_login: bool, bodies: BodyView
+    ) -> None:
+        """`host` is the address that is listened on: off loopback a login is needed always."""
         self.config = config
         self.host = host
         self.allow_changes = allow_changes
+        self.needs_login = needs_login or not is_loopback(host)
+        self.sessions = Sessions(config)
+        self._bodies = bodies
         self.queries = asyncio.Semaphore(QUERIES_MAX)
         self.streams = 0
-        self._admin: AsyncAdmin | None = None
+        self._anybody: Visitor | None = None
         self._lists: dict[object, tuple[float, asyncio.Future[Any]]] = {}
 
     @property
@@ -59,6 +68,8 @@ class Console:
             routes=[
                 *(ApiRoute(each, self).route() for each in ENDPOINTS),
                 Route("/openapi.json", self._openapi),
+                Route("/session", log_in(self), methods=["POST"]),
+                Route("/session", log_out(self), methods=["DELETE"]),
             ],
             exception_handlers={404: _no_such_path, 405: _no_such_method},
         )
@@ -70,13 +81,18 @@ class Console:
             Mount(API, app=api),
         ]
 
-    async def admin(self) -> AsyncAdmin:
-        """The operations, over connections that last as long as the site."""
-        if self._admin is None:
+    async def visitor(self, token: str | None) -> Visitor | None:
+        """Who has this session; without one, anybody where no login is needed. None: they have to log in."""
+        if (found := await self.sessions.find(token)) is not None or self.needs_login:
+            return found
+        if self._anybody is None:
             # Enters without asking any server, but for an address server.
-            self._admin = AsyncAdmin(self.config)
-            await self._admin.__aenter__()
-        return self._admin
+            self._anybody = Visitor(await AsyncAdmin(self.config).__aenter__())
+        return self._anybody
+
+    def bodies_for(self, visitor: Visitor) -> BodyView:
+        """What a visitor sees of messages."""
+        return BodyView.SHOWN if visitor.is_super else self._bodies
 
     async def remembered(self, key: object, make: Callable[[], Awaitable[Any]]) -> Any:
         """What `make` returns, or has returned a moment ago for the same key."""
@@ -102,16 +118,21 @@ class Console:
 
     async def close(self) -> None:
         """Close the connections to the cluster."""
-        admin, self._admin = self._admin, None
-        if admin is not None:
-            await admin.close()
+        await self.sessions.close()
+        anybody, self._anybody = self._anybody, None
+        if anybody is not None:
+            await anybody.admin.close()
 
     async def _about(self, request: Request) -> Response:
-        """For the pages: of which cluster they are, and whether changes are worth a button."""
+        """For the pages: of which cluster they are, who looks, and whether changes are worth a button."""
+        visitor = await self.visitor(session_of(request))
         told = {
             "version": __version__,
-            "namesrv": list(self.config.namesrv),
+            "namesrv": list(self.config.namesrv) if visitor else [],
             "allow_changes": self.allow_changes,
+            "user": visitor and visitor.user,
+            "needs_login": visitor is None,
+            "bodies": self.bodies_for(visitor) if visitor else BodyView.HIDDEN,
         }
         return refused(request, self) or json_response(told)
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from rmqpy._native import ReceivedMessage
+from rmqpy.console.bodies import BODIES, BodyView, masked
 from rmqpy.errors import DecodeError
 
 #: Characters of a body in a list, and bytes of one that is shown alone.
@@ -46,6 +47,8 @@ class MessageDetail(NamedTuple):
     base64: str
     #: Whether the body ends before its end.
     is_cut: bool
+    #: How much of the body is shown: all, its form, nothing.
+    body_view: BodyView
     fault: str | None
 
 
@@ -64,26 +67,42 @@ def row_of(message: ReceivedMessage) -> MessageRow:
         message.stored_at,
         message.born_host,
         len(body),
-        fault or preview(body),
+        fault or shown_preview(body),
     )
 
 
 def detail_of(message: ReceivedMessage) -> MessageDetail:
     """A message whole."""
     body, fault = _body(message)
+    view = BODIES.get()
     shown = body[:BODY_BYTES_MAX]
     is_cut = len(shown) < len(body)
+    text = _text(shown, is_cut=is_cut)
+    if view is not BodyView.SHOWN:
+        text = masked(text) if text is not None and view is BodyView.MASKED else None
+        shown = (text or "").encode()
     return MessageDetail(
         row_of(message),
         message.born_at,
         message.store_host,
         message.delivery_attempt,
         message.properties,
-        _text(shown, is_cut=is_cut),
+        text,
         base64.b64encode(shown).decode("ascii"),
         is_cut,
+        view,
         fault,
     )
+
+
+def shown_preview(body: bytes) -> str:
+    """The beginning of a body, as much as may be shown of it."""
+    view = BODIES.get()
+    if view is BodyView.SHOWN:
+        return preview(body)
+    if view is BodyView.MASKED and (text := _text(body[:BODY_BYTES_MAX], is_cut=len(body) > BODY_BYTES_MAX)):
+        return preview(masked(text).encode())
+    return "(hidden)"
 
 
 def preview(body: bytes) -> str:

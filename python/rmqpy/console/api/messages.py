@@ -7,6 +7,7 @@ from rmqpy.admin.client import AsyncAdmin
 from rmqpy.admin.search import FOUND_MAX, SCAN_MAX, Unscanned
 from rmqpy.admin.traces import Step
 from rmqpy.console.api.message_rows import MessageDetail, MessageRow, detail_of, row_of
+from rmqpy.console.bodies import require_bodies
 from rmqpy.console.endpoints import value
 from rmqpy.console.schema import Between, Chars
 from rmqpy.errors import MessageNotFound, TopicNotFound
@@ -35,6 +36,8 @@ async def search(
     found_max: Annotated[int, Between(1, FOUND_MAX)] = 100,
 ) -> SearchResult:
     """Messages of a topic by time, tag and text: looks at so many at most, and says which it did not look at."""
+    if text is not None:
+        require_bodies("a search for text")
     found = await admin.search(
         topic, text=text, tag=tag, begin=begin, end=end, scan_max=scan_max, found_max=found_max
     )

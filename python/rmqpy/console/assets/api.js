@@ -33,6 +33,8 @@ async function answer(address, options) {
     throw new ApiError("the server of this console does not answer", "is it still running?", 0);
   }
   const body = await response.json();
+  // Whoever looks has to say who they are: the shell asks them.
+  if (response.status === 401) window.dispatchEvent(new Event("login-needed"));
   if (!response.ok) throw new ApiError(body.error, body.hint, response.status);
   return body;
 }

@@ -11,6 +11,7 @@ import { messages } from "/console/messages.js";
 import { timers } from "/console/timers.js";
 import { clients } from "/console/clients.js";
 import { brokers } from "/console/brokers.js";
+import { login, logout } from "/console/login.js";
 
 // Address, title, the key that leads there after g, and what draws it.
 const VIEWS = [
@@ -31,16 +32,30 @@ const nav = document.getElementById("nav");
 let told = { namesrv: [], allow_changes: false, version: "" };
 let leaving = new AbortController();
 
+/** Ask who looks; the view that the address names comes after it. */
+function enter() {
+  leaving.abort();
+  fill(nav);
+  document.title = "Log in · rmqpy";
+  const shown = h("div", {});
+  fill(main, h("h1", {}, "Log in"), shown);
+  login(shown, start);
+}
+
 function draw() {
   leaving.abort();
   leaving = new AbortController();
+  if (told.needs_login) {
+    enter();
+    return;
+  }
   const { parts, query } = here();
   const [address, title, , view] = VIEWS.find(([each]) => each === (parts[0] ?? "overview")) ?? [];
   fill(nav, h("ul", {}, VIEWS.map(([each, text]) =>
     h("li", {}, h("a", { href: to(each), "aria-current": each === address ? "page" : null }, text)))));
   const resource = parts.slice(1).join(" / ");
   document.title = `${resource ? `${resource} · ` : ""}${title ?? "no such page"} · rmqpy`;
-  const given = { parts: parts.slice(1), query, signal: leaving.signal, allowChanges: told.allow_changes };
+  const given = { parts: parts.slice(1), query, signal: leaving.signal, allowChanges: told.allow_changes, seesBodies: told.bodies === "shown" };
   if (!view) {
     fill(main, h("h1", {}, "There is no such page"), h("p", {}, link(to("overview"), "Overview")));
     return;
@@ -93,7 +108,7 @@ function help() {
 let isGoing = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  if (event.target.closest("input, textarea, select")) return;
+  if (told.needs_login || event.target.closest("input, textarea, select")) return;
   const target = VIEWS.find(([, , key]) => key === event.key);
   if (isGoing && target) go(to(target[0]));
   clearTimeout(isGoing);
@@ -106,16 +121,17 @@ document.addEventListener("keydown", (event) => {
 });
 
 async function start() {
-  const top = document.getElementById("top");
   const mode = h("span", { class: "badge" });
   const cluster = h("span", { class: "cluster" });
-  fill(top, h("a", { class: "brand", href: to("overview") }, "rmqpy"), cluster, mode, h("span", { class: "space" }),
-    theme(), h("button", { type: "button", onclick: help }, "Keys"));
-  window.addEventListener("hashchange", moved);
+  const who = h("span", {});
+  fill(document.getElementById("top"), h("a", { class: "brand", href: to("overview") }, "rmqpy"), cluster, mode,
+    h("span", { class: "space" }), who, theme(), h("button", { type: "button", onclick: help }, "Keys"));
   try {
     told = await about();
     cluster.textContent = told.namesrv.join(", ");
     mode.textContent = told.allow_changes ? "changes allowed" : "read-only";
+    mode.hidden = told.needs_login;
+    if (told.user) fill(who, h("bdi", {}, told.user), " ", h("button", { type: "button", onclick: leave }, "Log out"));
     draw();
   } catch (error) {
     draw();
@@ -123,4 +139,15 @@ async function start() {
   }
 }
 
+async function leave() {
+  await logout();
+  start();
+}
+
+window.addEventListener("hashchange", moved);
+window.addEventListener("login-needed", () => {
+  if (told.needs_login) return;
+  told = { ...told, needs_login: true, user: null };
+  start();
+});
 start();

@@ -144,8 +144,8 @@ const RESULTS = [
 /** The body of one letter, to be changed before it is sent. */
 async function editor(row, view) {
   const message = await get(path`/messages/${row.offset_message_id}`, view.signal);
-  if (message.text === null || message.is_cut) {
-    return { element: h("p", { class: "quiet" }, "The body is no text, or long: it is sent as it is."), value: () => ({}) };
+  if (message.text === null || message.is_cut || message.body_view !== "shown") {
+    return { element: h("p", { class: "quiet" }, "The body is no text, long, or not shown to you: it is sent as it is."), value: () => ({}) };
   }
   const text = h("textarea", { rows: "8", spellcheck: "false" });
   text.value = message.text;

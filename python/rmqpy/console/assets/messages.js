@@ -27,7 +27,7 @@ async function search(shown, view) {
     else go(to("messages", { ...given, at: Date.now() }));
   } },
   h("div", { class: "tools" }, field("Topic", input("topic", { list: "topics" })), known,
-    field("Text in body, keys or properties", input("text")), field("Tag", input("tag")),
+    field("Text in body, keys or properties", input("text", view.seesBodies ? {} : { disabled: true, title: "for those who may see bodies" })), field("Tag", input("tag")),
     field("From", input("from", { type: "datetime-local" })), field("To", input("until", { type: "datetime-local" })),
     field("Look at, at most", scan)),
   h("div", { class: "tools" }, field("Or the key", input("key")), field("Or the id", input("id")),
@@ -70,7 +70,7 @@ async function one(shown, id, view) {
   const trace = h("div", {}, h("p", { class: "quiet" }, "Looking…"));
   fill(shown,
     h("div", { class: "tools" },
-      view.allowChanges && message.text !== null && !message.is_cut && !row.topic.startsWith("%")
+      view.allowChanges && message.body_view === "shown" && message.text !== null && !message.is_cut && !row.topic.startsWith("%")
         ? h("a", { class: "button", href: to("topics", row.topic, { from: row.offset_message_id }) }, "Send one like it") : null),
     h("dl", {},
       fact("Topic", link(to("topics", row.topic), name(row.topic))),
@@ -108,6 +108,9 @@ function body(message) {
       if (/^\s*[[{]/.test(message.text)) forms.JSON = () => parsed;
     } catch { /* text alone */ }
   }
+  if (message.body_view === "hidden") {
+    return h("section", {}, h("h2", {}, "Body"), h("p", { class: "quiet" }, "Bodies are shown to super users alone: log in as one."));
+  }
   const shown = h("pre", { class: "body", tabindex: "0", "aria-label": "body" });
   const buttons = Object.keys(forms).reverse().map((form) =>
     h("button", { type: "button", onclick: (event) => choose(form, event.target) }, form));
@@ -117,6 +120,7 @@ function body(message) {
   };
   choose(buttons[0].textContent, buttons[0]);
   return h("section", {}, h("h2", {}, "Body"), h("div", { class: "tools" }, buttons),
+    message.body_view === "masked" ? h("p", { class: "box warn" }, "Masked: letters are x, digits 0. Super users see it whole.") : null,
     message.is_cut ? h("p", { class: "box warn" }, `The first ${bytes(data.length)} of ${bytes(message.row.size)} are shown.`) : null, shown);
 }
 

@@ -1,0 +1,87 @@
+"""Logging in and out over HTTP: a user of the cluster's access control gets a session, which a cookie keeps.
+
+The cookie is sent to this console alone, by its own pages alone, and no script reads it. Each login leaves a line in
+the audit, wrong ones too. Threads: that of HTTP alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rmqpy.console.answers import (
+    ANSWER_S,
+    SESSION_COOKIE,
+    audit,
+    body_of,
+    failed,
+    json_response,
+    peer_of,
+    refused,
+    session_of,
+)
+from rmqpy.console.schema import Chars, record_arguments
+from rmqpy.errors import ConfigError, RocketMQError
+from rmqpy.monitor.application import extend_deadline
+
+if TYPE_CHECKING:
+    from rmqpy.console.site import Console
+
+_FIELDS: Final[dict[str, Any]] = {"user": Annotated[str, Chars(255)], "secret": Annotated[str, Chars(1_000)]}
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def log_in(console: Console) -> Answer:
+    """Start a session: {"user": …, "secret": …}."""
+
+    async def answer(request: Request) -> Response:
+        if (no := refused(request, console, is_login=True)) is not None:
+            return no
+        extend_deadline(request, ANSWER_S)
+        user: str | None = None
+        outcome = "failed"
+        try:
+            body = await body_of(request)
+            if not isinstance(body, dict):
+                raise ConfigError("the body must be a JSON object")
+            given = record_arguments(_FIELDS, {}, body)
+            user = given["user"]
+            token, visitor = await console.sessions.log_in(given["user"], given["secret"])
+            await console.sessions.log_out(session_of(request))
+            outcome = "done"
+        except RocketMQError as error:
+            outcome = f"refused: {error}"
+            return failed(error)
+        finally:
+            audit.info("log in by %s: %s", peer_of(request, user), outcome)
+        response = json_response({"user": visitor.user, "is_super": visitor.is_super})
+        response.set_cookie(
+            SESSION_COOKIE,
+            token,
+            httponly=True,
+            samesite="strict",
+            secure=request.headers.get("origin", "").startswith("https://"),
+        )
+        return response
+
+    return answer
+
+
+def log_out(console: Console) -> Answer:
+    """End the session of a request."""
+
+    async def answer(request: Request) -> Response:
+        if (no := refused(request, console, is_login=True)) is not None:
+            return no
+        visitor = await console.sessions.log_out(session_of(request))
+        if visitor is not None:
+            audit.info("log out by %s: done", peer_of(request, visitor.user))
+        response = json_response({})
+        response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
+        return response
+
+    return answer
