@@ -25,7 +25,7 @@ __all__ = [
     "GROUP_BYTES_MAX",
     "GROUP_TOPIC_BYTES_MAX",
     "HALF_TOPIC",
-    "LATENCY_BOUNDS_MS",
+    "LATENCY_BOUNDS_US",
     "MESSAGE_SIZE_BOUNDS",
     "OFFSET_MOVED_TOPIC",
     "OP_HALF_TOPIC",
@@ -113,8 +113,8 @@ PERMISSION_WRITE: int
 #: Bits of the flags of a pull: it may wait for a message, it carries its subscription.
 PULL_SUSPEND: int
 PULL_SUBSCRIPTION: int
-#: Upper ends of the buckets of `Server.latencies`.
-LATENCY_BOUNDS_MS: tuple[int, ...]
+#: Upper ends of the buckets of `Server.latencies`, in microseconds.
+LATENCY_BOUNDS_US: tuple[int, ...]
 #: The same of `Store.message_sizes`, in bytes.
 MESSAGE_SIZE_BOUNDS: tuple[int, ...]
 #: The same of commits in `Server.transactions`, in seconds.
@@ -652,9 +652,10 @@ class Server:
     def fetch_positions(self) -> list[tuple[str, str, int, int]]:
         """Group, topic, queue id, and the offset after the last message the group was given there: of those that take
         messages, or did a moment ago."""
-    def latencies(self) -> list[tuple[int, int, bool, list[int], int]]:
+    def latencies(self) -> list[tuple[int, int, bool, list[int], int, int]]:
         """Request code, response code, whether the request waited for a message; how many answers took up to
-        each of `LATENCY_BOUNDS_MS` and longer, each counted once; microseconds of all together. Since the start."""
+        each of `LATENCY_BOUNDS_US` and longer, each counted once; microseconds of all together, and of the longest.
+        Since the start."""
     def statistics(self) -> dict[str, int]:
         """connections, refused_connections, requests, upcalls, sends, pulls, parked_pulls, buffer_bytes, ..."""
     def stop(self, grace_ms: int = 2_000) -> None:
@@ -1019,12 +1020,13 @@ class Sender:
         waits_for_room: bool = True,
         body_bytes_max: int = 4194304,
         avoids_slow_brokers: bool = False,
+        learns_regions: bool = False,
         add_callback: Callable[[SendFuture, Callable[[SendFuture], object]], None] | None = None,
     ) -> Self:
         """`retry_not_safe`: stored, but not as safely as asked, counts as a failed attempt. `timeout`: of a send that
         has none of its own. `waits_for_room`: a send without room in the budget blocks for as long as it may take.
         `avoids_slow_brokers`: one that was slow or failed is passed over for a while, where there is another.
-        `add_callback`: what `SendFuture.add_done_callback` calls."""
+        `learns_regions`: replies tell `region`. `add_callback`: what `SendFuture.add_done_callback` calls."""
     def learn(self, topic: str, queues: Sequence[tuple[str, str, int]], fresh: float) -> None:
         """For `fresh` seconds, these queues take the topic's messages: address, name of the broker, queue id."""
     def doubt(self, topic: str) -> None:
@@ -1081,6 +1083,11 @@ class Sender:
         """Until nothing is on its way; False when `timeout` seconds passed first."""
     def is_slow(self, broker: str) -> bool:
         """True while a broker of this name is passed over."""
+    def region(self, broker: str) -> str | None:
+        """The region of a broker of this name, where regions are learnt from replies; `None` where it wants no
+        traces."""
+    def learn_region(self, broker: str, region: str | None, wants_traces: bool) -> None:
+        """What a reply that Python has read says about that."""
     def has_room(self, size: int) -> bool:
         """Whether a message of `size` bytes could start now."""
     @property

@@ -115,7 +115,11 @@ async def test_runtime_information_is_complete_and_as_tools_parse_them(cluster: 
     number, unit = table["remainHowManyDataToFlush"].split()
     assert number.isdigit()
     assert unit == "B"
-    assert len(table["putMessageDistributeTime"].split()) == 13
+    times = dict(each.rsplit(":", 1) for each in table["putMessageDistributeTime"].split())
+    assert len(times) == 13
+    assert sum(map(int, times.values())) == 1
+    assert 0 < float(table["putLatency99"]) <= float(table["putLatency999"])
+    assert int(table["putMessageEntireTimeMax"]) >= 0
 
 
 async def test_runtime_information_tells_the_oldest_message_and_every_delay_level_in_use(

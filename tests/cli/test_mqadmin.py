@@ -247,6 +247,16 @@ def test_a_message_is_sent_to_the_named_queue(run: Run, cluster: Cluster) -> Non
     assert (message.queue.broker, message.queue.queue_id) == ("broker-b", 5)
 
 
+def test_a_message_sent_with_a_trace_is_followed_by_its_id(run: Run) -> None:
+    code, lines, _ = run("sendMessage", "-t", "orders", "-p", "traced", "-m", "true")
+    assert code == 0
+    message_id = lines[-1].split()[-1]
+    code, lines, told = run("queryMsgTraceById", "-i", message_id)
+    assert code == 0, told
+    assert re.match(r"#Type +#ProducerGroup +#ClientHost +#SendTime +#CostTimes +#Status$", lines[0])
+    assert re.match(r"Pub +rmqpy +127\.0\.0\.1 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +\d+ms +success$", lines[1])
+
+
 def test_connections_are_listed_with_what_they_subscribe_to(run: Run, cluster: Cluster) -> None:
     with rmqpy.PullConsumer("joined", cluster.namesrv) as consumer, rmqpy.Admin(cluster.namesrv) as admin:
         consumer.subscribe("orders", "paid")
@@ -273,7 +283,7 @@ def test_connections_are_listed_with_what_they_subscribe_to(run: Run, cluster: C
         ("brokerStatus", 2),
         ("topicRoute", 2),
         ("consumerProgress -g billing -s true", 2),
-        ("sendMessage -t orders -p x -m true", 2),
+        ("queryMsgTraceById -i 7F0000010000A1B2C3D4000000000001", 4),
     ],
 )
 def test_failures_have_exit_codes(typed: str, code: int, run: Run) -> None:

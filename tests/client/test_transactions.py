@@ -105,7 +105,7 @@ def test_what_is_left_unknown_is_open_still(server: Standalone, topic: str) -> N
         with pytest.raises(errors.TransactionError):
             transaction.commit()
         assert bodies(server.namesrv, topic) == []
-        run(shop._end_half(transaction.half, TransactionState.COMMIT))
+        run(shop._end_half(transaction.message, transaction.half, TransactionState.COMMIT))
     assert bodies(server.namesrv, topic) == ["who knows"]
 
 
@@ -231,7 +231,7 @@ def test_a_producer_that_is_closed_inside_the_block_leaves_the_transaction_open(
     assert isinstance(failed.value.__cause__, errors.ClosedError)
     assert bodies(server.namesrv, topic) == []
     with producer(server) as another:
-        run(another._end_half(open_.half, TransactionState.COMMIT))
+        run(another._end_half(open_.message, open_.half, TransactionState.COMMIT))
     assert bodies(server.namesrv, topic) == ["x"]
 
 
@@ -259,7 +259,7 @@ def test_a_process_that_is_killed_inside_the_block_leaves_the_transaction_open(
     half = killed(server.namesrv, topic)
     assert bodies(server.namesrv, topic) == []
     with producer(server) as another:
-        run(another._end_half(half, TransactionState.COMMIT))
+        run(another._end_half(rmqpy.Message(topic, b"half"), half, TransactionState.COMMIT))
     assert bodies(server.namesrv, topic) == ["half"]
 
 

@@ -4,10 +4,10 @@ A foreign client is a process that reads requests from stdin and writes answers 
 object per line:
 
     {"id": 1, "verb": "send", "namesrv": .., "topic": .., "mode": "sync|async|oneway|batch|keyed",
-     "compression": "zlib|lz4|zstd", "messages": [{"body": <Base64>, "tag", "keys", "properties", "flag"}]}
+     "compression": "zlib|lz4|zstd", "messages": [{"body": <Base64>, "tag", "keys", "properties", "flag"}], "trace"}
     {"id": 7, "verb": "recall", "namesrv", "topic", "handle"}        (Java 5 only)
     {"id": 2, "verb": "listen", "listener": <name>, "namesrv", "group", "topic", "filter", "sql", "ordered",
-     "broadcast", "failing", "retries"}
+     "broadcast", "failing", "retries", "trace"}
     {"id": 3, "verb": "stop", "listener": <name>}
     {"id": 4, "verb": "pull", "api": .., "namesrv", "group", "topic", "filter", "count", "timeout_ms"}
     {"id": 5, "verb": "transact", "namesrv", "group", "topic", "messages": [..],
@@ -174,13 +174,14 @@ class ProcessClient:
         mode: str = "sync",
         compression: str = "zlib",
         namespace: str | None = None,
+        trace: bool = False,
     ) -> list[SendOutcome]:
         """`namespace`, as of all verbs: for Java's clients."""
         described = [_described(message) for message in messages]
         results = self._ask(
             "send",
             namesrv=namesrv, topic=topic, mode=mode, compression=compression, messages=described,
-            namespace=namespace,
+            namespace=namespace, trace=trace,
         )  # fmt: skip
         return [SendOutcome(**result) for result in results]
 
@@ -243,12 +244,13 @@ class ProcessClient:
         ordered: bool = False,
         broadcast: bool = False,
         namespace: str | None = None,
+        trace: bool = False,
     ) -> Listener:
         """Start a push consumer at the beginning of the topic, or where its group has committed. `sql`: not by tags."""
         return self._listen(
             group,
             namesrv=namesrv, topic=topic, filter=tags, sql=sql, ordered=ordered, broadcast=broadcast,
-            namespace=namespace,
+            namespace=namespace, trace=trace,
         )  # fmt: skip
 
     def listen_and_fail(

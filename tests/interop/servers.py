@@ -114,7 +114,7 @@ def rmqpy_standalone(folder: Path) -> Iterator[Cluster]:
         "standalone",
         "--namesrv-port", str(namesrv_port), "--broker-port", str(port), "--data-dir", str(home / "data"),
         f"brokerClusterName={CLUSTER_NAME}", f"brokerName={BROKER_NAME}", f"messageDelayLevel={DELAY_LEVELS}",
-        "traceTopicEnable=true", *(f"{key}={value}" for key, value in CHECKS.items()),
+        *(f"{key}={value}" for key, value in CHECKS.items()),
     )  # fmt: skip
     with Child("rmqpy-standalone", command, home) as child:
         namesrv = f"127.0.0.1:{namesrv_port}"

@@ -156,9 +156,10 @@ def test_answers_are_counted_by_request_and_by_how_long_they_took(server: Standa
             producer.send("quick", b"x")
         after = answers("SEND_MESSAGE_V2", **sends)
         assert after["+Inf"] == before + 20
-        assert list(after) == [
-            *("1.0", "3.0", "5.0", "7.0", "10.0", "100.0", "1000.0", "2000.0", "3000.0", "+Inf")
-        ]
+        assert {"1.0", "3.0", "5.0", "7.0", "10.0", "100.0", "1000.0", "2000.0", "3000.0"} < set(after)
+        below = [le for le in after if le != "+Inf" and float(le) < 1]
+        assert (below[0], len(below)) == ("0.001", 9), "most answers take less than a millisecond"
+        assert "10000.0" in after
         assert list(after.values()) == sorted(after.values())
         # What Python answers is among them, and so is what waited for a message.
         assert answers("UPDATE_AND_CREATE_TOPIC", response_code="SUCCESS")["+Inf"] >= 1

@@ -55,6 +55,7 @@ class HalfMessages:
         compress_above: int | None,
         body_bytes_max: int,
         is_slow: Callable[[str], bool],
+        learn_region: Callable[[str, str | None, bool], None],
     ) -> None:
         self._cluster = cluster
         self._caller = caller
@@ -64,6 +65,7 @@ class HalfMessages:
         self._compress_above = compress_above
         self._body_bytes_max = body_bytes_max
         self._is_slow = is_slow
+        self._learn_region = learn_region
         self._turns = round_robin()
         self._ids = UniqueIds()
 
@@ -94,6 +96,7 @@ class HalfMessages:
             await self._caller.wait(call)
             if call.failure is None and call.code in outcome.STATUSES:
                 stored = decode_reply(SendMessage, call.ext, call.body)
+                self._learn_region(queue.broker, stored.region, stored.trace_on is not False)
                 return SendResult(
                     message_id=unique_id,
                     offset_message_id=stored.msg_id,

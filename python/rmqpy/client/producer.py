@@ -212,11 +212,11 @@ class Producer(RequestingProducer):
 
         With an `id_seed`, ids are a hash of it and of the column `identity`, else of the row's number counted from
         `first_row`: what is sent again has the same ids. Raises `ValueError` for a row that no broker takes; those
-        before it are on their way. A producer with interceptors, which see messages, sends no rows.
+        before it are on their way. A producer with interceptors, which see messages, or `trace` sends no rows.
         """
         if self._interceptors:
             raise errors.ConfigError(
-                "rows do not pass interceptors", hint="use a producer without any for rows"
+                "rows pass no interceptors, and are not traced", hint="use a producer without either for rows"
             )
         self._deliver()
         limit = self._compress_above
@@ -289,7 +289,13 @@ class Producer(RequestingProducer):
             self._delivery.join()
         if self._submitted_requests is not None:
             self._submitted_requests.close()
+        # Behind the callbacks, which note the last messages.
+        self._close_trace()
         self._warn_of_failures()
+
+    def end_with_owner(self) -> None:
+        """Whoever made it closes it, also at the end of the program. For what sends beside a client of the user's."""
+        _OPEN.discard(self)
 
     def _warn_of_failures(self) -> None:
         """Tell of submitted messages that were not sent, where nobody asked for their outcome."""

@@ -161,6 +161,8 @@ class AsyncProducer(RequestingProducer):
             self._loop.remove_reader(self._completions.fileno())
             self._caller.close()
         self._completions.close()
+        if self._trace is not None:
+            await asyncio.to_thread(self._close_trace)
 
     async def __aenter__(self) -> Self:
         return self

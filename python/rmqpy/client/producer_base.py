@@ -23,6 +23,7 @@ from rmqpy.client.done_callbacks import DoneCallbacks
 from rmqpy.client.interceptors import ProducerInterceptor, after_send, before_send
 from rmqpy.client.lifetime import Lifetime
 from rmqpy.client.message_arguments import Chosen, chosen, complete, topic_of
+from rmqpy.client.observers import EVERYWHERE, ObservedSends, SendObserver
 from rmqpy.client.requests import Requests
 from rmqpy.client.routes import TEMPLATE_QUEUES, Route
 from rmqpy.client.selectors import QueueSelector
@@ -33,6 +34,7 @@ from rmqpy.protocol.codes import ResponseCode
 from rmqpy.remoting.client import Caller
 
 if TYPE_CHECKING:
+    from rmqpy.client.producer_trace import ProducerTrace
     from rmqpy.client.transaction_checks import GroupChecker, TransactionChecker
 
 log = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class ProducerBase(Lifetime, ABC):
         latency_fault_tolerance: bool = False,
         transaction_checker: TransactionChecker | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
+        trace: bool | str = False,
     ) -> None:
         """`retry_not_stored`: try another broker also when the message is stored, but not flushed or copied as the
         broker promises. `max_in_flight` and `max_buffered_bytes` bound what `submit` has under way, and the
@@ -87,7 +90,8 @@ class ProducerBase(Lifetime, ABC):
         to travel as one batch; what `Producer.submit` starts, which returns at once, does not. `transaction_checker`
         decides about transactions of the group that nobody has ended, this or an earlier process: it gets the message,
         on a thread of its own, and returns a `TransactionState`, `True` (commit), `False` (roll back) or `None`
-        (unknown: ask again). `interceptors` see every message and its outcome."""
+        (unknown: ask again). `interceptors` see every message and its outcome. `trace`: note what is sent in
+        RocketMQ's topic of traces, or the one of that name, behind each send and on a thread of its own."""
         check_types(
             group=(group, str | None),
             retries=(retries, int),
@@ -99,6 +103,7 @@ class ProducerBase(Lifetime, ABC):
             max_buffered_bytes=(max_buffered_bytes, int),
             selector=(selector, Callable | None),
             transaction_checker=(transaction_checker, Callable | None),
+            trace=(trace, bool | str),
         )
         if when_full not in ("wait", "raise"):
             raise errors.ConfigError(f"when_full is 'wait' or 'raise', not {when_full!r}")
@@ -109,6 +114,9 @@ class ProducerBase(Lifetime, ABC):
         self._is_waiting_when_full = when_full == "wait"
         self._selector = selector
         self._interceptors = tuple(interceptors)
+        self._trace: ProducerTrace | None = None
+        self._observed: ObservedSends | None = None
+        self._observe(trace, group or DEFAULT_GROUP)
         self._linger_s = seconds(linger, "linger")
         self._in_flight_max = max_in_flight
         #: Nothing of what is submitted is different from the ordinary, nor of what is sent.
@@ -137,6 +145,7 @@ class ProducerBase(Lifetime, ABC):
                 waits_for_room=self._IS_BLOCKING and self._is_waiting_when_full,
                 body_bytes_max=max_message_size,
                 avoids_slow_brokers=latency_fault_tolerance,
+                learns_regions=self._trace is not None,
                 add_callback=self._done_callbacks.add,
             )
         except BaseException:
@@ -146,16 +155,23 @@ class ProducerBase(Lifetime, ABC):
         if transaction_checker is not None:
             from rmqpy.client.transaction_checks import GroupChecker
 
-            self._checker = GroupChecker(self.group, transaction_checker)
+            decided = None if self._trace is None else self._trace.decided
+            self._checker = GroupChecker(self.group, transaction_checker, decided)
             self._cluster.transaction_checks.join(self._checker)
         self._cluster.heartbeats.join(self.group, is_asked=self._checker is not None)
         self._requests = Requests(self._cluster, max_in_flight, is_waiting=self._is_waiting_when_full)
         self.is_closed = False
         self._begin()
 
+    @property
+    def dropped_traces(self) -> int:
+        """Notes of the message trace that were dropped: too many waited, or no broker took them."""
+        return 0 if self._trace is None else self._trace.dispatcher.dropped
+
     def _release(self) -> None:
         self._completions.close()
         self._leave()
+        self._close_trace(0.0)
 
     def _leave(self) -> None:
         """Let go of the cluster."""
@@ -164,6 +180,26 @@ class ProducerBase(Lifetime, ABC):
         if self._checker is not None:
             self._cluster.transaction_checks.leave(self._checker)
         self._cluster.release(grace_s=CLOSE_GRACE_S)
+
+    def _observe(self, trace: bool | str, group: str) -> None:
+        """Have sends seen by trace and telemetry, where there is some."""
+        observers: list[SendObserver] = [each.sends(self.config, group) for each in EVERYWHERE]
+        if trace:
+            from rmqpy.client.producer_trace import ProducerTrace
+
+            self._trace = ProducerTrace(self.config, trace, group, self._region_of)
+            observers.append(self._trace)
+        if observers:
+            self._observed = ObservedSends(observers)
+            self._interceptors = (*self._interceptors, self._observed)
+
+    def _close_trace(self, timeout_s: float | None = None) -> None:
+        """Let notes of the trace leave; to be called last."""
+        if self._trace is not None:
+            self._trace.dispatcher.close(timeout_s)
+
+    def _region_of(self, broker: str) -> str | None:
+        return self._sender.region(broker)
 
     @abstractmethod
     def _begin(self) -> None:
@@ -204,7 +240,10 @@ class ProducerBase(Lifetime, ABC):
         from rmqpy.client.recall import recall
 
         limit = self._send_timeout_s if timeout is None else seconds(timeout)
-        return await recall(self._cluster, self._caller, self.group, topic, handle, limit)
+        taken_back = await recall(self._cluster, self._caller, self.group, topic, handle, limit)
+        if self._trace is not None:
+            self._trace.recalled(topic, handle, taken_back)
+        return taken_back
 
     # ---- the one way to send -----------------------------------------------------------------------------
 

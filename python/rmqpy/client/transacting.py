@@ -27,6 +27,7 @@ class TransactingProducer(ProducerBase, ABC):
             compress_above=self._compress_above,
             body_bytes_max=self._body_bytes_max,
             is_slow=self._sender.is_slow,
+            learn_region=self._sender.learn_region,
         )
 
     def _transacted(self, message: Message | str, body: Body | None, fields: MessageFields) -> Message:
@@ -45,6 +46,8 @@ class TransactingProducer(ProducerBase, ABC):
     async def _begin_half(self, message: Message) -> SendResult:
         self._check_open()
         message = self._intercept(message, None)
+        if self._observed is not None:
+            self._observed.mark_half(message)
         try:
             to = await self._choose(message, None)
             queue = None if to is None else MessageQueue(message.topic, to[1], to[2])
@@ -55,6 +58,8 @@ class TransactingProducer(ProducerBase, ABC):
         self._tell(message, half)
         return half
 
-    async def _end_half(self, half: SendResult, state: TransactionState) -> None:
+    async def _end_half(self, message: Message, half: SendResult, state: TransactionState) -> None:
         self._check_open()
         await self._half_messages.end(half, state)
+        if self._trace is not None:
+            self._trace.ended(message, half, state)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from rmqpy import errors
 from rmqpy._native import Client
@@ -34,6 +34,23 @@ log = logging.getLogger(__name__)
 Decision = TransactionState | bool | None
 TransactionChecker = Callable[[ReceivedMessage], Decision | Awaitable[Decision]]
 
+
+class NoteDecision(Protocol):
+    """Notes a decision that a broker has asked for."""
+
+    def __call__(
+        self,
+        message: ReceivedMessage,
+        *,
+        message_id: str,
+        transaction_id: str | None,
+        broker: str,
+        address: str | None,
+        state: TransactionState,
+        is_asked: bool,
+    ) -> None: ...
+
+
 #: Where the queue is in a record.
 _QUEUE_ID: Final = slice(12, 16)
 
@@ -44,6 +61,8 @@ class GroupChecker:
 
     group: str
     checker: TransactionChecker
+    #: Notes the decision, where the producer traces.
+    note: NoteDecision | None = None
     #: Of a coroutine function.
     loop: asyncio.AbstractEventLoop | None = None
     #: What is awaited there.
@@ -148,6 +167,16 @@ class TransactionChecks:
                 "the transaction_checker of %s failed: %s stays undecided", checker.group, message.message_id
             )
         self._tell(checker.group, ask, message, state, address)
+        if checker.note is not None:
+            checker.note(
+                message,
+                message_id=ask.msg_id or message.message_id,
+                transaction_id=ask.msg_id or message.message_id,
+                broker=ask.bname or "",
+                address=address,
+                state=state,
+                is_asked=True,
+            )
 
     def _message(self, ask: CheckTransactionState) -> ReceivedMessage:
         """Raises `DecodeError` for what is no message."""

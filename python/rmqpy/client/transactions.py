@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 #: Stores the half of a message.
 _Begin = Callable[[Message], Awaitable[SendResult]]
 #: Tells the broker what became of it.
-_End = Callable[[SendResult, TransactionState], Awaitable[None]]
+_End = Callable[[Message, SendResult, TransactionState], Awaitable[None]]
 
 
 class _TransactionBase:
@@ -117,7 +117,7 @@ class _TransactionBase:
         half = self._undecided()
         self._is_over = True
         try:
-            await self._end(half, state)
+            await self._end(self._message, half, state)
         except errors.RocketMQError as error:
             raise _not_ended(half, state, error) from error
         self._state = state

@@ -2,11 +2,18 @@
 
 A client that traces sends such notes to a topic of their own, many in one body: each ends with 0x02, its fields are
 kept apart by 0x01, and what is not there is the word `null`. How many fields a note has depends on the client and its
-release; those this module does not know are passed over. Pure; any thread.
+release; those this module does not know are passed over. Ours are written as Java's 5.x clients write them. Pure; any
+thread.
 """
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
+
+#: The region of brokers that name none.
+DEFAULT_REGION: Final = "DefaultRegion"
+#: With it begins the group of the producers that send notes.
+PRODUCER_GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 
 _NOTE_END: Final = "\x02"
 _FIELD_END: Final = "\x01"
@@ -34,6 +41,101 @@ class Note(NamedTuple):
     attempt: int | None = None
     #: The same in all notes about one call of a handler.
     request: str | None = None
+
+
+class SentKind(IntEnum):
+    """What was sent, by its number in notes."""
+
+    ORDINARY = 0
+    HALF = 1
+    DELAYED = 3
+
+
+#: The end of a transaction has a number of that kind, too.
+_END_OF_TRANSACTION: Final = 2
+
+
+class ConsumeCode(IntEnum):
+    """How a call of a handler ended, by its number in notes: an index of `_OUTCOMES`."""
+
+    SUCCESS = 0
+    TIMEOUT = 1
+    EXCEPTION = 2
+    FAILED = 4
+
+
+def sent_note(
+    *,
+    at_ms: int,
+    region: str,
+    group: str,
+    topic: str,
+    message_id: str,
+    tag: str | None,
+    keys: str | None,
+    broker: str | None,
+    body_bytes: int,
+    took_ms: int,
+    kind: SentKind,
+    offset_message_id: str,
+    is_success: bool,
+) -> str:
+    """The note of a producer about a message that a broker has. `broker` is an address."""
+    return _note(
+        *("Pub", at_ms, region, group, topic, message_id, tag, keys, broker, body_bytes, took_ms, kind.value),
+        *(offset_message_id, is_success),
+    )
+
+
+def begun_note(
+    *, at_ms: int, region: str, group: str, request: str, message_id: str, retries: int, keys: str | None
+) -> str:
+    """The note of a consumer about a message that its handler is called with. `request` is of that call."""
+    return _note("SubBefore", at_ms, region, group, request, message_id, retries, keys)
+
+
+def ended_note(
+    *,
+    request: str,
+    message_id: str,
+    took_ms: int,
+    keys: str | None,
+    code: ConsumeCode,
+    at_ms: int,
+    group: str,
+) -> str:
+    """The note of a consumer about the end of that call."""
+    is_success = code is ConsumeCode.SUCCESS
+    return _note("SubAfter", request, message_id, took_ms, is_success, keys, code.value, at_ms, group)
+
+
+def decided_note(
+    *,
+    at_ms: int,
+    region: str,
+    group: str,
+    topic: str,
+    message_id: str,
+    tag: str | None,
+    keys: str | None,
+    broker: str | None,
+    transaction_id: str | None,
+    decision: str,
+    is_asked: bool,
+) -> str:
+    """The note of a producer about the end of a transaction: `decision` is COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
+    `is_asked`: by the broker."""
+    return _note(
+        *("EndTransaction", at_ms, region, group, topic, message_id, tag, keys, broker, _END_OF_TRANSACTION),
+        *(transaction_id, decision, is_asked),
+    )
+
+
+def recalled_note(
+    *, at_ms: int, region: str, group: str, topic: str, message_id: str, is_success: bool
+) -> str:
+    """The note of a producer about a timed message that it has taken back."""
+    return _note("Recall", at_ms, region, group, topic, message_id, is_success)
 
 
 def notes(body: str) -> Iterator[Note]:
@@ -144,6 +246,21 @@ _READERS: Final = {
     "EndTransaction": _decided,
     "Recall": _recalled,
 }
+
+
+def keys_field(keys: Sequence[str]) -> str | None:
+    """The keys of a message in a note."""
+    return " ".join(keys) or None
+
+
+def _note(*fields: str | int | bool | None) -> str:
+    return _FIELD_END.join(map(_text, fields)) + _NOTE_END
+
+
+def _text(field: str | int | bool | None) -> str:
+    if field is None:
+        return _NULL
+    return ("true" if field else "false") if isinstance(field, bool) else str(field)
 
 
 def _number(text: str | None) -> int | None:

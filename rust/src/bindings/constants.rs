@@ -32,7 +32,7 @@ pub(super) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("PERMISSION_WRITE", metadata::PERMISSION_WRITE)?;
     module.add("PULL_SUSPEND", pull::SUSPEND)?;
     module.add("PULL_SUBSCRIPTION", pull::SUBSCRIPTION)?;
-    module.add("LATENCY_BOUNDS_MS", PyTuple::new(module.py(), latency::BOUNDS_MS)?)?;
+    module.add("LATENCY_BOUNDS_US", PyTuple::new(module.py(), latency::BOUNDS_US)?)?;
     module.add("TRANSACTION_BOUNDS_S", PyTuple::new(module.py(), transactions::LATENCY_BOUNDS_S)?)?;
     module.add("MESSAGE_SIZE_BOUNDS", PyTuple::new(module.py(), SIZE_BOUNDS)?)
 }

@@ -19,6 +19,7 @@ use super::rows::{Rows, SendBatch, refused};
 use super::send_future::{AttemptFacts, SendFuture, facts};
 use super::waiting::{OwnerProcess, duration, wait};
 use crate::client::broker_latency::BrokerLatency;
+use crate::client::broker_regions::BrokerRegions;
 use crate::client::completions::Completions as CompletionsCore;
 use crate::client::encoded_send::{EncodedSend, ProducerContext};
 use crate::client::message_fields::{MessageFields, check_group};
@@ -40,6 +41,7 @@ pub(super) struct Sender {
     defaults: SendDefaults,
     routes: RouteCache,
     latency: Option<Arc<BrokerLatency>>,
+    regions: Option<Arc<BrokerRegions>>,
     clock: SharedClock,
     owner: OwnerProcess,
     unasked_failures: Arc<UnaskedFailures>,
@@ -102,7 +104,7 @@ impl Sender {
     #[pyo3(signature = (client, completions, *, group, compress_above = None, compression = "zlib",
                         template_queues = 4, max_in_flight = 1024, max_buffered_bytes = 67_108_864,
                         retry_not_safe = false, timeout = 3.0, waits_for_room = true, body_bytes_max = 4_194_304,
-                        avoids_slow_brokers = false, add_callback = None))]
+                        avoids_slow_brokers = false, learns_regions = false, add_callback = None))]
     fn new(
         client: &Client,
         completions: &Completions,
@@ -117,6 +119,7 @@ impl Sender {
         waits_for_room: bool,
         body_bytes_max: usize,
         avoids_slow_brokers: bool,
+        learns_regions: bool,
         add_callback: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let namespace = client.namespace.as_ref().map(|of| of.core.clone());
@@ -147,6 +150,7 @@ impl Sender {
             defaults: SendDefaults { timeout, waits_for_room, body_bytes_max },
             routes: RouteCache::default(),
             latency: avoids_slow_brokers.then(Arc::default),
+            regions: learns_regions.then(Arc::default),
             clock: SystemClock::shared(),
             owner: OwnerProcess::here(),
             unasked_failures: Arc::default(),
@@ -300,6 +304,18 @@ impl Sender {
         self.latency.as_ref().is_some_and(|latency| !latency.is_available(broker, Instant::now()))
     }
 
+    /// The region of a broker of this name, where regions are learnt from replies; `None` where it wants no traces.
+    fn region(&self, broker: &str) -> Option<String> {
+        self.regions.as_ref().and_then(|regions| regions.of(broker)).map(|region| region.to_string())
+    }
+
+    /// What a reply that Python has read says about that.
+    fn learn_region(&self, broker: &str, region: Option<&str>, wants_traces: bool) {
+        if let Some(regions) = &self.regions {
+            regions.note(&broker.into(), region, wants_traces);
+        }
+    }
+
     /// Whether a message of `size` bytes could start now.
     fn has_room(&self, size: usize) -> bool {
         self.budget.has_room(size)
@@ -428,6 +444,7 @@ impl Sender {
             retry_not_safe: self.retry_not_safe,
             is_pinned,
             latency: self.latency.clone(),
+            regions: self.regions.clone(),
             unasked_failures: is_announced.then(|| Arc::clone(&self.unasked_failures)),
         })
     }

@@ -52,8 +52,9 @@ pub fn attach_count() -> u64 {
 /// Group, topic, queue id; pulls, messages, bytes, and messages given back.
 type Delivered = (String, String, u32, u64, u64, u64, u64);
 
-/// request code, response code, whether it waited for a message, answers by bucket, microseconds of all together
-type Latency = (i32, i32, bool, Vec<u64>, u64);
+/// request code, response code, whether it waited for a message, answers by bucket, microseconds of all together and of
+/// the longest
+type Latency = (i32, i32, bool, Vec<u64>, u64, u64);
 
 /// token, response code, remark, header fields, body
 type Answer<'py> = (u64, i32, Option<String>, Option<Bound<'py, PyDict>>, Option<PyBackedBytes>);
@@ -510,11 +511,12 @@ impl PyServer {
     }
 
     /// Request code, response code, whether the request waited for a message; how many answers took up to
-    /// each of `LATENCY_BOUNDS_MS` and longer, each counted once; microseconds of all together. Since the start.
+    /// each of `LATENCY_BOUNDS_US` and longer, each counted once; microseconds of all together, and of the longest. Since
+    /// the start.
     fn latencies(&self) -> Vec<Latency> {
         let read = |(kind, histogram): (RequestKind, Arc<Histogram>)| {
-            let (buckets, sum_us) = histogram.read();
-            (kind.code, kind.answer, kind.is_long_polling, buckets, sum_us)
+            let (buckets, sum_us, max_us) = histogram.read();
+            (kind.code, kind.answer, kind.is_long_polling, buckets, sum_us, max_us)
         };
         self.data_plane.latencies.read().into_iter().map(read).collect()
     }

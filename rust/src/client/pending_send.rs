@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::broker_latency::BrokerLatency;
+use super::broker_regions::BrokerRegions;
 use super::encoded_send::EncodedSend;
 use super::receipt::{Attempt, Receipt, SendFailure, judge};
 use super::route_cache::Target;
@@ -73,6 +74,8 @@ pub(crate) struct SendOptions {
     pub(crate) is_pinned: bool,
     /// Where slow brokers are noted, for producers that avoid them.
     pub(crate) latency: Option<Arc<BrokerLatency>>,
+    /// Where regions of brokers are noted, for producers that trace.
+    pub(crate) regions: Option<Arc<BrokerRegions>>,
     /// Where its failure is noted until somebody asks, unless its end is announced.
     pub(crate) unasked_failures: Option<Arc<UnaskedFailures>>,
 }
@@ -145,6 +148,9 @@ impl PendingSend {
         let mut state = self.state.lock();
         if state.phase != Phase::InFlight {
             return None;
+        }
+        if let (Some(regions), Ok(reply)) = (&self.options.regions, &outcome) {
+            regions.note_reply(&state.target.broker, reply.header);
         }
         let judged = outcome
             .map_err(SendFailure::Call)

@@ -16,8 +16,13 @@ use parking_lot::Mutex;
 
 use super::request::{RequestContext, RequestKind};
 
-/// Upper ends of the buckets, those of the original; one more holds what took longer.
-pub(crate) const BOUNDS_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000];
+/// Upper ends of the buckets in microseconds; one more holds what took longer. Those of the original are among them, and
+/// the ones by which its tools tell put times apart; below a millisecond, where most answers are, it has none.
+pub(crate) const BOUNDS_US: [u64; 28] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 3_000, 5_000, 7_000, 10_000, 20_000, 50_000, 100_000,
+    200_000, 500_000, 1_000_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 10_000_000, 20_000_000,
+    60_000_000,
+];
 /// Kinds that are told apart; later ones are counted as one.
 const KINDS_MAX: usize = 1_024;
 /// Histograms that one connection remembers: a client has a handful of kinds.
@@ -26,24 +31,28 @@ const KEPT_MAX: usize = 16;
 /// Answers of one kind by how long they took.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    buckets: [AtomicU64; BOUNDS_MS.len() + 1],
+    buckets: [AtomicU64; BOUNDS_US.len() + 1],
     sum_us: AtomicU64,
+    max_us: AtomicU64,
 }
 
 impl Histogram {
     fn add(&self, count: u64, took: Duration) {
         let took_us = took.as_micros() as u64;
-        let at = BOUNDS_MS.partition_point(|bound| bound * 1_000 < took_us);
+        let at = BOUNDS_US.partition_point(|bound| *bound < took_us);
         if let Some(bucket) = self.buckets.get(at) {
             bucket.fetch_add(count, Ordering::Relaxed);
         }
         self.sum_us.fetch_add(took_us * count, Ordering::Relaxed);
+        if took_us > self.max_us.load(Ordering::Relaxed) {
+            self.max_us.fetch_max(took_us, Ordering::Relaxed);
+        }
     }
 
-    /// How many fell into each bucket, and the microseconds of all together.
-    pub(crate) fn read(&self) -> (Vec<u64>, u64) {
+    /// How many fell into each bucket, the microseconds of all together, and those of the longest.
+    pub(crate) fn read(&self) -> (Vec<u64>, u64, u64) {
         let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
-        (buckets, self.sum_us.load(Ordering::Relaxed))
+        (buckets, self.sum_us.load(Ordering::Relaxed), self.max_us.load(Ordering::Relaxed))
     }
 }
 
@@ -162,10 +171,16 @@ mod tests {
     #[test]
     fn a_bucket_holds_what_took_as_long_as_its_bound_and_no_longer() {
         let histogram = Histogram::default();
-        for took_us in [0, 1_000, 1_001, 3_000, 2_999_999, 3_000_001, 60_000_000] {
+        for took_us in [0, 1, 2, 1_000, 1_001, 2_999_999, 10_000_000, 70_000_000] {
             histogram.add(1, Duration::from_micros(took_us));
         }
-        assert_eq!(histogram.read(), (vec![2, 2, 0, 0, 0, 0, 0, 0, 1, 2], 66_005_001));
+        let (buckets, sum_us, max_us) = histogram.read();
+        let filled: Vec<_> =
+            BOUNDS_US.into_iter().chain([u64::MAX]).zip(buckets).filter(|one| one.1 > 0).collect();
+        let expected =
+            [(1, 2), (2, 1), (1_000, 1), (2_000, 1), (3_000_000, 1), (10_000_000, 1), (u64::MAX, 1)];
+        assert_eq!(filled, expected);
+        assert_eq!((sum_us, max_us), (83_002_003, 70_000_000));
     }
 
     #[test]
@@ -182,7 +197,8 @@ mod tests {
         latency.settle(&all, Duration::from_millis(99));
         assert_eq!(totals(&all), [(SEND_MESSAGE_V2, 0, 3), (SEND_MESSAGE_V2, TOPIC_NOT_EXIST, 1)]);
         let (_, first) = &all.read()[0];
-        assert_eq!(first.read(), (vec![0, 3, 0, 0, 0, 0, 0, 0, 0, 0], 6_000));
+        let (buckets, sum_us, max_us) = first.read();
+        assert_eq!((buckets.iter().sum::<u64>(), sum_us, max_us), (3, 6_000, 2_000));
     }
 
     #[test]

@@ -35,6 +35,9 @@ func (l *listeners) start(asked *request) error {
 	if asked.Failing {
 		options = append(options, consumer.WithMaxReconsumeTimes(asked.Retries))
 	}
+	if asked.Trace {
+		options = append(options, consumer.WithTrace(tracing(asked)))
+	}
 	listener, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type request struct {
 	API         string    `json:"api"`
 	Count       int       `json:"count"`
 	TimeoutMs   int       `json:"timeout_ms"`
+	Trace       bool      `json:"trace"`
 	Decision    string    `json:"decision"`
 	Answer      string    `json:"answer"`
 }

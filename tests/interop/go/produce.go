@@ -13,7 +13,7 @@ import (
 
 const sendTimeout = 10 * time.Second
 
-// producers keeps one producer per name server and way to choose a queue, started on first use.
+// producers keeps one producer per name server, way to choose a queue and trace, started on first use.
 type producers struct {
 	started map[string]rocketmq.Producer
 }
@@ -24,7 +24,7 @@ func newProducers() *producers {
 
 func (p *producers) send(asked *request) ([]sent, error) {
 	isKeyed := asked.Mode == "keyed"
-	sender, err := p.producer(asked.NameServer, isKeyed)
+	sender, err := p.producer(asked, isKeyed)
 	if err != nil {
 		return nil, err
 	}
@@ -100,18 +100,29 @@ func sendAsync(ctx context.Context, sender rocketmq.Producer, outgoing []*primit
 	return results, nil
 }
 
-func (p *producers) producer(nameServer string, isKeyed bool) (rocketmq.Producer, error) {
-	name := fmt.Sprintf("%s/%v", nameServer, isKeyed)
+// tracing writes traces to the topic that clients have for them.
+func tracing(asked *request) *primitive.TraceConfig {
+	return &primitive.TraceConfig{
+		Access:   primitive.Local,
+		Resolver: primitive.NewPassthroughResolver([]string{asked.NameServer}),
+	}
+}
+
+func (p *producers) producer(asked *request, isKeyed bool) (rocketmq.Producer, error) {
+	name := fmt.Sprintf("%s/%v/%v", asked.NameServer, isKeyed, asked.Trace)
 	if started, ok := p.started[name]; ok {
 		return started, nil
 	}
 	options := []producer.Option{
-		producer.WithNameServer(primitive.NamesrvAddr{nameServer}),
+		producer.WithNameServer(primitive.NamesrvAddr{asked.NameServer}),
 		producer.WithGroupName(fmt.Sprintf("interop-go-producer-%d", len(p.started))),
 		producer.WithInstanceName(fmt.Sprintf("producer-%d-%d", len(p.started), os.Getpid())),
 	}
 	if isKeyed {
 		options = append(options, producer.WithQueueSelector(producer.NewHashQueueSelector()))
+	}
+	if asked.Trace {
+		options = append(options, producer.WithTrace(tracing(asked)))
 	}
 	created, err := rocketmq.NewProducer(options...)
 	if err != nil {

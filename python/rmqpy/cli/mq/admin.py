@@ -39,7 +39,7 @@ SERVED: Final = {
     **dict.fromkeys(
         (
             *("queryMsgById", "queryMsgByKey", "queryMsgByUniqueKey", "queryMsgByOffset"),
-            *("sendMessage", "consumeMessage", "printMsg"),
+            *("queryMsgTraceById", "sendMessage", "consumeMessage", "printMsg"),
         ),
         "messages",
     ),
@@ -67,7 +67,6 @@ ELSEWHERE: Final = {
     "producer": "use rmqpy client list",
     "startMonitoring": "use rmqpy group watch, or /metrics of the brokers",
     "statsAll": "use rmqpy topic status",
-    "queryMsgTraceById": "use rmqpy message trace",
     "printMsgByQueue": "use rmqpy consume TOPIC --queue BROKER:N",
     "queryCq": "use rmqpy topic describe, and rmqpy consume TOPIC --queue BROKER:N --from OFFSET",
     "updateOrderConf": "use rmqpy topic create --order, or mqadmin updateKvConfig -s ORDER_TOPIC_CONFIG",

@@ -1,14 +1,20 @@
 """mqadmin: messages, found, sent and read."""
 
+from typing import Final
+
 import click
 
 from rmqpy._native import ReceivedMessage
 from rmqpy.admin.topics import QueueState
+from rmqpy.admin.traces import Step
 from rmqpy.cli.mq.tool import TOPIC, Tool, line, switch, time_ms, time_text, tool_command
 from rmqpy.errors import MessageNotFound
 from rmqpy.message import Message, MessageQueue
+from rmqpy.protocol.names import TRACE_TOPIC
 
 _BROKER = click.option("-b", "--brokerName", "broker")
+#: Columns of traces.
+_TRACE_WIDTHS: Final = (10, 20, 20, 20, 10, 10)
 _QUEUE = click.option("-i", "--queueId", "queue_id", type=click.IntRange(0))
 
 
@@ -78,11 +84,9 @@ def send_message(
     """Send one message."""
     from rmqpy.client.producer import Producer
 
-    if with_trace:
-        raise click.UsageError("-m true: traces of sends are not written")
     if queue_id is not None and broker is None:
         raise click.UsageError("-i needs -b")
-    with Producer(tool.client_config) as producer:
+    with Producer(tool.client_config, trace=with_trace) as producer:
         queue = None
         if broker is not None:
             found = [
@@ -99,6 +103,38 @@ def send_message(
         (20, result.status.name),
         (32, result.message_id),
     )
+
+
+@tool_command("queryMsgTraceById")
+@click.option("-i", "--msgId", "message_id", required=True, help="The id that its producer gave it.")
+@click.option("-t", "--traceTopic", "trace_topic", default=TRACE_TOPIC, show_default=True)
+def query_msg_trace_by_id(tool: Tool, message_id: str, trace_topic: str) -> None:
+    """Who has sent a message and who has consumed it, as clients that trace have noted."""
+    steps = tool.trace(message_id, trace_topic=trace_topic)
+    for step in steps:
+        if step.what == "send":
+            _trace_heading("#ProducerGroup", "#SendTime")
+            _trace_line("Pub", step)
+            click.echo()
+    consumed = [step for step in steps if step.what == "consume" and step.outcome is not None]
+    for group in dict.fromkeys(step.group for step in consumed):
+        _trace_heading("#ConsumerGroup", "#ConsumerTime")
+        for step in consumed:
+            if step.group == group:
+                _trace_line("Sub", step)
+        click.echo()
+
+
+def _trace_heading(group: str, time: str) -> None:
+    line(*zip(_TRACE_WIDTHS, ("#Type", group, "#ClientHost", time, "#CostTimes", "#Status"), strict=True))
+
+
+def _trace_line(kind: str, step: Step) -> None:
+    at = "" if step.at_ms is None else time_text(step.at_ms).partition(",")[0]
+    # The original has two words, and no reasons.
+    status = "success" if step.outcome == "success" else "failed"
+    cells = (kind, step.group or "", step.client.rpartition(":")[0], at, f"{step.took_ms or 0}ms", status)
+    line(*zip(_TRACE_WIDTHS, cells, strict=True))
 
 
 @tool_command("consumeMessage")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
 from rmqpy.client.allocation import Allocate, strategy
 from rmqpy.client.checks import check_group, check_start
@@ -22,6 +22,7 @@ from rmqpy.client.group.offsets import StartFrom
 from rmqpy.client.group.rebalance import Rebalance
 from rmqpy.client.interceptors import ConsumerInterceptor, around
 from rmqpy.client.lifetime import Lifetime
+from rmqpy.client.observers import EVERYWHERE
 from rmqpy.client.push.engine import Engine
 from rmqpy.client.push.handlers import ConsumerStats, MessageHandler, check_callback
 from rmqpy.client.push.options import PushOptions
@@ -30,6 +31,9 @@ from rmqpy.client.push.worker_pool import ThreadWorkerPool, WorkerPool
 from rmqpy.config.arguments import check_types
 from rmqpy.config.client import Address, ClientConfig, seconds
 from rmqpy.message import Body, Filter, MessageQueue, ReceivedMessage
+
+if TYPE_CHECKING:
+    from rmqpy.client.push.consumer_trace import ConsumerTrace
 
 HandlerT = TypeVar("HandlerT", bound=MessageHandler)
 R = TypeVar("R")
@@ -64,6 +68,7 @@ class PushConsumerBase(Lifetime, ABC):
         suspend: float | timedelta = 1.0,
         on_rebalance: Callable[[Rebalance], Any] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        trace: bool | str = False,
         instance: str | None = None,
         offset_folder: str | os.PathLike[str] | None = None,
         offset_store: OffsetStore | None = None,
@@ -77,11 +82,12 @@ class PushConsumerBase(Lifetime, ABC):
         neither retries nor dead letters. `consume_timeout`: a handler at
         work for longer has failed. `prefetch_messages`, `prefetch_bytes`: what may lie here of each queue.
         `allocate`: how members share queues, `average`, `circle`, `consistent-hash` or a function. `suspend`: pause
-        of an ordered queue after a failure. `interceptors` see each call of a handler. `instance`: name of this member;
-        broadcast members of one machine need one each, for `offset_folder` keeps their progress by it.
+        of an ordered queue after a failure. `interceptors` see each call of a handler. `trace`: note each in RocketMQ's
+        topic of traces, or the one of that name, on a thread of its own. `instance`: name of this member; broadcast
+        members of one machine need one each, for `offset_folder` keeps their progress by it.
         `offset_store` keeps progress instead of that folder, or of the brokers.
         """
-        check_types(group=(group, str), instance=(instance, str | None))
+        check_types(group=(group, str), instance=(instance, str | None), trace=(trace, bool | str))
         check_group(group)
         check_start(start_from)
         if on_rebalance is not None:
@@ -108,6 +114,13 @@ class PushConsumerBase(Lifetime, ABC):
         )
         self._on_rebalance = on_rebalance
         self._interceptors = tuple(interceptors)
+        self._interceptors += tuple(each.calls(self.config, group, broadcast) for each in EVERYWHERE)
+        self._trace: ConsumerTrace | None = None
+        if trace:
+            from rmqpy.client.push.consumer_trace import ConsumerTrace
+
+            self._trace = ConsumerTrace(self.config, trace, group, options.consume_timeout)
+            self._interceptors = (*self._interceptors, self._trace)
         self._pool = self._make_pool(workers)
         self._engine = Engine(options, self._pool, self._notify)
         self.is_closed = False
@@ -153,6 +166,16 @@ class PushConsumerBase(Lifetime, ABC):
     def queues(self) -> frozenset[MessageQueue]:
         """The queues this member owns now."""
         return self._engine.queues()
+
+    @property
+    def dropped_traces(self) -> int:
+        """Notes of the message trace that were dropped: too many waited, or no broker took them."""
+        return 0 if self._trace is None else self._trace.dispatcher.dropped
+
+    def _close_trace(self) -> None:
+        """Let notes of the trace leave, behind the last handler."""
+        if self._trace is not None:
+            self._trace.dispatcher.close()
 
     @property
     def _state(self) -> str:
@@ -297,6 +320,7 @@ class PushConsumer(PushConsumerBase):
         await self._engine.wait()
         if self._engine.failure is not None:
             await self._engine.close(CLOSE_S)
+        self._close_trace()
         self.is_closed = True
 
     def _begin_close(self, timeout_s: float) -> None:

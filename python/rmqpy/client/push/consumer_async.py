@@ -86,9 +86,14 @@ class AsyncPushConsumer(PushConsumerBase):
         self.is_closed = True
         if self._pool.has_caller() or self._notified is asyncio.current_task():
             # What is called by the consumer cannot wait for its end.
-            self._closing = asyncio.create_task(self._engine.close(seconds(timeout)))
+            self._closing = asyncio.create_task(self._end(seconds(timeout)))
         else:
-            await self._engine.close(seconds(timeout))
+            await self._end(seconds(timeout))
+
+    async def _end(self, timeout_s: float) -> None:
+        await self._engine.close(timeout_s)
+        if self._trace is not None:
+            await asyncio.to_thread(self._close_trace)
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rmqpy._native import (
-    LATENCY_BOUNDS_MS,
+    LATENCY_BOUNDS_US,
     MESSAGE_SIZE_BOUNDS,
     TRANSACTION_BOUNDS_S,
     Offsets,
@@ -259,13 +259,13 @@ class Metrics:
                         "request_code": _name(RequestCode, code),
                         "response_code": _name(ResponseCode, answer),
                         "is_long_polling": _is(is_long_polling),
-                        "result": "success",
+                        "result": _result(answer),
                     },
-                    LATENCY_BOUNDS_MS,
+                    _LATENCY_BOUNDS_MS,
                     counts,
                     sum_us / 1_000,
                 )
-                for code, answer, is_long_polling, counts, sum_us in self._server.latencies()
+                for code, answer, is_long_polling, counts, sum_us, _ in self._server.latencies()
             ),
         )
         yield Family(
@@ -430,11 +430,19 @@ _BACKLOG: Final[tuple[tuple[str, str, Callable[[Backlog], int]], ...]] = (
     ),
 )
 
+#: As the original measures; below a millisecond it has no buckets.
+_LATENCY_BOUNDS_MS: Final = tuple(bound / 1_000 for bound in LATENCY_BOUNDS_US)
+
 _MODES: Final = {"actively": "pull", "passively": "push"}
 
 
 def _is(value: bool) -> str:
     return "true" if value else "false"
+
+
+def _result(answer: int) -> str:
+    """What became of a request, in the original's words."""
+    return "process_request_failed" if answer == ResponseCode.SYSTEM_ERROR else "success"
 
 
 def _name(codes: type[IntEnum], code: int) -> str:

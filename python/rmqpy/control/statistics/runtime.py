@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from rmqpy._native import Server, Store
 from rmqpy.clock import Clock
 from rmqpy.config.store import DELAY_LEVELS_MAX, StoreConfig
+from rmqpy.control.statistics.put_times import PutTimes
 from rmqpy.control.statistics.rates import Rates
 from rmqpy.errors import StoreError
 from rmqpy.protocol.codes import VERSION
@@ -22,16 +23,11 @@ from rmqpy.protocol.names import SCHEDULE_TOPIC
 #: The release whose protocol this is, as tools print it.
 _VERSION_TEXT: Final = "V5_5_0"
 
-_PUT_TIMES: Final = (
-    "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]",
-    "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
-)  # fmt: skip
-
 #: Apache's pools. There are none here: a request is answered by the thread that read it.
 _POOLS: Final = ("send", "pull", "litePull", "query", "ack")
 
 _NOTHING: Final = (
-    "dispatchMaxBuffer", "getMessageEntireTimeMax", "putMessageEntireTimeMax", "pageCacheLockTimeMills",
+    "dispatchMaxBuffer", "getMessageEntireTimeMax", "pageCacheLockTimeMills",
     "startAcceptSendRequestTimeStamp", "remainTransientStoreBufferNumbs", "EndTransactionQueueSize",
     "EndTransactionThreadPoolQueueCapacity",
 )  # fmt: skip
@@ -59,11 +55,13 @@ class Runtime:
         self._began = clock.elapsed()
         self._booted_ms = clock.wall_ms()
         self._totals = DayTotals(self._day())
+        self._put_times = PutTimes(server)
         self.rates = Rates(self._counters, clock)
 
     def sample(self) -> None:
         """Take a sample of the counters; to be called every 10 s."""
         self.rates.sample()
+        self._put_times.sample()
         if self._day() != self._totals.day:
             self._totals = DayTotals(self._day(), self._totals.today, self._passed())
 
@@ -124,10 +122,7 @@ class Runtime:
             "putMessageFailedTimes": str(counters.get("put_failures", 0)),
             "putMessageSizeTotal": str(put_bytes),
             "putMessageAverageSize": str(put_bytes / puts if puts else 0.0),
-            # Times of single puts are not kept; the exporter needs the thirteen buckets all the same.
-            "putMessageDistributeTime": " ".join(f"{bucket}:0" for bucket in _PUT_TIMES),
-            "putLatency99": "0.0",
-            "putLatency999": "0.0",
+            **self._put_times.table(),
             "putTps": self.rates.per_second("puts"),
             "getFoundTps": self.rates.per_second("got_messages"),
             "getMissTps": self.rates.per_second("gets_missed"),

@@ -32,7 +32,8 @@ final class Listeners {
 
     JSONObject start(JSONObject request) throws Exception {
         String name = request.getString("listener");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.getString("group"));
+        DefaultMQPushConsumer consumer =
+            new DefaultMQPushConsumer(request.getString("group"), request.getBooleanValue("trace"), null);
         Settings.apply(consumer, request, name + "-" + ProcessHandle.current().pid());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (request.getString("sql") != null) {

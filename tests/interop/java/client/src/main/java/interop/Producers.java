@@ -16,7 +16,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 
-/** One producer per name server, compression and namespace, started on first use and kept until the process ends. */
+/** One producer per name server, compression, namespace and trace, started on first use and kept until the process ends. */
 final class Producers {
     private static final int SEND_TIMEOUT_MS = 10_000;
     private static final int IN_FLIGHT_MAX = 64;
@@ -99,10 +99,12 @@ final class Producers {
 
     private DefaultMQProducer producer(JSONObject request) throws Exception {
         String compression = request.getString("compression");
-        String name = request.getString("namesrv") + "/" + compression + "/" + request.getString("namespace");
+        boolean isTracing = request.getBooleanValue("trace");
+        String name = request.getString("namesrv") + "/" + compression + "/" + request.getString("namespace")
+            + "/" + isTracing;
         DefaultMQProducer producer = started.get(name);
         if (producer == null) {
-            producer = new DefaultMQProducer("interop-producer");
+            producer = new DefaultMQProducer("interop-producer", isTracing, null);
             Settings.apply(producer, request, "producer-" + started.size() + "-" + ProcessHandle.current().pid());
             producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
             producer.setHeartbeatBrokerInterval(HEARTBEAT_INTERVAL_MS); // The broker soon knows the group.

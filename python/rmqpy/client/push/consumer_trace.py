@@ -1,0 +1,96 @@
+"""Message trace of a consumer: what it notes about each message at the call of its handler, and at the end of that.
+
+The innermost interceptor of its consumer: it sees the call of the handler alone. Nothing is noted of a message whose
+broker says that it wants no traces. In the thread, or the task, that calls the handler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rmqpy.client.interceptors import ConsumerInterceptor
+from rmqpy.client.push.consume_result import interpret
+from rmqpy.client.push.reply import Reply
+from rmqpy.client.trace_dispatcher import TraceDispatcher
+from rmqpy.config.client import ClientConfig
+from rmqpy.message import ReceivedMessage
+from rmqpy.protocol.ids import UniqueIds
+from rmqpy.protocol.traces import DEFAULT_REGION, ConsumeCode, begun_note, ended_note, keys_field
+
+
+class ConsumerTrace(ConsumerInterceptor):
+    """Notes what one consumer's handlers are called with, and how that ended."""
+
+    def __init__(self, config: ClientConfig, trace: bool | str, group: str, timeout_s: float) -> None:
+        """`timeout_s`: a handler that was at work for longer has timed out."""
+        self.dispatcher = TraceDispatcher(config, trace, group, "CONSUME")
+        self._group = group
+        self._timeout_s = timeout_s
+        self._ids = UniqueIds()
+        #: Calls under way: their messages' identity, to what their notes have in common and when they began.
+        self._calls: dict[int, tuple[str, float]] = {}
+
+    def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
+        traced = self._traced(messages)
+        if not traced:
+            return
+        request, at = self._ids.next(), time.time()
+        self._calls[id(messages)] = request, at
+        for message, region in traced:
+            note = begun_note(
+                at_ms=round(at * 1_000),
+                region=region,
+                group=self._group,
+                request=request,
+                message_id=message.message_id,
+                retries=message.delivery_attempt - 1,
+                keys=keys_field(message.keys),
+            )
+            self.dispatcher.put(note, message.message_id, message.keys)
+
+    def after_consume(
+        self, messages: Sequence[ReceivedMessage], result: Any, error: BaseException | None
+    ) -> None:
+        call = self._calls.pop(id(messages), None)
+        if call is None:
+            return
+        request, began = call
+        traced, now = self._traced(messages), time.time()
+        codes = self._codes(messages, result, error, now - began)
+        for message, _ in traced:
+            note = ended_note(
+                request=request,
+                message_id=message.message_id,
+                took_ms=round((now - began) * 1_000 / len(traced)),
+                keys=keys_field(message.keys),
+                code=codes(message),
+                at_ms=round(now * 1_000),
+                group=self._group,
+            )
+            self.dispatcher.put(note, message.message_id, message.keys)
+
+    def _traced(self, messages: Sequence[ReceivedMessage]) -> list[tuple[ReceivedMessage, str]]:
+        """Messages that are noted, and their regions: a broker says in each message whether it wants traces."""
+        found = []
+        for message in messages:
+            properties = message.properties
+            if properties.get("TRACE_ON") != "false" and self.dispatcher.is_traced(message.topic):
+                found.append((message, properties.get("MSG_REGION") or DEFAULT_REGION))
+        return found
+
+    def _codes(
+        self, messages: Sequence[ReceivedMessage], result: Any, error: BaseException | None, seconds: float
+    ) -> Callable[[ReceivedMessage], ConsumeCode]:
+        if error is not None:
+            return lambda _: ConsumeCode.EXCEPTION
+        if seconds > self._timeout_s:
+            return lambda _: ConsumeCode.TIMEOUT
+        if isinstance(result, Reply):
+            return lambda _: ConsumeCode.SUCCESS
+        try:
+            failed = interpret(result, messages).failed
+        except (TypeError, ValueError):
+            return lambda _: ConsumeCode.FAILED
+        return lambda message: ConsumeCode.FAILED if message in failed else ConsumeCode.SUCCESS

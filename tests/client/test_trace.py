@@ -1,0 +1,191 @@
+"""Message trace: what producers and consumers with `trace` note, at our own broker as it comes."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import rmqpy
+from rmqpy import errors, testing
+from rmqpy.admin.traces import Step
+from rmqpy.client import trace_dispatcher
+from rmqpy.client.trace_dispatcher import TraceDispatcher
+from rmqpy.protocol.names import TRACE_TOPIC
+from rmqpy.server import Standalone
+
+from .live import make_topic, until
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Standalone]:
+    with testing.broker() as server:
+        make_topic(server, "orders")
+        yield server
+
+
+@pytest.fixture
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is traced leaves soon."""
+    monkeypatch.setattr(trace_dispatcher, "INTERVAL_S", 0.02)
+
+
+def found(server: Standalone, message_id: str, count: int, trace_topic: str = TRACE_TOPIC) -> list[Step]:
+    """The steps of a message, once so many have ended."""
+    steps: list[Step] = []
+
+    def have_ended() -> bool:
+        with rmqpy.Admin(server.namesrv) as admin:
+            try:
+                steps[:] = admin.trace(message_id, trace_topic=trace_topic)
+            except (errors.MessageNotFound, errors.TopicNotFound):
+                return False
+        return len([step for step in steps if step.outcome is not None]) >= count
+
+    until(have_ended)
+    return steps
+
+
+@contextmanager
+def consuming(server: Standalone, group: str, handler: Callable[..., object]) -> Iterator[None]:
+    consumer = rmqpy.PushConsumer(group, server.namesrv, start_from="earliest", trace=True)
+    consumer.on("orders", handler=handler)
+    with consumer:
+        yield
+
+
+def test_a_message_is_followed_from_its_producer_through_each_delivery(
+    server: Standalone, prompt: None
+) -> None:
+    with rmqpy.Producer(server.namesrv, group="shop", trace=True) as producer:
+        sent = producer.send("orders", b"hello", tag="paid", keys=["A-1", "A-2"])
+        assert producer.dropped_traces == 0
+    calls = []
+
+    def handle(message: rmqpy.ReceivedMessage) -> rmqpy.Retry | None:
+        if message.message_id == sent.message_id:
+            calls.append(message)
+            if len(calls) == 1:
+                return rmqpy.Retry(after=1)
+        return None
+
+    with consuming(server, "billing", handle):
+        steps = found(server, sent.message_id, 3)
+    assert [(step.what, step.group, step.attempt, step.outcome) for step in steps] == [
+        ("send", "shop", None, "success"),
+        ("consume", "billing", 1, "failed"),
+        ("consume", "billing", 2, "success"),
+    ]
+    assert steps[0].topic == "orders"
+    assert steps[0].broker == server.broker
+    with rmqpy.Admin(server.namesrv) as admin:
+        assert admin.messages_by_key(TRACE_TOPIC, "A-2"), "keys find it, too"
+
+
+def test_every_way_to_send_is_noted_once(server: Standalone, prompt: None) -> None:
+    with rmqpy.Producer(server.namesrv, group="shop", trace="own-traces") as producer:
+        one = rmqpy.Message("orders", b"again and again")
+        sent = [
+            producer.send(one),
+            producer.submit(one).result(),
+            producer.submit("orders", b"called back", callback=lambda _: None).result(),
+            *producer.send_batch([rmqpy.Message("orders", b"first"), rmqpy.Message("orders", b"second")]),
+            producer.send("orders", b"later", delay_level=1),
+        ]
+
+    async def use() -> list[rmqpy.SendResult]:
+        async with rmqpy.AsyncProducer(server.namesrv, group="shop", trace="own-traces") as producer:
+            futures = [await producer.submit("orders", b"in a loop") for _ in range(2)]
+            return [await future for future in futures]
+
+    sent += asyncio.run(use())
+    for each in sent:
+        [step] = found(server, each.message_id, 1, "own-traces")
+        assert (step.what, step.group, step.outcome) == ("send", "shop", "success")
+
+
+def test_a_transaction_has_its_half_and_its_end(server: Standalone, prompt: None) -> None:
+    with rmqpy.Producer(server.namesrv, group="transfers", trace=True) as producer:
+        with producer.transaction("orders", b"committed", keys="T-1") as committed:
+            pass
+        with producer.transaction("orders", b"rolled back") as rolled_back:
+            rolled_back.rollback()
+    for half, outcome in [(committed.half, "committed"), (rolled_back.half, "rolled back")]:
+        steps = found(server, half.message_id, 2)
+        assert [(step.what, step.outcome) for step in steps] == [
+            ("send", "success"),
+            ("end transaction", outcome),
+        ]
+
+
+def test_a_handler_that_raises_and_one_that_awaits_are_told_apart(server: Standalone, prompt: None) -> None:
+    with rmqpy.Producer(server.namesrv) as producer:
+        sent = producer.send("orders", b"hello")
+
+    def fail(message: rmqpy.ReceivedMessage) -> None:
+        if message.message_id == sent.message_id:
+            raise ValueError("not today")
+
+    with consuming(server, "failing", fail):
+        [step] = found(server, sent.message_id, 1)
+    assert (step.what, step.outcome) == ("consume", "exception")
+
+    async def use() -> list[Step]:
+        consumer = rmqpy.AsyncPushConsumer("awaiting", server.namesrv, start_from="earliest", trace=True)
+
+        @consumer.on("orders")
+        async def handle(message: rmqpy.ReceivedMessage) -> None:
+            await asyncio.sleep(0)
+
+        async with consumer:
+            return await asyncio.to_thread(found, server, sent.message_id, 2)
+
+    assert ("awaiting", "success") in [(step.group, step.outcome) for step in asyncio.run(use())]
+
+
+def test_nothing_is_noted_where_the_broker_wants_no_traces() -> None:
+    with testing.broker(traceOn=False) as server:
+        make_topic(server, "orders")
+        with rmqpy.Producer(server.namesrv, group="shop", trace=True) as producer:
+            producer.send("orders", b"hello")
+            with producer.transaction("orders", b"half"):
+                pass
+        handled = threading.Event()
+        with consuming(server, "billing", lambda message: handled.set()):
+            assert handled.wait(30)
+        with rmqpy.Admin(server.namesrv) as admin, pytest.raises(errors.TopicNotFound):
+            admin.topic(TRACE_TOPIC)
+
+
+def test_sends_go_on_while_no_broker_takes_notes_which_are_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trace_dispatcher, "NOTES_MAX", 10)
+    with testing.broker(autoCreateTopicEnable=False) as server:
+        with rmqpy.Admin(server.namesrv) as admin:
+            admin.create_topic("orders", read_queues=1, write_queues=1)
+        with rmqpy.Producer(server.namesrv, group="shop", trace=True) as producer:
+            for _ in range(100):
+                assert producer.send("orders", b"hello").ok
+            assert producer.dropped_traces > 0
+        assert producer.dropped_traces == 100
+    told = [record.getMessage() for record in caplog.records if "trace" in record.getMessage()]
+    assert any(TRACE_TOPIC in text and "dropped" in text for text in told)
+    assert len(told) <= 3, "once, not for each"
+
+
+def test_notes_fill_messages_up_to_what_their_keys_and_bodies_may_have(
+    server: Standalone, prompt: None
+) -> None:
+    dispatcher = TraceDispatcher(rmqpy.ClientConfig.of(server.namesrv), "many-traces", "shop", "PRODUCE")
+    for number in range(5_000):
+        dispatcher.put(f"Recall\x011\x01R\x01shop\x01orders\x01ID{number:030}\x01true\x02", f"ID{number:030}")
+    dispatcher.put("Recall\x011\x01R\x01shop\x01orders\x01IDX\x01true\x02", "IDX", ["K" * 30_000])
+    dispatcher.close()
+    assert dispatcher.dropped == 0
+    for message_id in (f"ID{0:030}", f"ID{4_999:030}", "IDX"):
+        assert found(server, message_id, 1, "many-traces")
+    with rmqpy.Admin(server.namesrv) as admin:
+        stored = sum(queue.end for queue in admin.topic("many-traces"))
+    assert stored < 20
