@@ -80,6 +80,7 @@ PYTHON_BELOW: Mapping[str, frozenset[str]] = {
     "console": _SERVED | {"client", "admin", "service"},
     "load": _PARTS | {"client", "admin"},
     "logging": _PARTS | {"client"},
+    "otel": _PARTS | {"client", "monitor"},
     "namesrv": _ROOTS,
     "broker": _ROOTS,
     "server": _ROOTS | {"namesrv", "broker"},
